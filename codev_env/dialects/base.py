@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
+from codev_env.sandbox.limits import REPAIRS
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Task, Turn
 
 TAGS = ("image", "video", "think", "code", "answer", "sandbox_output", "tool_call", "tool_response", "interpreter")
@@ -31,11 +32,14 @@ class Dialect(ABC):
         name: The name it is looked up by.
         stop: Strings at which generation stops; each ends a turn.
         persist: What the sandbox keeps between two code turns: `"images"` (saved files) or `"variables"` as well.
+        repairs: What the sandbox repairs in programs, of `"indentation"`, `"paths"` and `"imports"`; each repair is
+            named in `Execution.repairs`.
     """
 
     name: ClassVar[str]
     stop: ClassVar[tuple[str, ...]]
     persist: ClassVar[Literal["images", "variables"]] = "images"
+    repairs: ClassVar[tuple[str, ...]] = REPAIRS
 
     @abstractmethod
     def system_prompt(self) -> str:

@@ -290,7 +290,9 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             images = {self.dialect.image_name(i): image for i, image in enumerate(task.images)}
             # Seeded by the task, so that a program with random numbers gives the same picture whenever it is played.
             seed = zlib.crc32(task.task_id.encode())
-            self._session = self.sandbox.session(images, seed=seed, persist=self.dialect.persist)
+            self._session = self.sandbox.session(
+                images, seed=seed, persist=self.dialect.persist, repairs=self.dialect.repairs
+            )
             self._tracker = Tracker(self._session, task.images)
         return self._session, self._tracker
 

@@ -21,7 +21,7 @@ def _main() -> None:
         sys.modules[name] = package
     from codev_env.sandbox.zygote import main
 
-    main(fd, plots=sys.argv[4] == "plots")
+    main(fd, sys.argv[4])
 
 
 if __name__ == "__main__":

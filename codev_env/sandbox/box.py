@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from PIL import Image
 
 from codev_env.errors import SandboxError, unknown
 from codev_env.sandbox import memory
-from codev_env.sandbox.limits import Limits
+from codev_env.sandbox.limits import REPAIRS, Limits
 from codev_env.sandbox.session import Session
 
 REQUIRED = ("process", "rlimits")
@@ -63,6 +63,7 @@ class Sandbox:
         *,
         seed: int = 0,
         persist: Literal["images", "variables"] = "images",
+        repairs: Collection[str] = REPAIRS,
     ) -> Session:
         """Start an episode.
 
@@ -70,10 +71,12 @@ class Sandbox:
             images: The input images by bare file name; the first is `image` to programs.
             seed: Of all random numbers that programs draw.
             persist: What later runs find: `"images"`, the saved files; `"variables"`, the variables too.
+            repairs: What is repaired in programs, of `"indentation"`, `"paths"` and `"imports"`; each repair is named
+                in `Execution.repairs`.
 
         Raises:
             SandboxError: The sandbox is closed, an image cannot be used, or processes cannot be started here.
-            ConfigError: `persist` is none of these, or cannot go with `isolation="step"`.
+            ConfigError: `persist` or one of `repairs` is none of these, or `persist` cannot go with `isolation="step"`.
         """
         if self._closed:
             raise SandboxError("this sandbox is closed; make a new Sandbox.")
@@ -81,7 +84,10 @@ class Sandbox:
             raise unknown("persist", persist, ("images", "variables"))
         if persist == "variables" and self.isolation == "step":
             raise unknown("persist (with isolation='step')", persist, ("images",))
-        return Session(self, images, seed=seed, persist=persist, isolation=self.isolation)
+        for repair in repairs:
+            if repair not in REPAIRS:
+                raise unknown("repairs", repair, REPAIRS)
+        return Session(self, images, seed=seed, persist=persist, isolation=self.isolation, repairs=repairs)
 
     def check_layers(self, layers: Any) -> None:
         """Take note of what a worker could apply; raises `SandboxError` where too little is in force."""

@@ -82,9 +82,10 @@ class Shown:
 class Context:
     """What one run reads and leaves behind."""
 
-    def __init__(self, view: View, limits: Limits) -> None:
+    def __init__(self, view: View, limits: Limits, *, repair_paths: bool = True) -> None:
         self.view = view
         self.limits = limits
+        self.repair_paths = repair_paths
         self.text: list[str] = []
         self.length = 0
         self.cut = False
@@ -126,8 +127,9 @@ class Context:
         if path in files:
             return path
         name = posixpath.basename(path.replace("\\", "/"))
-        if name in files:
-            if posixpath.normpath(path) != name:
+        own = posixpath.normpath(path) == name
+        if name in files and (own or self.repair_paths):
+            if not own:
                 self.repair(f"path {path!r} read as {name!r}")
             return name
         raise FileNotFoundError(f"there is no file {path!r} here. Files: {', '.join(files) or 'none'}.")
@@ -161,9 +163,10 @@ class Context:
         if name not in self.view.files and len(saved) >= self.limits.files:
             raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
         check_image(image, self.limits, "saved")
-        copy = image.convert("RGB") if image.mode not in ("RGB", "RGBA", "L") else image.copy()
-        copy.info = {}
+        copy = image.convert("RGB") if image.mode not in ("RGB", "RGBA", "L") else _snapshot(image)
         if name != path and posixpath.normpath(path) != name:
+            if not self.repair_paths:
+                raise FileNotFoundError(f"there is no folder {posixpath.dirname(path)!r} here: save as {name!r}.")
             self.repair(f"path {path!r} saved as {name!r}")
         self.view.files[name] = File(lambda: copy, copy.mode, copy.size, image=copy, changed=True, source=image)
         return name
@@ -263,6 +266,15 @@ class Context:
                         self._hand_over(image, "", thing)
             except (ResultError, ValueError, TypeError, OSError) as problem:
                 self.problems.append(f"result cannot be shown: {problem}")
+
+
+def _snapshot(image: Image.Image) -> Image.Image:
+    """An image that keeps today's pixels; they are copied only when a program writes to its own."""
+    if image.readonly:  # its memory may belong to an array, which writes without asking
+        return image.copy()
+    image.load()
+    image.readonly = 1
+    return image._new(image.im)
 
 
 def _same(one: Shown, other: Shown) -> bool:

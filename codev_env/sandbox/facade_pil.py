@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import posixpath
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,10 @@ from PIL import (
     ImageFilter,
     ImageFont,
     ImageOps,
+    ImagePath,
     ImageSequence,
     ImageStat,
+    ImageTransform,
 )
 
 from codev_env.sandbox import context, guards, state
@@ -25,16 +29,27 @@ from codev_env.sandbox.facade import Facade, pick
 
 _IMAGE_FUNCTIONS = (
     "new merge blend composite alpha_composite eval linear_gradient radial_gradient effect_mandelbrot effect_noise "
-    "getmodebands getmodebandnames getmodebase getmodetype UnidentifiedImageError"
+    "getmodebands getmodebandnames getmodebase getmodetype UnidentifiedImageError DecompressionBombError Exif"
 )
 _IMAGE_ENUMS = "Resampling Transpose Transform Dither Palette Quantize"
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 _HINTS = {
     "ANTIALIAS": "use Image.LANCZOS",
     "core": "use the methods of images",
-    "frombuffer": "use Image.frombytes or Image.fromarray",
 }
+_PACKAGE_HINTS = {
+    "ImageMath": "compute with numpy",
+    "ImageMorph": "use ImageFilter.MinFilter and MaxFilter, or cv2",
+    "ImageGrab": "there is no screen",
+    "ImageShow": "use show(image)",
+    "ImageTk": "use show(image)",
+}
+# What a program may say about how an image is encoded into memory: numbers and switches, no files.
+_SAVE_OPTIONS = frozenset(
+    "quality optimize progressive subsampling lossless compress_level compression method dpi exact".split()
+)
 
+_srand = getattr(ctypes.CDLL(None), "srand", None)
 _real_open = Image.open
 _real_save = Image.Image.save
 _real_filter = Image.Image.filter
@@ -56,9 +71,15 @@ def _save(image: Image.Image, fp: Any, format: str | None = None, **params: Any)
     if isinstance(fp, io.BytesIO):
         if format is None or str(format).upper() not in (*_FORMATS, "JPG"):
             raise ValueError(f"format={format!r}: one of {', '.join(_FORMATS)} is needed to save to a BytesIO")
-        _real_save(image, fp, format)
+        options = {key: value for key, value in params.items() if key in _SAVE_OPTIONS and _is_plain(value)}
+        _real_save(image, fp, format, **options)
         return
     state.current().save(image, fp)
+
+
+def _is_plain(value: Any) -> bool:
+    parts = value if isinstance(value, tuple) else (value,)
+    return all(part is None or isinstance(part, bool | int | float | str) for part in parts)
 
 
 def _show(image: Image.Image, title: str | None = None) -> None:
@@ -95,9 +116,17 @@ def _frombytes(mode: str, size: Any, data: Any, decoder_name: str = "raw", *args
     return Image.frombytes(mode, size, bytes(data), "raw", *args)
 
 
+def _frombuffer(mode: str, size: Any, data: Any, decoder_name: str = "raw", *args: Any) -> Image.Image:
+    """`Image.frombuffer`, of raw pixels, which are copied."""
+    return _frombytes(mode, size, data, decoder_name, *args)
+
+
 def _truetype(font: Any = None, size: float = 10, *_args: Any, **_kwargs: Any) -> Any:
-    """`ImageFont.truetype`: there are no font files here, as on many machines."""
-    raise OSError("cannot open resource")
+    """`ImageFont.truetype`: whatever font file is named, Pillow's own font in that size."""
+    if not isinstance(font, str) or not font.lower().endswith((".ttf", ".otf", ".ttc")):
+        raise OSError("cannot open resource")
+    state.current().repair(f"font {posixpath.basename(font)!r} read as Pillow's own")
+    return ImageFont.load_default(size)
 
 
 def patch() -> None:
@@ -108,7 +137,9 @@ def patch() -> None:
     Image.Image.filter = _filter  # type: ignore[method-assign, assignment]
     Image.Image.transform = _transform  # type: ignore[method-assign, assignment]
     guards.hide((ImageDraw.ImageDraw,), "im", "draw")
-    guards.hide((ImageFont.FreeTypeFont, ImageFont.ImageFont), "font", "font_bytes", "path", "file")
+    fonts = (ImageFont.FreeTypeFont, ImageFont.ImageFont, ImageFont.TransposedFont)
+    guards.hide(fonts, "font", "font_bytes", "path", "file")
+    guards.hide(fonts, "getmask", "getmask2", instead="use ImageDraw.Draw(image).text, getbbox or getlength")
     guards.allow_setting(ImageDraw.ImageDraw, "font", "fill", "fontmode", "ink")
     Image.MAX_IMAGE_PIXELS = 64_000_000
 
@@ -119,7 +150,8 @@ def _image() -> Facade:
     for name in dir(Image):
         if name.isupper() and isinstance(getattr(Image, name), int) and not name.startswith(("MAX", "WARN")):
             names[name] = getattr(Image, name)
-    names.update(open=_open, fromarray=_fromarray, frombytes=_frombytes, MAX_IMAGE_PIXELS=Image.MAX_IMAGE_PIXELS)
+    names.update(open=_open, fromarray=_fromarray, frombytes=_frombytes, frombuffer=_frombuffer)
+    names.update(MAX_IMAGE_PIXELS=Image.MAX_IMAGE_PIXELS)
     return Facade("PIL.Image", names, _HINTS)
 
 
@@ -147,16 +179,21 @@ def modules() -> dict[str, Facade]:
     }
     for module in (ImageChops, ImageColor, ImageEnhance, ImageFilter, ImageOps, ImageStat):
         found[module.__name__] = _public(module, module.__name__)
+    found["PIL.ImagePath"] = Facade("PIL.ImagePath", {"Path": ImagePath.Path})
+    found["PIL.ImageTransform"] = _public(ImageTransform, "PIL.ImageTransform")
     found["PIL"] = Facade(
         "PIL",
         {name.partition(".")[2]: facade for name, facade in found.items()}
         | {"__version__": PIL.__version__, "UnidentifiedImageError": PIL.UnidentifiedImageError},
+        _PACKAGE_HINTS,
     )
     return found
 
 
-def seed(_value: int) -> None:
-    """Pillow's own noise comes from a stream that no seed reaches; nothing to start."""
+def seed(value: int) -> None:
+    """Start the C library's random stream, from which Pillow's noise and spread come."""
+    if _srand is not None:
+        _srand(value % (1 << 31))
 
 
 def warm() -> None:

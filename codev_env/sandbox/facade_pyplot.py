@@ -17,10 +17,18 @@ try:
     import matplotlib
 
     matplotlib.use("agg")
+    import matplotlib.cm
+    import matplotlib.collections
+    import matplotlib.colors
     import matplotlib.figure
     import matplotlib.font_manager
+    import matplotlib.gridspec
+    import matplotlib.lines
     import matplotlib.patches
+    import matplotlib.patheffects
     import matplotlib.pyplot as plt
+    import matplotlib.style
+    import matplotlib.ticker
     from matplotlib import _mathtext
 except ImportError:
     matplotlib = None  # type: ignore[assignment]
@@ -31,8 +39,23 @@ _FUNCTIONS = (
     "imshow matshow pcolormesh quiver text annotate title suptitle xlabel ylabel xlim ylim xticks yticks xscale "
     "yscale axis axhline axvline axhspan axvspan hlines vlines legend grid colorbar figure subplot subplots "
     "subplots_adjust tight_layout gcf gca sca cla clf close axes tick_params arrow figtext setp get_cmap gray "
-    "jet hot viridis twinx clim rcParams Circle Rectangle Polygon ion ioff"
+    "jet hot viridis twinx twiny clim rcParams Circle Rectangle Polygon ion ioff "
+    "acorr autoscale autumn axline bar_label barbs bone box broken_barh clabel cohere color_sequences colormaps cool "
+    "copper csd cycler delaxes draw ecdf eventplot figaspect figimage figlegend fignum_exists fill_betweenx flag gci "
+    "get_fignums getp grouped_bar hexbin hsv inferno isinteractive locator_params loglog magma magnitude_spectrum "
+    "margins minorticks_off minorticks_on nipy_spectral pcolor phase_spectrum pink plasma polar prism psd quiverkey "
+    "rc rc_context rgrids sci semilogx semilogy set_cmap specgram spring spy stackplot stairs streamplot subplot2grid "
+    "subplot_mosaic summer table thetagrids ticklabel_format tricontour tricontourf tripcolor triplot winter xcorr "
+    "Annotation Arrow Artist Axes Colormap FixedFormatter FixedLocator FormatStrFormatter FuncFormatter GridSpec "
+    "Line2D LinearLocator MaxNLocator MultipleLocator Normalize NullFormatter NullLocator ScalarFormatter Text"
 )
+_HINTS = {
+    "imsave": "use Image.fromarray(array).save(name)",
+    "pause": "nothing moves here: use plt.savefig or plt.show",
+    "ginput": "nobody can click",
+    "switch_backend": "there is one backend",
+}
+_SUBMODULES = "collections colors gridspec lines patches patheffects ticker"
 _defaults: Any = {}
 _fonts: dict[str, bytes] = {}
 
@@ -84,18 +107,61 @@ def _use(*_args: Any, **_kwargs: Any) -> None:
     """`matplotlib.use`: the backend is always Agg here."""
 
 
+def _imread(fname: Any, format: Any = None) -> np.ndarray:
+    """`plt.imread` of the episode's files: from 0 to 1 for PNG, else from 0 to 255."""
+    image = state.current().open(fname)
+    pixels = np.array(image)
+    return (pixels / np.float32(255)).astype(np.float32) if image.format in (None, "PNG") else pixels
+
+
+def _use_style(style: Any) -> None:
+    """`plt.style.use` of the styles that Matplotlib brings, or of settings."""
+    for one in style if isinstance(style, list | tuple) else [style]:
+        if not isinstance(one, dict) and one != "default" and one not in matplotlib.style.library:
+            raise OSError(f"there is no style {one!r}: {', '.join(matplotlib.style.available)}")
+    matplotlib.style.use(style)
+
+
 def modules() -> dict[str, Facade]:
     """The façades by import name; empty where Matplotlib is not installed."""
     if matplotlib is None:
         return {}
     matplotlib.figure.Figure.savefig = _figure_savefig  # type: ignore[assignment]
-    guards.hide((matplotlib.figure.FigureBase,), "canvas")
+    guards.hide((matplotlib.figure.FigureBase,), "canvas", instead="use savefig('plot.png') or show(figure)")
+    maps = {name: getattr(matplotlib.cm, name) for name in matplotlib.colormaps if hasattr(matplotlib.cm, name)}
+    cm = Facade("matplotlib.cm", {**maps, "get_cmap": plt.get_cmap, **pick(matplotlib.cm, "ScalarMappable")})
+    style = Facade("matplotlib.style", {"use": _use_style, "available": list(matplotlib.style.available)})
     names = pick(plt, _FUNCTIONS)
-    names.update(show=_show, savefig=_savefig, Figure=matplotlib.figure.Figure)
-    pyplot = Facade("matplotlib.pyplot", names)
-    patches = Facade("matplotlib.patches", pick(matplotlib.patches, "Rectangle Circle Ellipse Polygon Arrow Patch"))
-    package = Facade("matplotlib", {"pyplot": pyplot, "patches": patches, "use": _use})
-    return {"matplotlib": package, "matplotlib.pyplot": pyplot, "matplotlib.patches": patches}
+    names.update(show=_show, savefig=_savefig, imread=_imread, Figure=matplotlib.figure.Figure, cm=cm, style=style)
+    found = {"pyplot": Facade("matplotlib.pyplot", names, _HINTS), "cm": cm, "style": style}
+    for name in _SUBMODULES.split():
+        found[name] = _drawing(getattr(matplotlib, name))
+    found["figure"] = Facade("matplotlib.figure", {"Figure": matplotlib.figure.Figure})
+    found["font_manager"] = Facade("matplotlib.font_manager", pick(matplotlib.font_manager, "FontProperties"))
+    own = {"use": _use, "__version__": matplotlib.__version__, **pick(matplotlib, "rcParams colormaps rc")}
+    package = Facade("matplotlib", {**found, **own})
+    return {"matplotlib": package, **{f"matplotlib.{name}": facade for name, facade in found.items()}, **_toolkits()}
+
+
+def _drawing(module: Any) -> Facade:
+    """A façade of a module's own classes and functions, and of its tables of colours."""
+    names = {}
+    for name, value in vars(module).items():
+        own = callable(value) and getattr(value, "__module__", None) == module.__name__
+        if not name.startswith("_") and (own or (name.isupper() and isinstance(value, dict))):
+            names[name] = value
+    return Facade(module.__name__, names)
+
+
+def _toolkits() -> dict[str, Facade]:
+    try:
+        from mpl_toolkits import axes_grid1, mplot3d
+    except ImportError:
+        return {}
+    grid = Facade("mpl_toolkits.axes_grid1", pick(axes_grid1, "make_axes_locatable ImageGrid"))
+    solid = Facade("mpl_toolkits.mplot3d", pick(mplot3d, "Axes3D"))
+    package = Facade("mpl_toolkits", {"axes_grid1": grid, "mplot3d": solid})
+    return {"mpl_toolkits": package, "mpl_toolkits.axes_grid1": grid, "mpl_toolkits.mplot3d": solid}
 
 
 class _Instead:
@@ -147,8 +213,12 @@ def warm() -> None:
     three.scatter([1], [2], c=[1])
     four.bar(["a", "b"], [1, -2])
     four.annotate("a", (0, 0), (1, 1), arrowprops={"arrowstyle": "->"})
+    four.contourf([[0, 1], [1, 0]])
     figure.tight_layout()
     render(figure)
     render(figure, bbox_inches="tight")
+    for projection in ("polar", "3d"):
+        plt.figure().add_subplot(projection=projection).plot([1, 2], [3, 4])
+        render(plt.gcf())
     plt.close("all")
     _defaults = matplotlib.rcParams.copy()

@@ -6,42 +6,60 @@ import base64
 import bisect
 import cmath
 import collections
+import collections.abc
+import colorsys
+import contextlib
 import copy
 import dataclasses
 import datetime
 import decimal
+import difflib
 import fractions
 import functools
+import hashlib
 import heapq
 import io
 import itertools
 import json
 import math
+import numbers
 import operator
+import os
 import posixpath
+import pprint
 import random
 import re
 import statistics
 import string
+import struct
 import sys
 import textwrap
+import time
+import traceback
 import typing
+import unicodedata
+import zlib
 from collections.abc import Callable
 from typing import Any
 
-from codev_env.sandbox import state
+from codev_env.sandbox import guards, program_types, state
 from codev_env.sandbox.facade import Facade, pick
 from codev_env.sandbox.guards import RefusedCall, guarded_getattr
 from codev_env.sandbox.language import Refused
 
 _INSTEAD = {
     "os": "files are pictures only: Image.open(name), image.save(name)",
-    "sys": "print what you want to know",
     "subprocess": "no other programs can be started",
     "socket": "there is no network",
     "requests": "there is no network",
     "urllib": "there is no network",
-    "time": "programs do not see the time",
+    "threading": "a program has one thread",
+    "multiprocessing": "a program has one process",
+    "asyncio": "write plain functions",
+    "logging": "use print",
+    "pickle": "keep values in variables",
+    "sklearn": "use numpy or scipy",
+    "seaborn": "use matplotlib.pyplot",
     "pathlib": "give file names as plain text",
     "shutil": "files are pictures only: Image.open(name), image.save(name)",
     "glob": "the file names are in the task",
@@ -58,8 +76,9 @@ class RefusedImport(ImportError, Refused):
 
 
 def seed(value: int) -> None:
-    """Start the random stream of a run."""
+    """Start the random stream of a run; forget the last one's decimal context."""
     _stream.seed(value)
+    decimal.setcontext(decimal.DefaultContext.copy())
 
 
 def _make_random(seed: Any = None) -> random.Random:
@@ -80,9 +99,26 @@ def _loads(s: str | bytes) -> Any:
     return json.loads(s)
 
 
-def _wraps(_wrapped: Any) -> Callable[[Any], Any]:
-    """`functools.wraps`: leaves the function as it is."""
-    return lambda wrapper: wrapper
+def _wraps(wrapped: Any) -> Callable[[Any], Any]:
+    """`functools.wraps`: gives a function the name and the text of another."""
+    return functools.wraps(wrapped, updated=())
+
+
+def _pprint(object: Any, stream: Any = None, *args: Any, **kwargs: Any) -> None:
+    """`pprint.pprint` into the run's text."""
+    state.current().write(pprint.pformat(object, *args, **kwargs) + "\n")
+
+
+def _format_exc(*_args: Any, **_kwargs: Any) -> str:
+    """`traceback.format_exc`: the program's own lines."""
+    kind, error, trace = sys.exc_info()
+    lines = [f"  {step.lineno} in {step.name}\n" for step in traceback.extract_tb(trace) if step.filename == "<code>"]
+    return "".join(["Traceback (most recent call last):\n", *lines, *traceback.format_exception_only(kind, error)])
+
+
+def _print_exc(*_args: Any, **_kwargs: Any) -> None:
+    """`traceback.print_exc` into the run's text."""
+    state.current().write(_format_exc())
 
 
 def _attrgetter(*names: str) -> Callable[[Any], Any]:
@@ -127,6 +163,13 @@ def warm() -> None:
     "a".encode("ascii").decode("latin-1")
     decimal.Decimal("1.5").quantize(decimal.Decimal(1))
     re.compile("a+")
+    os.environ["TZ"] = "UTC"  # the same on every machine
+    time.tzset()
+    datetime.datetime.strptime("2024-01-31 10:20", "%Y-%m-%d %H:%M").strftime("%A %d %B")
+    unicodedata.normalize("NFKD", "é")
+    pprint.pformat({"a": [1]})
+    for name in ("md5", "sha1", "sha256"):
+        hashlib.new(name, b"a").hexdigest()
 
 
 def modules() -> dict[str, Facade]:
@@ -138,8 +181,13 @@ def modules() -> dict[str, Facade]:
     paths = {**pick(posixpath, "join basename dirname splitext split normpath"), "exists": _exists, "isfile": _exists}
     os_path = Facade("os.path", paths)
     os_names = {"path": os_path, "listdir": _listdir, "makedirs": _nothing, "mkdir": _nothing, "sep": "/"}
+    guards.hide((datetime.date,), "now", "today", "utcnow", instead=f"{_NO_TIME}: give the date, datetime(2024, 1, 31)")
+    guards.allow_setting(decimal.Context, "prec", "rounding", "Emin", "Emax")
+    timing = dict.fromkeys("time perf_counter monotonic process_time localtime strftime time_ns".split(), _NO_TIME)
+    system = {"exit": guards.exit_program, **pick(sys, "maxsize float_info byteorder")}
+    texts = {name: value for name, value in vars(string).items() if isinstance(value, str) and name[0] != "_"}
     operators = {name: value for name, value in vars(operator).items() if name in _OPERATORS}
-    return {
+    found = {
         "math": Facade("math", {n: v for n, v in vars(math).items() if not n.startswith("_")}),
         "cmath": Facade("cmath", {n: v for n, v in vars(cmath).items() if not n.startswith("_")}),
         "random": Facade("random", {**pick(_stream, streams), "seed": _stream.seed, "Random": _make_random}),
@@ -148,16 +196,30 @@ def modules() -> dict[str, Facade]:
         "collections": Facade(
             "collections", pick(collections, "Counter defaultdict OrderedDict deque namedtuple ChainMap")
         ),
+        "collections.abc": Facade("collections.abc", pick(collections.abc, " ".join(collections.abc.__all__))),
         "itertools": Facade("itertools", {n: v for n, v in vars(itertools).items() if not n.startswith("_")}),
-        "functools": Facade(
-            "functools", {**pick(functools, "partial reduce lru_cache cache cmp_to_key"), "wraps": _wraps}
-        ),
+        "functools": Facade("functools", {**pick(functools, _FUNCTOOLS), "wraps": _wraps}),
         "operator": Facade("operator", {**operators, "attrgetter": _attrgetter}),
         "statistics": _public(statistics, "statistics"),
-        "string": Facade("string", {n: v for n, v in vars(string).items() if isinstance(v, str) and n[0] != "_"}),
-        "datetime": Facade("datetime", pick(datetime, "timedelta timezone MINYEAR MAXYEAR")),
-        "dataclasses": Facade("dataclasses", pick(dataclasses, "dataclass field asdict astuple replace fields")),
-        "typing": Facade("typing", pick(typing, _TYPING)),
+        "string": Facade("string", {**texts, **pick(string, "capwords")}),
+        "datetime": Facade("datetime", pick(datetime, _DATETIME)),
+        "dataclasses": Facade("dataclasses", pick(dataclasses, _DATACLASSES)),
+        "typing": Facade("typing", {**pick(typing, _TYPING), "NamedTuple": program_types.NamedTuple}),
+        "enum": Facade("enum", program_types.ENUM),
+        "abc": Facade("abc", program_types.ABC_NAMES),
+        "types": Facade("types", {"SimpleNamespace": program_types.SimpleNamespace}),
+        "numbers": Facade("numbers", pick(numbers, "Number Complex Real Rational Integral")),
+        "contextlib": Facade("contextlib", pick(contextlib, "contextmanager suppress nullcontext closing")),
+        "pprint": Facade("pprint", {"pprint": _pprint, "pp": _pprint, **pick(pprint, "pformat")}),
+        "traceback": Facade("traceback", {"format_exc": _format_exc, "print_exc": _print_exc}),
+        "time": Facade("time", {}, {**timing, "sleep": "nothing here needs to be waited for"}),
+        "sys": Facade("sys", system, dict.fromkeys(("argv", "stdin", "stdout", "stderr", "modules", "path"), _NO_SYS)),
+        "colorsys": _public(colorsys, "colorsys"),
+        "difflib": Facade("difflib", pick(difflib, "SequenceMatcher get_close_matches ndiff unified_diff")),
+        "hashlib": Facade("hashlib", pick(hashlib, "md5 sha1 sha224 sha256 sha384 sha512")),
+        "struct": Facade("struct", pick(struct, "pack unpack calcsize iter_unpack")),
+        "unicodedata": Facade("unicodedata", pick(unicodedata, "name normalize category lookup numeric digit")),
+        "zlib": Facade("zlib", pick(zlib, "crc32 adler32 compress decompress")),
         "copy": Facade("copy", pick(copy, "copy deepcopy")),
         "io": Facade("io", pick(io, "BytesIO StringIO")),
         "base64": Facade(
@@ -165,7 +227,7 @@ def modules() -> dict[str, Facade]:
         ),
         "textwrap": _public(textwrap, "textwrap"),
         "fractions": Facade("fractions", pick(fractions, "Fraction")),
-        "decimal": Facade("decimal", pick(decimal, "Decimal ROUND_HALF_UP ROUND_HALF_EVEN ROUND_DOWN ROUND_UP")),
+        "decimal": Facade("decimal", pick(decimal, _DECIMAL)),
         "heapq": _public(heapq, "heapq"),
         "bisect": Facade("bisect", pick(bisect, "bisect bisect_left bisect_right insort insort_left insort_right")),
         "warnings": Facade("warnings", {"filterwarnings": _nothing, "simplefilter": _nothing, "warn": _nothing}),
@@ -173,6 +235,8 @@ def modules() -> dict[str, Facade]:
         "os.path": os_path,
         "__future__": Facade("__future__", {"annotations": None, "division": None, "print_function": None}),
     }
+    found["collections"].__dict__["abc"] = found["collections.abc"]
+    return found
 
 
 _OPERATORS = frozenset(
@@ -181,8 +245,18 @@ _OPERATORS = frozenset(
 )
 _TYPING = (
     "Any List Dict Tuple Set FrozenSet Optional Union Callable Iterable Iterator Sequence Mapping Literal Final "
-    "Generator ClassVar Type TypeVar cast"
+    "Generator ClassVar Type TypeVar Generic DefaultDict Deque Counter OrderedDict Hashable Annotated NoReturn Self "
+    "Collection Container Reversible Sized SupportsFloat SupportsInt Text TypeAlias MutableMapping MutableSequence cast"
 )
+_DATETIME = "date time datetime timedelta timezone tzinfo UTC MINYEAR MAXYEAR"
+_DATACLASSES = "dataclass field asdict astuple replace fields is_dataclass InitVar KW_ONLY MISSING"
+_FUNCTOOLS = "partial reduce lru_cache cache cmp_to_key total_ordering cached_property partialmethod"
+_DECIMAL = (
+    "Decimal getcontext localcontext InvalidOperation DivisionByZero ROUND_HALF_UP ROUND_HALF_EVEN ROUND_HALF_DOWN "
+    "ROUND_DOWN ROUND_UP ROUND_CEILING ROUND_FLOOR"
+)
+_NO_TIME = "programs do not see the time"
+_NO_SYS = "print what you want to know"
 
 
 def make_import(found: dict[str, Facade]) -> Callable[..., Any]:

@@ -6,12 +6,13 @@ import builtins
 import string
 import types
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 from RestrictedPython.Guards import safe_builtins, safer_getattr_raise
 
+from codev_env.sandbox import language
 from codev_env.sandbox.facade import Facade
 from codev_env.sandbox.language import CLASS_NAME, INSPECT_ATTRIBUTES, MAGIC_METHODS, Refused
 
@@ -35,20 +36,43 @@ class RefusedCall(RuntimeError, Refused):
 class SandboxClass(type):
     """The metaclass of every class that a program defines."""
 
-    def __new__(mcls, name: str, bases: tuple[type, ...], members: dict[str, Any]) -> SandboxClass:
-        """Make a class; raises `RefusedCall` for a base that is not meant to be derived from."""
+    def __new__(mcls, name: str, bases: tuple[type, ...], members: dict[str, Any], **options: Any) -> SandboxClass:
+        """Make a class; raises `RefusedCall` for a base or a member that a class statement could not have."""
         for base in bases:
             if not (isinstance(base, SandboxClass) or base in _BASES or issubclass(base, Exception)):
                 raise RefusedCall(f"a class cannot be derived from {base.__name__} here: keep it as an attribute.")
-        return super().__new__(mcls, name, bases, members)
+        check_members(members)
+        return super().__new__(mcls, name, bases, members, **options)
 
 
 _BASES = {object, list, dict, set, tuple, str, int, float}
+_CLASS_MEMBERS = MAGIC_METHODS | {
+    f"__{name}__"
+    for name in (
+        "module qualname doc annotations annotate annotate_func annotations_cache conditional_annotations classcell "
+        "classdictcell classdict firstlineno static_attributes orig_bases parameters match_args slots getstate "
+        "setstate replace"
+    ).split()
+}
+"""What the compiler and `dataclass` put into a class, besides the methods a program may define."""
 
 
-def _hidden(obj: Any, name: str) -> RefusedAttribute:
+def allow_bases(*types_: type) -> None:
+    """Let classes of the façades be derived from these types."""
+    _BASES.update(types_)
+
+
+def check_members(names: Any) -> None:
+    """Raise `RefusedCall` for a name with double underscores that no class statement could define."""
+    for name in names:
+        if isinstance(name, str) and name.startswith("__") and name.endswith("__"):
+            if name not in _CLASS_MEMBERS and not name.startswith("__dataclass_"):
+                raise RefusedCall(f"the name {name!r} is reserved: choose one without underscores.")
+
+
+def _hidden(obj: Any, name: str, instead: str = "") -> RefusedAttribute:
     kind = repr(obj) if isinstance(obj, Facade) else type(obj).__name__
-    return RefusedAttribute(f"the attribute {name!r} of {kind} is not available here.")
+    return RefusedAttribute(f"the attribute {name!r} of {kind} is not available here{instead and f': {instead}'}.")
 
 
 def _view(array: Any) -> Callable[..., Any]:
@@ -75,27 +99,43 @@ def _image_load(image: Image.Image) -> Callable[[], Any]:
     return load
 
 
-# By attribute: the types it is handled for, and how; `None` refuses it.
-_SPECIAL: dict[str, tuple[tuple[type, ...], Callable[[Any], Any] | None]] = {
-    "format": ((str,), lambda text: _Formatter(text).format),
-    "format_map": ((str,), lambda text: _Formatter(text).format_map),
-    "view": ((np.ndarray,), _view),
-    "load": ((Image.Image,), _image_load),
-    "obj": ((AttributeError, NameError, memoryview), None),
-    "with_traceback": ((BaseException,), None),
-    "mro": ((type,), None),
-}
+class _Rule(NamedTuple):
+    """How an attribute of some types is read: `how` is given the object; `None` refuses, `instead` says what to do."""
+
+    kinds: tuple[type, ...]
+    how: Callable[[Any], Any] | None
+    instead: str = ""
 
 
-def hide(types_: tuple[type, ...], *names: str) -> None:
+_SPECIAL: dict[str, list[_Rule]] = {}
+"""By attribute: its rules; the first one that fits the object counts, and later ones are put before earlier ones."""
+
+
+def handle(kinds: tuple[type, ...], name: str, how: Callable[[Any], Any]) -> None:
+    """Read an attribute of instances (and subclasses) of some types in a way of its own, wherever it is read."""
+    _add_rule(name, _Rule(kinds, how))
+
+
+def hide(kinds: tuple[type, ...], *names: str, instead: str = "") -> None:
     """Refuse attributes of instances (and subclasses) of some types, wherever they are read."""
     for name in names:
-        old, how = _SPECIAL.get(name, ((), None))
-        if how is not None:
-            raise ValueError(f"the attribute {name!r} has a handler already")
-        _SPECIAL[name] = (old + types_, None)
+        _add_rule(name, _Rule(kinds, None, instead))
 
 
+def _add_rule(name: str, rule: _Rule) -> None:
+    _SPECIAL.setdefault(name, []).insert(0, rule)
+    language.HIDDEN_ATTRIBUTES |= {name}  # a class pattern would read it past the guard
+
+
+handle((str,), "format", lambda text: _Formatter(text).format)
+handle((str,), "format_map", lambda text: _Formatter(text).format_map)
+handle((np.ndarray,), "view", _view)
+handle((Image.Image,), "load", _image_load)
+hide((AttributeError, NameError, memoryview), "obj")
+hide((BaseException,), "with_traceback")
+hide((object,), "mro")
+hide((type,), "register")
+hide((np.ndarray,), "resize", instead="use np.resize or np.pad")
 hide((np.ndarray, np.generic), "ctypes", "tofile", "dump", "dumps", "getfield", "setfield", "data", "base", "setflags")
 hide((np.random.Generator, np.random.RandomState), "bit_generator", "set_state")
 hide((Image.Image,), "im", "fp", "getim", "toqimage", "toqpixmap", "draft", "decoderconfig", "tile")
@@ -107,14 +147,11 @@ def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
     """What `obj.name` and `getattr(obj, name)` become."""
     if type(name) is not str:
         raise TypeError("attribute name must be string")
-    if name in _SPECIAL:
-        kinds, how = _SPECIAL[name]
+    for kinds, how, instead in _SPECIAL.get(name, ()):
         if isinstance(obj, kinds) or (isinstance(obj, type) and issubclass(obj, kinds)):
             if how is None:
-                raise _hidden(obj, name)
-            if isinstance(obj, type):
-                return _unbound(obj, name, how)
-            return how(obj)
+                raise _hidden(obj, name, instead)
+            return _unbound(obj, name, how) if isinstance(obj, type) else how(obj)
     if name[:1] == "_":
         return _underscored(obj, name, default)
     try:
@@ -317,7 +354,8 @@ class ProgramExit(BaseException):
     """`exit()` and `quit()`: the program ends here, what it showed so far counts."""
 
 
-def _exit(*_args: Any) -> None:
+def exit_program(*_args: Any) -> None:
+    """`exit()`."""
     raise ProgramExit
 
 
@@ -356,8 +394,8 @@ def make_builtins(
         type=_Type,
         dir=_dir,
         vars=_vars,
-        exit=_exit,
-        quit=_exit,
+        exit=exit_program,
+        quit=exit_program,
         open=_refuse("open", "load pictures with Image.open(name) and keep other data in variables"),
         eval=_refuse("eval", "write the expression itself"),
         exec=_refuse("exec", "write the statements themselves"),

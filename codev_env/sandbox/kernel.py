@@ -1,11 +1,13 @@
 """What the kernel forbids a worker: applied once, in the worker, before it sees any program.
 
-Every layer reports `"on"` or `"off: <why>"`; nothing is skipped silently.
+A worker forked ahead of time applies at once what needs no numbers (`lock_down`), and the rest when it is given to a
+session (`close_up`). Every layer reports `"on"` or `"off: <why>"`; nothing is skipped silently.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import resource
 import signal
@@ -25,32 +27,49 @@ _LANDLOCK_RESTRICT_SELF = 446
 _LANDLOCK_VERSION_FLAG = 1
 
 
+_statm = -1
+"""Descriptor of this process's size in pages, between `lock_down` and `close_up`."""
+
+
 class LayerOff(Exception):
     """A layer that cannot be applied here; the message says why."""
 
 
-def apply(limits: Limits, parent_pid: int) -> dict[str, str]:
-    """Apply every layer to this process.
+def lock_down(parent_pid: int) -> dict[str, str]:
+    """Apply to this process what does not depend on the session.
 
     Args:
-        limits: What the worker may use.
         parent_pid: Process id of the zygote.
 
     Returns:
         By layer `"on"` or `"off: <why>"`.
     """
-    return {name: _try(layer) for name, layer in layers(limits, parent_pid).items()}
+    global _statm
+    if sys.platform == "linux":
+        _statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)  # Landlock would refuse it later
+    return {name: _try(layer) for name, layer in _early(parent_pid).items()}
+
+
+def close_up(limits: Limits) -> dict[str, str]:
+    """Apply the other layers, after the session's memory was mapped; returns what `lock_down` does."""
+    return {name: _try(layer) for name, layer in _late(limits).items()}
 
 
 def layers(limits: Limits, parent_pid: int) -> dict[str, Callable[[], None]]:
     """The layers by name, in the order they are applied; each raises `LayerOff` or `OSError` where it cannot be."""
+    return {**_early(parent_pid), **_late(limits)}
+
+
+def _early(parent_pid: int) -> dict[str, Callable[[], None]]:
     return {
         "user": _drop_user,
         "process": lambda: _die_with(parent_pid),  # after the user: a change of user would undo it
-        "rlimits": lambda: _limit_resources(limits),
         "landlock": _landlock,
-        "seccomp": _seccomp,
     }
+
+
+def _late(limits: Limits) -> dict[str, Callable[[], None]]:
+    return {"rlimits": lambda: _limit_resources(limits), "seccomp": _seccomp}
 
 
 def close_fds_from(first: int) -> None:
@@ -76,6 +95,7 @@ def _try(layer: Callable[[], None]) -> str:
     return "on"
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
@@ -117,10 +137,18 @@ def _limit_resources(limits: Limits) -> None:
     if hasattr(resource, "RLIMIT_NPROC"):
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     if sys.platform == "linux":
-        with open("/proc/self/statm") as file:
-            size = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        size += limits.memory_mb << 20
+        size = _virtual_pages() * resource.getpagesize() + (limits.memory_mb << 20)
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def _virtual_pages() -> int:
+    global _statm
+    fd = _statm if _statm >= 0 else os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    _statm = -1
+    try:
+        return int(os.read(fd, 256).split()[0])
+    finally:
+        os.close(fd)
 
 
 class _Ruleset(ctypes.Structure):

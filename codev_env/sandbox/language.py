@@ -12,7 +12,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from RestrictedPython.transformer import INSPECT_ATTRIBUTES, RestrictingNodeTransformer, copy_locations
+from RestrictedPython.transformer import INSPECT_ATTRIBUTES, RestrictingNodeTransformer
 
 from codev_env.sandbox.limits import Limits
 
@@ -50,16 +50,70 @@ _INSTEAD = {
     "TypeVarTuple": "leave the type parameters out",
     "TemplateStr": "write an f-string",
 }
+_LOAD = ast.Load()
 _GUARD_NAMES = frozenset({"_getattr_", "_write_", "_write_item_", "_print_", "_print", "_getitem_", "_getiter_"})
 
 
-class Policy(RestrictingNodeTransformer):
-    """The rules of the sandbox's Python; also finds which names a program reads and binds."""
+class Refused(Exception):
+    """A program breaks the rules of the language; the message says what to write instead."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+
+def _kinds(group: type[ast.AST]) -> set[type[ast.AST]]:
+    return set(group.__subclasses__())
+
+
+_LEAVES = frozenset(
+    {ast.Constant}
+    | {kind for group in (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop) for kind in _kinds(group)}
+)
+"""Nodes without contents, which are all allowed."""
+
+
+class Policy(RestrictingNodeTransformer):
+    """The rules of the sandbox's Python; also finds which names a program reads and binds.
+
+    Raises `Refused` at once where a program is too deep or too long, before the depth could exhaust the compiler.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
         self.reads: set[str] = set()
         self.binds: set[str] = set()
+        self._limits = limits
+        self._nodes_left = limits.code_nodes
+        self._depth_left = limits.code_depth
+
+    def visit(self, node: ast.AST) -> Any:
+        """Check a node, and what is in it."""
+        if type(node) in _LEAVES:
+            return node
+        self._nodes_left -= 1
+        if self._nodes_left < 0:
+            raise Refused(
+                f"the code has more than {self._limits.code_nodes} syntax nodes: split it into several steps."
+            )
+        if not self._depth_left:
+            raise Refused(
+                f"the code is nested more than {self._limits.code_depth} levels deep: "
+                "split long expressions over several lines."
+            )
+        self._depth_left -= 1
+        try:
+            return super().visit(node)
+        finally:
+            self._depth_left += 1
+
+    def node_contents_visit(self, node: Any) -> Any:
+        """Visit what is in a node, replacing what a visitor replaces; what it refuses stays, since errors end all."""
+        for field in node._fields:
+            old = getattr(node, field, None)
+            if isinstance(old, list):
+                for index, item in enumerate(old):
+                    if isinstance(item, ast.AST):
+                        old[index] = self.visit(item) or item
+            elif isinstance(old, ast.AST):
+                setattr(node, field, self.visit(old) or old)
+        return node
 
     def check_name(self, node: ast.AST, name: str | None, allow_magic_methods: bool = False) -> None:
         """Refuse names that could reach or replace a guard; note what is bound."""
@@ -106,9 +160,9 @@ class Policy(RestrictingNodeTransformer):
         self._check_attribute(node, node.attr, reading)
         node = self.node_contents_visit(node)
         if reading:
-            call = ast.Call(ast.Name("_getattr_", ast.Load()), [node.value, ast.Constant(node.attr)], [])
-            copy_locations(call, node)
-            return call
+            at = _place(node)
+            guard = ast.Name("_getattr_", _LOAD, **at)
+            return ast.Call(guard, [node.value, ast.Constant(node.attr, **at)], [], **at)
         return self._guard_target(node, "_write_")
 
     def _check_attribute(self, node: ast.AST, name: str, reading: bool) -> None:
@@ -119,9 +173,8 @@ class Policy(RestrictingNodeTransformer):
                 self.error(node, f"the attribute {name!r} is not available here.")
 
     def _guard_target(self, node: ast.Attribute | ast.Subscript, guard: str) -> ast.AST:
-        call = ast.Call(ast.Name(guard, ast.Load()), [node.value], [])
-        copy_locations(call, node.value)
-        node.value = call
+        at = _place(node.value)
+        node.value = ast.Call(ast.Name(guard, _LOAD, **at), [node.value], [], **at)
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
@@ -173,9 +226,8 @@ class Policy(RestrictingNodeTransformer):
         node = self.node_contents_visit(node)
         if node.keywords:
             self.error(node, "keyword arguments of a class are not available here.")
-        node.keywords = [ast.keyword("metaclass", ast.Name("__metaclass__", ast.Load()))]
-        copy_locations(node.keywords[0].value, node)
-        ast.fix_missing_locations(node)
+        at = _place(node)
+        node.keywords = [ast.keyword("metaclass", ast.Name("__metaclass__", _LOAD, **at), **at)]
         return node
 
     def visit_TryStar(self, node: ast.AST) -> None:
@@ -248,6 +300,15 @@ class Policy(RestrictingNodeTransformer):
         return node
 
 
+def _place(node: Any) -> dict[str, Any]:
+    return {
+        "lineno": node.lineno,
+        "col_offset": node.col_offset,
+        "end_lineno": node.end_lineno,
+        "end_col_offset": node.end_col_offset,
+    }
+
+
 @dataclass(frozen=True)
 class Program:
     """A compiled program.
@@ -263,25 +324,29 @@ class Program:
     binds: frozenset[str]
 
 
-class Refused(Exception):
-    """A program breaks the rules of the language; the message says what to write instead."""
-
-
-def compile_program(source: str, limits: Limits) -> Program:
-    """Compile a program under the policy.
+def parse(source: str) -> ast.Module:
+    """Parse a program.
 
     Raises:
-        Refused: It breaks a rule or is too deep or too long.
+        Refused: It is too deep.
         SyntaxError: It is not Python.
     """
     if "\0" in source:
         raise SyntaxError("the code holds a null character")
     try:
-        tree = ast.parse(source, "<code>")
+        return ast.parse(source, "<code>")
     except (RecursionError, MemoryError, ValueError) as error:
         raise Refused(f"the code is nested too deeply ({type(error).__name__}): write shorter expressions.") from None
-    _check_size(tree, limits)
-    policy = Policy()
+
+
+def compile_program(tree: ast.Module, limits: Limits) -> Program:
+    """Compile a program under the policy; changes the tree.
+
+    Raises:
+        Refused: It breaks a rule or is too deep or too long.
+        SyntaxError: It is not Python.
+    """
+    policy = Policy(limits)
     ordinary = sys.getrecursionlimit()
     sys.setrecursionlimit(max(ordinary, 60 * limits.code_depth))
     try:
@@ -292,17 +357,3 @@ def compile_program(source: str, limits: Limits) -> Program:
     finally:
         sys.setrecursionlimit(ordinary)
     return Program(code, frozenset(policy.reads), frozenset(policy.binds))
-
-
-def _check_size(tree: ast.AST, limits: Limits) -> None:
-    nodes, layer = 0, [tree]
-    for _depth in range(limits.code_depth + 1):
-        nodes += len(layer)
-        if nodes > limits.code_nodes:
-            raise Refused(f"the code has more than {limits.code_nodes} syntax nodes: split it into several steps.")
-        layer = [child for node in layer for child in ast.iter_child_nodes(node)]
-        if not layer:
-            return
-    raise Refused(
-        f"the code is nested more than {limits.code_depth} levels deep: split long expressions over several lines."
-    )

@@ -1,4 +1,4 @@
-"""The limits of one sandboxed program, checked where they are made."""
+"""The limits of one sandboxed program, checked where they are made, and what may be repaired in it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from codev_env.errors import ConfigError
+
+REPAIRS = ("indentation", "paths", "imports")
+"""What can be repaired in programs.
+
+`indentation`: a block indented as a whole, or all but its first line; `paths`: a path to a file that exists by its bare
+name, or a path to save to; `imports`: a module of `repairs.IMPORTS` that is used without an import.
+"""
 
 
 @dataclass(frozen=True)

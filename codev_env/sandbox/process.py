@@ -7,20 +7,31 @@ import errno
 import itertools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from codev_env.errors import SandboxError
 from codev_env.sandbox import descriptors, frames
 
-Kind = Literal["plain", "plots"]
+Kind = Literal["plain", "plots", "science"]
+"""What a zygote has loaded: Pillow, NumPy and OpenCV; Matplotlib too; SciPy, scikit-image and SymPy too.
+
+The more is loaded, the more each fork costs.
+"""
+
+_NAMES: dict[Kind, re.Pattern[str]] = {
+    "science": re.compile(r"\b(scipy|skimage|sympy)\b"),
+    "plots": re.compile(r"\b(matplotlib|pyplot|plt)\b"),
+}
 
 START_S = 60.0
 """Seconds that the zygote, or a worker, may take to be ready on a loaded machine."""
@@ -34,6 +45,7 @@ _ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "OPENCV_LOG_LEVEL": "OFF",
     "HOME": "/nonexistent",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # large blocks in huge pages: a crop costs few page faults
 }
 _KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -41,16 +53,37 @@ _BOOT = _PACKAGE / "sandbox" / "boot.py"
 _SHORTAGES = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 
 
+def kind_for(code: str, present: Kind) -> Kind:
+    """The lightest kind that has what a program names and what the present kind has."""
+    named = next((kind for kind, names in _NAMES.items() if names.search(code)), present)
+    return max(named, present, key=get_args(Kind).index)
+
+
 class ZygoteGone(SandboxError):
     """The zygote is gone, and all its workers with it; the next call of `zygote` starts another."""
 
 
-class Zygote:
-    """A running zygote process. Thread-safe.
+@dataclass(frozen=True)
+class Link:
+    """A worker's number at its zygote, and our end of its socket."""
 
-    Args:
-        kind: `"plots"`: with Matplotlib loaded; `"plain"`: without, so that forks cost half.
-    """
+    token: int
+    sock: socket.socket
+
+    def is_waiting(self) -> bool:
+        """Tell whether the worker has said nothing yet: it lives and waits for its session."""
+        try:
+            self.sock.setblocking(False)
+            self.sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+class Zygote:
+    """A running zygote process, and a worker forked ahead of time. Thread-safe."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -60,6 +93,7 @@ class Zygote:
         self._lock = threading.Lock()
         self._tokens = itertools.count(1)
         self._gone = False
+        self._spares: list[Link] = []
         with ExitStack() as undo, descriptors.explained("start its process"):
             self._stderr = undo.enter_context(tempfile.TemporaryFile())
             self._sock, theirs = socket.socketpair()
@@ -113,26 +147,65 @@ class Zygote:
         """It runs, listens and belongs to this process (not to one that forked us)."""
         return not self._gone and self.owner == os.getpid() and self._process.poll() is None
 
-    def fork(self, setup: dict[str, Any], inputs_fd: int, arena_fd: int) -> tuple[int, socket.socket]:
-        """Ask for a worker.
+    def worker(self, setup: dict[str, Any], inputs_fd: int, arena_fd: int) -> Link:
+        """Give a session a worker: the one forked ahead of time where it lives, else a new one.
 
-        Returns:
-            Its token and our end of its socket.
+        Args:
+            setup: What the worker is to know, as `worker.serve` reads it.
+            inputs_fd: Shared memory with the input images, open for reading only.
+            arena_fd: Shared memory for what programs save and show.
 
         Raises:
             ZygoteGone: There is no zygote any more.
             SandboxError: The system refuses; the zygote and its workers live on.
         """
+        while True:
+            spare = self._take_spare()
+            link = spare or self._fork()
+            link.sock.settimeout(START_S)
+            try:
+                frames.send(link.sock, setup, (inputs_fd, arena_fd))
+            except (frames.FrameClosed, frames.FrameTimeout) as error:
+                cause = error.__cause__
+                if isinstance(cause, OSError) and cause.errno in _SHORTAGES:
+                    self._discard(link)
+                    raise descriptors.refusal("reach a worker", cause) from error
+                if spare is not None:
+                    self._discard(spare)
+                    continue
+                # A new worker that is gone has left word why, which its session reads.
+            break
+        with suppress(SandboxError):  # whoever needs the next worker forks it, and is told
+            spare = self._fork()
+            with self._lock:
+                self._spares.append(spare)
+        return link
+
+    def _take_spare(self) -> Link | None:
+        while True:
+            with self._lock:
+                if not self._spares:
+                    return None
+                spare = self._spares.pop()
+            if spare.is_waiting():
+                return spare
+            self._discard(spare)
+
+    def _discard(self, link: Link) -> None:
+        link.sock.close()
+        self.kill(link.token)
+
+    def _fork(self) -> Link:
         with descriptors.explained("open a socket to a worker"):
             ours, theirs = socket.socketpair()
         token = next(self._tokens)
         with theirs:
             try:
-                self._ask({"op": "fork", "token": token, "setup": setup}, (theirs.fileno(), inputs_fd, arena_fd))
+                self._ask({"op": "fork", "token": token}, (theirs.fileno(),))
             except SandboxError:
                 ours.close()
                 raise
-        return token, ours
+        return Link(token, ours)
 
     def kill(self, token: int) -> None:
         """Kill a worker; nothing happens where it is gone already."""
@@ -150,19 +223,26 @@ class Zygote:
         Raises:
             SandboxError: No descriptor is left to ask with.
         """
-        with descriptors.explained("ask how a worker ended"):
+        return self._answer_to("end", token)
+
+    def pid(self, token: int) -> int | None:
+        """The process id of a worker; `None` where it is not known. Raises as `exit_code` does."""
+        return self._answer_to("pid", token)
+
+    def _answer_to(self, operation: str, token: int) -> int | None:
+        with descriptors.explained("ask about a worker"):
             ours, theirs = socket.socketpair()
         with ours:
             with theirs:
                 try:
-                    self._ask({"op": "ask", "token": token}, (theirs.fileno(),))
+                    self._ask({"op": operation, "token": token}, (theirs.fileno(),))
                 except ZygoteGone:
                     return None
             try:
-                code = frames.receive(ours, deadline=time.monotonic() + START_S).get("code")
+                answer = frames.receive(ours, deadline=time.monotonic() + START_S).get(operation)
             except (frames.FrameClosed, frames.FrameTimeout, frames.FrameError):
                 return None
-        return code if isinstance(code, int) else None
+        return answer if isinstance(answer, int) else None
 
     def _ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         try:
@@ -180,8 +260,14 @@ class Zygote:
         if self.owner == os.getpid():
             self._process.kill()
             self._process.wait()
-        self._sock.close()
+        self.let_go()
         self._stderr.close()
+
+    def let_go(self) -> None:
+        """Close the sockets, which ends the process where no other holds them."""
+        self._sock.close()
+        while self._spares:
+            self._spares.pop().sock.close()
 
 
 def _font_cache() -> dict[str, str]:
@@ -219,7 +305,7 @@ def _after_fork() -> None:
     global _shared_lock
     _shared_lock = threading.Lock()
     for running in _shared.values():
-        running._sock.close()
+        running.let_go()
     _shared.clear()
 
 

@@ -1,9 +1,13 @@
-"""Small repairs of a program's text before it is compiled; each is named in the execution's record."""
+"""Small repairs of programs, each of which can be switched off and is named in the execution's record."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import textwrap
+from collections.abc import Iterator
+
+from codev_env.sandbox.language import parse
 
 IMPORTS = {
     "cv": "cv2", "cv2": "cv2", "np": "numpy", "numpy": "numpy", "plt": "matplotlib.pyplot", "math": "math",
@@ -19,34 +23,31 @@ READY = frozenset("Image ImageDraw ImageEnhance ImageFilter ImageFont ImageOps n
 """Names that a program finds ready; using them needs no repair."""
 
 
-def repair_text(source: str) -> tuple[str, list[str]]:
-    """Repair line ends, indentation and code of comments only.
+def parse_repaired(source: str) -> tuple[ast.Module, list[str]]:
+    """Parse a program; where it is not Python, try it with other indentation and ordinary spaces.
 
     Returns:
-        The text to compile and what was repaired.
+        The syntax tree and what was repaired.
+
+    Raises:
+        Refused: It is too deep.
+        SyntaxError: It is not Python, repaired or not.
     """
-    repairs: list[str] = []
-    source = source.replace("\r\n", "\n").replace("\u00a0", " ")
-    if _parses(source):
-        return (source, repairs) if _has_code(source) else (f"{source}\npass\n", ["code of comments only: added pass"])
-    dedented = textwrap.dedent(source.expandtabs(4)).strip("\n")
-    if dedented != source and _parses(dedented):
-        return dedented, ["indentation removed"]
-    first, _newline, rest = dedented.partition("\n")
-    # The first line of a block often loses its indentation when the block is cut out of a message.
-    shifted = f"{first}\n{textwrap.dedent(rest)}"
-    if shifted != source and _parses(shifted):
-        return shifted, ["indentation removed"]
-    return source, repairs
-
-
-def _parses(source: str) -> bool:
     try:
-        ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return parse(source), []
+    except SyntaxError as error:
+        for text, repair in _candidates(source):
+            with contextlib.suppress(SyntaxError):
+                return parse(text), [repair]
+        raise error
 
 
-def _has_code(source: str) -> bool:
-    return any(line.strip() and not line.strip().startswith("#") for line in source.splitlines())
+def _candidates(source: str) -> Iterator[tuple[str, str]]:
+    spaced = source.replace("\u00a0", " ")
+    if spaced != source:
+        yield spaced, "no-break spaces replaced"
+    dedented = textwrap.dedent(spaced.expandtabs(4)).strip("\n")
+    yield dedented, "indentation removed"
+    # The first line of a block often loses its indentation when the block is cut out of a message.
+    first, _newline, rest = dedented.partition("\n")
+    yield f"{first}\n{textwrap.dedent(rest)}", "indentation removed"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from codev_env.sandbox.limits import Limits
+from codev_env.sandbox.pixels import RAW, stored_bytes
 from codev_env.types import Stop
 
 _STOPS = frozenset(get_args(Stop)) - {"timeout"}
-_MODES = {"RGB": 3, "L": 1, "RGBA": 4}
 _NAME_CHARS = 100
 _REPAIRS = 20
 _REPAIR_CHARS = 300
@@ -33,7 +33,7 @@ class Stored:
     @property
     def bytes(self) -> int:
         """Bytes of its pixels."""
-        return self.width * self.height * _MODES[self.mode]
+        return stored_bytes(self.mode, self.width, self.height)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _file(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Stored
 def _stored(
     offset: Any, width: Any, height: Any, mode: Any, name: Any, limits: Limits, gaps: Sequence[tuple[int, int]]
 ) -> Stored:
-    if not isinstance(mode, str) or mode not in _MODES:
+    if not isinstance(mode, str) or mode not in RAW:
         raise BadReply("mode")
     stored = Stored(
         offset=_int(offset, 0, gaps[-1][1], "offset"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import platform
 import struct
 import sys
@@ -44,6 +45,7 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
 
+@functools.cache
 def program(machine: str) -> bytes:
     """Assemble the filter for a machine as `platform.machine()` names it; raises `OSError` for an unknown one."""
     if machine not in _MACHINES:
@@ -76,9 +78,13 @@ def install() -> None:
     code = program(platform.machine())
     buffer = ctypes.create_string_buffer(code, len(code))
     filter_ = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(filter_), 0, 0) != 0:
+    if _libc().prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(filter_), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _op(code: int, jump_true: int, jump_false: int, value: int) -> bytes:

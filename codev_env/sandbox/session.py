@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import signal
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from codev_env.errors import SandboxError
-from codev_env.sandbox import descriptors, frames, memory, process, replies
+from codev_env.sandbox import descriptors, frames, memory, pixels, process, replies
 from codev_env.types import Execution
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ MAIN = "main"
 _GRACE_S = 0.05
 _PAUSE_S = 0.2
 _VIEW_ROOM = 8
-_PLOTS = re.compile(r"\b(matplotlib|pyplot|plt)\b")
 _numbers = itertools.count()
 
 
@@ -41,26 +39,34 @@ class Session:
     """
 
     def __init__(
-        self, box: Sandbox, images: Mapping[str, Image.Image], *, seed: int, persist: str, isolation: str
+        self,
+        box: Sandbox,
+        images: Mapping[str, Image.Image],
+        *,
+        seed: int,
+        persist: str,
+        isolation: str,
+        repairs: Collection[str],
     ) -> None:
         self._box = box
         self._limits = box.limits
         self._seed = seed
         self._persist = persist
         self._isolation = isolation
-        # Matplotlib doubles the cost of a fork. Without variables to lose, it can wait until a program names it.
-        self._kind: process.Kind = "plots" if persist == "variables" else "plain"
+        self._repairs = sorted(repairs)
+        # Each library makes a fork dearer. Without variables to lose, it can wait until a program names it.
+        self._kind: process.Kind = "science" if persist == "variables" else "plain"
         self._lock = threading.Lock()
         self._closed = False
         self._counts: dict[tuple[str, int], int] = {}
         self._pending: dict[str, dict[str, Any]] = {}
         plain = {name: memory.plain(image) for name, image in _check(images).items()}
-        room = _VIEW_ROOM * sum(memory.stored_bytes(image) for image in plain.values())
+        room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
         self._worker: _Worker | None = None
         with ExitStack() as undo:
-            self._inputs, offsets = box.pool.take(list(plain.values()))
+            self._inputs = box.pool.take(list(plain.values()))
             undo.callback(box.pool.give_back, self._inputs)
-            self._files = {MAIN: _table(plain, offsets, "inputs")}
+            self._files = {MAIN: _table(plain, self._inputs.offsets, "inputs")}
             self._arena = memory.Arena((self._limits.files_mb << 20) + room)
             undo.callback(self._arena.close)
             self._spawn()
@@ -120,7 +126,7 @@ class Session:
             plain = {key: memory.plain(image) for key, image in _check(images).items()}
             offsets = []
             for key, image in plain.items():
-                need = memory.stored_bytes(image)
+                need = memory.room_for(image)
                 start = next((start for start, end in self._arena.gaps() if start + need <= end), None)
                 if start is None:
                     raise SandboxError(f"no room for the view {name!r}: raise limits.files_mb={self._limits.files_mb}.")
@@ -155,8 +161,14 @@ class Session:
             raise SandboxError("this session is closed; open a new one with Sandbox.session.")
 
     def _spawn(self) -> _Worker:
-        setup = {"limits": self._limits.to_json(), "persist": self._persist, "views": self._files}
-        self._worker = _Worker(self._box, self._kind, setup, self._inputs, self._arena.fd)
+        setup = {
+            "limits": self._limits.to_json(),
+            "persist": self._persist,
+            "repairs": self._repairs,
+            "views": self._files,
+            "inputs_bytes": self._inputs.size,
+        }
+        self._worker = _Worker(self._box, self._kind, setup, self._inputs.fd, self._arena.fd)
         self._pending = {}
         return self._worker
 
@@ -175,8 +187,9 @@ class Session:
 
     def _run(self, code: str, view: str) -> Execution:
         """Run on this worker, or on a second one where the first is lost through no fault of a program."""
-        if self._kind == "plain" and _PLOTS.search(code):
-            self._kind = "plots"
+        kind = process.kind_for(code, self._kind)
+        if kind != self._kind:
+            self._kind = kind
             self._drop()
         seed = self._seed_of(code, view)
         for last in (False, True):
@@ -248,7 +261,7 @@ class Session:
         data = self._arena.read(stored.offset, stored.bytes)
         if len(data) != stored.bytes:
             raise replies.BadReply("arena")
-        return Image.frombytes("RGB", (stored.width, stored.height), data)
+        return pixels.image_from(data, "RGB", (stored.width, stored.height))
 
 
 class _Worker:
@@ -260,14 +273,16 @@ class _Worker:
         try:
             self._zygote = process.zygote(kind)
             try:
-                self._token, self._sock = self._zygote.fork(setup, readable, arena)
+                link = self._zygote.worker(setup, readable, arena)
             except process.ZygoteGone:  # between the two calls, or not noticed before
                 self._zygote = process.zygote(kind)
-                self._token, self._sock = self._zygote.fork(setup, readable, arena)
+                link = self._zygote.worker(setup, readable, arena)
         finally:
             os.close(readable)
+        self._token, self._sock = link.token, link.sock
         self._ready = False
         self._asked = False
+        self._number = 0
         self.has_run = False
 
     def wait_ready(self) -> None:
@@ -286,10 +301,13 @@ class _Worker:
     def ask(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
         """Send a request and wait for the answer."""
         self._asked = False
+        self._number += 1
         self._sock.settimeout(max(0.001, deadline - time.monotonic()))
-        frames.send(self._sock, request)
+        frames.send(self._sock, {**request, "number": self._number})
         self._asked = True
         message = frames.receive(self._sock, deadline=deadline)
+        if message.get("number") != self._number:
+            raise frames.FrameError("an answer to another request")
         self.has_run = True
         return message
 
@@ -305,6 +323,10 @@ class _Worker:
         if code == -signal.SIGKILL and not self._asked:
             raise _WorkerLost("a sandbox worker was killed while it waited for a program")
         return code
+
+    def pid(self) -> int | None:
+        """Its process id, as the zygote knows it."""
+        return self._zygote.pid(self._token)
 
     def _exit_code(self) -> int | None:
         return self._zygote.exit_code(self._token)
@@ -342,7 +364,6 @@ def _table(images: Mapping[str, Image.Image], offsets: list[int], where: str) ->
             "width": image.width,
             "height": image.height,
             "mode": image.mode,
-            "raw": memory.RAW[image.mode][0],
             "input": True,
         }
         for (name, image), offset in zip(images.items(), offsets, strict=True)
@@ -356,6 +377,5 @@ def _entry(stored: replies.Stored) -> dict[str, Any]:
         "width": stored.width,
         "height": stored.height,
         "mode": stored.mode,
-        "raw": stored.mode,
         "input": False,
     }

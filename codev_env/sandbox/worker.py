@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import mmap
 import os
 import random
 import socket
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 from PIL import Image
 
-from codev_env.sandbox import facade_cv2, facade_numpy, facade_pil, facade_std, frames, kernel, state
-from codev_env.sandbox.arrow import AVAILABLE, image_over
+from codev_env.sandbox import facade_cv2, facade_numpy, facade_pil, facade_std, frames, kernel, pixels, state
 from codev_env.sandbox.context import Context, File, OutputFull, ResultError, Shown, View, clean
 from codev_env.sandbox.guards import ProgramExit, make_builtins
-from codev_env.sandbox.language import Program, Refused, compile_program
+from codev_env.sandbox.language import Program, Refused, compile_program, parse
 from codev_env.sandbox.limits import Limits
-from codev_env.sandbox.repairs import IMPORTS, READY, repair_text
+from codev_env.sandbox.repairs import IMPORTS, READY, parse_repaired
 
 MODULES: dict[str, Any] = {}
 """The façades by import name, made once in the zygote."""
@@ -26,51 +28,92 @@ _SEEDS: list[Any] = []
 """What each façade does at the start of a run."""
 
 _RESULT_NAMES = ("result", "output")
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
+_MADV_POPULATE_WRITE = 23  # of linux/mman.h
+_ARENA_AHEAD = 4 << 20
+"""Bytes of the arena whose pages a worker gets at once: each first use of a page costs more than writing it."""
+
+_REHEARSED = 64
+"""Pixels along a side of the picture that a worker practises on."""
+
+_PICTURE = bytes(4 * _REHEARSED * _REHEARSED)
+
+_REHEARSAL = """
+w, h = image.size
+box = (w // 8, h // 8, w // 2, h // 2)
+areas = [w * h // scale for scale in (1, 2, 4)]
+crop = image.crop(box).resize((w, h))
+print(f"crop {box}, areas {areas}", np.array(crop).mean())
+crop.save("crop.png")
+print("crop.png")
+"""
 
 
-def prepare(plots: bool) -> None:
+def prepare(kind: str) -> None:
     """In the zygote: load and use once everything that programs may need, and make the façades.
 
     Args:
-        plots: Load Matplotlib too, which doubles the cost of a fork.
+        kind: What to load, see `process.Kind`.
     """
-    facades = [facade_std, facade_pil, facade_numpy, facade_cv2]
-    if plots:
+    facades: list[Any] = [facade_std, facade_pil, facade_numpy, facade_cv2]
+    if kind in ("plots", "science"):
         from codev_env.sandbox import facade_pyplot
 
         facades.append(facade_pyplot)
+    if kind == "science":
+        from codev_env.sandbox import facade_scipy, facade_skimage, facade_sympy
+
+        facades += [facade_scipy, facade_skimage, facade_sympy]
     for module in facades:
         module.warm()
     facade_pil.patch()
     for module in facades:
         MODULES.update(module.modules())
         _SEEDS.append(module.seed)
+    _keep_memory()
     _warm_language()
+
+
+def _keep_memory() -> None:
+    """Let this process and its workers keep memory they freed: new pages cost more than the crop that fills them."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 256 << 20)
 
 
 def _warm_language() -> None:
     builtins = make_builtins(facade_std.make_import(MODULES), lambda *_values: None, lambda *_values: None)
-    program = compile_program("def f(x):\n    return [i for i in x]\nprint(np.zeros(2).sum(), f([1]))\n", Limits())
+    tree = parse("def f(x):\n    return [i for i in x]\nprint(np.zeros(2).sum(), f([1]))\n")
+    program = compile_program(tree, Limits())
     exec(program.code, {"__builtins__": builtins, "__name__": "__main__", "np": MODULES["numpy"]})
 
 
-def serve(sock: socket.socket, inputs_fd: int, arena_fd: int, setup: dict[str, Any], zygote_pid: int) -> None:
-    """Lock this process down and run programs until the socket closes.
+def serve(sock: socket.socket, zygote_pid: int) -> None:
+    """Lock this process down, wait for a session and run its programs until the socket closes.
 
     Args:
-        sock: The socket to the parent.
-        inputs_fd: Shared memory with the input images, read-only.
-        arena_fd: Shared memory for what programs save and show.
-        setup: Limits, views and files, as `Session` sends them.
+        sock: The socket to the parent, which sends the setup first: limits, views and files, as `Session` makes it,
+            with two descriptors of shared memory, of the input images (read-only) and of what programs save and show.
         zygote_pid: Process id of the zygote.
     """
+    layers = kernel.lock_down(zygote_pid)
+    rehearse()
+    try:
+        setup, (inputs_fd, arena_fd) = frames.receive_with_fds(sock, 2)
+    except frames.FrameClosed:
+        return  # nobody needed this worker
     limits = Limits(**setup["limits"])
-    inputs = mmap.mmap(inputs_fd, 0, prot=mmap.PROT_READ)
+    inputs = mmap.mmap(inputs_fd, setup["inputs_bytes"], flags=mmap.MAP_SHARED | _POPULATE, prot=mmap.PROT_READ)
     arena = mmap.mmap(arena_fd, 0)
-    layers = kernel.apply(limits, zygote_pid)
+    with contextlib.suppress(OSError, ValueError):  # an older kernel
+        arena.madvise(_MADV_POPULATE_WRITE, 0, min(2 * len(inputs), _ARENA_AHEAD, len(arena)))
     os.close(inputs_fd)
     os.close(arena_fd)
-    worker = Worker(limits, setup["persist"], {"inputs": inputs, "arena": arena})
+    layers.update(kernel.close_up(limits))
+    worker = Worker(limits, setup["persist"], setup["repairs"], {"inputs": inputs, "arena": arena})
     for name, files in setup["views"].items():
         worker.add_view(name, files)
     frames.send(sock, {"layers": layers})
@@ -81,15 +124,29 @@ def serve(sock: socket.socket, inputs_fd: int, arena_fd: int, setup: dict[str, A
             return
         for name, files in request["views"].items():
             worker.add_view(name, files)
-        frames.send(sock, worker.run(request))
+        frames.send(sock, {**worker.run(request), "number": request["number"]})
+
+
+def rehearse() -> None:
+    """Run a typical program on pictures of this process's own, ahead of time.
+
+    A fork shares its memory with the zygote until it writes to it: the first run of a program would pay for the copies.
+    """
+    worker = Worker(Limits(), "images", (), {"inputs": _PICTURE, "arena": bytearray(2 * len(_PICTURE))})
+    place = {"where": "inputs", "offset": 0, "width": _REHEARSED, "height": _REHEARSED}
+    worker.add_view("main", {"input.png": {**place, "mode": "RGB", "input": True}})
+    for number in range(2):
+        code = f"{_REHEARSAL}\nnumber = {number}"
+        frames.encode(worker.run({"code": code, "view": "main", "seed": number, "gaps": [[0, 2 * len(_PICTURE)]]}))
 
 
 class Worker:
     """Runs programs one after the other in views of their own."""
 
-    def __init__(self, limits: Limits, persist: str, mapped: dict[str, mmap.mmap]) -> None:
+    def __init__(self, limits: Limits, persist: str, repairs: Sequence[str], mapped: dict[str, Any]) -> None:
         self.limits = limits
         self.persist = persist
+        self.repairs = frozenset(repairs)
         self.memory = mapped
         self.views: dict[str, View] = {}
         self.builtins = make_builtins(facade_std.make_import(MODULES), _print, _show)
@@ -102,17 +159,11 @@ class Worker:
             view.files[key] = self._stored(**file)
         self.views[name] = view
 
-    def _stored(self, where: str, offset: int, width: int, height: int, mode: str, raw: str, input: bool) -> File:
+    def _stored(self, where: str, offset: int, width: int, height: int, mode: str, input: bool) -> File:
         size = (width, height)
-        count = width * height * len(raw)  # every raw mode here has one letter per byte
-        data = memoryview(self.memory[where])[offset : offset + count]
-
-        def decode() -> Image.Image:
-            if AVAILABLE and input:
-                return image_over(data, mode, size)  # read-only to Pillow: it copies before a program writes
-            return Image.frombytes(mode, size, data, "raw", raw)
-
-        return File(decode, mode, size, input=input)
+        memory = memoryview(self.memory[where])[offset : offset + pixels.stored_bytes(mode, width, height)]
+        image = pixels.image_over if input else pixels.image_from  # what is not an input is written over some day
+        return File(lambda: image(memory, mode, size), mode, size, input=input)
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run one program.
@@ -125,7 +176,7 @@ class Worker:
         """
         kernel.allow_cpu(self.limits.cpu_s)
         view = self.views[request["view"]]
-        context = Context(view, self.limits)
+        context = Context(view, self.limits, repair_paths="paths" in self.repairs)
         state.set_current(context)
         stop, error, result = "ok", None, None
         source = request["code"]
@@ -154,8 +205,8 @@ class Worker:
 
     def _compile(self, source: str, context: Context) -> Program:
         if self._compiled is None or self._compiled[0] != source:
-            text, repairs = repair_text(source)
-            self._compiled = (source, compile_program(text, self.limits), repairs)
+            tree, repairs = parse_repaired(source) if "indentation" in self.repairs else (parse(source), [])
+            self._compiled = (source, compile_program(tree, self.limits), repairs)
         for repair in self._compiled[2]:
             context.repair(repair)
         return self._compiled[1]
@@ -182,10 +233,11 @@ class Worker:
         fresh = (program.reads | program.binds) - names.keys()
         for name in sorted(fresh & IMPORTS.keys()):
             module = MODULES.get(IMPORTS[name])
-            if module is None or (name not in READY and name in program.binds):
+            missing = name not in READY
+            if module is None or (missing and (name in program.binds or "imports" not in self.repairs)):
                 continue
             names[name] = module
-            if name not in READY and name in program.reads:
+            if missing and name in program.reads:
                 context.repair(f"module {IMPORTS[name]} imported as {name}")
         if not view.inputs:
             return
@@ -206,13 +258,12 @@ class Worker:
 
         def place(image: Image.Image) -> int:
             if id(image) not in placed:
-                data = image.tobytes()
-                gap = next((gap for gap in gaps if gap[0] + len(data) <= gap[1]), None)
+                count = pixels.stored_bytes(image.mode, *image.size)
+                gap = next((gap for gap in gaps if gap[0] + count <= gap[1]), None)
                 if gap is None:
                     raise ResultError(f"more than {self.limits.files_mb} MiB of images were saved or shown")
-                start, gap[0] = gap[0], gap[0] + len(data)
-                arena[start : gap[0]] = data
-                placed[id(image)] = start
+                placed[id(image)], gap[0] = gap[0], gap[0] + count
+                pixels.write(image, arena, placed[id(image)])
             return placed[id(image)]
 
         files = []

@@ -6,7 +6,6 @@ nor its descriptors are in it. It dies when its parent does.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import select
@@ -20,7 +19,7 @@ from typing import Any
 
 from codev_env.sandbox import frames, kernel, worker
 
-_SOCKET, _INPUTS, _ARENA = 3, 4, 5
+_SOCKET = 3
 _TICK_S = 1.0
 
 
@@ -48,7 +47,7 @@ class Zygote:
             self._reap()
             if self.sock.fileno() in ready:
                 try:
-                    request, fds = frames.receive_with_fds(self.sock, 3)
+                    request, fds = frames.receive_with_fds(self.sock, 1)
                 except (frames.FrameClosed, frames.FrameError, OSError):
                     break
                 self._answer(request, fds)
@@ -60,43 +59,43 @@ class Zygote:
         operation, token = request["op"], request["token"]
         try:
             if operation == "fork":
-                self._fork(token, request["setup"], fds)
+                self._fork(token, fds)
             elif operation == "kill" and token in self.pids:
                 # Not reaped yet, so the number still means this worker and no other process.
                 os.kill(self.pids[token], signal.SIGKILL)
-            elif operation == "ask":
-                self._tell(token, fds)
+            elif operation == "end":
+                _reply(fds, {"end": self._end(token)})
+            elif operation == "pid":
+                _reply(fds, {"pid": self.pids.get(token)})
         except (frames.FrameClosed, OSError) as error:
             print(f"{operation} {token}: {error}", file=sys.stderr, flush=True)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _fork(self, token: int, setup: dict[str, Any], fds: list[int]) -> None:
+    def _fork(self, token: int, fds: list[int]) -> None:
         try:
             pid = os.fork()
         except OSError as error:
-            with socket.socket(fileno=os.dup(fds[0])) as sock:
-                frames.send(sock, {"failed": f"no process could be forked: {error}"})
+            _reply(fds, {"failed": f"no process could be forked: {error}"})
             return
         if pid:
             self.pids[token] = pid
             return
         code = 1
         try:
-            _become_worker(setup, fds, os.getppid())
+            _become_worker(fds[0], os.getppid())
             code = 0
         finally:
             os._exit(code)
 
-    def _tell(self, token: int, fds: list[int]) -> None:
-        """Tell how a worker ended: wait for it, it is dead or dying."""
+    def _end(self, token: int) -> int | None:
+        """How a worker ended: wait for it, it is dead or dying."""
         pid = self.pids.pop(token, None)
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
             self.ended[token] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        with socket.socket(fileno=os.dup(fds[0])) as sock:
-            frames.send(sock, {"code": self.ended.get(token)})
+        return self.ended.get(token)
 
     def _reap(self) -> None:
         while self.pids:
@@ -110,26 +109,29 @@ class Zygote:
                 del self.ended[next(iter(self.ended))]
 
 
-def _become_worker(setup: dict[str, Any], fds: list[int], zygote_pid: int) -> None:
+def _reply(fds: list[int], message: dict[str, Any]) -> None:
+    with socket.socket(fileno=os.dup(fds[0])) as sock:
+        frames.send(sock, message)
+
+
+def _become_worker(fd: int, zygote_pid: int) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(1, 2)  # stdout is /dev/null; stderr is the zygote's own, which its parent reads
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, _ARENA + 1) for fd in fds]
-    for fd, place in zip(high, (_SOCKET, _INPUTS, _ARENA), strict=True):
-        os.dup2(fd, place)
-    kernel.close_fds_from(_ARENA + 1)
+    os.dup2(fd, _SOCKET)
+    kernel.close_fds_from(_SOCKET + 1)
     sock = socket.socket(fileno=_SOCKET)
     try:
-        worker.serve(sock, _INPUTS, _ARENA, setup, zygote_pid)
+        worker.serve(sock, zygote_pid)
     except Exception as error:
         frames.send(sock, {"failed": f"{type(error).__name__}: {error}"})
         raise
 
 
 @contextmanager
-def _cache_folder(plots: bool) -> Iterator[None]:
+def _cache_folder(kind: str) -> Iterator[None]:
     """Where the user has no cache of Matplotlib, one that is gone before the first worker, whatever ends the parent."""
-    if not plots or "MPLCONFIGDIR" in os.environ:
+    if kind == "plain" or "MPLCONFIGDIR" in os.environ:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="codev-sandbox-") as folder:
@@ -137,11 +139,11 @@ def _cache_folder(plots: bool) -> Iterator[None]:
         yield
 
 
-def main(fd: int, plots: bool) -> None:
+def main(fd: int, kind: str) -> None:
     """Load everything, say so, and serve."""
     sock = socket.socket(fileno=fd)
-    with _cache_folder(plots):
-        worker.prepare(plots)
+    with _cache_folder(kind):
+        worker.prepare(kind)
     zygote = Zygote(sock)
     frames.send(sock, {"ready": True, "modules": sorted({name.partition(".")[0] for name in sys.modules})})
     gc.collect()

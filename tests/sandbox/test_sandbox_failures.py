@@ -30,11 +30,12 @@ def linux() -> None:
 
 
 def worker_of(session: Session) -> int:
-    """The process id of the youngest worker, which is this session's where no other was opened since."""
+    """The process id of a session's worker."""
     session.run("pass")
     assert session._worker is not None
-    zygote = session._worker._zygote._process.pid
-    return int(Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()[-1])
+    pid = session._worker.pid()
+    assert pid is not None
+    return pid
 
 
 def used(pid: int) -> int:
@@ -83,9 +84,9 @@ def test_a_program_runs_again_where_the_zygote_died(view: str, box: Sandbox, ima
 
 def test_variables_cannot_be_had_again_and_that_is_said(box: Sandbox, image: Image.Image) -> None:
     with box.session({"input.png": image}, persist="variables") as session:
-        kill_zygote("plots")
+        kill_zygote("science")
         assert session.run("x = 1\nprint(x)").stdout == "1\n"  # there was none to lose
-        kill_zygote("plots", idle=session)
+        kill_zygote("science", idle=session)
         with pytest.raises(SandboxError, match="not to blame.*variables of earlier runs.*start the episode again"):
             session.run("x += 1")
         assert session.run("print(1)").stdout == "1\n"
@@ -173,10 +174,13 @@ def test_a_failed_fork_fails_one_request(refuse_forks: Callable[[int], None], im
 def test_a_timeout_stays_one_where_no_worker_can_follow(refuse_forks: Callable[[int], None]) -> None:
     with Sandbox(Limits(wall_s=0.5)) as box, box.session({}) as session:
         session.run("Image.new('RGB', (3, 3)).save('a.png')")
-        refuse_forks(2)
+        refuse_forks(1000)
+        assert session.run("while True: pass").stop == "timeout"
+        assert session.run("print(1)").stdout == "1\n"  # the worker forked ahead of time
         assert session.run("while True: pass").stop == "timeout"
         with pytest.raises(SandboxError, match="forked"):
             session.run("pass")
+        refuse_forks(0)
         assert session.run("print(Image.open('a.png').size)").stdout == "(3, 3)\n"
 
 
@@ -275,7 +279,8 @@ def test_nothing_outlives_a_killed_trainer(tmp_path: Path) -> None:
     trainer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert trainer.stdout is not None
     pids = [int(pid) for pid in trainer.stdout.readline().split()]
-    assert len(pids) == 4 and all(alive(pid) for pid in pids)
+    assert len(pids) == 6  # two zygotes, each with a worker in use and one forked ahead of time
+    assert all(alive(pid) for pid in pids)
     trainer.send_signal(signal.SIGKILL)
     trainer.wait()
     trainer.stdout.close()

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
 
-from codev_env.sandbox import Session
+from codev_env.errors import ConfigError
+from codev_env.sandbox import Sandbox, Session
+from codev_env.sandbox.limits import REPAIRS
 
 
 def read_programs(path: Path) -> dict[str, str]:
@@ -104,7 +106,7 @@ def test_errors_say_what_to_do(code: str, says: str, session: Session) -> None:
     [
         ("    x = 1\n    print(x)", "1\n", "indentation removed"),
         ("x = 1\n    print(x)", "1\n", "indentation removed"),
-        ("# look at the image\n", "", "code of comments only: added pass"),
+        ("print(1,\u00a02)", "1 2\n", "no-break spaces replaced"),
         ("print(Image.open('/mnt/input.png').size)", "(160, 120)\n", "path '/mnt/input.png' read as 'input.png'"),
         ("print(re.sub('a', 'b', 'a'))", "b\n", "module re imported as re"),
         ("image.save('/x/a.png')\nprint(Image.open('a.png').width)", "160\n", "path '/x/a.png' saved as 'a.png'"),
@@ -113,6 +115,41 @@ def test_errors_say_what_to_do(code: str, says: str, session: Session) -> None:
 def test_repairs_are_reported(code: str, stdout: str, repair: str, session: Session) -> None:
     execution = session.run(code)
     assert (execution.stop, execution.stdout, execution.repairs) == ("ok", stdout, (repair,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "says"),
+    [
+        ("indentation", "    x = 1", "IndentationError"),
+        ("paths", "Image.open('/mnt/input.png')", "no file '/mnt/input.png' here. Files: input.png"),
+        ("paths", "image.save('/x/a.png')", "save as 'a.png'"),
+        ("imports", "re.sub('a', 'b', 'a')", "name 're' is not defined"),
+    ],
+)
+def test_repairs_can_be_switched_off(kind: str, code: str, says: str, box: Sandbox, image: Image.Image) -> None:
+    others = [other for other in REPAIRS if other != kind]
+    for repairs, stop in ((others, "error"), ([kind], "ok")):
+        with box.session({"input.png": image}, repairs=repairs) as session:
+            execution = session.run(code)
+            assert execution.stop == stop
+            assert stop == "ok" or (says in str(execution.error) and execution.repairs == ())
+            assert session.run("image.save('./a.png')\nprint(Image.open('./input.png').width)").stdout == "160\n"
+    with pytest.raises(ConfigError, match="repairs"):
+        box.session({}, repairs=["spelling"])
+
+
+def test_a_saved_file_does_not_change_with_the_image_it_was_saved_from(session: Session) -> None:
+    changes = (
+        "image.putpixel((0, 0), (1, 2, 3))", "image.load()[0, 0] = (1, 2, 3)", "image.paste((1, 2, 3), (0, 0, 9, 9))",
+        "ImageDraw.Draw(image).rectangle((0, 0, 9, 9), fill=(1, 2, 3))", "image.thumbnail((50, 50))",
+        "image.putalpha(3)", "image.putdata([(1, 2, 3)] * 19200)",
+    )  # fmt: skip
+    for change in changes:
+        execution = session.run(
+            f"b = np.array(image)\nimage.save('a.png')\n{change}\nimage.save('b.png')\n"
+            "print((np.array(Image.open('a.png')) == b).all(), np.array_equal(np.array(Image.open('b.png')), b))"
+        )
+        assert execution.stdout == "True False\n", (change, execution)
 
 
 def test_output_is_the_same_every_time(box: Any, image: Image.Image) -> None:

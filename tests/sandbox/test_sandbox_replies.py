@@ -30,7 +30,7 @@ GOOD: dict[str, Any] = {
 def test_an_honest_reply_passes() -> None:
     reply = replies.check(GOOD, LIMITS, GAPS)
     assert reply.images == (replies.Stored(64, 5, 4, "RGB", "a.png"),)
-    assert [stored.bytes for stored in reply.files] == [60, 100]
+    assert [stored.bytes for stored in reply.files] == [80, 100]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""Pixels in shared memory, laid out as Pillow has them: read without a copy, written with one.
+
+Pillow 11.2 or newer lends its memory, and reads that of others in place, through the Arrow C data interface:
+https://arrow.apache.org/docs/format/CDataInterface.html. An older one packs and unpacks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+RAW = {"RGB": "RGBX", "L": "L", "RGBA": "RGBA"}
+"""By mode of an image: how its pixels lie in shared memory, as Pillow names it, one letter for each byte of a pixel."""
+
+AVAILABLE = hasattr(Image, "fromarrow")
+"""This Pillow can do it."""
+
+
+class _Schema(ctypes.Structure):
+    pass
+
+
+class _Array(ctypes.Structure):
+    pass
+
+
+_release_schema = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Schema))
+_release_array = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Array))
+
+_Schema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_char_p),
+    ("flags", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("children", ctypes.c_void_p),
+    ("dictionary", ctypes.c_void_p),
+    ("release", _release_schema),
+    ("private_data", ctypes.c_void_p),
+]
+_Array._fields_ = [
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.c_void_p),
+    ("dictionary", ctypes.c_void_p),
+    ("release", _release_array),
+    ("private_data", ctypes.c_void_p),
+]
+
+_STRIP = 1 << 20
+"""Bytes copied at once of an image whose own memory is in pieces."""
+
+_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule.restype = ctypes.py_object
+_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype = ctypes.c_void_p
+_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_compare = ctypes.CDLL(None).memcmp
+_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+@_release_schema
+def _schema_released(schema: Any) -> None:
+    schema.contents.release = _release_schema()
+
+
+@_release_array
+def _array_released(array: Any) -> None:
+    array.contents.release = _release_array()
+
+
+class _Bytes:
+    """Unsigned bytes for whoever asks by the Arrow protocol; keeps everything they point to alive."""
+
+    def __init__(self, address: int, count: int) -> None:
+        self.schema = _Schema(format=b"C", name=b"", flags=0, n_children=0, release=_schema_released)
+        self.buffers = (ctypes.c_void_p * 2)(None, address)
+        self.array = _Array(length=count, n_buffers=2, buffers=self.buffers, release=_array_released)
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
+        schema = _capsule(ctypes.addressof(self.schema), b"arrow_schema", None)
+        return schema, _capsule(ctypes.addressof(self.array), b"arrow_array", None)
+
+
+def image_over(memory: memoryview, mode: str, size: tuple[int, int]) -> Image.Image:
+    """Make a read-only image whose pixels are in a buffer: Pillow copies them before a program writes.
+
+    The memory must outlive the image: here it is a mapping that a worker keeps to its end.
+
+    Args:
+        memory: The pixels, as `RAW` tells; may be read-only.
+        mode: The image's mode.
+        size: Width and height in pixels.
+    """
+    if not AVAILABLE:
+        return image_from(memory, mode, size)
+    exported = _Bytes(address_of(memory), len(memory))
+    _kept.append(exported)
+    return Image.fromarrow(exported, mode, size)
+
+
+def image_from(memory: Any, mode: str, size: tuple[int, int]) -> Image.Image:
+    """Make an image with a copy of the pixels in a buffer; see `image_over`."""
+    return Image.frombytes(mode, size, memory, "raw", RAW[mode])
+
+
+def stored_bytes(mode: str, width: int, height: int) -> int:
+    """Bytes of an image in shared memory."""
+    return width * height * len(RAW[mode])
+
+
+def address_of(memory: Any) -> int:
+    """Where a buffer begins. It must be kept, and kept in its place."""
+    return np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+
+
+def write(image: Image.Image, memory: Any, start: int) -> None:
+    """Copy the pixels of an image, of a mode in `RAW`, to a writable buffer from byte `start` on."""
+    size = stored_bytes(image.mode, *image.size)
+    if not AVAILABLE:
+        memory[start : start + size] = image.tobytes("raw", RAW[image.mode])
+        return
+    at = address_of(memory) + start
+    if start < 0 or start + size > len(memory):
+        raise ValueError("an image does not fit where it is to be written")
+    for pixels, offset, count in _pieces(image):
+        ctypes.memmove(at + offset, pixels, count)
+
+
+def equal(image: Image.Image, memory: Any, start: int) -> bool:
+    """Tell whether a buffer holds from byte `start` on what `write` would write."""
+    size = stored_bytes(image.mode, *image.size)
+    if not AVAILABLE:
+        return memory[start : start + size] == image.tobytes("raw", RAW[image.mode])
+    at = address_of(memory) + start
+    return start + size <= len(memory) and all(
+        _compare(at + offset, pixels, count) == 0 for pixels, offset, count in _pieces(image)
+    )
+
+
+def _pieces(image: Image.Image) -> Iterator[tuple[int, int, int]]:
+    """Address, offset and length of the parts of an image's pixels; each is good until the next is asked for."""
+    try:
+        lent = image.__arrow_c_array__()
+        yield _address(lent), 0, stored_bytes(image.mode, *image.size)
+        return
+    except ValueError:  # the image is in several blocks
+        pass
+    width, height = image.size
+    line = stored_bytes(image.mode, width, 1)
+    rows = min(height, max(1, _STRIP // line))
+    strip = Image.new(image.mode, (width, rows))
+    lent = strip.__arrow_c_array__()
+    for top in range(0, height, rows):
+        strip.paste(image, (0, -top))
+        yield _address(lent), top * line, min(rows, height - top) * line
+
+
+def _address(lent: tuple[Any, Any]) -> int:
+    array = ctypes.cast(_pointer(lent[1], b"arrow_array"), ctypes.POINTER(_Array)).contents
+    if array.n_children:  # a list of four bytes for each pixel: the bytes are its child
+        children = ctypes.cast(array.children, ctypes.POINTER(ctypes.POINTER(_Array)))
+        array = children[0].contents
+    return array.buffers[1]
+
+
+_kept: list[_Bytes] = []
+"""The structures that images point to: as few as a worker has input images, so none is ever let go."""
