@@ -1,165 +1,272 @@
-"""What the sandbox costs, against in-process `exec` and a fresh Python process, all in one run.
+"""What a step in the sandbox costs, beside the ways that peers run the code of a model, all in one run.
 
-Run `python benchmarks/sandbox.py [--steps 100]`. Every figure is a median in milliseconds; only ratios of one run mean
-anything. The program is one that models write: 15 lines that end in an 800x600 crop, saved and named.
+Run `python benchmarks/sandbox.py [--steps 100] [--json FILE]`; it takes about a minute. Peers that are not installed
+get a line that says so. Only ratios of one run mean anything, and only this way of measuring makes them fair:
+
+- The contenders take turns: each round is one step of each, in an order drawn anew, so all see the same machine. Those
+  that take milliseconds and those that take more have rounds of their own: a fork makes each page of the process that
+  forks be copied when it is next written, and a fresh process empties the processor's caches, at others' expense.
+- Every step is a text that was never run before: 13 lines that look at another place, and how each peer saves a crop.
+- A step ends when the crop is an image with pixels in this process. The last 32 crops are kept, as a trainer does.
+- `new`: malloc gives every crop fresh pages of the kernel, as in a trainer whose crops pile up; `reused`: pages it had
+  before. Left to itself glibc changes from one to the other with the history of a process, and `exec` costs 1x or 5x.
+
+What the row of each peer includes stands in `peers.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import collections
+import ctypes
+import importlib.metadata
+import itertools
+import json
 import math
+import multiprocessing
+import os
+import platform
+import random
 import statistics
-import subprocess
-import sys
-import tempfile
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageEnhance
+from peers import CONTENDERS, EXEC, TEXT_ONLY, Step, crop_of, kernel_memory, memory_of
+from PIL import Image
 
-from codev_env.sandbox import Sandbox, Session
+from codev_env.sandbox import Limits, Sandbox
 
-PROGRAM = """
-# Look closer at the lower left part of the picture.
-w, h = image.size
-cx, cy = int(w * 0.3), int(h * 0.6)
-bw, bh = min(800, w), min(600, h)
-x1 = max(0, min(w - bw, cx - bw // 2))
-y1 = max(0, min(h - bh, cy - bh // 2))
-box = (x1, y1, x1 + bw, y1 + bh)
-areas = []
-for scale in (1, 2, 4):
-    areas.append((bw // scale) * (bh // scale))
-crop = image.crop(box)
-print(f"crop {box}, areas {areas}")
-crop.save("crop.png")
-print("crop.png")
-"""
-FRESH = "import numpy as np\nfrom PIL import Image\nimage = Image.open('input.png')\n"
+_WARM_UP = 12
 
 
-def photo(width: int, height: int) -> Image.Image:
-    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return Image.fromarray(pixels)
+def photo(width: int, height: int, seed: int = 0) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def median(action: Callable[[], object], times: int) -> float:
-    action()
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        action()
-        taken.append(1000 * (time.perf_counter() - start))
-    return statistics.median(taken)
-
-
-class InProcess:
-    """The program as the fastest and most open peers run it: compiled and executed in this process."""
-
-    def __init__(self, image: Image.Image) -> None:
-        self.image = image
-
-    def step(self) -> None:
-        """Run it once."""
-        saved: dict[str, Image.Image] = {}
-        text = io.StringIO()
-        names = {
-            "image": self.image, "np": np, "math": math, "Image": Image, "ImageDraw": ImageDraw,
-            "ImageEnhance": ImageEnhance, "print": lambda *values: print(*values, file=text), "saved": saved,
-        }  # fmt: skip
-        exec(
-            compile(PROGRAM.replace('crop.save("crop.png")', 'saved["crop.png"] = crop.copy()'), "<code>", "exec"),
-            names,
+def fix_malloc(reuse: bool) -> bool:
+    """Tell glibc where large blocks come from: the kernel each time, or the heap; false where there is no glibc."""
+    try:
+        libc = ctypes.CDLL(None)
+        mmap_threshold, trim_threshold = -3, -1
+        return bool(
+            libc.mallopt(mmap_threshold, 32 << 20 if reuse else 128 << 10)
+            and libc.mallopt(trim_threshold, (1 << 31) - 1 if reuse else 128 << 10)
         )
+    except (OSError, AttributeError):
+        return False
 
 
-def fresh_process(folder: str) -> None:
-    subprocess.run([sys.executable, "-c", FRESH + PROGRAM], cwd=folder, check=True, capture_output=True)
+def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    """Call it at once; milliseconds, and what it returned."""
+    start = time.perf_counter()
+    result = action()
+    return 1000 * (time.perf_counter() - start), result
 
 
-def episode(box: Sandbox, image: Image.Image, steps: int) -> None:
-    with box.session({"input.png": image}) as session:
-        for _ in range(steps):
-            session.run(PROGRAM)
+def summary(times: Iterable[float]) -> dict[str, float]:
+    ordered = sorted(times)
+    p95 = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
+    return {"median": round(statistics.median(ordered), 3), "p95": round(p95, 3), "n": len(ordered)}
 
 
-def throughput(box: Sandbox, image: Image.Image, seconds: float, clients: int) -> float:
-    """Steps per second of some threads, each with a session of its own."""
-    end = time.perf_counter() + seconds
-
-    def client(_number: int) -> int:
-        done = 0
-        with box.session({"input.png": image}) as session:
-            while time.perf_counter() < end:
-                session.run(PROGRAM)
-                done += 1
-        return done
-
-    with ThreadPoolExecutor(clients) as pool:
-        return sum(pool.map(client, range(clients))) / seconds
-
-
-def worker_memory(session: Session) -> str:
-    """Proportional and private MiB of the newest worker."""
-    zygote = session._worker._zygote._process.pid if session._worker else 0
-    path = Path(f"/proc/{zygote}/task/{zygote}/children")
-    if not path.exists():
-        return "unknown here"
-    rollup = Path(f"/proc/{path.read_text().split()[-1]}/smaps_rollup").read_text()
-    sizes = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in rollup.splitlines()[1:]}
-    return f"{sizes['Pss']:.0f} MiB proportional, {sizes['Private_Dirty']:.1f} MiB of its own"
+def take_turns(steps: dict[str, Step], expected: Step, rounds: int, numbers: Iterator[int]) -> dict[str, Any]:
+    """Time one step of each contender per round; the rounds before the first warm up and compare the crops."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    kept: collections.deque[Image.Image] = collections.deque(maxlen=32)
+    rng = random.Random(0)
+    for turn in range(-_WARM_UP, rounds):
+        order = [name for name in steps if turn % (CONTENDERS[name][2] + 1) == 0]
+        for name in rng.sample(order, len(order)):
+            number = next(numbers)
+            ms, crop = timed(lambda: steps[name](number))  # noqa: B023
+            kept.append(crop)
+            if turn >= 0:
+                times[name].append(ms)
+            elif name != TEXT_ONLY and crop.tobytes() != expected(number).tobytes():
+                raise RuntimeError(f"{name} returned another crop than {EXEC}")
+    return {name: summary(values) for name, values in times.items()}
 
 
-def measure(box: Sandbox, width: int, height: int, steps: int) -> None:
-    image = photo(width, height)
-    plain = median(InProcess(image).step, steps)
-    opened: list[Session] = []
-    start = median(lambda: opened.append(box.session({"input.png": image})), min(steps, 20))
-    for session in opened:
-        session.close()
-    with box.session({"input.png": image}) as session:
-        step = median(lambda: session.run(PROGRAM), steps)
-        numbers = iter(range(10**9))
-        new_code = median(lambda: session.run(f"{PROGRAM}\nnumber = {next(numbers)}"), steps)
-        session.add_view("probe", {"input.png": image})
-        view = median(lambda: session.run(PROGRAM, view="probe"), steps)
-        memory = worker_memory(session)
-    one = median(lambda: episode(box, image, 1), min(steps, 20))
-    six = median(lambda: episode(box, image, 6), min(steps, 20))
-    with tempfile.TemporaryDirectory() as folder:
-        image.save(f"{folder}/input.png", compress_level=1)
-        fresh = median(lambda: fresh_process(folder), 3)
-    rows = {
-        "in-process exec": plain,
-        "sandbox, the same program again": step,
-        "sandbox, a new program": new_code,
-        "sandbox, in a view": view,
-        "sandbox, start of an episode": start,
-        "sandbox, episode of 1 step": one,
-        "sandbox, episode of 6 steps, per step": six / 6,
-        "fresh python process": fresh,
+def episodes(image: Image.Image, times: int, numbers: Iterator[int]) -> dict[str, dict[str, float]]:
+    """What opening, closing and losing a worker cost; every episode has an image that was never seen before."""
+    rows = collections.defaultdict(list)
+    with Sandbox() as box, Sandbox(Limits(wall_s=0.4)) as strict:
+        for turn in range(-2, times):
+            image = image.copy()
+            image.putpixel((0, 0), (turn % 256, 0, 0))
+            opened, session = timed(lambda: box.session({"input.png": image}))  # noqa: B023
+            first, _ = timed(lambda: crop_of(session, next(numbers)))  # noqa: B023
+            for _ in range(5):
+                crop_of(session, next(numbers))
+            closed, _ = timed(session.close)
+            if turn < 0:
+                continue
+            rows["episode: open"].append(opened)
+            rows["episode: open and first step"].append(opened + first)
+            rows["episode: close"].append(closed)
+            if turn % 3 == 0:
+                with strict.session({"input.png": image}) as killed:
+                    if killed.run(f"while {next(numbers)} >= 0:\n    pass").stop != "timeout":
+                        raise RuntimeError("an endless program was not ended")
+                    rows["first step after a killed worker"].append(timed(lambda: crop_of(killed, next(numbers)))[0])  # noqa: B023
+                    killed.run("while True:\n    pass")
+                opened, session = timed(lambda: box.session({"input.png": image}))  # noqa: B023
+                first, _ = timed(lambda: crop_of(session, next(numbers)))  # noqa: B023
+                session.close()
+                rows["open and first step after a killed worker"].append(opened + first)
+    return {name: summary(values) for name, values in rows.items()}
+
+
+def client(size: tuple[int, int], seconds: float, seed: int) -> float:
+    """Steps per second of one client, which starts when all are ready."""
+    numbers = itertools.count(seed << 32)
+    with Sandbox() as box, box.session({"input.png": photo(*size)}) as session:
+        for _ in range(20):
+            crop_of(session, next(numbers))
+        _start.wait(60)
+        done, begun = 0, time.perf_counter()
+        while time.perf_counter() < begun + seconds:
+            crop_of(session, next(numbers))
+            done += 1
+        return done / (time.perf_counter() - begun)
+
+
+def _set_start(barrier: Any) -> None:
+    global _start
+    _start = barrier
+
+
+_start: Any = None
+
+
+def throughput(size: tuple[int, int], clients: int, seconds: float) -> dict[str, float]:
+    """Steps per second of some clients in threads of one process, and in processes of their own."""
+    spawn = multiprocessing.get_context("spawn")
+    pools: dict[str, Executor] = {
+        "threads": ThreadPoolExecutor(clients, initializer=_set_start, initargs=(threading.Barrier(clients),)),
+        "processes": ProcessPoolExecutor(clients, spawn, initializer=_set_start, initargs=(spawn.Barrier(clients),)),
     }
-    print(f"\n{width}x{height}\n{'':40}{'ms':>9}{'x exec':>9}")
-    for name, value in rows.items():
-        print(f"{name:40}{value:9.2f}{value / plain:9.1f}")
-    print(f"{'steps per second, 2 clients':40}{throughput(box, image, 2.0, 2):9.0f}")
-    print(f"idle worker: {memory}")
+    rates = {}
+    for kind, pool in pools.items():
+        with pool:
+            each = [pool.submit(client, size, seconds, seed + 1) for seed in range(clients)]
+            rates[f"{clients} clients in {kind}"] = round(sum(future.result() for future in each), 1)
+    return rates
+
+
+def children(pid: int) -> list[int]:
+    paths = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in paths for child in path.read_text().split()]
+
+
+def used(pid: int) -> int:
+    """Processor time of a process, in ticks of 10 ms; 0 where it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def worker_memory(image: Image.Image, numbers: Iterator[int]) -> dict[str, dict[str, float]]:
+    """Memory of an idle worker, before and after steps: the one grandchild that works when its session is busy."""
+    if not Path("/proc/self/smaps_rollup").exists():
+        return {}
+    with Sandbox() as box, box.session({"input.png": image}) as session:
+        session.run("pass")
+        workers = [pid for child in children(os.getpid()) for pid in children(child)]
+        if not workers:  # a kernel that does not list children
+            return {}
+        before = {pid: used(pid) for pid in workers}
+        session.run("total = 0\nfor i in range(2_000_000):\n    total = total + i")
+        # Workers of sessions that were closed may still be ending, and spare ones wait.
+        worker = max(workers, key=lambda pid: used(pid) - before[pid])
+        rows = {"sandbox worker, no step yet": memory_of(worker)}
+        for _ in range(20):
+            crop_of(session, next(numbers))
+        rows["sandbox worker, after 20 steps"] = memory_of(worker)
+    return rows
+
+
+def measure(size: tuple[int, int], options: argparse.Namespace, numbers: Iterator[int]) -> dict[str, Any]:
+    image = photo(*size)
+    missing: dict[str, str] = {}
+    memory: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, Any]] = {"new": {}, "reused": {}}
+    slow = [name for name, (_, _, pause) in CONTENDERS.items() if pause]
+    for group in ([name for name in CONTENDERS if name not in slow], slow):
+        with ExitStack() as stack:
+            expected = stack.enter_context(CONTENDERS[EXEC][0](image))
+            steps = {}
+            for name in group:
+                try:
+                    steps[name] = stack.enter_context(CONTENDERS[name][0](image))
+                except ImportError:
+                    missing[name] = f"not installed: pip install {CONTENDERS[name][1]}"
+            for label, rows in found.items():
+                if fix_malloc(label == "reused") or label == "new":
+                    rows.update(take_turns(steps, expected, options.steps, numbers))
+            memory.update({name: read() for name, read in kernel_memory.items()})
+            kernel_memory.clear()
+    fix_malloc(reuse=False)
+    memory = {**worker_memory(image, numbers), **memory}
+    return {
+        "steps": {label: rows for label, rows in found.items() if rows},
+        "missing": missing,
+        "episodes": episodes(image, max(9, options.steps // 3), numbers),
+        "steps_per_second": throughput(size, 2, options.seconds),
+        "memory_mib": memory,
+    }
+
+
+def show(size: tuple[int, int], found: dict[str, Any]) -> None:
+    """Print the figures of one image size."""
+    labels = list(found["steps"])
+    print(f"\n{size[0]}x{size[1]}, milliseconds")
+    print(f"{'':44}" + "".join(f"{f'{label}: median':>16}{'p95':>8}{'x exec':>8}" for label in labels))
+    for name in CONTENDERS:
+        if name in found["missing"]:
+            print(f"{name:44}  {found['missing'][name]}")
+            continue
+        cells = [(found["steps"][label][name], found["steps"][label][EXEC]["median"]) for label in labels]
+        print(
+            f"{name:44}"
+            + "".join(f"{row['median']:16.2f}{row['p95']:8.2f}{row['median'] / base:8.1f}" for row, base in cells)
+        )
+    for name, row in found["episodes"].items():
+        print(f"sandbox, {name:35}{row['median']:16.2f}{row['p95']:8.2f}")
+    for name, rate in found["steps_per_second"].items():
+        print(f"sandbox, {name:35}{rate:16.0f} steps/s")
+    for name, sizes in found["memory_mib"].items():
+        print(f"{name:44}  MiB: " + ", ".join(f"{key} {value:.1f}" for key, value in sizes.items()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100, help="repetitions of each figure")
+    parser.add_argument("--steps", type=int, default=100, help="rounds of each comparison")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement of throughput")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
     options = parser.parse_args()
-    start = time.perf_counter()
-    with Sandbox() as box:
-        layers = box.describe()
-        print(f"first start {1000 * (time.perf_counter() - start):.0f} ms; layers: {layers}")
-        for width, height in ((672, 672), (3840, 2160)):
-            measure(box, width, height, options.steps)
+    ms, layers = timed(Sandbox().describe)
+    versions = {name: importlib.metadata.version(name) for name in ("numpy", "pillow", "RestrictedPython")}
+    machine = {
+        "python": platform.python_version(), "system": platform.platform(), "cores": os.cpu_count(),
+        **versions, "layers": layers, "first_start_ms": round(ms, 1),
+    }  # fmt: skip
+    print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    numbers, sizes = itertools.count(), {}
+    for size in ((672, 672), (3840, 2160)):
+        found = sizes[f"{size[0]}x{size[1]}"] = measure(size, options, numbers)
+        show(size, found)
+        if options.json:
+            Path(options.json).write_text(json.dumps({"machine": machine, "sizes": sizes}, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import warnings
 from collections.abc import Collection, Mapping
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from codev_env.errors import SandboxError, unknown
+from codev_env.errors import ConfigError, SandboxError, unknown
 from codev_env.sandbox import memory
 from codev_env.sandbox.limits import REPAIRS, Limits
 from codev_env.sandbox.session import Session
@@ -42,6 +43,10 @@ class Sandbox:
     ) -> None:
         if isolation not in ("episode", "step"):
             raise unknown("isolation", isolation, ("episode", "step"))
+        if limits is not None and not isinstance(limits, Limits):
+            raise ConfigError(f"limits is a {type(limits).__name__}; pass Limits(...), as in Limits(wall_s=5).")
+        if not isinstance(allow_weaker, bool):
+            raise ConfigError(f"allow_weaker={allow_weaker!r}: True or False is needed.")
         self.limits = limits or Limits()
         self.isolation = isolation
         self.allow_weaker = allow_weaker
@@ -87,6 +92,10 @@ class Sandbox:
         for repair in repairs:
             if repair not in REPAIRS:
                 raise unknown("repairs", repair, REPAIRS)
+        try:
+            seed = operator.index(seed)  # NumPy's whole numbers too
+        except TypeError as error:
+            raise ConfigError(f"seed={seed!r}: a whole number is needed.") from error
         return Session(self, images, seed=seed, persist=persist, isolation=self.isolation, repairs=repairs)
 
     def check_layers(self, layers: Any) -> None:

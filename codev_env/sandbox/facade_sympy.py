@@ -52,8 +52,6 @@ _LEFT_OUT = re.compile(
     r"\.(tests?|benchmarks|compatibility|core\.trace|core\.backend|testutil|pytorch|tensorflow|sampling)"
     r"|\.(z3|minisat|pycosat)"
 )
-    r"\.(tests?|benchmarks|compatibility|core\.trace|core\.backend|testutil|pytorch|tensorflow|sampling|z3|minisat|pycosat)"
-)
 _ASSUMPTION_TYPES = (bool, type(None))
 
 

@@ -335,6 +335,8 @@ def parse(source: str) -> ast.Module:
         raise SyntaxError("the code holds a null character")
     try:
         return ast.parse(source, "<code>")
+    except UnicodeEncodeError:
+        raise SyntaxError("the code holds halves of characters (lone surrogates)") from None
     except (RecursionError, MemoryError, ValueError) as error:
         raise Refused(f"the code is nested too deeply ({type(error).__name__}): write shorter expressions.") from None
 

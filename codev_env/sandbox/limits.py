@@ -57,6 +57,10 @@ class Limits:
                 raise ConfigError(f"limits.{field.name}={value!r}: a number above 0 is needed.")
             if field.type == "int" and not isinstance(value, int):
                 raise ConfigError(f"limits.{field.name}={value!r}: a whole number is needed.")
+        if self.wall_s > 1e6:
+            raise ConfigError(f"limits.wall_s={self.wall_s}: at most 1e6 seconds can be waited for.")
+        if self.aspect < 1:
+            raise ConfigError(f"limits.aspect={self.aspect}: at least 1 is needed, which allows squares.")
         if self.memory_mb < 64:
             raise ConfigError(f"limits.memory_mb={self.memory_mb}: at least 64 MiB are needed to crop a photograph.")
 

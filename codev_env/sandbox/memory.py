@@ -45,8 +45,10 @@ def create(name: str, size: int) -> int:
 
 
 def plain(image: Image.Image) -> Image.Image:
-    """Bring an image to a mode that shared memory carries exactly: RGB, L and RGBA as they are, others as RGB."""
-    return image if image.mode in pixels.RAW else image.convert("RGB")
+    """Bring an image to a mode that shared memory carries exactly: RGB, L and RGBA as they are, others as RGB(A)."""
+    if image.mode in pixels.RAW:
+        return image
+    return image.convert("RGBA" if image.mode.endswith(("A", "a")) else "RGB")
 
 
 def room_for(image: Image.Image) -> int:
@@ -256,9 +258,9 @@ class Arena:
         """Keep a part for a file of a view; what the file was before is free."""
         self._live[view, name] = (start, end)
 
-    def read(self, offset: int, count: int) -> bytes:
-        """Read bytes; fewer where the file was cut short."""
-        return os.pread(self.fd, count, offset)
+    def read(self, offset: int, mode: str, size: tuple[int, int]) -> Image.Image:
+        """Copy an image out of it; raises `EOFError` where the file was cut short."""
+        return pixels.read(self.fd, offset, mode, size)
 
     def close(self) -> None:
         """Free it."""

@@ -7,6 +7,7 @@ https://arrow.apache.org/docs/format/CDataInterface.html. An older one packs and
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,6 +112,31 @@ def image_over(memory: memoryview, mode: str, size: tuple[int, int]) -> Image.Im
 def image_from(memory: Any, mode: str, size: tuple[int, int]) -> Image.Image:
     """Make an image with a copy of the pixels in a buffer; see `image_over`."""
     return Image.frombytes(mode, size, memory, "raw", RAW[mode])
+
+
+def read(fd: int, start: int, mode: str, size: tuple[int, int]) -> Image.Image:
+    """Make an image with a copy of the pixels in a file, read straight into its memory.
+
+    Args:
+        fd: Descriptor of a file that holds pixels as `RAW` tells.
+        start: Byte at which they begin.
+        mode: The image's mode.
+        size: Width and height in pixels.
+
+    Raises:
+        EOFError: The file ends before.
+    """
+    count = stored_bytes(mode, *size)
+    image = Image.new(mode, size, None)
+    try:
+        lent = image.__arrow_c_array__() if AVAILABLE else None
+    except ValueError:  # in several blocks
+        lent = None
+    # Nobody else has this image yet: to write to what it lends is to write to it.
+    memory = bytearray(count) if lent is None else (ctypes.c_char * count).from_address(_address(lent))
+    if os.preadv(fd, [memory], start) != count:
+        raise EOFError("the file ends within an image")
+    return image_from(memory, mode, size) if lent is None else image
 
 
 def stored_bytes(mode: str, width: int, height: int) -> int:

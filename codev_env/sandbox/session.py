@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from codev_env.errors import SandboxError
-from codev_env.sandbox import descriptors, frames, memory, pixels, process, replies
+from codev_env.sandbox import descriptors, frames, memory, process, replies
 from codev_env.types import Execution
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Session:
         self._kind: process.Kind = "science" if persist == "variables" else "plain"
         self._lock = threading.Lock()
         self._closed = False
+        self._owner = os.getpid()
         self._counts: dict[tuple[str, int], int] = {}
         self._pending: dict[str, dict[str, Any]] = {}
         plain = {name: memory.plain(image) for name, image in _check(images).items()}
@@ -95,6 +97,7 @@ class Session:
         """
         if not isinstance(code, str):
             raise TypeError(f"code must be text, not {type(code).__name__}.")
+        self._check_owner()
         with self._lock:
             self._check_open()
             if view not in self._files:
@@ -119,6 +122,9 @@ class Session:
         Raises:
             SandboxError: The name is taken, or there is no room left for the images.
         """
+        if not isinstance(name, str) or not name:
+            raise SandboxError(f"view name {name!r}: text is needed.")
+        self._check_owner()
         with self._lock:
             self._check_open()
             if name in self._files:
@@ -136,7 +142,9 @@ class Session:
             self._files[name] = self._pending[name] = _table(plain, offsets, "arena")
 
     def close(self) -> None:
-        """End the worker and free the memory; a second call does nothing."""
+        """End the worker and free the memory; a second call, or one in a process forked since, does nothing."""
+        if os.getpid() != self._owner:
+            return  # the lock may be held by a thread that was not forked
         with self._lock:
             if self._closed:
                 return
@@ -155,6 +163,11 @@ class Session:
             self.close()
 
     # The worker
+
+    def _check_owner(self) -> None:
+        # Two processes on one socket would get each other's answers.
+        if os.getpid() != self._owner:
+            raise SandboxError("this session was opened by another process; open one in the process that uses it.")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -258,10 +271,10 @@ class Session:
         return (self._seed * 1_000_003 + digest * 31 + count) % (1 << 62)
 
     def _read(self, stored: replies.Stored) -> Image.Image:
-        data = self._arena.read(stored.offset, stored.bytes)
-        if len(data) != stored.bytes:
-            raise replies.BadReply("arena")
-        return pixels.image_from(data, "RGB", (stored.width, stored.height))
+        try:
+            return self._arena.read(stored.offset, "RGB", (stored.width, stored.height))
+        except EOFError as error:
+            raise replies.BadReply("arena") from error
 
 
 class _Worker:
@@ -345,14 +358,30 @@ def _cause(code: int) -> tuple[str, str]:
     return "error", "the program crashed the interpreter: too deep a recursion, or too large an operation"
 
 
+_NO_NAME = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+
+
 def _check(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]:
+    if not isinstance(images, Mapping):
+        kind = type(images).__name__
+        raise SandboxError(f"images is a {kind}; images by file name are needed, as in {{'input.png': image}}.")
     for name, image in images.items():
-        if not isinstance(name, str) or not name or "/" in name or len(name) > 100:
+        if not isinstance(name, str) or _NO_NAME.search(name) or len(name) > 100:
             raise SandboxError(f"image name {name!r}: a bare file name such as 'input.png' is needed.")
         if not isinstance(image, Image.Image):
             raise SandboxError(f"image {name!r} is a {type(image).__name__}; a PIL image is needed.")
         if not image.width or not image.height:
             raise SandboxError(f"image {name!r} has {image.width}x{image.height} pixels; it must not be empty.")
+        if image.mode not in _MODES:
+            raise SandboxError(
+                f"image {name!r} has mode {image.mode}, whose values have no range that can be shown: "
+                "scale them to 0..255 and convert it to 'L' or 'RGB' first."
+            )
+        try:
+            image.load()
+        except (OSError, ValueError, SyntaxError) as error:
+            raise SandboxError(f"image {name!r} cannot be read: {error}.") from error
     return images
 
 

@@ -135,7 +135,8 @@ def refuse_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
         def fork():
             number = int(left.read_text())
             if number:
-                left.write_text(str(number - 1))
+                left.with_suffix(".zygote").write_text(str(number - 1))
+                left.with_suffix(".zygote").replace(left)
                 raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
             return real()
 
@@ -147,7 +148,9 @@ def refuse_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
     monkeypatch.setattr(process, "_BOOT", boot)
 
     def refuse(number: int) -> None:
-        left.write_text(str(number))
+        # The zygote may read it at any time: it must never be found empty.
+        left.with_suffix(".test").write_text(str(number))
+        left.with_suffix(".test").replace(left)
 
     yield refuse
     process.shut_down()
