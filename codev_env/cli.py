@@ -27,7 +27,7 @@ class Command:
     Attributes:
         target: `"module:function"`; the function takes the remaining arguments.
         help: One line for `codev --help`.
-        extra: The extra of this package that installs what the command needs.
+        extra: The extra of this package that installs what the command needs; empty where the core is enough.
         reports: The function returns the folder of a finished training run (or `None`), and the report is made of it.
     """
 

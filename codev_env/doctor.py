@@ -33,11 +33,9 @@ PURPOSE = {
     "vllm": "rollouts and evaluation with vLLM on a GPU",
     "flash": "flash attention on a CUDA GPU",
     "photos": "scenes made of photographs",
+    "sandbox": "what programs may import",
 }
 """By extra that a user may want: what it is for."""
-
-FOR_PROGRAMS = {"cv2": "opencv-python-headless", "matplotlib": "matplotlib"}
-"""Packages that programs of a model may import where they are installed: by import name, what to install."""
 
 CONSEQUENCE = {
     "process": "a program could outlive the trainer, or act on other processes",
@@ -48,6 +46,9 @@ CONSEQUENCE = {
     "user": "workers run as your user: Landlock (kernel 6.12 or newer) or seccomp keeps them from your other processes",
 }
 """By layer of the sandbox: what it means that it is off."""
+
+_MODULES = {"opencv-python-headless": "cv2"}
+"""By package: the module of which other packages exist, any of which will do."""
 
 RUNS = 20
 SESSIONS_WANTED = 64
@@ -155,12 +156,6 @@ def packages() -> Iterator[Check]:
         yield Check("packages", name, "fail" if problem else "ok", problem or _ranged(seen, wanted), advice)
     for extra, purpose in PURPOSE.items():
         yield _extra(extra, purpose, extras.get(extra, {}))
-    for name, package in FOR_PROGRAMS.items():
-        if importlib.util.find_spec(name):
-            yield Check("packages", name, "ok", "programs may import it")
-        else:
-            seen = "not installed: programs that import it get an error"
-            yield Check("packages", name, "warn", seen, f"pip install {package}")
 
 
 def requirements(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -212,7 +207,8 @@ def _installed(name: str, wanted: str) -> tuple[str, str]:
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "", "not installed"
+        other_build = name in _MODULES and importlib.util.find_spec(_MODULES[name])
+        return ("of another build", "") if other_build else ("", "not installed")
     return version, "" if satisfies(version, wanted) else f"{version} is installed; {wanted} is needed"
 
 

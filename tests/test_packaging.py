@@ -53,6 +53,8 @@ def test_wheel_works_with_the_core_alone(wheel: str, tmp_path: Path) -> None:
     assert run(python, "-c", SMOKE, cwd=tmp_path).strip().endswith("faithful")
     help_text = run(str(tmp_path / "venv" / "bin" / "codev"), "--help", cwd=tmp_path)
     assert "train" in help_text
+    doctor = run(str(tmp_path / "venv" / "bin" / "codev"), "doctor", cwd=tmp_path)
+    assert "Everything required works." in doctor and "[train]" in doctor
     missing = subprocess.run(
         [str(tmp_path / "venv" / "bin" / "codev"), "train", "--preset", "tiny"],
         capture_output=True,

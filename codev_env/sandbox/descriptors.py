@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 from codev_env.errors import SandboxError
 
-PER_SESSION = 3
-"""Descriptors that an open session holds: its input images, its arena and the socket of its worker."""
+PER_SESSION = 4
+"""Descriptors that an open session holds: two of its input images (shared where others have the same), its arena and
+the socket of its worker."""
 
 SHORT_OF_MEMORY = (
     "The machine, or the container, is short of memory or processes: see `dmesg`, `ulimit -u` and the limits of the "
@@ -48,7 +49,7 @@ def refusal(doing: str, error: OSError) -> SandboxError:
 
 
 def _advice(error: OSError) -> str:
-    held = f"{len(_holders)} sandbox sessions are open, with {PER_SESSION} descriptors each"
+    held = f"{len(_holders)} sandbox sessions are open, with up to {PER_SESSION} descriptors each"
     if error.errno in (errno.EMFILE, errno.ETOOMANYREFS):
         import resource  # not on every system that this module is imported on
 

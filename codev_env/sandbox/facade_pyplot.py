@@ -147,10 +147,14 @@ def _drawing(module: Any) -> Facade:
     """A façade of a module's own classes and functions, and of its tables of colours."""
     names = {}
     for name, value in vars(module).items():
-        own = callable(value) and getattr(value, "__module__", None) == module.__name__
+        own = callable(value) and getattr(value, "__module__", None) == module.__name__ and not _makes_classes(value)
         if not name.startswith("_") and (own or (name.isupper() and isinstance(value, dict))):
             names[name] = value
     return Facade(module.__name__, names)
+
+
+def _makes_classes(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, type)
 
 
 def _toolkits() -> dict[str, Facade]:

@@ -48,6 +48,8 @@ def public(
 ) -> Facade:
     """A façade of the public functions, classes and numbers of a module, and of nothing else in it.
 
+    Metaclasses are left out, since they make classes with any attribute.
+
     Args:
         module: The module.
         label: Its name for programs.
@@ -57,15 +59,20 @@ def public(
     names: dict[str, Any] = {}
     for name in getattr(module, "__all__", None) or dir(module):
         value = getattr(module, name, None)
-        if name.startswith("_") or name in refused or isinstance(value, types.ModuleType):
+        if name.startswith("_") or name in refused or isinstance(value, types.ModuleType) or is_metaclass(value):
             continue
         if callable(value) or isinstance(value, _NUMBERS):
             names[name] = value
     return Facade(label, names, hints)
 
 
+def is_metaclass(value: Any) -> bool:
+    """Tell whether calling something makes classes."""
+    return isinstance(value, type) and issubclass(value, type)
+
+
 def nested(found: dict[str, Facade], package: Facade, root: str) -> None:
-    """Put façades into the façade of the package they belong to, as attributes.
+    """Put façades into the façade of the package they belong to, unless it has a function of that name.
 
     Args:
         found: Façades by import name.
@@ -76,7 +83,7 @@ def nested(found: dict[str, Facade], package: Facade, root: str) -> None:
     for name in sorted(found):
         parent, _dot, last = name.rpartition(".")
         if parent in found:
-            found[parent].__dict__[last] = found[name]
+            found[parent].__dict__.setdefault(last, found[name])
 
 
 def modules() -> dict[str, Facade]:

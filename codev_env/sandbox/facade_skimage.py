@@ -17,7 +17,7 @@ from codev_env.sandbox.facade_scipy import nested, public
 try:
     import skimage
 except ImportError:
-    skimage = None
+    skimage = None  # type: ignore[assignment]
 
 _PACKAGES = (
     "color draw exposure feature filters filters.rank graph measure metrics morphology registration restoration "
@@ -87,7 +87,7 @@ def modules() -> dict[str, Facade]:
     files = {"imread": _imread, "imsave": _imsave, "imshow": _imshow, "show": _show}
     found["skimage.io"] = Facade("skimage.io", files, _IO_HINTS)
     names = {name: getattr(skimage.util, name) for name in dir(skimage.util) if name.startswith("img_as_")}
-    nested(found, Facade("skimage", {**names, "__version__": skimage.__version__}, _HINTS), "skimage")
+    nested(found, Facade("skimage", {**names, "__version__": vars(skimage)["__version__"]}, _HINTS), "skimage")
     return found
 
 
@@ -102,7 +102,7 @@ def _tighten() -> None:
             raise AttributeError(name)
         return find(self, name)
 
-    _regionprops.RegionProperties.__getattr__ = find_named
+    _regionprops.RegionProperties.__getattr__ = find_named  # type: ignore[method-assign]
 
 
 def seed(_value: int) -> None:

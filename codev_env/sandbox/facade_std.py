@@ -36,6 +36,7 @@ import sys
 import textwrap
 import time
 import traceback
+import types
 import typing
 import unicodedata
 import zlib
@@ -100,8 +101,31 @@ def _loads(s: str | bytes) -> Any:
 
 
 def _wraps(wrapped: Any) -> Callable[[Any], Any]:
-    """`functools.wraps`: gives a function the name and the text of another."""
-    return functools.wraps(wrapped, updated=())
+    """`functools.wraps`: gives a function of the program the name and the text of another."""
+    named = functools.wraps(wrapped, updated=())
+    return lambda wrapper: named(wrapper) if _is_own(wrapper) else wrapper
+
+
+def _is_own(function: Any) -> bool:
+    return isinstance(function, types.FunctionType) and function.__code__.co_filename == "<code>"
+
+
+def _dataclass(cls: Any = None, **options: Any) -> Any:
+    """`dataclasses.dataclass`, of classes of the program."""
+    return (
+        _changed(dataclasses.dataclass(**options), cls) if cls is not None else lambda cls: _dataclass(cls, **options)
+    )
+
+
+def _total_ordering(cls: Any) -> Any:
+    """`functools.total_ordering`, of classes of the program."""
+    return _changed(functools.total_ordering, cls)
+
+
+def _changed(change: Callable[[Any], Any], cls: Any) -> Any:
+    if not isinstance(cls, guards.SandboxClass):
+        raise RefusedCall(f"{cls!r} cannot be changed here: define a class of your own.")
+    return change(cls)
 
 
 def _pprint(object: Any, stream: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -185,6 +209,7 @@ def modules() -> dict[str, Facade]:
     guards.allow_setting(decimal.Context, "prec", "rounding", "Emin", "Emax")
     timing = dict.fromkeys("time perf_counter monotonic process_time localtime strftime time_ns".split(), _NO_TIME)
     system = {"exit": guards.exit_program, **pick(sys, "maxsize float_info byteorder")}
+    changing = {"wraps": _wraps, "total_ordering": _total_ordering}
     texts = {name: value for name, value in vars(string).items() if isinstance(value, str) and name[0] != "_"}
     operators = {name: value for name, value in vars(operator).items() if name in _OPERATORS}
     found = {
@@ -198,12 +223,12 @@ def modules() -> dict[str, Facade]:
         ),
         "collections.abc": Facade("collections.abc", pick(collections.abc, " ".join(collections.abc.__all__))),
         "itertools": Facade("itertools", {n: v for n, v in vars(itertools).items() if not n.startswith("_")}),
-        "functools": Facade("functools", {**pick(functools, _FUNCTOOLS), "wraps": _wraps}),
+        "functools": Facade("functools", {**pick(functools, _FUNCTOOLS), **changing}),
         "operator": Facade("operator", {**operators, "attrgetter": _attrgetter}),
         "statistics": _public(statistics, "statistics"),
         "string": Facade("string", {**texts, **pick(string, "capwords")}),
         "datetime": Facade("datetime", pick(datetime, _DATETIME)),
-        "dataclasses": Facade("dataclasses", pick(dataclasses, _DATACLASSES)),
+        "dataclasses": Facade("dataclasses", {**pick(dataclasses, _DATACLASSES), "dataclass": _dataclass}),
         "typing": Facade("typing", {**pick(typing, _TYPING), "NamedTuple": program_types.NamedTuple}),
         "enum": Facade("enum", program_types.ENUM),
         "abc": Facade("abc", program_types.ABC_NAMES),
@@ -249,8 +274,8 @@ _TYPING = (
     "Collection Container Reversible Sized SupportsFloat SupportsInt Text TypeAlias MutableMapping MutableSequence cast"
 )
 _DATETIME = "date time datetime timedelta timezone tzinfo UTC MINYEAR MAXYEAR"
-_DATACLASSES = "dataclass field asdict astuple replace fields is_dataclass InitVar KW_ONLY MISSING"
-_FUNCTOOLS = "partial reduce lru_cache cache cmp_to_key total_ordering cached_property partialmethod"
+_DATACLASSES = "field asdict astuple replace fields is_dataclass InitVar KW_ONLY MISSING"
+_FUNCTOOLS = "partial reduce lru_cache cache cmp_to_key cached_property partialmethod"
 _DECIMAL = (
     "Decimal getcontext localcontext InvalidOperation DivisionByZero ROUND_HALF_UP ROUND_HALF_EVEN ROUND_HALF_DOWN "
     "ROUND_DOWN ROUND_UP ROUND_CEILING ROUND_FLOOR"

@@ -13,13 +13,14 @@ from typing import Any
 
 from codev_env.sandbox import guards, state
 from codev_env.sandbox.facade import Facade
+from codev_env.sandbox.facade_scipy import is_metaclass, nested
 
 try:
     import sympy
 
     from codev_env.sandbox import formulas
 except ImportError:
-    sympy = None  # type: ignore[assignment]
+    sympy = None
 
 _PACKAGES = (
     "abc calculus combinatorics concrete core functions geometry integrals logic matrices ntheory polys series sets "
@@ -89,14 +90,13 @@ def modules() -> dict[str, Facade]:
     reader = formulas.Reader({name: value for name, value in names.items() if _is_word(value)})
     names["parse_expr"] = reader
     _tighten(reader)
-    found = {"sympy": Facade("sympy", names, _HINTS)}
+    found: dict[str, Facade] = {}
     for name in _PACKAGES.split():
         inner = {key: own.get(key, value) for key, value in _public(importlib.import_module(f"sympy.{name}")).items()}
-        found[f"sympy.{name}"] = names[name] = Facade(f"sympy.{name}", inner, _HINTS)
+        found[f"sympy.{name}"] = Facade(f"sympy.{name}", inner, _HINTS)
     for name in ("sympy.parsing", "sympy.parsing.sympy_parser", "sympy.utilities", "sympy.utilities.lambdify"):
         found[name] = Facade(name, {"lambdify": formulas.lambdify} if "utilities" in name else _parsing(reader))
-    for name in ("parsing", "utilities"):
-        names[name] = found[f"sympy.{name}"]
+    nested(found, Facade("sympy", names, _HINTS), "sympy")
     return found
 
 
@@ -105,6 +105,8 @@ def _public(module: Any) -> dict[str, Any]:
     for name in getattr(module, "__all__", None) or dir(module):
         value = getattr(module, name, None)
         if name.startswith("_") or name in _REFUSED or isinstance(value, types.ModuleType | dict | list | str):
+            continue
+        if is_metaclass(value):
             continue
         origin = getattr(value, "__module__", None) or type(value).__module__
         if origin.startswith("sympy.") and not origin.startswith(_CLOSED) and value is not None:
@@ -163,6 +165,8 @@ def _tighten(reader: Any) -> None:
     make = function.UndefinedFunction.__new__
 
     def make_with_assumptions(mcl: Any, name: Any, bases: Any = None, __dict__: Any = None, **assumptions: Any) -> Any:
+        if bases is not None or __dict__ is not None:
+            raise guards.RefusedCall("Function() takes a name and assumptions here.")
         for key, value in assumptions.items():
             if key.startswith("_") or not isinstance(value, _ASSUMPTION_TYPES):
                 raise guards.RefusedCall(f"Function() takes assumptions that are true or false here, not {key}.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 import string
 import types
+import typing
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from PIL import Image
@@ -17,6 +18,9 @@ from codev_env.sandbox.facade import Facade
 from codev_env.sandbox.language import CLASS_NAME, INSPECT_ATTRIBUTES, MAGIC_METHODS, Refused
 
 _MISSING: Any = object()
+_ALIASES: tuple[Any, ...] = (types.GenericAlias, *map(type, (typing.List, typing.List[int], typing.Optional[int])))  # noqa: UP006, UP045
+"""Generic types, which hand on the attributes of whatever they are made of."""
+
 _NEVER_GIVEN = (
     types.ModuleType,
     types.FrameType,
@@ -148,10 +152,13 @@ def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
     if type(name) is not str:
         raise TypeError("attribute name must be string")
     for kinds, how, instead in _SPECIAL.get(name, ()):
-        if isinstance(obj, kinds) or (isinstance(obj, type) and issubclass(obj, kinds)):
+        if isinstance(obj, _ALIASES):
+            return guarded_getattr(obj.__origin__, name, default)  # where an alias would read it unguarded
+        subject = cast(Any, obj).__self__ if type(obj) is super else obj
+        if isinstance(subject, kinds) or (isinstance(subject, type) and issubclass(subject, kinds)):
             if how is None:
                 raise _hidden(obj, name, instead)
-            return _unbound(obj, name, how) if isinstance(obj, type) else how(obj)
+            return _unbound(subject, name, how) if isinstance(subject, type) else how(subject)
     if name[:1] == "_":
         return _underscored(obj, name, default)
     try:

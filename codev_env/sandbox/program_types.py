@@ -25,7 +25,7 @@ class _EnumClass(SandboxClass, enum.EnumType):
         for name in given:
             if type(name) is not str or not name.isidentifier() or name.startswith("__"):
                 raise RefusedCall(f"the name {name!r} is none of a member: choose a plain one.")
-        return super()._create_(class_name, names, *args, **kwargs)
+        return super()._create_(class_name, names, *args, **kwargs)  # type: ignore[misc]
 
 
 class Enum(enum.Enum, metaclass=_EnumClass):

@@ -7,7 +7,9 @@ import ctypes
 import mmap
 import os
 import random
+import re
 import socket
+import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -200,7 +202,7 @@ class Worker:
         elif stop == "ok" and context.cut:
             stop, error = "output", f"more than {self.limits.output_chars} characters were printed; the rest is cut."
         if error is not None:
-            error = clean(error)[: self.limits.error_chars]
+            error = _INSTALLED.sub("…", clean(error))[: self.limits.error_chars]
         return {"stop": stop, "error": error, "stdout": text, "repairs": context.repairs, **reply}
 
     def _compile(self, source: str, context: Context) -> Program:
@@ -275,6 +277,10 @@ class Worker:
         images = [[place(one.image), *one.image.size, one.name] for one in shown]
         return {"images": images, "files": files}
 
+
+_FOLDERS = sorted({sys.base_prefix, *(path for path in sys.path if path.strip("/"))}, key=len, reverse=True)
+_INSTALLED = re.compile(rf"(?:{'|'.join(map(re.escape, _FOLDERS))})/[^\s'\")]*")
+"""Where Python and its packages are, as errors of imports tell it: no business of a program's."""
 
 _NO_MEMORY = "the program needed more memory than is allowed: work on a smaller crop."
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import decimal
 import io
 import math
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,20 @@ def read_programs(path: Path) -> dict[str, str]:
 PROGRAMS = read_programs(Path(__file__).with_name("everyday.txt"))
 
 
+@contextlib.contextmanager
+def settings_of_its_own(code: str) -> Iterator[None]:
+    """Undo what a program sets in libraries, as a process of its own would."""
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(np.printoptions())
+        undo.enter_context(decimal.localcontext())
+        if "matplotlib" in code:
+            import matplotlib.pyplot as plt
+
+            undo.enter_context(plt.rc_context())
+            undo.callback(plt.close, "all")
+        yield
+
+
 def run_plainly(code: str, image: Image.Image, folder: Path) -> tuple[str, Any]:
     image.save(folder / "input.png")
     names: dict[str, Any] = {
@@ -33,7 +50,7 @@ def run_plainly(code: str, image: Image.Image, folder: Path) -> tuple[str, Any]:
         "ImageEnhance": ImageEnhance, "ImageFilter": ImageFilter, "ImageFont": ImageFont, "ImageOps": ImageOps,
     }  # fmt: skip
     text = io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stdout(text):
+    with contextlib.chdir(folder), contextlib.redirect_stdout(text), settings_of_its_own(code):
         try:
             exec(compile(code, "<plain>", "exec"), names)
         except SystemExit:
@@ -44,8 +61,9 @@ def run_plainly(code: str, image: Image.Image, folder: Path) -> tuple[str, Any]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_equals_plain_python(name: str, session: Session, image: Image.Image, tmp_path: Path) -> None:
     code = PROGRAMS[name]
-    if "cv2" in code:
-        pytest.importorskip("cv2")
+    for library in ("cv2", "matplotlib", "scipy", "skimage", "sympy"):
+        if re.search(rf"\b{library}\b", code):
+            pytest.importorskip(library)
     text, result = run_plainly(code, image, tmp_path)
     execution = session.run(code)
     assert execution.error is None
@@ -92,6 +110,11 @@ def test_ready_names(session: Session) -> None:
         ("print(undefined_name)", "undefined_name"),
         ("def f(n):\n    return f(n + 1)\nf(0)", "RecursionError"),
         ("show(3)", "show() takes images"),
+        ("import time\ntime.sleep(1)", "nothing here needs to be waited for"),
+        ("from datetime import datetime\ndatetime.now()", "programs do not see the time"),
+        ("np.zeros(3).resize(5)", "use np.resize"),
+        ("np.savetxt('a.txt', [1])", "files hold pictures only"),
+        ("ImageFont.truetype('font.bin')", "cannot open resource"),
     ],
 )
 def test_errors_say_what_to_do(code: str, says: str, session: Session) -> None:
@@ -109,6 +132,7 @@ def test_errors_say_what_to_do(code: str, says: str, session: Session) -> None:
         ("print(1,\u00a02)", "1 2\n", "no-break spaces replaced"),
         ("print(Image.open('/mnt/input.png').size)", "(160, 120)\n", "path '/mnt/input.png' read as 'input.png'"),
         ("print(re.sub('a', 'b', 'a'))", "b\n", "module re imported as re"),
+        ("print(ImageFont.truetype('/x/Arial.ttf', 20).size)", "20\n", "font 'Arial.ttf' read as Pillow's own"),
         ("image.save('/x/a.png')\nprint(Image.open('a.png').width)", "160\n", "path '/x/a.png' saved as 'a.png'"),
     ],
 )  # fmt: skip
@@ -163,3 +187,31 @@ def test_output_is_the_same_every_time(box: Any, image: Image.Image) -> None:
             texts.append(session.run(code).stdout)
     assert texts[0] == texts[1] != texts[2]
     assert "0x" not in texts[0]
+
+
+def test_other_libraries_follow_the_seed(box: Any, image: Image.Image) -> None:
+    for library in ("scipy", "skimage", "sympy"):
+        pytest.importorskip(library)
+    code = (
+        "from scipy import stats, optimize\nfrom scipy.cluster.vq import kmeans2\nfrom skimage import util\n"
+        "import sympy\n"
+        "print(stats.norm.rvs(size=3), kmeans2(np.arange(40.0).reshape(20, 2), 3, minit='random', iter=1)[0])\n"
+        "print(optimize.differential_evolution(lambda v: float(np.sin(v[0])), [(0, 100)], maxiter=1).x)\n"
+        "print(util.random_noise(np.zeros((2, 2))), sympy.randprime(1, 10**6), sympy.randMatrix(2))\n"
+        "print(Image.effect_noise((3, 3), 50).tobytes())"
+    )
+    lines = []
+    for seed in (1, 1, 2):
+        with box.session({"input.png": image}, seed=seed) as session:
+            execution = session.run(code)
+            assert execution.error is None
+            lines.append(execution.stdout)
+    assert lines[0] == lines[1]
+    assert lines[0] != lines[2]
+
+
+def test_settings_end_with_the_run(session: Session) -> None:
+    change = "np.set_printoptions(precision=2)\nimport decimal\ndecimal.getcontext().prec = 3\nprint(np.array([1 / 3]))"
+    read = "import decimal\nprint(np.array([1 / 3]), decimal.Decimal(1) / 3)"
+    assert session.run(change).stdout == "[0.33]\n"
+    assert session.run(read).stdout == "[0.33333333] 0.3333333333333333333333333333\n"
