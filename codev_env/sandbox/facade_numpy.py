@@ -99,7 +99,7 @@ def modules() -> dict[str, Facade]:
         constant = value is None or isinstance(value, (int, float))
         if number_type or constant or isinstance(value, _FUNCTION_TYPES):
             names[name] = value
-    names.update(pick(np, "True_ False_ ScalarType typename nditer busdaycalendar ufunc"))
+    names.update(pick(np, "True_ False_ typename nditer busdaycalendar ufunc"))
     names.update(pick(np, "dtype finfo iinfo errstate printoptions vectorize broadcast ndindex ndenumerate flatiter"))
     names.update(pick(np, "poly1d mgrid ogrid r_ c_ s_ index_exp newaxis"))
     names.update(ndarray=guards.ndarray, frombuffer=_frombuffer, fromiter=_fromiter, fromstring=_fromstring)

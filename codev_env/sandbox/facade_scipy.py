@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import types
 from collections.abc import Callable, Mapping
@@ -103,8 +104,29 @@ def modules() -> dict[str, Facade]:
     found["scipy.constants"].__dict__["physical_constants"] = types.MappingProxyType(measured)
     for name in ("ConvexHull", "Delaunay", "HalfspaceIntersection", "Voronoi"):
         found["scipy.spatial"].__dict__[name] = _without_files(getattr(scipy.spatial, name))
+    for name, function in list(vars(found["scipy.fft"]).items()):
+        if callable(function):
+            found["scipy.fft"].__dict__[name] = _alone(function)
+    for name in ("brute", "differential_evolution", "shgo"):
+        found["scipy.optimize"].__dict__[name] = _alone(getattr(scipy.optimize, name))
     nested(found, Facade("scipy", {"__version__": scipy.__version__}, _HINTS), "scipy")
     return found
+
+
+def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that would start threads or processes, which a worker cannot, without them."""
+
+    @functools.wraps(function)
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(kwargs.get("workers"), int):
+            del kwargs["workers"]
+        return function(*args, **kwargs)
+
+    return alone
+
+
+def _alone_method(name: str) -> Callable[[Any], Any]:
+    return lambda obj: _alone(getattr(obj, name))
 
 
 def _without_files(cls: Any) -> Any:
@@ -143,6 +165,8 @@ def _tighten() -> None:
 
     _util._RichResult.__getattr__ = item
     _check_indices()
+    for name in ("query", "query_ball_point"):
+        guards.handle((scipy.spatial.cKDTree,), name, _alone_method(name))
 
 
 def _check_indices() -> None:

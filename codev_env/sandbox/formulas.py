@@ -100,6 +100,10 @@ class _Formula:
                 return tuple(map(self.value, parts))
             case ast.List(elts=parts):
                 return [self.value(part) for part in parts]
+            case ast.Set(elts=parts):
+                return {self.value(part) for part in parts}
+            case ast.Dict(keys=keys, values=values) if None not in keys:
+                return {self.value(key): self.value(value) for key, value in zip(keys, values, strict=True) if key}
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
                 called = self.given[name] if name in self.given else self.known.get(name)
                 function = sympy.Function(name) if called is None else called

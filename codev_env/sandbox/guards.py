@@ -138,6 +138,8 @@ handle((Image.Image,), "load", _image_load)
 hide((AttributeError, NameError, memoryview), "obj")
 hide((BaseException,), "with_traceback")
 hide((object,), "mro")
+# Compiled functions have these under their old names, without underscores.
+hide((object,), *(f"func_{name}" for name in ("globals", "code", "closure", "defaults")))
 hide((type,), "register")
 hide((np.ndarray,), "resize", instead="use np.resize or np.pad")
 hide((np.ndarray, np.generic), "ctypes", "tofile", "dump", "dumps", "getfield", "setfield", "data", "base", "setflags")

@@ -147,7 +147,7 @@ class Policy(RestrictingNodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """Check names."""
-        self.check_name(node, node.id)
+        self.check_name(node, node.id, allow_magic_methods=True)
         if isinstance(node.ctx, ast.Load):
             self.reads.add(node.id)
         return node

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,8 @@ class Zygote:
                 raise SandboxError(f"the sandbox process did not start: {self._last_words()}") from error
             undo.pop_all()
         self.modules: tuple[str, ...] = tuple(ready["modules"])
+        for name, why in ready["left_out"].items():
+            warnings.warn(f"programs cannot use {name} of the version installed: {why}", RuntimeWarning, stacklevel=2)
         self._sock.settimeout(START_S)
 
     def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:

@@ -53,29 +53,47 @@ print("crop.png")
 """
 
 
-def prepare(kind: str) -> None:
+def prepare(kind: str) -> dict[str, str]:
     """In the zygote: load and use once everything that programs may need, and make the façades.
 
     Args:
         kind: What to load, see `process.Kind`.
+
+    Returns:
+        What had to be left out, by name, and why: a library in a version whose parts cannot be guarded.
     """
     facades: list[Any] = [facade_std, facade_pil, facade_numpy, facade_cv2]
     if kind in ("plots", "science"):
         from codev_env.sandbox import facade_pyplot
 
         facades.append(facade_pyplot)
-    if kind == "science":
-        from codev_env.sandbox import facade_scipy, facade_skimage, facade_sympy
-
-        facades += [facade_scipy, facade_skimage, facade_sympy]
     for module in facades:
         module.warm()
     facade_pil.patch()
     for module in facades:
-        MODULES.update(module.modules())
-        _SEEDS.append(module.seed)
+        _provide_from(module)
+    left_out = _prepare_science() if kind == "science" else {}
     _keep_memory()
     _warm_language()
+    return left_out
+
+
+def _provide_from(module: Any) -> None:
+    MODULES.update(module.modules())
+    _SEEDS.append(module.seed)
+
+
+def _prepare_science() -> dict[str, str]:
+    from codev_env.sandbox import facade_scipy, facade_skimage, facade_sympy
+
+    left_out = {}
+    for module in (facade_scipy, facade_skimage, facade_sympy):
+        try:
+            module.warm()
+            _provide_from(module)
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
+            left_out[module.__name__.rpartition("facade_")[2]] = f"{type(error).__name__}: {error}"
+    return left_out
 
 
 def _keep_memory() -> None:

@@ -143,9 +143,10 @@ def main(fd: int, kind: str) -> None:
     """Load everything, say so, and serve."""
     sock = socket.socket(fileno=fd)
     with _cache_folder(kind):
-        worker.prepare(kind)
+        left_out = worker.prepare(kind)
     zygote = Zygote(sock)
-    frames.send(sock, {"ready": True, "modules": sorted({name.partition(".")[0] for name in sys.modules})})
+    modules = sorted({name.partition(".")[0] for name in sys.modules})
+    frames.send(sock, {"ready": True, "modules": modules, "left_out": left_out})
     gc.collect()
     gc.freeze()
     zygote.serve()

@@ -187,6 +187,26 @@ def test_a_timeout_stays_one_where_no_worker_can_follow(refuse_forks: Callable[[
         assert session.run("print(Image.open('a.png').size)").stdout == "(3, 3)\n"
 
 
+def test_a_library_that_cannot_be_guarded_is_left_out_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sympy")
+    boot = tmp_path / "boot.py"
+    boot.write_text(
+        "import runpy, sys, types\n"
+        "scipy = sys.modules['scipy'] = types.ModuleType('scipy')\n"
+        f"runpy.run_path({str(process._BOOT)!r}, run_name='__main__')\n"
+    )
+    process.shut_down()
+    monkeypatch.setattr(process, "_BOOT", boot)
+    try:
+        with Sandbox(Limits(wall_s=20)) as box, box.session({}) as session:
+            with pytest.warns(RuntimeWarning, match="programs cannot use scipy of the version installed"):
+                execution = session.run("import scipy")
+            assert execution.stop == "refused" and "'scipy' is not available here" in str(execution.error)
+            assert session.run("import sympy\nprint(sympy.Rational(1, 2))").stdout == "1/2\n"
+    finally:
+        process.shut_down()
+
+
 def run_script(script: str, **environment: str) -> str:
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})

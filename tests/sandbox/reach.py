@@ -1,0 +1,136 @@
+"""Looks for what programs must not reach: reads, through the guard, every attribute of all that programs are given.
+
+Run as a script of its own, since it changes Pillow as a worker does. Prints one line for each finding, then a count.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import sys
+import types
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from conftest import photo
+
+from codev_env.sandbox import facade_std, guards, state, worker
+from codev_env.sandbox.context import Context, File, View
+from codev_env.sandbox.language import compile_program, parse
+from codev_env.sandbox.limits import Limits
+
+DEPTH = 3
+FOREIGN = frozenset(
+    "_ctypes _frozen_importlib _frozen_importlib_external _io _pickle _thread builtins code codecs codeop ctypes gc "
+    "glob importlib inspect io marshal multiprocessing nt os pathlib pickle posix runpy shutil socket subprocess sys "
+    "tempfile threading urllib zipfile".split()
+)
+HARMLESS = frozenset({"BytesIO", "StringIO", "SuperLU"})
+REFUSED_BUILTINS = frozenset(
+    "open eval exec compile __import__ globals locals vars input breakpoint getattr setattr delattr dir type "
+    "memoryview id hash".split()
+)
+LEAVES = (int, float, complex, str, bytes, np.ndarray, np.generic)
+
+
+def danger(value: Any) -> str | None:
+    """What is wrong with handing this out; `None` where nothing is."""
+    if isinstance(value, types.ModuleType):
+        return "a module"
+    if isinstance(value, types.FrameType | types.CodeType | types.TracebackType):
+        return "a part of the interpreter"
+    if value is np.ndarray:
+        return "the class of arrays, which takes foreign memory"
+    if isinstance(value, type) and issubclass(value, type) and value is not guards._Type:
+        return "a metaclass"
+    if isinstance(value, ctypes._SimpleCData | ctypes.Structure | ctypes.CDLL):
+        return "foreign memory"
+    home = getattr(value, "__module__", None)
+    if not callable(value) or not isinstance(home, str) or home.partition(".")[0] not in FOREIGN:
+        return None
+    name = getattr(value, "__name__", "")
+    if name in HARMLESS or (home == "builtins" and name not in REFUSED_BUILTINS):
+        return None
+    return f"a function of {home}"
+
+
+def crawl(roots: dict[str, Any]) -> tuple[list[str], int]:
+    """Read attributes of attributes.
+
+    Returns:
+        What must not be there, by its path, and the number of objects seen.
+    """
+    seen: dict[int, Any] = {}  # the objects too, so that no number is used again
+    found: list[str] = []
+    queue = collections.deque((path, value, 0) for path, value in roots.items())
+    while queue:
+        path, value, depth = queue.popleft()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        what = danger(value)
+        if what is not None:
+            found.append(f"{path} is {what}")
+        if what is not None or depth == DEPTH or isinstance(value, LEAVES):
+            continue
+        if isinstance(value, dict) and len(value) < 300:
+            queue.extend((f"{path}[{key!r}]", item, depth + 1) for key, item in list(value.items()))
+        elif isinstance(value, list | tuple | set | frozenset) and len(value) < 100:
+            queue.extend((f"{path}[{number}]", item, depth + 1) for number, item in enumerate(value))
+        for name in _names(value):
+            try:
+                queue.append((f"{path}.{name}", guards.guarded_getattr(value, name), depth + 1))
+            except Exception:
+                continue  # refused, or not there for this object
+    return found, len(seen)
+
+
+def _names(value: Any) -> list[str]:
+    try:
+        return [name for name in dir(value) if not name.startswith("_")]
+    except Exception:
+        return []
+
+
+def given() -> dict[str, Any]:
+    """The façades' names, and what the everyday programs end with."""
+    roots = {
+        f"{label}.{name}": value
+        for label, facade in worker.MODULES.items()
+        for name, value in vars(facade).items()
+        if not name.startswith(" ")
+    }
+    builtins = guards.make_builtins(facade_std.make_import(worker.MODULES), _nothing, _nothing)
+    roots.update({name: value for name, value in builtins.items() if not name.startswith("_")})
+    del roots["type"]  # the stand-in
+    for number, code in enumerate(Path(__file__).with_name("everyday.txt").read_text().split("#### ")[1:]):
+        image = photo()
+        files = {"input.png": File(lambda image=image: image, "RGB", image.size, input=True, image=image)}  # type: ignore[misc]
+        state.set_current(Context(View(files=files, inputs=("input.png",)), Limits()))
+        names = {"__builtins__": builtins, "__name__": "__main__", "image": image.copy()}
+        for name in ("np", "math", "Image", "ImageDraw", "ImageEnhance", "ImageFilter", "ImageFont", "ImageOps"):
+            names[name] = next(worker.MODULES[key] for key in _homes(name) if key in worker.MODULES)
+        try:
+            exec(compile_program(parse(code.partition("\n")[2]), Limits()).code, names)
+        except (ImportError, guards.ProgramExit):
+            pass  # a library that is not there; or the program's own end
+        roots.update({f"program {number}: {name}": value for name, value in names.items() if name[:2] != "__"})
+    return roots
+
+
+def _homes(name: str) -> tuple[str, str]:
+    return f"PIL.{name}", {"np": "numpy"}.get(name, name)
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    """Prints and shows nothing."""
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    worker.prepare("science")
+    problems, count = crawl(given())
+    print(*problems, count, sep="\n")
+    sys.exit(bool(problems))
