@@ -97,12 +97,12 @@ class Context:
 
     def print(self, *values: Any, sep: str | None = None, end: str | None = None, **_other: Any) -> None:
         """The program's `print`: keeps text up to the limit."""
-        separator = " " if sep is None else str(sep)
+        separator = " " if sep is None else plain(str(sep))
         for number, value in enumerate(values):
             if number:
                 self.write(separator)
-            self.write(str(value))
-        self.write("\n" if end is None else str(end))
+            self.write(plain(str(value)))
+        self.write("\n" if end is None else plain(str(end)))
 
     def write(self, text: str) -> None:
         """Keep printed text, up to a little more than the limit; far beyond it the program ends."""
@@ -258,6 +258,7 @@ class Context:
         things = list(result) if isinstance(result, (list, tuple)) else [result]
         for thing in things[: 4 * self.limits.images]:
             try:
+                thing = plain(thing) if isinstance(thing, str) else thing
                 if isinstance(thing, str) and thing in self.view.files:
                     self._hand_over(self.view.files[thing].pixels(), thing, self.view.files[thing].source)
                 elif isinstance(thing, Image.Image) or _is_picture(thing):
@@ -338,6 +339,11 @@ def check_image(image: Image.Image, limits: Limits, what: str) -> None:
         )
 
 
+def plain(text: str) -> str:
+    """The same text without the methods of a class that a program derived from `str`."""
+    return str.__str__(text)
+
+
 def clean(text: str) -> str:
     """Text that is the same on every run: without addresses of objects."""
     return _ADDRESS.sub("", text)
@@ -346,4 +352,4 @@ def clean(text: str) -> str:
 def _text(path: Any) -> str:
     if not isinstance(path, str):
         raise TypeError(f"a file name must be text, not {type(path).__name__}")
-    return path
+    return plain(path)

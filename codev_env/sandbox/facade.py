@@ -19,6 +19,9 @@ class Facade:
         more = f": {hint}" if hint else ""
         raise AttributeError(f"module {self.__dict__[' label']!r} has no attribute {name!r} here{more}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"the names of module {self.__dict__[' label']!r} cannot be changed here")
+
     def __repr__(self) -> str:
         return f"<module {self.__dict__[' label']!r}>"
 

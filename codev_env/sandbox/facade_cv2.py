@@ -17,7 +17,9 @@ except ImportError:
 
 _REFUSED_PREFIXES = tuple(
     "_ set get imread imwrite imcount imshow named destroy wait redirect start stop select move resizeWindow read "
-    "write add have use check update display poll video file ocl cuda".split()
+    "write add have use check update display poll video file ocl cuda load save "
+    "ALIKED DISK LightGlue FaceDetector FaceRecognizer TrackerDaSiam TrackerGOTURN TrackerNano TrackerVit Cascade "
+    "ml_ dnn_".split()
 )
 _KEPT = frozenset(
     "getRotationMatrix2D getPerspectiveTransform getAffineTransform getStructuringElement getGaussianKernel "

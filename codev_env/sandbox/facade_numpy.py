@@ -49,6 +49,11 @@ def seed(value: int) -> None:
     np.seterr(**_errors)
 
 
+def _reseed(seed: Any = None) -> None:
+    """`np.random.seed`: without a seed, from the run's own stream."""
+    _legacy.seed(_legacy.randint(1 << 31) if seed is None else seed)
+
+
 def _default_rng(seed: Any = None) -> np.random.Generator:
     """`np.random.default_rng`: without a seed, the next stream of the run's own."""
     return _real_default_rng(_seeds.spawn(1)[0] if seed is None else seed)
@@ -107,7 +112,7 @@ def modules() -> dict[str, Facade]:
     random: dict[str, Callable[..., Any] | type] = {
         name: getattr(_legacy, name) for name in dir(_legacy) if not name.startswith("_") and name not in _UNSEEDED
     }
-    random.update(seed=_legacy.seed, sample=_legacy.random_sample, ranf=_legacy.random_sample)
+    random.update(seed=_reseed, sample=_legacy.random_sample, ranf=_legacy.random_sample)
     random.update(default_rng=_default_rng, RandomState=_random_state, PCG64=_pcg64, Generator=np.random.Generator)
     guards.hide((np.random.BitGenerator,), "capsule", "cffi", "ctypes", "lock", "state")
     windows = Facade("numpy.lib.stride_tricks", pick(np.lib.stride_tricks, "sliding_window_view"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import io
 import posixpath
 from typing import Any
@@ -18,6 +19,7 @@ from PIL import (
     ImageFilter,
     ImageFont,
     ImageOps,
+    ImagePalette,
     ImagePath,
     ImageSequence,
     ImageStat,
@@ -121,6 +123,59 @@ def _frombuffer(mode: str, size: Any, data: Any, decoder_name: str = "raw", *arg
     return _frombytes(mode, size, data, decoder_name, *args)
 
 
+def _floodfill(image: Image.Image, *args: Any, **kwargs: Any) -> None:
+    """`ImageDraw.floodfill`, which does nothing to an image that shares its pixels."""
+    if image.readonly:
+        image._copy()
+    ImageDraw.floodfill(image, *args, **kwargs)
+
+
+def _pixels(image: Image.Image) -> Any:
+    # Pillow's own answer is the buffer itself.
+    return lambda band=None: list(image.getdata(band))
+
+
+def _image_frombytes(image: Image.Image) -> Any:
+    def frombytes(data: bytes, decoder_name: str = "raw", *args: Any) -> None:
+        if decoder_name != "raw":
+            raise ValueError("image.frombytes reads raw pixels here")
+        if image.readonly:
+            image._copy()
+        image.frombytes(data, "raw", *args)
+
+    return frombytes
+
+
+def _image_tobytes(image: Image.Image) -> Any:
+    def tobytes(encoder_name: str = "raw", *args: Any) -> bytes:
+        if encoder_name != "raw":
+            raise ValueError("image.tobytes writes raw pixels here: save to a BytesIO for others")
+        return image.tobytes("raw", *args)
+
+    return tobytes
+
+
+def _of_images(function: Any) -> Any:
+    # Pillow calls methods of the first argument's buffer with the second one's: both must be images.
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if not isinstance(value, Image.Image | int | float):
+                raise TypeError(f"{function.__name__}() takes images, not {type(value).__name__}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+_real_font = ImageFont.FreeTypeFont.__init__
+
+
+def _font(self: ImageFont.FreeTypeFont, font: Any, *args: Any, **kwargs: Any) -> None:
+    if not isinstance(font, io.BytesIO):
+        raise OSError("cannot open resource")
+    _real_font(self, font, *args, **kwargs)
+
+
 def _truetype(font: Any = None, size: float = 10, *_args: Any, **_kwargs: Any) -> Any:
     """`ImageFont.truetype`: whatever font file is named, Pillow's own font in that size."""
     if not isinstance(font, str) or not font.lower().endswith((".ttf", ".otf", ".ttc")):
@@ -136,6 +191,12 @@ def patch() -> None:
     Image.Image.show = _show  # type: ignore[method-assign, assignment]
     Image.Image.filter = _filter  # type: ignore[method-assign, assignment]
     Image.Image.transform = _transform  # type: ignore[method-assign, assignment]
+    ImageFont.FreeTypeFont.__init__ = _font  # type: ignore[method-assign]
+    guards.handle((Image.Image,), "getdata", _pixels)
+    guards.handle((Image.Image,), "frombytes", _image_frombytes)
+    guards.handle((Image.Image,), "tobytes", _image_tobytes)
+    guards.hide((ImageFont.FreeTypeFont, ImageFont.ImageFont, ImageFont.TransposedFont), "getmask", "getmask2")
+    guards.hide((ImagePalette.ImagePalette,), "save")
     guards.hide((ImageDraw.ImageDraw,), "im", "draw")
     fonts = (ImageFont.FreeTypeFont, ImageFont.ImageFont, ImageFont.TransposedFont)
     guards.hide(fonts, "font", "font_bytes", "path", "file")
@@ -166,7 +227,7 @@ def _public(module: Any, label: str) -> Facade:
 
 def modules() -> dict[str, Facade]:
     """The façades by import name."""
-    draw = Facade("PIL.ImageDraw", pick(ImageDraw, "Draw ImageDraw floodfill"))
+    draw = Facade("PIL.ImageDraw", {**pick(ImageDraw, "Draw ImageDraw"), "floodfill": _floodfill})
     font = Facade(
         "PIL.ImageFont",
         {**pick(ImageFont, "load_default FreeTypeFont ImageFont TransposedFont Layout"), "truetype": _truetype},
@@ -179,6 +240,8 @@ def modules() -> dict[str, Facade]:
     }
     for module in (ImageChops, ImageColor, ImageEnhance, ImageFilter, ImageOps, ImageStat):
         found[module.__name__] = _public(module, module.__name__)
+    chops = {name: _of_images(value) for name, value in vars(found["PIL.ImageChops"]).items() if name[0] != " "}
+    found["PIL.ImageChops"] = Facade("PIL.ImageChops", chops)
     found["PIL.ImagePath"] = Facade("PIL.ImagePath", {"Path": ImagePath.Path})
     found["PIL.ImageTransform"] = _public(ImageTransform, "PIL.ImageTransform")
     found["PIL"] = Facade(

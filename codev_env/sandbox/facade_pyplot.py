@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 from pathlib import Path
@@ -127,6 +128,7 @@ def modules() -> dict[str, Facade]:
     if matplotlib is None:
         return {}
     matplotlib.figure.Figure.savefig = _figure_savefig  # type: ignore[assignment]
+    _keep_in()
     guards.hide((matplotlib.figure.FigureBase,), "canvas", instead="use savefig('plot.png') or show(figure)")
     maps = {name: getattr(matplotlib.cm, name) for name in matplotlib.colormaps if hasattr(matplotlib.cm, name)}
     cm = Facade("matplotlib.cm", {**maps, "get_cmap": plt.get_cmap, **pick(matplotlib.cm, "ScalarMappable")})
@@ -141,6 +143,36 @@ def modules() -> dict[str, Facade]:
     own = {"use": _use, "__version__": matplotlib.__version__, **pick(matplotlib, "rcParams colormaps rc")}
     package = Facade("matplotlib", {**found, **own})
     return {"matplotlib": package, **{f"matplotlib.{name}": facade for name, facade in found.items()}, **_toolkits()}
+
+
+def _keep_in() -> None:
+    """Close the ways in which Matplotlib calls, imports or reads what a text names."""
+    module: Any = plt
+    module.importlib = _Instead(module.importlib, import_module=guards._refuse("figure.hooks", "call the function"))
+    module.figure = _only_figures(plt.figure)
+    formatter: Any = matplotlib.ticker.StrMethodFormatter
+    formatter.__call__ = _numbers_only(formatter.__call__)
+    guards.hide((matplotlib.backend_bases.RendererBase,), "get_texmanager")
+    guards.hide((type(matplotlib.colormaps),), "register", "unregister")
+
+
+def _only_figures(real: Any) -> Any:
+    @functools.wraps(real)
+    def figure(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("FigureClass", matplotlib.figure.Figure) is not matplotlib.figure.Figure:
+            raise guards.RefusedCall("figures have a class of their own here: leave FigureClass out.")
+        return real(*args, **kwargs)
+
+    return figure
+
+
+def _numbers_only(real: Any) -> Any:
+    def call(self: Any, x: Any, pos: Any = None) -> str:
+        if not isinstance(x, int | float | np.number) or not isinstance(pos, int | None):
+            raise TypeError("a tick is a number")
+        return real(self, x, pos)
+
+    return call
 
 
 def _drawing(module: Any) -> Facade:

@@ -82,6 +82,16 @@ def seed(value: int) -> None:
     decimal.setcontext(decimal.DefaultContext.copy())
 
 
+def _reseed(a: Any = None) -> None:
+    """`random.seed`: without a value, from the stream itself, as nothing here may differ from run to run."""
+    _stream.seed(_stream.getrandbits(64) if a is None else a)
+
+
+def _deepcopy(x: Any) -> Any:
+    """`copy.deepcopy`, without a memo: it would be told addresses."""
+    return copy.deepcopy(x)
+
+
 def _make_random(seed: Any = None) -> random.Random:
     """`random.Random`: without a seed, seeded by the run's own stream."""
     return random.Random(_stream.getrandbits(64) if seed is None else seed)
@@ -215,7 +225,7 @@ def modules() -> dict[str, Facade]:
     found = {
         "math": Facade("math", {n: v for n, v in vars(math).items() if not n.startswith("_")}),
         "cmath": Facade("cmath", {n: v for n, v in vars(cmath).items() if not n.startswith("_")}),
-        "random": Facade("random", {**pick(_stream, streams), "seed": _stream.seed, "Random": _make_random}),
+        "random": Facade("random", {**pick(_stream, streams), "seed": _reseed, "Random": _make_random}),
         "re": _public(re, "re", "template"),
         "json": Facade("json", {"dumps": _dumps, "loads": _loads, "JSONDecodeError": json.JSONDecodeError}),
         "collections": Facade(
@@ -245,7 +255,7 @@ def modules() -> dict[str, Facade]:
         "struct": Facade("struct", pick(struct, "pack unpack calcsize iter_unpack")),
         "unicodedata": Facade("unicodedata", pick(unicodedata, "name normalize category lookup numeric digit")),
         "zlib": Facade("zlib", pick(zlib, "crc32 adler32 compress decompress")),
-        "copy": Facade("copy", pick(copy, "copy deepcopy")),
+        "copy": Facade("copy", {"copy": copy.copy, "deepcopy": _deepcopy}),
         "io": Facade("io", pick(io, "BytesIO StringIO")),
         "base64": Facade(
             "base64", pick(base64, "b64encode b64decode urlsafe_b64encode urlsafe_b64decode b32encode b32decode")

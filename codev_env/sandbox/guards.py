@@ -161,7 +161,7 @@ def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
             if how is None:
                 raise _hidden(obj, name, instead)
             return _unbound(subject, name, how) if isinstance(subject, type) else how(subject)
-    if name[:1] == "_":
+    if name[:1] in ("_", " "):
         return _underscored(obj, name, default)
     try:
         value = safer_getattr_raise(obj, name) if isinstance(obj, str | string.Formatter) else getattr(obj, name)
@@ -247,12 +247,16 @@ class _AttributeTarget:
 
     def __delattr__(self, name: str) -> None:
         target = object.__getattribute__(self, "_target")
+        if isinstance(type(target), SandboxClass) or isinstance(target, SandboxClass):
+            delattr(target, name)
+            return
         raise RefusedAttribute(f"attributes of {type(target).__name__} cannot be deleted here.")
 
 
 def guard_attribute_target(obj: Any) -> Any:
     """What `obj` becomes in `obj.name = value`, `obj.name += value` and `del obj.name`."""
-    if isinstance(type(obj), SandboxClass) or isinstance(obj, SandboxClass):
+    # Texts and errors have attributes that only the guard may read, as `x.format += y` does; so have their classes.
+    if isinstance(type(obj), SandboxClass) and not isinstance(obj, str | BaseException):
         return obj  # names with a double underscore were refused when the code was compiled
     return _AttributeTarget(obj)
 
@@ -315,7 +319,17 @@ def safe_type(obj: Any) -> type:
         return ndarray
     if issubclass(kind, type):
         return _Type
+    if issubclass(kind, Facade):
+        return _Module
     return kind
+
+
+class _Module:
+    """Stands for the type of modules; the real one would make objects with attributes of any name."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> _Module:
+        """Refuse to construct; raises `RefusedCall`."""
+        raise RefusedCall("modules cannot be made here.")
 
 
 class _TypeMeta(type):
@@ -394,6 +408,7 @@ def make_builtins(
         __metaclass__=SandboxClass,
         _getattr_=guarded_getattr,
         _write_=guard_attribute_target,
+        _case_=_AttributeTarget,
         _write_item_=guard_item_target,
         getattr=guarded_getattr,
         setattr=guarded_setattr,

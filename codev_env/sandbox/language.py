@@ -247,13 +247,20 @@ class Policy(RestrictingNodeTransformer):
         return self.node_contents_visit(node)
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.AST:
-        """`case 1` and `case Colour.RED`: a dotted name must stay one to the compiler."""
-        for part in ast.walk(node.value):
-            if isinstance(part, ast.Name):
-                self.visit(part)
-            elif isinstance(part, ast.Attribute):
-                self._check_attribute(part, part.attr, reading=False)
+        """`case 1` and `case Colour.RED`."""
+        node.value = self._case(node.value)
         return node
+
+    def _case(self, value: ast.expr) -> ast.expr:
+        """A value to compare with. To the compiler it must stay an attribute, of whatever object: of a guarded one."""
+        if not isinstance(value, ast.Attribute):
+            return self.visit(value)
+        self._check_attribute(value, value.attr, reading=False)
+        owner = value.value
+        value.value = ast.Call(ast.Name("_case_", ast.Load()), [self.visit(owner)], [])
+        ast.copy_location(value.value, owner)
+        ast.fix_missing_locations(value.value)
+        return value
 
     def visit_MatchSingleton(self, node: ast.MatchSingleton) -> ast.AST:
         """`case None`."""
@@ -277,7 +284,10 @@ class Policy(RestrictingNodeTransformer):
 
     def visit_MatchMapping(self, node: ast.MatchMapping) -> ast.AST:
         """`case {"a": x, **rest}`."""
-        return self._named_pattern(node, node.rest)
+        self.check_name(node, node.rest)
+        node.keys = [self._case(key) for key in node.keys]
+        node.patterns = [self.visit(pattern) for pattern in node.patterns]
+        return node
 
     def _named_pattern(self, node: ast.AST, name: str | None) -> ast.AST:
         self.check_name(node, name)

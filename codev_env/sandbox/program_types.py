@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import collections
 import enum
+import types
 import typing
 from typing import Any
 
@@ -63,7 +64,15 @@ class ABC(metaclass=_AbstractClass):
     """`abc.ABC`."""
 
 
-ABC_NAMES = {"ABC": ABC, "abstractmethod": abc.abstractmethod}
+def _abstractmethod(function: Any) -> Any:
+    """`abc.abstractmethod`, of functions of the program."""
+    own = isinstance(function, types.FunctionType) and function.__code__.co_filename == "<code>"
+    return (
+        abc.abstractmethod(function) if own or isinstance(function, property | classmethod | staticmethod) else function
+    )
+
+
+ABC_NAMES = {"ABC": ABC, "abstractmethod": _abstractmethod}
 """What programs find in `abc`."""
 
 
@@ -72,7 +81,7 @@ class SimpleNamespace(metaclass=SandboxClass):
 
     def __init__(self, **names: Any) -> None:
         for name in names:
-            if name.startswith("__"):
+            if type(name) is not str or name.startswith("__"):
                 raise RefusedCall(f"the name {name!r} is reserved: choose one without underscores.")
         self.__dict__.update(names)
 

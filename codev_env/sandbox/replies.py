@@ -90,8 +90,8 @@ def _image(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Store
 
 def _file(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Stored:
     name, offset, width, height, mode = _fields(value, 5)
-    if not name:
-        raise BadReply("file without name")
+    if not name or not isinstance(name, str) or "/" in name:
+        raise BadReply("file without a bare name")
     return _stored(offset, width, height, mode, name, limits, gaps)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import mmap
 import os
 import random
@@ -17,7 +18,7 @@ from typing import Any
 from PIL import Image
 
 from codev_env.sandbox import facade_cv2, facade_numpy, facade_pil, facade_std, frames, kernel, pixels, state
-from codev_env.sandbox.context import Context, File, OutputFull, ResultError, Shown, View, clean
+from codev_env.sandbox.context import Context, File, OutputFull, ResultError, Shown, View, clean, plain
 from codev_env.sandbox.guards import ProgramExit, make_builtins
 from codev_env.sandbox.language import Program, Refused, compile_program, parse
 from codev_env.sandbox.limits import Limits
@@ -145,6 +146,8 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
         for name, files in request["views"].items():
             worker.add_view(name, files)
         frames.send(sock, {**worker.run(request), "number": request["number"]})
+        state.set_current(None)
+        gc.collect()  # what a program left to be finished later finds no run, and no view, to act on
 
 
 def rehearse() -> None:
@@ -214,6 +217,9 @@ class Worker:
             reply = {"images": [], "files": []}
         except ResultError as problem:
             stop, error = "result", str(problem)
+            reply = {"images": [], "files": []}
+        except BaseException as problem:  # methods of the program's own classes run there too
+            (stop, error), text = _explain(problem, source), ""
             reply = {"images": [], "files": []}
         if stop == "ok" and context.problems:
             stop, error = "result", "\n".join(dict.fromkeys(context.problems))
@@ -330,8 +336,8 @@ def _explain(problem: BaseException, source: str) -> tuple[str, str]:
 
 def _text(problem: BaseException) -> str:
     try:
-        return str(problem)[:4000]
-    except Exception:
+        return plain(str(problem))[:4000]
+    except BaseException:  # whatever its `__str__` does
         return ""
 
 

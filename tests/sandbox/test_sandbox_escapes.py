@@ -11,7 +11,8 @@ from test_sandbox_programs import read_programs
 
 from codev_env.sandbox import Limits, Sandbox, Session
 
-ATTACKS = read_programs(Path(__file__).with_name("escapes.txt"))
+LISTS = sorted(Path(__file__).parent.glob("escapes*.txt"))
+ATTACKS = {f"{path.stem}-{name}": code for path in LISTS for name, code in read_programs(path).items()}
 SECRET = "a-word-that-is-nowhere-else"
 
 
@@ -31,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_is_refused(name: str, victim: Session, folder: Path) -> None:
     code = ATTACKS[name].replace("{folder}", str(folder))
-    for module in ("cv2", "matplotlib"):
+    for module in ("cv2", "matplotlib", "scipy", "skimage", "sympy"):
         if module in code:
             pytest.importorskip(module)
     execution = victim.run(code)
@@ -44,3 +45,8 @@ def test_is_refused(name: str, victim: Session, folder: Path) -> None:
         "r = image.rotate(90, expand=True)\nprint(r.size, np.array([1, 2]).sum(), len([]), Image.new('L', (2, 2)).size)"
     )
     assert victim.run(check).stdout == "(24, 32) 3 0 (2, 2)\n"
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_no_attack_hides_another(path: Path) -> None:
+    assert len(read_programs(path)) == sum(line.startswith("#### ") for line in path.read_text().splitlines())
