@@ -24,6 +24,7 @@ try:
     import matplotlib.figure
     import matplotlib.font_manager
     import matplotlib.gridspec
+    import matplotlib.image
     import matplotlib.lines
     import matplotlib.patches
     import matplotlib.patheffects
@@ -71,6 +72,15 @@ def _show(*_args: Any, **_kwargs: Any) -> None:
 def _savefig(fname: Any, *_args: Any, dpi: Any = None, bbox_inches: Any = None, **_kwargs: Any) -> None:
     """`plt.savefig` into the episode's files."""
     _figure_savefig(plt.gcf(), fname, dpi=dpi, bbox_inches=bbox_inches)
+
+
+def _imsave(fname: Any, arr: Any, *, cmap: Any = None, vmin: Any = None, vmax: Any = None, **_other: Any) -> None:
+    """`plt.imsave` into the episode's files: an array as it is, or coloured by a map where it has no colours."""
+    buffer = io.BytesIO()
+    matplotlib.image.imsave(buffer, np.asarray(arr), vmin=vmin, vmax=vmax, cmap=cmap, format="png")
+    buffer.seek(0)
+    image = Image.open(buffer)
+    state.current().save(image.convert("RGB") if image.getextrema()[-1] == (255, 255) else image, fname)
 
 
 def _figure_savefig(figure: Any, fname: Any, *_args: Any, dpi: Any = None, bbox_inches: Any = None, **_kw: Any) -> None:
@@ -134,7 +144,8 @@ def modules() -> dict[str, Facade]:
     cm = Facade("matplotlib.cm", {**maps, "get_cmap": plt.get_cmap, **pick(matplotlib.cm, "ScalarMappable")})
     style = Facade("matplotlib.style", {"use": _use_style, "available": list(matplotlib.style.available)})
     names = pick(plt, _FUNCTIONS)
-    names.update(show=_show, savefig=_savefig, imread=_imread, Figure=matplotlib.figure.Figure, cm=cm, style=style)
+    names.update(show=_show, savefig=_savefig, imsave=_imsave, imread=_imread)
+    names.update(Figure=matplotlib.figure.Figure, cm=cm, style=style)
     found = {"pyplot": Facade("matplotlib.pyplot", names, _HINTS), "cm": cm, "style": style}
     for name in _SUBMODULES.split():
         found[name] = _drawing(getattr(matplotlib, name))
