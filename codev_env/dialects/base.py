@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from codev_env.sandbox.limits import REPAIRS
-from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Task, Turn
+from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
-TAGS = ("image", "video", "think", "code", "answer", "sandbox_output", "tool_call", "tool_response", "interpreter")
-"""Tag names that data must not be able to write in any dialect."""
+TAGS = (
+    "image", "video", "think", "code", "answer", "sandbox_output", "tools", "tool_call", "tool_response", "interpreter",
+    "image_clue",
+)  # fmt: skip
+"""Tag names that data must not be able to write in any dialect; a number may follow, as in `<image_clue_1>`."""
 
-_FAKE = re.compile(rf"<(?=/?(?:{'|'.join(TAGS)})\b|\|)", re.IGNORECASE)
+_FAKE = re.compile(rf"<(?=/?(?:{'|'.join(TAGS)})(?:_\d+)?\b|\|)", re.IGNORECASE)
 
 HINTS = {
     "error": "Fix the code or answer.",
@@ -34,12 +38,15 @@ class Dialect(ABC):
         persist: What the sandbox keeps between two code turns: `"images"` (saved files) or `"variables"` as well.
         repairs: What the sandbox repairs in programs, of `"indentation"`, `"paths"` and `"imports"`; each repair is
             named in `Execution.repairs`.
+        observation_role: Who says an observation after the first: `"user"`, a message of its own; `"assistant"`, the
+            text goes on within the model's unfinished message, so neither that message is ended nor a new one begun.
     """
 
     name: ClassVar[str]
     stop: ClassVar[tuple[str, ...]]
     persist: ClassVar[Literal["images", "variables"]] = "images"
     repairs: ClassVar[tuple[str, ...]] = REPAIRS
+    observation_role: ClassVar[Literal["user", "assistant"]] = "user"
 
     @abstractmethod
     def system_prompt(self) -> str:
@@ -73,6 +80,39 @@ class Dialect(ABC):
     @abstractmethod
     def invalid(self, reason: str) -> str:
         """Return the next user message after a turn that could not be parsed."""
+
+    def program(self, turn: Code, images: Sequence[str]) -> str:
+        """Return the text that the sandbox runs for a turn: its code, or that with lines around it.
+
+        Args:
+            turn: What the model wrote.
+            images: For each image the model has seen so far, inputs first, the file name it can be opened by, or `""`.
+        """
+        return turn.code
+
+    def report(self, execution: Execution, images: Sequence[str]) -> Execution:
+        """Return an execution as the model's own code would have run: without traces of what `program` added.
+
+        Args:
+            execution: What came of `program(turn, images)`.
+            images: The same names that `program` was given.
+        """
+        return execution
+
+    def crop(self, box: Box, image_index: int = 0) -> Code:
+        """Return the code with which a model of this family shows a box of an input image.
+
+        Args:
+            box: (x1, y1, x2, y2) in pixels of the input image.
+            image_index: Which input image.
+        """
+        x1, y1, x2, y2 = box
+        return Code(
+            f'image = Image.open("{self.image_name(image_index)}")\n'
+            f"crop = image.crop(({x1}, {y1}, {x2}, {y2}))\n"
+            'crop.save("crop.png")\n'
+            'print("crop.png")'
+        )
 
 
 def neutralise(data: str) -> str:

@@ -121,10 +121,10 @@ def _is_own(function: Any) -> bool:
 
 
 def _dataclass(cls: Any = None, **options: Any) -> Any:
-    """`dataclasses.dataclass`, of classes of the program."""
-    return (
-        _changed(dataclasses.dataclass(**options), cls) if cls is not None else lambda cls: _dataclass(cls, **options)
-    )
+    """`dataclasses.dataclass`, of classes of the program; `slots`, which would make another class, changes nothing."""
+    if cls is None:
+        return lambda cls: _dataclass(cls, **options)
+    return _changed(dataclasses.dataclass(**{**options, "slots": False}), cls)
 
 
 def _total_ordering(cls: Any) -> Any:
