@@ -95,14 +95,19 @@ class Context:
 
     # Text
 
-    def print(self, *values: Any, sep: str | None = None, end: str | None = None, **_other: Any) -> None:
+    def print(
+        self, *values: Any, sep: str | None = None, end: str | None = None, file: Any = None, flush: bool = False
+    ) -> None:
         """The program's `print`: keeps text up to the limit."""
-        separator = " " if sep is None else plain(str(sep))
+        for name, text in (("sep", sep), ("end", end)):
+            if text is not None and not isinstance(text, str):
+                raise TypeError(f"{name} must be None or a string, not {type(text).__name__}")
+        separator = " " if sep is None else plain(sep)
         for number, value in enumerate(values):
             if number:
                 self.write(separator)
             self.write(plain(str(value)))
-        self.write("\n" if end is None else plain(str(end)))
+        self.write("\n" if end is None else plain(end))
 
     def write(self, text: str) -> None:
         """Keep printed text, up to a little more than the limit; far beyond it the program ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import string
 import types
 import typing
@@ -183,6 +184,19 @@ def _unbound(cls: type, name: str, how: Callable[[Any], Any]) -> Callable[..., A
     return method
 
 
+_NAMED = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.MethodDescriptorType,
+    types.GeneratorType,
+    functools._lru_cache_wrapper,
+    np.ufunc,
+)
+"""What has a name and a documentation string that programs may read."""
+
+
 def _underscored(obj: Any, name: str, default: Any) -> Any:
     own = isinstance(type(obj), SandboxClass) or isinstance(obj, SandboxClass)
     dunder = name[:2] == "__"
@@ -190,9 +204,7 @@ def _underscored(obj: Any, name: str, default: Any) -> Any:
         return getattr(obj, name) if default is _MISSING else getattr(obj, name, default)
     if name in ("_replace", "_asdict", "_fields", "_make") and isinstance(obj, tuple | type):
         return getattr(obj, name) if default is _MISSING else getattr(obj, name, default)
-    if name in ("__name__", "__doc__") and isinstance(
-        obj, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc
-    ):
+    if name in ("__name__", "__doc__") and isinstance(obj, _NAMED):
         return getattr(obj, name)
     if name == CLASS_NAME:
         return type(obj).__name__
@@ -216,6 +228,11 @@ class _Formatter(string.Formatter):
 
     def format_map(self, mapping: Mapping[str, Any]) -> str:
         return self.vformat(self._text, (), mapping)
+
+    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
+        if isinstance(key, int) and key >= len(args):
+            raise IndexError(f"Replacement index {key} out of range for positional args tuple")
+        return super().get_value(key, args, kwargs)
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
         first, rest = _field_name_split(field_name)

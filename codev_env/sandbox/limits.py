@@ -15,6 +15,10 @@ name, or a path to save to; `imports`: a module of `repairs.IMPORTS` that is use
 """
 
 
+_MOST = {"wall_s": 1e6, "output_chars": 100_000, "error_chars": 20_000, "code_chars": 300_000, "files": 500}
+"""What a clock can wait for, and what fits into a message between the processes in the longest encoding."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one program, and one episode, may use.
@@ -57,8 +61,9 @@ class Limits:
                 raise ConfigError(f"limits.{field.name}={value!r}: a number above 0 is needed.")
             if field.type == "int" and not isinstance(value, int):
                 raise ConfigError(f"limits.{field.name}={value!r}: a whole number is needed.")
-        if self.wall_s > 1e6:
-            raise ConfigError(f"limits.wall_s={self.wall_s}: at most 1e6 seconds can be waited for.")
+        for name, most in _MOST.items():
+            if getattr(self, name) > most:
+                raise ConfigError(f"limits.{name}={getattr(self, name)}: at most {most:g} is possible.")
         if self.aspect < 1:
             raise ConfigError(f"limits.aspect={self.aspect}: at least 1 is needed, which allows squares.")
         if self.memory_mb < 64:

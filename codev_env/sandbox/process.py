@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import warnings
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -95,6 +95,7 @@ class Zygote:
         self._tokens = itertools.count(1)
         self._gone = False
         self._spares: list[Link] = []
+        self._forking_ahead = False
         with ExitStack() as undo, descriptors.explained("start its process"):
             self._stderr = undo.enter_context(tempfile.TemporaryFile())
             self._sock, theirs = socket.socketpair()
@@ -161,6 +162,7 @@ class Zygote:
         Raises:
             ZygoteGone: There is no zygote any more.
             SandboxError: The system refuses; the zygote and its workers live on.
+            FrameError: The setup is too long.
         """
         while True:
             spare = self._take_spare()
@@ -168,6 +170,9 @@ class Zygote:
             link.sock.settimeout(START_S)
             try:
                 frames.send(link.sock, setup, (inputs_fd, arena_fd))
+            except frames.FrameError:
+                self._discard(link)
+                raise
             except (frames.FrameClosed, frames.FrameTimeout) as error:
                 cause = error.__cause__
                 if isinstance(cause, OSError) and cause.errno in _SHORTAGES:
@@ -178,11 +183,23 @@ class Zygote:
                     continue
                 # A new worker that is gone has left word why, which its session reads.
             break
-        with suppress(SandboxError):  # whoever needs the next worker forks it, and is told
+        self._fork_ahead()
+        return link
+
+    def _fork_ahead(self) -> None:
+        """See to it that one worker waits for the next session."""
+        with self._lock:
+            if self._spares or self._forking_ahead:
+                return
+            self._forking_ahead = True
+        try:
             spare = self._fork()
             with self._lock:
                 self._spares.append(spare)
-        return link
+        except SandboxError:
+            pass  # whoever needs the next worker forks it, and is told
+        finally:
+            self._forking_ahead = False
 
     def _take_spare(self) -> Link | None:
         while True:

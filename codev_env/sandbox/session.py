@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import signal
 import threading
 import time
 import zlib
@@ -17,6 +16,7 @@ from PIL import Image
 
 from codev_env.errors import SandboxError
 from codev_env.sandbox import descriptors, frames, memory, process, replies
+from codev_env.sandbox.handle import Handle, WorkerLost, cause_of
 from codev_env.types import Execution
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ _GRACE_S = 0.05
 _PAUSE_S = 0.2
 _VIEW_ROOM = 8
 _numbers = itertools.count()
-
-
-class _WorkerLost(Exception):
-    """The worker is gone, or never came, and no program is the cause."""
 
 
 class Session:
@@ -64,11 +60,12 @@ class Session:
         self._pending: dict[str, dict[str, Any]] = {}
         plain = {name: memory.plain(image) for name, image in _check(images).items()}
         room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
-        self._worker: _Worker | None = None
+        self._worker: Handle | None = None
         with ExitStack() as undo:
             self._inputs = box.pool.take(list(plain.values()))
             undo.callback(box.pool.give_back, self._inputs)
             self._files = {MAIN: _table(plain, self._inputs.offsets, "inputs")}
+            self._given = {MAIN: frozenset(plain)}
             self._arena = memory.Arena((self._limits.files_mb << 20) + room)
             undo.callback(self._arena.close)
             self._spawn()
@@ -139,6 +136,7 @@ class Session:
                 memory.write(self._arena.fd, start, image)
                 self._arena.keep(name, f"{key} as given", start, start + need)
                 offsets.append(start)
+            self._given[name] = frozenset(plain)
             self._files[name] = self._pending[name] = _table(plain, offsets, "arena")
 
     def close(self) -> None:
@@ -173,7 +171,7 @@ class Session:
         if self._closed:
             raise SandboxError("this session is closed; open a new one with Sandbox.session.")
 
-    def _spawn(self) -> _Worker:
+    def _spawn(self) -> Handle:
         setup = {
             "limits": self._limits.to_json(),
             "persist": self._persist,
@@ -181,7 +179,12 @@ class Session:
             "views": self._files,
             "inputs_bytes": self._inputs.size,
         }
-        self._worker = _Worker(self._box, self._kind, setup, self._inputs.fd, self._arena.fd)
+        try:
+            self._worker = Handle(self._box, self._kind, setup, self._inputs.fd, self._arena.fd)
+        except frames.FrameError as error:
+            raise SandboxError(
+                f"the files and views of this session are too many for a new worker: {error}."
+            ) from error
         self._pending = {}
         return self._worker
 
@@ -208,7 +211,7 @@ class Session:
         for last in (False, True):
             try:
                 return self._attempt(code, view, seed)
-            except _WorkerLost as lost:
+            except WorkerLost as lost:
                 forgotten = self._persist == "variables" and self._worker is not None and self._worker.has_run
                 self._drop()
                 if last or forgotten:
@@ -233,13 +236,14 @@ class Session:
             message = worker.ask(request, started + self._limits.wall_s + _GRACE_S)
             self._pending = {}
             reply = replies.check(message, self._limits, gaps)
+            self._check_room(view, reply)
             images = tuple(self._read(stored) for stored in reply.images)
         except frames.FrameTimeout:
             return self._lost(
                 "timeout", f"the program took longer than {self._limits.wall_s:g} s and was ended", started
             )
         except frames.FrameClosed:
-            return self._lost(*_cause(worker.death()), started)
+            return self._lost(*cause_of(worker.death()), started)
         except (frames.FrameError, replies.BadReply):
             return self._lost("error", "the program damaged its own process, which was ended", started)
         for stored in reply.files:
@@ -254,6 +258,13 @@ class Session:
             names=tuple(stored.name for stored in reply.images),
             repairs=reply.repairs,
         )
+
+    def _check_room(self, view: str, reply: replies.Reply) -> None:
+        """Raise `BadReply` where more files are saved than `Context.save` allows: each would be kept for ever."""
+        given = self._given[view]
+        saved = self._files[view].keys() | {stored.name for stored in reply.files}
+        if len(saved - given) > self._limits.files:
+            raise replies.BadReply("more files than are allowed")
 
     def _lost(self, stop: Any, why: str, started: float) -> Execution:
         """The worker is gone: a new one takes over the files saved by earlier runs."""
@@ -275,87 +286,6 @@ class Session:
             return self._arena.read(stored.offset, "RGB", (stored.width, stored.height))
         except EOFError as error:
             raise replies.BadReply("arena") from error
-
-
-class _Worker:
-    """A worker and our end of its socket."""
-
-    def __init__(self, box: Sandbox, kind: process.Kind, setup: dict[str, Any], inputs: int, arena: int) -> None:
-        self._box = box
-        readable = memory.read_only(inputs)
-        try:
-            self._zygote = process.zygote(kind)
-            try:
-                link = self._zygote.worker(setup, readable, arena)
-            except process.ZygoteGone:  # between the two calls, or not noticed before
-                self._zygote = process.zygote(kind)
-                link = self._zygote.worker(setup, readable, arena)
-        finally:
-            os.close(readable)
-        self._token, self._sock = link.token, link.sock
-        self._ready = False
-        self._asked = False
-        self._number = 0
-        self.has_run = False
-
-    def wait_ready(self) -> None:
-        """Wait until it is locked down; raises `_WorkerLost`, or `SandboxError` where it is not as it should be."""
-        if self._ready:
-            return
-        try:
-            hello = frames.receive(self._sock, deadline=time.monotonic() + process.START_S)
-        except (frames.FrameClosed, frames.FrameTimeout, frames.FrameError) as error:
-            raise _WorkerLost(f"a sandbox worker did not start (exit code {self._exit_code()})") from error
-        if "failed" in hello:
-            raise _WorkerLost(f"a sandbox worker did not start: {hello['failed']}")
-        self._box.check_layers(hello.get("layers"))
-        self._ready = True
-
-    def ask(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """Send a request and wait for the answer."""
-        self._asked = False
-        self._number += 1
-        self._sock.settimeout(max(0.001, deadline - time.monotonic()))
-        frames.send(self._sock, {**request, "number": self._number})
-        self._asked = True
-        message = frames.receive(self._sock, deadline=deadline)
-        if message.get("number") != self._number:
-            raise frames.FrameError("an answer to another request")
-        self.has_run = True
-        return message
-
-    def death(self) -> int:
-        """How the program ended it: the exit code, or minus the signal.
-
-        Raises:
-            _WorkerLost: It was not the program: the zygote died, or the worker was killed before it got the program.
-        """
-        code = self._exit_code()
-        if code is None:
-            raise _WorkerLost("the sandbox process died, and all workers with it")
-        if code == -signal.SIGKILL and not self._asked:
-            raise _WorkerLost("a sandbox worker was killed while it waited for a program")
-        return code
-
-    def pid(self) -> int | None:
-        """Its process id, as the zygote knows it."""
-        return self._zygote.pid(self._token)
-
-    def _exit_code(self) -> int | None:
-        return self._zygote.exit_code(self._token)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._zygote.kill(self._token)
-        self._sock.close()
-
-
-def _cause(code: int) -> tuple[str, str]:
-    if code == -signal.SIGXCPU:
-        return "timeout", "the program used too much processor time and was ended"
-    if code == -signal.SIGKILL:
-        return "memory", "the program was ended by the system, probably for its use of memory"
-    return "error", "the program crashed the interpreter: too deep a recursion, or too large an operation"
 
 
 _NO_NAME = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")

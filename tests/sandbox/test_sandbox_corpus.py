@@ -32,8 +32,8 @@ CHECK = (
 )
 CHECKED = f"(800, 600) {PICTURE.getpixel((5, 5))} 3 0 (2, 2)\n"
 # Long programs are let through here: that they are too deep is to be noticed too.
-ORDINARY = Limits(wall_s=20, code_chars=1_000_000)
-BRIEF = Limits(wall_s=0.5, memory_mb=512, code_chars=1_000_000)
+ORDINARY = Limits(wall_s=20, code_chars=300_000)
+BRIEF = Limits(wall_s=0.5, memory_mb=512, code_chars=300_000)
 
 STOPS = {
     "blocked": {"refused", "error"},
