@@ -166,6 +166,11 @@ def _attrgetter(*names: str) -> Callable[[Any], Any]:
     return lambda obj: one(obj, names[0]) if len(names) == 1 else tuple(one(obj, name) for name in names)
 
 
+def _normpath(path: str) -> str:
+    """`os.path.normpath`, which some versions of Python take from their module of system calls."""
+    return posixpath.normpath(path)
+
+
 def _exists(path: str) -> bool:
     """`os.path.exists`: of the episode's files."""
     try:
@@ -212,7 +217,12 @@ def modules() -> dict[str, Facade]:
         "random randint randrange choice choices sample shuffle uniform gauss normalvariate triangular betavariate "
         "expovariate gammavariate lognormvariate getrandbits"
     )
-    paths = {**pick(posixpath, "join basename dirname splitext split normpath"), "exists": _exists, "isfile": _exists}
+    paths = {
+        **pick(posixpath, "join basename dirname splitext split"),
+        "normpath": _normpath,
+        "exists": _exists,
+        "isfile": _exists,
+    }
     os_path = Facade("os.path", paths)
     os_names = {"path": os_path, "listdir": _listdir, "makedirs": _nothing, "mkdir": _nothing, "sep": "/"}
     guards.hide((datetime.date,), "now", "today", "utcnow", instead=f"{_NO_TIME}: give the date, datetime(2024, 1, 31)")
