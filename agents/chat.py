@@ -73,12 +73,14 @@ class ChatAgent:
         self.meta: dict[str, Any] = {}
         self._messages: list[dict[str, Any]] = []
         self._stop: tuple[str, ...] = ()
+        self._same_message = False
 
     def reset(self, env: gym.Env[Any, Any]) -> None:
         """Start a new conversation with the environment's system prompt."""
         base: Any = env.unwrapped
         self._messages = [{"role": "system", "content": base.system_prompt}]
         self._stop = tuple(base.dialect.stop)
+        self._same_message = base.dialect.observation_role == "assistant"
         self.meta = {
             "model": self.model,
             "requests": 0,
@@ -89,8 +91,13 @@ class ChatAgent:
 
     def act(self, observation: dict[str, Any]) -> str:
         """Send the observation and return the model's turn, with the stop string the server cut off put back."""
-        self._messages.append({"role": "user", "content": content_parts(observation["text"], observation["images"])})
-        reply = self._request()
+        parts = content_parts(observation["text"], observation["images"])
+        same = self._same_message and len(self._messages) > 1 and self._messages[-1]["role"] == "assistant"
+        if same:
+            self._messages[-1]["content"] += parts
+        else:
+            self._messages.append({"role": "user", "content": parts})
+        reply = self._request(same)
         if not reply.choices:
             raise AgentError(f"{self._where()} returned no choice.")
         choice = reply.choices[0]
@@ -98,16 +105,24 @@ class ChatAgent:
         if choice.finish_reason == "stop":
             text = restore_stop(text, self._stop, getattr(choice, "stop_reason", None))
         self._count(reply.usage, choice.finish_reason)
-        self._messages.append({"role": "assistant", "content": text})
+        written = [{"type": "text", "text": text}]
+        if same:
+            self._messages[-1]["content"] += written
+        else:
+            self._messages.append({"role": "assistant", "content": written if self._same_message else text})
         return text
 
-    def _request(self) -> Any:
+    def _request(self, same_message: bool = False) -> Any:
         openai = self._openai
+        options = dict(self._options)
+        if same_message:  # vLLM's names for going on with the last message
+            go_on = {"add_generation_prompt": False, "continue_final_message": True}
+            options["extra_body"] = {**options.get("extra_body", {}), **go_on}
         try:
             return self._client.chat.completions.create(
                 model=self.model,
                 messages=self._messages,
-                **self._options,
+                **options,
                 **({"stop": list(self._stop)} if self._stop else {}),
             )
         except openai.NotFoundError as error:

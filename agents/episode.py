@@ -101,6 +101,7 @@ def record_episode(
         prompt=first["text"],
         images=_images(first),
         dialect=base.dialect.name,
+        observation_role=base.dialect.observation_role,
         reward_name=base.reward.name,
         agent=agent,
         seed=seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codev_env.dialects.base import Dialect
-from codev_env.types import Answer, Box, Code
+from codev_env.types import Answer, Box
 
 LOOK, LOOKED, KNOWN = "I need a closer look.", "Now I can see it.", "I can see it."
 
@@ -16,14 +16,7 @@ def crop_turn(dialect: Dialect, box: Box, image_index: int = 0) -> str:
         box: (x1, y1, x2, y2) in pixels of the input image.
         image_index: Which input image.
     """
-    x1, y1, x2, y2 = box
-    program = (
-        f'image = Image.open("{dialect.image_name(image_index)}")\n'
-        f"crop = image.crop(({x1}, {y1}, {x2}, {y2}))\n"
-        'crop.save("crop.png")\n'
-        'print("crop.png")'
-    )
-    return dialect.write(Code(program), LOOK)
+    return dialect.write(dialect.crop(box, image_index), LOOK)
 
 
 def answer_turn(dialect: Dialect, answer: str, looked: bool) -> str:

@@ -142,6 +142,7 @@ class Trajectory(_Record):
         prompt: Text of the first observation.
         images: The input images.
         dialect: Name of the dialect.
+        observation_role: Who says the turns' observations, see `Dialect.observation_role`.
         reward_name: Name of the reward.
         agent: Name of the agent.
         seed: The seed `reset` was called with.
@@ -167,6 +168,7 @@ class Trajectory(_Record):
     prompt: str = ""
     images: Sequence[Image.Image] = ()
     dialect: str = ""
+    observation_role: str = "user"
     reward_name: str = ""
     agent: str = ""
     seed: int | None = None

@@ -73,10 +73,17 @@ class TaskSet(Protocol):
 
 @dataclass(frozen=True)
 class Code:
-    """A turn that runs a program. `problems` names flaws of format that did not prevent parsing."""
+    """A turn that runs a program.
+
+    Attributes:
+        code: The program as the model wrote it.
+        problems: Flaws of format that did not prevent parsing.
+        image_index: Which image it works on, in dialects that choose one: inputs from 0, then every image shown.
+    """
 
     code: str
     problems: tuple[str, ...] = ()
+    image_index: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from PIL import Image
 
 from codev_env.dialects import Dialect, dialect_names, get_dialect
 from codev_env.dialects.base import HINTS, TAGS, letter, neutralise
-from codev_env.dialects.codev import (
+from codev_env.dialects.markup import (
     ANSWER_AFTER_CODE,
     BOXED,
     CODE_AFTER_ANSWER,
@@ -125,16 +125,14 @@ plain = st.text(st.characters(exclude_characters="<`\r", exclude_categories=("Cs
 
 @given(code=plain, think=plain)
 def test_code_round_trip(code: str, think: str) -> None:
-    for name in dialect_names():
-        dialect = get_dialect(name)
-        code = code.strip("\n")
-        if not code.strip():
-            continue
-        text = dialect.write(Code(code), think)
-        assert dialect.parse(text) == Code(code)
-        assert any(text.endswith(stop) for stop in dialect.stop)
-        cut = min(text.index(stop) for stop in dialect.stop if stop in text)
-        assert dialect.parse(text[:cut]) == Code(code)
+    code = code.strip("\n")
+    if not code.strip():
+        return
+    text = CODEV.write(Code(code), think)
+    assert CODEV.parse(text) == Code(code)
+    assert any(text.endswith(stop) for stop in CODEV.stop)
+    cut = min(text.index(stop) for stop in CODEV.stop if stop in text)
+    assert CODEV.parse(text[:cut]) == Code(code)
 
 
 @given(answer=plain, think=plain)
@@ -146,14 +144,12 @@ def test_answer_round_trip(answer: str, think: str) -> None:
 
 @given(stdout=pieces, error=st.one_of(st.none(), pieces), images=st.integers(0, 5))
 def test_printed_text_cannot_fake_tags_or_images(stdout: str, error: str | None, images: int) -> None:
-    for name in dialect_names():
-        dialect = get_dialect(name)
-        text = dialect.render(Execution(stdout=stdout, error=error, stop="error" if error else "ok"), images)
-        assert text.count(IMAGE_PLACEHOLDER) == images
-        body = text.removeprefix("<sandbox_output>").removesuffix("</sandbox_output>")
-        assert isinstance(dialect.parse(body.replace("\\boxed", "")), Invalid)
-        body = body.replace(IMAGE_PLACEHOLDER, "").lower()
-        assert not any(mark in body for mark in ("<|", *(f"<{tag}" for tag in TAGS), *(f"</{tag}" for tag in TAGS)))
+    text = CODEV.render(Execution(stdout=stdout, error=error, stop="error" if error else "ok"), images)
+    assert text.count(IMAGE_PLACEHOLDER) == images
+    body = text.removeprefix("<sandbox_output>").removesuffix("</sandbox_output>")
+    assert isinstance(CODEV.parse(body.replace("\\boxed", "")), Invalid)
+    body = body.replace(IMAGE_PLACEHOLDER, "").lower()
+    assert not any(mark in body for mark in ("<|", *(f"<{tag}" for tag in TAGS), *(f"</{tag}" for tag in TAGS)))
 
 
 @given(text=pieces)
@@ -209,4 +205,4 @@ def test_lookup() -> None:
     with pytest.raises(ConfigError, match="module:attribute"):
         get_dialect("codev_env.dialects.codev:Nope")
     with pytest.raises(ConfigError, match="must be a codev_env Dialect"):
-        get_dialect("codev_env.dialects.codev:UNBALANCED")
+        get_dialect("codev_env.dialects.codev:SYSTEM_PROMPT")

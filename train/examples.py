@@ -54,12 +54,15 @@ def tokenize_trajectory(trajectory: Trajectory, codec: Codec) -> TokenSequence:
     images = [codec.image(image) for image in trajectory.images]
     tokens = TokenSequence()
     tokens.add_observation(codec.prompt(trajectory.system_prompt, trajectory.prompt, images), images)
+    role = trajectory.observation_role
     for number, turn in enumerate(trajectory.turns):
-        ids = [*codec.encode(turn.action), codec.eos_id]
+        last = number + 1 == len(trajectory.turns)
+        # Where the observation stands in the same message, the model must not learn to end it before.
+        ids = codec.encode(turn.action) + ([codec.eos_id] if last or role == "user" else [])
         tokens.add_action(ids, [0.0] * len(ids), number)
-        if number + 1 < len(trajectory.turns):
+        if not last:
             images = [codec.image(image) for image in turn.images]
-            tokens.add_observation(codec.observation(turn.observation, images, after=ids), images)
+            tokens.add_observation(codec.observation(turn.observation, images, after=ids, role=role), images)
     return tokens
 
 

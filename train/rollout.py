@@ -152,7 +152,8 @@ class Roller:
         if slot.done:
             return
         images: list[PixelBlock] = [self.codec.image(image) for image in observation["images"]]
-        ids = self.codec.observation(observation["text"], images, after=completion.ids)
+        role = slot.env.unwrapped.dialect.observation_role  # type: ignore[attr-defined]
+        ids = self.codec.observation(observation["text"], images, after=completion.ids, role=role)
         if len(slot.tokens) + len(ids) + max_tokens > self.max_length:
             slot.done = slot.cut = True
             terms = slot.env.unwrapped.cut_off("max_length")  # type: ignore[attr-defined]

@@ -173,14 +173,20 @@ class Codec:
             *frame["before_reply"],
         ]
 
-    def observation(self, text: str, images: Sequence[PixelBlock], after: Sequence[int]) -> list[int]:
+    def observation(
+        self, text: str, images: Sequence[PixelBlock], after: Sequence[int], role: str = "user"
+    ) -> list[int]:
         """Return the ids that follow a reply: its end, the observation as a user message, the next reply's start.
 
         Args:
             text: The observation with one placeholder per image.
             images: Its images.
             after: The sampled ids it follows; an end-of-turn token at their end is not written twice.
+            role: `Dialect.observation_role`. With `"assistant"` the reply goes on with the observation, unless the
+                model ended it: then it is a user message after all.
         """
+        if role == "assistant" and not (after and after[-1] == self.eos_id):
+            return self._content(text, images)
         between = self._frame["between"]
         if after and between and after[-1] == between[0] == self.eos_id:
             between = between[1:]

@@ -93,6 +93,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self._broken = False
         self._session: Session | None = None
         self._tracker: Tracker | None = None
+        self._seen: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:
@@ -162,9 +163,12 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             return Step(action, turn)
         with self._or_break():
             session, tracker = self._open_session()
-            execution = session.run(turn.code)
-            regions = tuple(tracker.trace(turn.code, execution))
-        return Step(action, turn, execution, regions)
+            # The same text runs here and in the tracker's views, so that it sees what the program sees.
+            program, seen = self.dialect.program(turn, self._seen), self._seen
+            execution = session.run(program)
+            regions = tuple(tracker.trace(program, execution))
+            self._seen = (*seen, *execution.names)
+        return Step(action, turn, self.dialect.report(execution, seen), regions)
 
     def score(self, step: Step) -> StepScore | None:
         """Ask the judge about a code turn; other turns have nothing to judge."""
@@ -293,7 +297,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             self._session = self.sandbox.session(
                 images, seed=seed, persist=self.dialect.persist, repairs=self.dialect.repairs
             )
-            self._tracker = Tracker(self._session, task.images)
+            self._tracker = Tracker(self._session, images)
+            self._seen = tuple(images)
         return self._session, self._tracker
 
     def _close_session(self) -> None:

@@ -197,3 +197,21 @@ def test_images_stand_where_their_placeholders_are():
     assert kinds == ["text", "image_url", "text", "image_url", "image_url"]
     with pytest.raises(AgentError, match="1 placeholders"):
         content_parts("a<image>", [])
+
+
+def test_observations_in_the_models_own_message():
+    env = ImageToolEnv(SmallTasks(), max_turns=4, dialect="thyme")
+    failing = "<code>\n```python\nnowhere\n```\n</code>"
+    with Server(completion(LOOK), completion(failing), completion("</think><answer>blue</answer>")) as server:
+        found = play(env, server, extra_body={"top_k": 20})
+    env.close()
+    assert (found.is_correct, found.is_faithful, found.observation_role) == (True, True, "assistant")
+    first, _, third = server.requests
+    assert "continue_final_message" not in first and first["top_k"] == third["top_k"] == 20
+    assert third["continue_final_message"] is True and third["add_generation_prompt"] is False
+    assert [message["role"] for message in third["messages"]] == ["system", "user", "assistant"]
+    parts = third["messages"][-1]["content"]
+    assert [part["type"] for part in parts] == ["text", "text", "image_url", "text", "text", "text"]
+    said = "".join(part.get("text", "(image)") for part in parts)
+    observation = found.turns[0].observation.replace("<image>", "(image)")
+    assert said == found.turns[0].action + observation + failing + found.turns[1].observation

@@ -1,0 +1,263 @@
+"""Parsing that dialects share: tagged blocks in the text of one turn, code in fences, calls in JSON.
+
+Everything here is lenient, never raises and takes linear time: the text is whatever a model wrote.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from codev_env.types import Answer, Code, Invalid, Turn
+
+UNBALANCED = "unbalanced tags"
+SEVERAL_CODES = "several code blocks"
+SEVERAL_CALLS = "several tool calls"
+SEVERAL_ANSWERS = "several answers"
+CODE_AFTER_ANSWER = "code after the answer"
+ANSWER_AFTER_CODE = "code and answer in one turn"
+BOXED = "answer outside <answer>"
+
+_LITERAL_CHARS = 4096
+"""Longest call that is read as a Python literal where it is no JSON: the compiler's stack is finite."""
+
+# Possessive, so that a long run of blanks costs linear time.
+_FENCE = re.compile(r"```[ \t]*+(?:python3?|py)?[ \t]*+(?:\r?\n|(?=\S))", re.IGNORECASE)
+_FENCE_END = re.compile(r"```[ \t]*+(?=\r?\n|\Z|</code>)")
+_CODE_END = re.compile(r"\s*+</code>")
+_CALL_END = re.compile(r"\s*+(?:```\s*+)?</tool_call>")
+_JSON_START = re.compile(r"\s*+(?:```[a-z]*+\s*+)?", re.IGNORECASE)
+_LINE = re.compile(r"(?<=\(line )\d+(?=: )|(?<= on line )\d+")
+_DECODER = json.JSONDecoder(strict=False)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A tagged block.
+
+    Attributes:
+        tag: Its name.
+        content: What stands in it; of code in a fence, what stands in the fence.
+        end: Where the text goes on after its end tag.
+        closed: It has an end tag; else it reaches to the end of the text.
+        value: What `read_call` decoded, `None` if that was not possible.
+    """
+
+    tag: str
+    content: str
+    end: int
+    closed: bool
+    value: Any = None
+
+
+Reader = Callable[[str, int], Block]
+"""Reads the block whose start tag ends at a position."""
+
+
+def read_code(text: str, start: int) -> Block:
+    """Read the code after a `<code>` tag: inside its fence if it has one, else up to `</code>` or the end."""
+    end = text.find("</code>", start)
+    closed = end >= 0
+    stop = end if closed else len(text)
+    fence = _FENCE.search(text, start, stop)
+    if fence is None:
+        return Block("code", text[start:stop], stop + len("</code>") * closed, closed)
+    fence_end = _FENCE_END.search(text, fence.end())
+    # Where a second block starts before the fence ends, this one was never fenced to its end.
+    if fence_end is None or (closed and text.find("<code>", end, fence_end.start()) >= 0):
+        return Block("code", text[fence.end() : stop], stop + len("</code>") * closed, closed)
+    after = _CODE_END.match(text, fence_end.end())
+    return Block("code", text[fence.end() : fence_end.start()], after.end() if after else fence_end.end(), bool(after))
+
+
+def read_answer(text: str, start: int) -> Block:
+    """Read what stands after an `<answer>` tag, up to `</answer>` or the end."""
+    end = text.find("</answer>", start)
+    if end < 0:
+        return Block("answer", text[start:], len(text), False)
+    return Block("answer", text[start:end], end + len("</answer>"), True)
+
+
+def read_call(text: str, start: int) -> Block:
+    """Read the JSON object after a `<tool_call>` tag; its strings may hold any tags and line breaks.
+
+    A Python literal is read as well: models write single quotes.
+    """
+    blank = _JSON_START.match(text, start)
+    begin = blank.end() if blank else start
+    try:
+        value, after = _DECODER.raw_decode(text, begin)
+    except (ValueError, RecursionError):
+        end = text.find("</tool_call>", start)
+        closed = end >= 0
+        stop = end if closed else len(text)
+        content = text[start:stop]
+        return Block("tool_call", content, stop + len("</tool_call>") * closed, closed, _literal(content))
+    end_tag = _CALL_END.match(text, after)
+    return Block("tool_call", text[begin:after], end_tag.end() if end_tag else after, bool(end_tag), value)
+
+
+def _literal(content: str) -> Any:
+    if len(content) > _LITERAL_CHARS:
+        return None
+    try:
+        return ast.literal_eval(content.strip())
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def write_call(name: str, arguments: dict[str, Any]) -> str:
+    """Write a call of the tool `name` as a `<tool_call>` block, in which no stop string stands before its end."""
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    # Only strings can hold this sign in JSON.
+    return f"<tool_call>\n{call.replace('<', chr(92) + 'u003c') if '</' in call else call}\n</tool_call>"
+
+
+def first_block(text: str, start: int, tool: str, read: Reader) -> Block | None:
+    """Find the first block with the tag `tool` or `answer` at or after `start`."""
+    tag = re.compile(rf"<({tool}|answer)>").search(text, start)
+    if tag is None:
+        return None
+    return read(text, tag.end()) if tag[1] == tool else read_answer(text, tag.end())
+
+
+def acting_block(text: str, tool: str, read: Reader, problems: list[str]) -> tuple[Block | None, str]:
+    """Find the block that a turn acts with, where thinking comes first and tags in it are text.
+
+    Args:
+        text: The turn.
+        tool: Tag of the blocks that call a tool.
+        read: Reads such a block.
+        problems: Flaws are added to it.
+
+    Returns:
+        The block and the text after it; without a block `None` and the text after the thinking.
+    """
+    start = _after_thinking(text, tool, problems)
+    block = first_block(text, start, tool, read)
+    if block is not None and (cut := text.rfind("</think>", block.end)) >= 0:
+        # A closing tag after the block: what stood before it was thinking after all, if a block follows.
+        problems.append(UNBALANCED)
+        block = first_block(text, cut + len("</think>"), tool, read) or block
+    if block is None:
+        return None, text[start:]
+    rest = text[block.end :]
+    if not block.closed and rest.strip():
+        problems.append(UNBALANCED)
+    problems += strays(rest, (tool, "answer", "think"))
+    return block, rest
+
+
+def _after_thinking(text: str, tool: str, problems: list[str]) -> int:
+    """Return where the thinking ends: after each `<think>…</think>` that comes before the first block."""
+    tags = re.compile(rf"<(think|{tool}|answer)>")
+    position = 0
+    first = tags.match(text, len(text) - len(text.lstrip()))
+    closing = text.find("</think>")
+    if closing >= 0 and (first is None or first[1] == "think"):
+        position = closing + len("</think>")
+    while (tag := tags.search(text, position)) is not None and tag[1] == "think":
+        closing = text.find("</think>", tag.end())
+        if closing < 0:
+            problems.append(UNBALANCED)
+            return tag.end()
+        position = closing + len("</think>")
+    return position
+
+
+def last_answer(block: Block, rest: str, problems: list[str]) -> str:
+    """Return the content of the last answer of a turn whose block is an answer."""
+    if "<answer>" not in rest:
+        return block.content.strip()
+    problems.append(SEVERAL_ANSWERS)
+    return rest.rpartition("<answer>")[2].partition("</answer>")[0].strip()
+
+
+def call_turn(text: str, name: str, make: Callable[[dict[str, Any]], Code | str]) -> Turn:
+    r"""Read a turn of thinking and then a call of the tool `name` or an answer.
+
+    The first call counts; of answers after the last `</think>` the last one. Tags inside the thinking are text. Without
+    any block, a LaTeX `boxed` is taken as the answer.
+
+    Args:
+        text: The turn.
+        name: The one tool there is.
+        make: Makes code of the call's arguments, or says what is wrong with them.
+    """
+    problems: list[str] = []
+    block, rest = acting_block(text, "tool_call", read_call, problems)
+    if block is None:
+        return boxed_turn(rest, "tool_call", problems)
+    if block.tag == "answer":
+        answer = last_answer(block, rest, problems)
+        if "<tool_call>" in rest or "<tool_call>" in block.content:
+            problems.append(CODE_AFTER_ANSWER)
+        return Answer(answer, once(problems))
+    if "<tool_call>" in rest:
+        problems.append(SEVERAL_CALLS)
+    if "<answer>" in rest:
+        problems.append(ANSWER_AFTER_CODE)
+    call = block.value
+    if not isinstance(call, dict):
+        return Invalid("the tool call is not a JSON object", once(problems))
+    if call.get("name") != name:
+        return Invalid(f"there is no tool {str(call.get('name'))[:40]!r}; call {name!r}", once(problems))
+    if not isinstance(call.get("arguments"), dict):
+        return Invalid("the tool call has no object of arguments", once(problems))
+    made = make(call["arguments"])
+    if isinstance(made, str):
+        return Invalid(made, once(problems))
+    return dataclasses.replace(made, problems=once(problems))
+
+
+def tagged_turn(block: Block, rest: str, problems: list[str]) -> Turn:
+    """Make a turn of a `<code>` or `<answer>` block and the text after it; of several answers the last one counts."""
+    if block.tag == "answer":
+        text = last_answer(block, rest, problems)
+        if "<code>" in rest or "<code>" in block.content:
+            problems.append(CODE_AFTER_ANSWER)
+        return Answer(text, once(problems))
+    if "<code>" in rest:
+        problems.append(SEVERAL_CODES)
+    if "<answer>" in rest:
+        problems.append(ANSWER_AFTER_CODE)
+    code = block.content.strip("\r\n")
+    return Code(code, once(problems)) if code.strip() else Invalid("the code block is empty", once(problems))
+
+
+def strays(rest: str, tags: tuple[str, ...]) -> list[str]:
+    """Name tags after the block that were closed without being opened, or the other way round."""
+    uneven = any(rest.count(f"<{tag}>") != rest.count(f"</{tag}>") for tag in tags)
+    return [UNBALANCED] if uneven else []
+
+
+def boxed_turn(body: str, tool: str, problems: list[str]) -> Turn:
+    r"""Make a turn of a text without any block: what stands in its last `\boxed{…}` is the answer."""
+    start = body.rfind("\\boxed{")
+    if start < 0:
+        problems += [UNBALANCED] if f"</{tool}>" in body or "</answer>" in body else []
+        return Invalid(f"no <{tool}> or <answer> block; write one of them", once(problems))
+    problems.append(BOXED)
+    start += len("\\boxed{")
+    depth = 1
+    for end in range(start, len(body)):
+        depth += {"{": 1, "}": -1}.get(body[end], 0)
+        if depth == 0:
+            return Answer(body[start:end].strip(), once(problems))
+    problems.append(UNBALANCED)
+    return Answer(body[start:].strip(), once(problems))
+
+
+def once(problems: list[str]) -> tuple[str, ...]:
+    """Return the problems in order, each once."""
+    return tuple(dict.fromkeys(problems))
+
+
+def shift_lines(error: str, lines: int) -> str:
+    """Return a sandbox's error with line numbers that leave out `lines` lines written before the model's code."""
+    return _LINE.sub(lambda number: str(max(1, int(number[0]) - lines)), error)
