@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from codev_env.errors import CodevError, ConfigError
 from codev_env.metrics import summarize
+from codev_env.registration import env_id_of
 from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, Trajectory, TrajectoryWriter, read_trajectories
@@ -30,7 +31,6 @@ from codev_eval.runner import Failure, Player, play
 
 METRICS = "metrics.json"
 SCHEMA = 1
-ENV_IDS = {"vstar": "codev_env:CodeV-VStar-v0"}
 SHOWN_FAILURES = 20
 
 
@@ -123,7 +123,7 @@ def run_eval(options: EvalOptions) -> list[Failure]:
     count = len(tasks) if options.n is None else options.n
     if count > len(tasks):
         raise ConfigError(f"--n is {count}, but {tasks.name} has {len(tasks)} tasks in split {options.split!r}.")
-    make_env = partial(gym.make, ENV_IDS[options.bench], data=tasks, split=options.split, dialect=options.dialect)
+    make_env = partial(gym.make, env_id_of(options.bench), data=tasks, split=options.split, dialect=options.dialect)
     players = [(make_env(max_turns=options.max_turns), make_agent()) for _ in range(min(options.workers, count))]
     results = _old_results(options.out, options.overwrite)
     # Written beside and moved at the end: an evaluation that fails leaves nothing behind, and takes nothing away.

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from codev_env.judges import Judge
     from codev_env.provenance import Tracker
     from codev_env.sandbox import Limits, Sandbox, Session
+    from codev_env.scoring import Scorer
 
 Observation = dict[str, Any]
 RESET_OPTIONS = ("index", "task_id")
 
 
 class ImageToolEnv(gym.Env[Observation, str], EzPickle):
-    """An environment over any `TaskSet`; `CodeVVStarEnv` documents spaces, rewards, information and arguments.
+    """An environment over any `TaskSet`; `CodeVBenchEnv` documents spaces, rewards, information and arguments.
 
     A step has three phases, which a vector environment calls one by one: `execute` parses the text and runs the code,
     `score` asks the judge, `finish` pays the reward and makes the observation. `step` is the three in a row.
@@ -55,9 +56,11 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         max_turns: int = 6,
         limits: Limits | Mapping[str, Any] | None = None,
         sandbox: Sandbox | None = None,
+        scorer: str | Scorer = "rules",
         render_mode: str | None = None,
     ) -> None:
         from codev_env.judges import get_judge
+        from codev_env.scoring import get_scorer
 
         EzPickle.__init__(
             self,
@@ -69,6 +72,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             judge=judge,
             max_turns=max_turns,
             limits=limits,
+            scorer=scorer,
             render_mode=render_mode,
         )
         if isinstance(max_turns, bool) or not isinstance(max_turns, (int, np.integer)) or max_turns < 1:
@@ -83,6 +87,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self.dialect = get_dialect(dialect)
         self.reward = get_reward(reward, reward_weights)
         self.judge = get_judge(judge)
+        self.scorer = get_scorer(scorer) if isinstance(scorer, str) else scorer
         self.system_prompt = self.dialect.system_prompt()
         self.observation_space = spaces.Dict({"text": Unicode(), "images": Images()})
         self.action_space = Unicode()
@@ -255,11 +260,9 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         return int(index)
 
     def _conclude(self, episode: Episode, step: Step) -> None:
-        from codev_env.scoring import is_correct
-
         if isinstance(step.turn, Answer):
             episode.answer = step.turn.text
-            episode.is_correct = bool(is_correct(episode.task, step.turn.text))
+            episode.is_correct = self.scorer(episode.task, step.turn.text).correct
             episode.stop_reason = "answer"
         elif len(episode.steps) >= self.max_turns:
             episode.stop_reason = "max_turns"

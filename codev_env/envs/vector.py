@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from codev_env.envs.base import ImageToolEnv, Observation
-from codev_env.envs.vstar import CodeVVStarEnv
+from codev_env.envs.bench import CodeVBenchEnv
 from codev_env.errors import ConfigError, JudgeError
 from codev_env.types import Code, Step, StepScore
 
@@ -223,27 +223,30 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         return mask.copy(), {name: value for name, value in options.items() if name != "reset_mask"}
 
 
-def make_vstar_vec(
+def make_vec(
     num_envs: int = 1,
     *,
+    bench: str = "vstar",
     autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     workers: int | None = None,
     **kwargs: Any,
 ) -> ImageToolVectorEnv:
-    """Make `num_envs` environments of `CodeV-VStar-v0` as one; the entry point of `gymnasium.make_vec`.
+    """Make `num_envs` environments of one id as one; the entry point of `gymnasium.make_vec`.
 
     Args:
         num_envs: How many.
+        bench: Which data, set by the id.
         autoreset_mode: See `ImageToolVectorEnv`.
         workers: See `ImageToolVectorEnv`.
-        **kwargs: Arguments of `CodeVVStarEnv`. Data and judge are made once and shared.
+        **kwargs: Arguments of `CodeVBenchEnv`. Data, judge and scorer are made once and shared.
     """
     if num_envs < 1:
         raise ConfigError(f"num_envs is {num_envs}; a vector environment needs at least one environment.")
-    first = CodeVVStarEnv(**kwargs)
-    shared = {**kwargs, "data": first.tasks, "scenes": None, "judge": first.judge}
+    first = CodeVBenchEnv(bench=bench, **kwargs)
+    described = dict.fromkeys(("scenes", "subset", "columns", "reader", "wrap"))
+    shared = {**kwargs, **described, "data": first.tasks, "judge": first.judge, "scorer": first.scorer}
     return ImageToolVectorEnv(
-        [lambda: first, *[lambda: CodeVVStarEnv(**shared)] * (num_envs - 1)],
+        [lambda: first, *[lambda: CodeVBenchEnv(bench=bench, **shared)] * (num_envs - 1)],
         autoreset_mode=autoreset_mode,
         workers=workers,
     )

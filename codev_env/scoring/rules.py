@@ -1,4 +1,4 @@
-"""Decides whether an answer is right, by rules alone."""
+"""`rules`: the project's own scorer, which decides by rules alone and is the default."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 
+from codev_env.scoring.base import How, Score
 from codev_env.types import Task
 
 _WRAPPERS = tuple(
@@ -44,11 +45,25 @@ def is_correct(task: Task, answer: str) -> bool:
         task: The task with `answer` and `choices`.
         answer: Any text.
     """
+    return score_rules(task, answer).correct
+
+
+def score_rules(task: Task, answer: str, /) -> Score:
+    """Score one answer as `is_correct` says, and tell what was read and how."""
     forms = _forms(answer)
     if not task.choices:
-        return any(_same(form, task.answer) for form in forms)
-    chosen = next((choice for form in forms if (choice := _choice(form, task.choices)) is not None), None)
-    return chosen is not None and chosen == task.answer
+        for form in forms:
+            same = _same(form, task.answer)
+            if same is not None:
+                return Score(True, form, same, "the same")
+        kind: How = "number" if _number(forms[-1]) is not None else "text" if forms[-1] else "none"
+        return Score(False, forms[-1], kind, "not the same")
+    for form in forms:
+        chosen = _choice(form, task.choices)
+        if chosen is not None:
+            choice, how = chosen
+            return Score(choice == task.answer, choice, how, f"{how} of {choice[:60]!r}")
+    return Score(False, why="no single option")
 
 
 def _forms(text: str) -> list[str]:
@@ -64,20 +79,20 @@ def _forms(text: str) -> list[str]:
     return forms
 
 
-def _choice(text: str, choices: tuple[str, ...]) -> str | None:
-    """Return the one choice that a text names, or `None`."""
+def _choice(text: str, choices: tuple[str, ...]) -> tuple[str, How] | None:
+    """Return the one choice that a text names and how it names it, or `None`."""
     letters = {chr(ord("A") + i): choice for i, choice in enumerate(choices[:26])}
     alone = _LETTER_ALONE.match(text)
     if alone and alone[1].upper() in letters:
-        return letters[alone[1].upper()]
+        return letters[alone[1].upper()], "letter"
     same = [choice for choice in choices if _same_text(text, choice)]
     if same:
-        return same[0] if len(set(same)) == 1 else None
+        return (same[0], "text") if len(set(same)) == 1 else None
     first = _LETTER_FIRST.match(text)
     letter = (first[1] or first[2]).upper() if first else ""
     if first is None or letter not in letters:
         return None
-    return None if _contradicts(first[3], letter, letters) else letters[letter]
+    return None if _contradicts(first[3], letter, letters) else (letters[letter], "letter")
 
 
 def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
@@ -97,11 +112,12 @@ def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
     return False
 
 
-def _same(text: str, gold: str) -> bool:
+def _same(text: str, gold: str) -> How | None:
+    """Tell how two open answers are the same, or return `None`."""
     if _same_text(text, gold):
-        return True
+        return "text"
     a, b = _number(text), _number(gold)
-    return a is not None and b is not None and math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+    return "number" if a is not None and b is not None and math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) else None
 
 
 def _same_text(a: str, b: str) -> bool:

@@ -1,0 +1,163 @@
+"""The environments over benchmarks, training sets and generated scenes: one class for all ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.utils import EzPickle
+
+from codev_env.envs.base import ImageToolEnv
+from codev_env.errors import ConfigError
+from codev_env.types import TaskSet
+
+if TYPE_CHECKING:
+    from codev_env.dialects import Dialect
+    from codev_env.judges import Judge
+    from codev_env.rewards import Reward
+    from codev_env.sandbox import Limits, Sandbox
+    from codev_env.scoring import Scorer
+
+
+class CodeVBenchEnv(ImageToolEnv):
+    """Questions about images that have to be looked into, played as in CodeV (arXiv 2511.19661).
+
+    ## Description
+    The model gets an image, or several, and a question, with choices or without. At each turn it either writes Python
+    that makes new images from the given one (crops, rotations, enhancements, measurements) or answers. The code runs in
+    a sandbox; its images and its printed text are the next observation. Each tool call is scored by what it *showed*,
+    never by its text.
+
+    | id | data |
+    | --- | --- |
+    | `CodeV-VStar-v0` | V*Bench (arXiv 2312.14135): an attribute of a small target, or how two targets lie |
+    | `CodeV-HRBench4K-v0`, `CodeV-HRBench8K-v0` | HR-Bench (arXiv 2408.15556): images of 4K and 8K, each question four times with its options in turn |
+    | `CodeV-MathVista-v0` | MathVista (arXiv 2310.02255): charts, figures and sums, with choices or open answers |
+    | `CodeV-MVTool-v0` | MVToolBench (arXiv 2512.03746): small print in documents that are turned or mirrored |
+    | `CodeV-Orientation-v0` | V*Bench upright, in three rotations and two flips |
+    | `CodeV-Corruption-v0` | V*Bench under natural corruptions of five severities |
+    | `CodeV-RL-v0`, `CodeVision-RL-v0`, `CodeV-DeepEyes-v0` | the training sets of CodeV, CodeVision and DeepEyes |
+    | `CodeV-Dataset-v0` | your own: a folder, JSONL, Parquet or a data set of the hub |
+
+    ## Action Space
+    `Unicode(1000000)`: the model's raw text. In the `codev` dialect a turn is `<think>…</think>`, then
+    `<code>` with fenced Python and `</code>`, or `<answer>…</answer>`. Any text is legal: one that cannot be read costs
+    a turn and gets told why.
+
+    ## Observation Space
+    `Dict("images": Images(65536), "text": Unicode(1000000))`, only what is new since the last turn:
+
+    | key | value |
+    | --- | --- |
+    | `text` | the user message; each `<image>` in it stands for one of `images`, in order |
+    | `images` | tuple of uint8 arrays of shape (height, width, 3); shorter side at least 28 pixels after a tool call |
+
+    After an answer the text is empty. The system message is `env.unwrapped.system_prompt`.
+
+    ## Starting State
+    A task drawn from the split with the environment's random generator, or `reset(options={"index": i})` or
+    `reset(options={"task_id": s})`. The first observation names the image and its size in pixels, and asks the question.
+
+    ## Rewards
+    The change of a weighted sum of terms, so that an episode's step rewards add up to the reward of the trajectory.
+    `reward="tapo"`:
+
+    | term | weight | value |
+    | --- | --- | --- |
+    | `outcome` | 1.0 | 1 if the answer is right |
+    | `format` | 0.3 | 1 while every turn is well formed |
+    | `tool` | 0.5 | mean over the code turns of the judge's score: did an image show a target as its main content? |
+
+    `reward="outcome"` has the first term alone.
+
+    ## Episode End
+    Termination: the model answers (`stop_reason` `"answer"`). Truncation: after `max_turns` turns without an answer
+    (`"max_turns"`).
+
+    ## Information
+    The same keys at reset and every step:
+
+    | key | value |
+    | --- | --- |
+    | `task_id`, `index` | the task, and its place in the task set |
+    | `turn` | turns taken |
+    | `action_kind` | `"code"`, `"answer"` or `"invalid"`; `""` at reset |
+    | `stop_reason` | `""` while the episode runs |
+    | `is_correct`, `is_faithful` | the answer is right; some tool call showed a target as its main content |
+    | `reward_terms` | name to float; adds up to the step's reward |
+    | `crop_boxes` | for each image returned this turn `(x1, y1, x2, y2)` in pixels of the original, `None` if unknown |
+    | `source` | `"real"` or `"generated"` |
+
+    The gold answer is not among them; `env.unwrapped.task` has it.
+
+    ## Arguments
+    | argument | default | meaning |
+    | --- | --- | --- |
+    | `bench` | set by the id | which data: a name in `codev_env.tasks.BENCHES` |
+    | `data` | `"auto"` | `"synthetic"`: generated scenes; a path; `"hub"`; `"auto"`: the data where it is found, else scenes, with a warning; or a `TaskSet` |
+    | `split` | `""` | part of the data; empty for the first one that the real data has |
+    | `subset` | `None` | only this category, or this variant of `wrap` |
+    | `scenes` | `None` | settings of the generated scenes: a name or a mapping |
+    | `wrap` | set by the id | transforms and corruptions: a suite (`"orientation"`, `"corruption"`), names, or a mapping |
+    | `columns`, `reader` | `None` | `CodeV-Dataset-v0` only: which column holds what, and more options of the reader |
+    | `on_error` | `"raise"` | what to do about bad rows of real data: `"raise"`, or `"skip"` with a count |
+    | `scorer` | `"rules"` | who decides whether an answer is right: a name in `codev_env.scoring.SCORERS` or a `Scorer` |
+    | `dialect` | `"codev"` | how the model talks |
+    | `reward`, `reward_weights` | `"tapo"`, `None` | a name, a `"module:attribute"` path or a `Reward`; weights to change, by term |
+    | `judge` | `"auto"` | who scores tool calls: a name or a `Judge` |
+    | `max_turns` | `6` | turns of the model, the answer included |
+    | `limits` | `None` | limits of the sandbox: a mapping such as `{"wall_s": 5}` or `Limits` |
+    | `sandbox` | `None` | a live `Sandbox` to use instead of the one that the environments of a process share |
+    | `render_mode` | `None` | `"human"`, `"ansi"` or `"rgb_array"` |
+
+    ## Version History
+    * v0: first version.
+    """  # noqa: E501 - rows of tables cannot be wrapped
+
+    def __init__(
+        self,
+        *,
+        bench: str,
+        data: str | TaskSet = "auto",
+        split: str = "",
+        subset: str | None = None,
+        dialect: str | Dialect = "codev",
+        reward: str | Reward = "tapo",
+        judge: str | Judge = "auto",
+        max_turns: int = 6,
+        limits: Limits | Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+        scenes: str | Mapping[str, Any] | None = None,
+        reward_weights: Mapping[str, float] | None = None,
+        on_error: str = "raise",
+        columns: Mapping[str, Any] | None = None,
+        reader: Mapping[str, Any] | None = None,
+        wrap: str | Sequence[str] | Mapping[str, Any] | None = None,
+        scorer: str | Scorer = "rules",
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        from codev_env.tasks import default_split, load_tasks
+
+        shared: dict[str, Any] = {
+            "split": split or default_split(bench),
+            "dialect": dialect,
+            "reward": reward,
+            "judge": judge,
+            "max_turns": max_turns,
+            "limits": limits,
+            "render_mode": render_mode,
+            "reward_weights": reward_weights,
+            "scorer": scorer,
+        }
+        described = {"scenes": scenes, "subset": subset, "columns": columns, "reader": reader, "wrap": wrap}
+        if isinstance(data, str):
+            tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described)
+        elif isinstance(data, TaskSet) and not any(described.values()):
+            tasks = data
+        else:
+            given = ", ".join(name for name, value in described.items() if value) or "nothing else"
+            raise ConfigError(
+                f"data is {data!r} with {given}: give a str, or a TaskSet without {', '.join(described)}."
+            )
+        super().__init__(tasks, sandbox=sandbox, **shared)
+        EzPickle.__init__(self, bench=bench, data=data, on_error=on_error, **described, **shared)

@@ -1,0 +1,21 @@
+"""Scorers: whether an answer is right, by the project's own rules or as others decide it. See docs/scorers.md."""
+
+from __future__ import annotations
+
+from codev_env.scoring.base import BENCHES, Score, Scorer, ScorerError
+from codev_env.scoring.registry import SCORERS, get_scorer
+from codev_env.scoring.rules import is_correct, normalize, score_rules
+from codev_env.scoring.totals import aggregate
+
+__all__ = [
+    "BENCHES",
+    "SCORERS",
+    "Score",
+    "Scorer",
+    "ScorerError",
+    "aggregate",
+    "get_scorer",
+    "is_correct",
+    "normalize",
+    "score_rules",
+]

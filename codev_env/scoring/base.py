@@ -1,0 +1,99 @@
+"""What every scorer takes and gives, and the small helpers they share."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from codev_env.errors import CodevError
+from codev_env.types import Task
+
+How = Literal["letter", "text", "number", "edit distance", "math", "llm", "none"]
+Bench = Literal["vstar", "hrbench4k", "hrbench8k", "mathvista"]
+
+BENCHES: tuple[Bench, ...] = ("vstar", "hrbench4k", "hrbench8k", "mathvista")
+"""The benchmarks that `official`, `vlmevalkit` and `lmms` know: the values of `task.meta["bench"]`."""
+
+_VSTAR_CATEGORIES = ("direct_attributes", "relative_position")
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+
+
+class ScorerError(CodevError, RuntimeError):
+    """A scorer could not decide. It is never turned into "wrong"."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A scorer's verdict on one answer.
+
+    Attributes:
+        correct: The answer counts as right.
+        extracted: What was read as the answer: an option's text where there are options, a number or a text
+            otherwise, `""` if nothing could be read.
+        how: By what it was read; `"none"` if nothing could be read.
+        why: One line for people.
+    """
+
+    correct: bool
+    extracted: str = ""
+    how: How = "none"
+    why: str = ""
+
+
+class Scorer(Protocol):
+    """Anything that turns a task and an answer into a `Score`; raises `ScorerError` if it cannot."""
+
+    def __call__(self, task: Task, answer: str, /) -> Score:
+        """Score one answer."""
+        ...
+
+
+def bench_of(task: Task) -> str:
+    """Return `meta["bench"]`; where it is missing, `"vstar"` for the categories of V*Bench and otherwise `""`."""
+    bench = task.meta.get("bench")
+    if bench:
+        return str(bench)
+    return "vstar" if task.category in _VSTAR_CATEGORIES else ""
+
+
+def letters_of(task: Task) -> dict[str, str]:
+    """Return the options by letter, in the order shown; at most 26."""
+    return dict(zip(string.ascii_uppercase, task.choices, strict=False))
+
+
+def untagged(answer: str) -> str:
+    """Return what stands in the last `<answer>…</answer>`, or the text itself, without space around it."""
+    found = _TAGGED.findall(answer)
+    return (found[-1] if found else answer).strip()
+
+
+def score_option(task: Task, letter: str | None, why: str, how: How = "letter") -> Score:
+    """Return the score of an option's letter; `None` and letters that are no option are wrong, read as nothing."""
+    options = letters_of(task)
+    if letter is None or letter not in options:
+        return Score(False, why=why)
+    return Score(options[letter] == task.answer, options[letter], how, why)
+
+
+def edit_distance(a: str, b: str) -> int:
+    """Return the Levenshtein distance, in one pass over `a` with one integer of `len(b)` bits per character.
+
+    Source: the bit-parallel recurrence of Myers (1999) in the form of Hyyrö (2003), for whole strings.
+    """
+    if not b:
+        return len(a)
+    masks: dict[str, int] = {}
+    for i, char in enumerate(b):
+        masks[char] = masks.get(char, 0) | 1 << i
+    full, last = (1 << len(b)) - 1, 1 << len(b) - 1
+    rises, falls, distance = full, 0, len(b)
+    for char in a:
+        same = masks.get(char, 0)
+        diagonal = (((same & rises) + rises) ^ rises) | same | falls
+        up, down = falls | ~(diagonal | rises) & full, rises & diagonal
+        distance += bool(up & last) - bool(down & last)
+        up, down = (up << 1 | 1) & full, down << 1 & full
+        rises, falls = down | ~(diagonal | up) & full, up & diagonal
+    return distance

@@ -1,0 +1,138 @@
+"""`official`: what the benchmarks' own repositories do, as far as it can be done on a text.
+
+- MathVista (`lupantech/MathVista`, `evaluation/calculate_score.py`): done as it is there. The repository has an LLM
+  cut the answer out of a response first; here the answer of the episode takes that place.
+- V*Bench (`penghao-wu/vstar`, `vstar_bench_eval.py`): the option of the lowest loss, which no text can tell: use
+  `score_losses`. A text is read by the project's own rules.
+- HR-Bench (`DreamMr/HR-Bench`, `hrbench/vlmeval/dataset/utils/hrbench.py`): an LLM says yes or no; give one as `judge`.
+  Without it a text is read by the project's own rules.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from codev_env.errors import TaskError
+from codev_env.scoring.base import (
+    Score,
+    Scorer,
+    ScorerError,
+    bench_of,
+    edit_distance,
+    letters_of,
+    score_option,
+    untagged,
+)
+from codev_env.scoring.rules import score_rules
+from codev_env.types import Task
+
+_BY_RULES = {
+    "vstar": "V*Bench compares losses",
+    "hrbench4k": "HR-Bench asks an LLM",
+    "hrbench8k": "HR-Bench asks an LLM",
+}
+_LETTER_IN_BRACKETS = re.compile(r"\(([a-zA-Z])\)")
+
+
+@dataclass(frozen=True)
+class OfficialScorer:
+    """The scorer `official`.
+
+    Attributes:
+        judge: Asked for every answer to HR-Bench, as its authors do; `None`: the project's own rules.
+    """
+
+    judge: Scorer | None = None
+
+    def __call__(self, task: Task, answer: str, /) -> Score:
+        """Score one answer; raises `TaskError` if a MathVista task lacks its answer type."""
+        bench = bench_of(task)
+        if bench == "mathvista":
+            return _mathvista(task, untagged(answer))
+        if bench.startswith("hrbench") and self.judge is not None:
+            return self.judge(task, answer)
+        score = score_rules(task, answer)
+        note = _BY_RULES.get(bench)
+        return replace(score, why=f"{score.why} ({note}; read by rules)") if note else score
+
+
+def score_losses(task: Task, losses: Sequence[float]) -> Score:
+    """Score as V*Bench's own script does: the option with the lowest loss is the answer.
+
+    Args:
+        task: A task with choices, shuffled as `VStarTaskSet` does: on equal losses the first one counts, which in the
+            folder's own order is always the right one.
+        losses: The mean loss of each choice's tokens, in the order of `task.choices`.
+
+    Raises:
+        ScorerError: As many losses as choices are needed, all of them finite.
+    """
+    if len(losses) != len(task.choices) or not losses or not all(math.isfinite(loss) for loss in losses):
+        raise ScorerError(
+            f"task {task.task_id!r}: losses are {list(losses)!r}; expected {len(task.choices)} finite numbers, "
+            "one for each choice."
+        )
+    best = min(range(len(losses)), key=losses.__getitem__)
+    letter = list(letters_of(task))[best]
+    return score_option(task, letter, f"lowest loss: {letter}")
+
+
+def _mathvista(task: Task, text: str) -> Score:
+    if task.meta.get("question_type") == "multi_choice" or task.choices:
+        return _choice(task, text)
+    kind = answer_type(task)
+    if kind == "integer":
+        return _compare(task, integer_text(text), "cut to an integer")
+    if kind == "float":
+        precision = task.meta.get("precision")
+        return _compare(task, rounded_text(text, precision), f"rounded to {precision!r} decimals")
+    return Score(text == task.answer, text, "text", "compared as a text")
+
+
+def answer_type(task: Task) -> str:
+    """Return MathVista's `meta["answer_type"]`; raises `TaskError` where it is none of its four."""
+    kind = task.meta.get("answer_type")
+    if kind not in ("text", "integer", "float", "list"):
+        raise TaskError(
+            f"task {task.task_id!r}: meta['answer_type'] is {kind!r}; expected 'text', 'integer', 'float' or 'list'. "
+            "For other open questions use the scorer 'rules' or 'math-verify'."
+        )
+    return str(kind)
+
+
+def _choice(task: Task, text: str) -> Score:
+    """Take the first letter in brackets, else the whole text as a letter, else the option that is nearest."""
+    bracketed = _LETTER_IN_BRACKETS.search(text)
+    wanted = bracketed[1].upper() if bracketed else text
+    if wanted in letters_of(task):
+        return score_option(task, wanted, f"letter {wanted}")
+    nearest = min(task.choices, key=lambda choice: edit_distance(wanted, choice))
+    why = f"nearest to {wanted[:40]!r} by edit distance"
+    return Score(nearest == task.answer, nearest, "edit distance", why)
+
+
+def integer_text(text: str) -> str | None:
+    """Return a number's text cut to an integer ("14.7" is "14"), or `None` if Python reads no finite number."""
+    try:
+        return str(int(float(text)))
+    except (ValueError, OverflowError):
+        return None
+
+
+def rounded_text(text: str, precision: object) -> str | None:
+    """Return a number's text rounded to `precision` decimals, or `None` if there is no number or no precision."""
+    if not isinstance(precision, int | float):
+        return None
+    try:
+        return str(round(float(text), int(precision)))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _compare(task: Task, read: str | None, why: str) -> Score:
+    if read is None:
+        return Score(False, why="no number alone")
+    return Score(read == task.answer, read, "number", why)

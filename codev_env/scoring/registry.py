@@ -1,0 +1,78 @@
+"""Scorers by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+from codev_env.errors import ConfigError, unknown
+from codev_env.scoring.base import Score, Scorer
+from codev_env.types import Task
+
+SCORERS = ("rules", "official", "vlmevalkit", "lmms", "math-verify", "llm")
+"""The names that `get_scorer` knows, besides `"module:attribute"`."""
+
+# Imported when asked for: what they need is optional or slow to import.
+_PLACES = {
+    "rules": "codev_env.scoring.rules:score_rules",
+    "official": "codev_env.scoring.official:OfficialScorer",
+    "vlmevalkit": "codev_env.scoring.vlmevalkit:score_vlmevalkit",
+    "lmms": "codev_env.scoring.lmms:score_lmms",
+    "math-verify": "codev_env.scoring.maths:MathVerifyScorer",
+    "llm": "codev_env.scoring.llm:LLMScorer",
+}
+
+
+def get_scorer(name: str = "rules", **options: Any) -> Scorer:
+    """Return a scorer, a function of a task and an answer's text.
+
+    Args:
+        name: One of `SCORERS`, or `"module:attribute"` of a function `(task, answer) -> Score`, or of a class of such.
+        options: Given to the scorer's class: `OfficialScorer`, `MathVerifyScorer` and `LLMScorer` have some.
+
+    Raises:
+        ConfigError: An unknown name, an option that the scorer lacks, or a missing optional package.
+    """
+    if name not in _PLACES and ":" not in name:
+        raise unknown("scorer", name, (*SCORERS, "module:attribute"))
+    place = _PLACES.get(name, name)
+    found = _load(name, place)
+    if isinstance(found, type):
+        try:
+            inspect.signature(found).bind(**options)
+        except TypeError as error:
+            known = ", ".join(inspect.signature(found).parameters) or "none"
+            raise ConfigError(
+                f"scorer {name!r} with options {sorted(options)}: {error}. Its options: {known}."
+            ) from error
+        found = found(**options)
+    elif options:
+        raise ConfigError(f"scorer {name!r} has no options, got {sorted(options)}. Leave them out.")
+    if not callable(found):
+        raise ConfigError(f"scorer {name!r} is a {type(found).__name__}; expected a function of a task and an answer.")
+    return cast(Scorer, found) if name in _PLACES else _checked(name, found)
+
+
+def _load(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"scorer {name!r} cannot be imported ({error}). Expected 'module:attribute'.") from error
+    return found
+
+
+def _checked(name: str, scorer: Callable[[Task, str], Any]) -> Scorer:
+    """Wrap a scorer from elsewhere, so that anything but a `Score` is an error and not a truth value."""
+
+    def checked(task: Task, answer: str, /) -> Score:
+        score = scorer(task, answer)
+        if not isinstance(score, Score):
+            raise ConfigError(f"scorer {name!r} returned a {type(score).__name__}; expected a codev_env.scoring.Score.")
+        return score
+
+    return checked
