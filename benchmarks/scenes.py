@@ -1,4 +1,4 @@
-"""How fast scenes are drawn: `python benchmarks/scenes.py [--preset toy] [--n 200]`."""
+"""How fast scenes are drawn: `python benchmarks/scenes.py [--preset toy] [--difficulty 1] [--n 200]`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from codev_env.tasks.cache import TASKS
 
 
 def milliseconds(tasks: SceneTaskSet, count: int) -> list[float]:
-    """Draw tasks one by one and return the CPU time of each."""
+    """Draw scenes one by one and return the CPU time of each."""
     times = []
-    for index in range(count):
+    for scene in range(count):
         start = time.process_time()
-        tasks[index]
+        # Consecutive tasks may ask about the same scene.
+        tasks[scene * tasks.options.cycles]
         times.append((time.process_time() - start) * 1e3)
     return times
 
@@ -24,15 +25,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", choices=sorted(SCENES), help="only this preset")
     parser.add_argument("--n", type=int, default=100, help="scenes per preset")
+    parser.add_argument("--difficulty", type=float, help="0 to 1; default: as the preset has it")
     args = parser.parse_args()
-    print(f"{'preset':10} {'median ms':>10} {'p95 ms':>10} {'scenes/s':>10}   (CPU time, one core)")
+    print(f"{'preset':14} {'MP':>5} {'median ms':>10} {'p95 ms':>10} {'scenes/s':>10}   (CPU time, one core)")
     for name in [args.preset] if args.preset else SCENES:
-        tasks = SceneTaskSet(SCENES[name], "train")
+        options = SCENES[name] if args.difficulty is None else SCENES[name].at_difficulty(args.difficulty)
+        tasks = SceneTaskSet(options, "train")
         milliseconds(tasks, 20)  # fill the caches of sprites and photographs
         TASKS.clear()
         times = sorted(milliseconds(tasks, args.n))
         p95 = times[int(0.95 * (len(times) - 1))]
-        print(f"{name:10} {statistics.median(times):10.2f} {p95:10.2f} {1e3 / statistics.mean(times):10.1f}")
+        area = statistics.mean(tasks[i].image.width * tasks[i].image.height for i in range(3)) / 1e6
+        median, mean = statistics.median(times), statistics.mean(times)
+        print(f"{name:14} {area:5.1f} {median:10.2f} {p95:10.2f} {1e3 / mean:10.1f}")
 
 
 if __name__ == "__main__":

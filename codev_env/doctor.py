@@ -34,6 +34,9 @@ PURPOSE = {
     "flash": "flash attention on a CUDA GPU",
     "photos": "scenes made of photographs",
     "sandbox": "what programs may import",
+    "data": "Parquet files and data sets of the hub",
+    "corruptions": "`CodeV-Corruption-v0`",
+    "math": "the scorer `math-verify`",
 }
 """By extra that a user may want: what it is for."""
 

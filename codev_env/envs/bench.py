@@ -149,7 +149,13 @@ class CodeVBenchEnv(ImageToolEnv):
             "reward_weights": reward_weights,
             "scorer": scorer,
         }
-        described = {"scenes": scenes, "subset": subset, "columns": columns, "reader": reader, "wrap": wrap}
+        described: dict[str, Any] = {
+            "scenes": scenes,
+            "subset": subset,
+            "columns": columns,
+            "reader": reader,
+            "wrap": wrap,
+        }
         if isinstance(data, str):
             tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described)
         elif isinstance(data, TaskSet) and not any(described.values()):

@@ -7,7 +7,9 @@ https://arrow.apache.org/docs/format/CDataInterface.html. An older one packs and
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,6 +69,12 @@ _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _compare = ctypes.CDLL(None).memcmp
 _compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_madvise: Any = getattr(ctypes.CDLL(None), "madvise", None)
+if _madvise is not None:
+    _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_PAGE = mmap.PAGESIZE
+_MADV_POPULATE_WRITE = 23  # of linux/mman.h
+_WORTH_IT = 256 << 10
 
 
 @_release_schema
@@ -133,10 +141,21 @@ def read(fd: int, start: int, mode: str, size: tuple[int, int]) -> Image.Image:
     except ValueError:  # in several blocks
         lent = None
     # Nobody else has this image yet: to write to what it lends is to write to it.
-    memory = bytearray(count) if lent is None else (ctypes.c_char * count).from_address(_address(lent))
+    if lent is None:
+        memory: Any = bytearray(count)
+    else:
+        memory = (ctypes.c_char * count).from_address(_address(lent))
+        _populate(_address(lent), count)
     if os.preadv(fd, [memory], start) != count:
         raise EOFError("the file ends within an image")
     return image_from(memory, mode, size) if lent is None else image
+
+
+def _populate(address: int, count: int) -> None:
+    """Have the kernel provide the pages of a large block at once, which is cheaper than one by one as they are used."""
+    start, end = -(-address // _PAGE) * _PAGE, (address + count) // _PAGE * _PAGE
+    if sys.platform == "linux" and end - start >= _WORTH_IT:
+        _madvise(start, end - start, _MADV_POPULATE_WRITE)  # what an older kernel refuses comes as it always did
 
 
 def stored_bytes(mode: str, width: int, height: int) -> int:

@@ -1,31 +1,51 @@
-"""Tasks: V*Bench from disk and generated scenes, behind one loader."""
+"""Tasks: benchmarks and training sets from disk or the hub, and generated scenes, behind one loader."""
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from codev_env.errors import ConfigError, unknown
+from codev_env.tasks.benches import BENCHES, Bench
+from codev_env.tasks.charts import ChartOptions
+from codev_env.tasks.counting import CountingOptions
+from codev_env.tasks.documents import DocumentOptions
+from codev_env.tasks.hr import HRBenchOptions
+from codev_env.tasks.mix import MixOptions, TurnedOptions
 from codev_env.tasks.scenes import SCENES, GridOptions, SceneOptions, SceneTaskSet, SearchOptions, parse_scenes
+from codev_env.tasks.sums import SumsOptions
 from codev_env.tasks.vstar import VStarTaskSet
+from codev_env.tasks.wrappers import TransformedTaskSet, parse_wrappers, wrap_tasks
 from codev_env.types import TaskSet
 
 __all__ = [
     "BENCHES",
     "SCENES",
+    "Bench",
+    "ChartOptions",
+    "CountingOptions",
+    "DocumentOptions",
     "GridOptions",
+    "HRBenchOptions",
+    "MixOptions",
     "SceneOptions",
     "SceneTaskSet",
     "SearchOptions",
+    "SumsOptions",
+    "TransformedTaskSet",
+    "TurnedOptions",
     "VStarTaskSet",
+    "default_split",
     "load_tasks",
 ]
 
-BENCHES: dict[str, str] = {"vstar": "vstar_bench"}
-"""Benchmarks that can be read from disk, and the folder that `data="auto"` looks for."""
+_GENERATED_SPLITS = ("train", "val", "test")
+
+
+def default_split(bench: str) -> str:
+    """Return the first split that the real data of a benchmark has; raises `ConfigError` for an unknown benchmark."""
+    return _bench(bench).splits[0]
 
 
 def load_tasks(
@@ -35,50 +55,80 @@ def load_tasks(
     bench: str = "vstar",
     scenes: str | Mapping[str, Any] | SceneOptions | None = None,
     subset: str | None = None,
+    seed: int = 0,
+    on_error: str = "raise",
+    columns: Mapping[str, Any] | None = None,
+    reader: Mapping[str, Any] | None = None,
+    wrap: str | Sequence[str] | Mapping[str, Any] | None = None,
 ) -> TaskSet:
     """Load the tasks of one split.
 
     Args:
-        data: A path: the benchmark's folder. `"synthetic"`: generated scenes. `"auto"`: the benchmark where it is found
-            under `$CODEV_DATA` or `./data`, else generated scenes with one warning.
-        split: `"train"`, `"val"` or `"test"`. V*Bench has only `"test"`.
-        bench: Which benchmark a path holds: `"vstar"`.
-        scenes: What generated scenes look like: a preset's name (`"toy"`, `"vstar"`, `"vstar-4k"`), a mapping of
-            options with the key `"preset"`, or options; `None` for `"vstar"`. Also takes `"size"` and `"seed"`.
-        subset: Only tasks of this category, for example `"relative_position"`; `None` for all.
+        data: A path: the data's folder or file. `"hub"`: the data from the hub, downloaded where it is not yet.
+            `"synthetic"`: generated scenes. `"auto"`: the data where it is found under `$CODEV_DATA` or `./data`, else
+            generated scenes with one warning. For `bench="dataset"` also a data set's name on the hub, `"owner/name"`.
+        split: `"train"`, `"val"`, `"test"`, or another that the real data has.
+        bench: Which data a path holds: a name in `BENCHES`.
+        scenes: What generated scenes look like: a preset's name (`"toy"`, `"vstar"`, `"vstar-4k"`, …), a mapping of
+            options with the key `"preset"`, or options; `None` for those that stand in for the benchmark. Also takes
+            `"size"`, `"seed"` and `"difficulty"`.
+        subset: Only tasks of this category, for example `"relative_position"`; with `wrap`, also the name of one of
+            its variants, for example `"rotate_90"`; `None` for all.
+        seed: Seeds what the real data leaves open, such as the order of the options of V*Bench.
+        on_error: What to do about bad rows of real data: `"raise"`, or `"skip"` with a count.
+        columns: For `bench="dataset"`: which column holds what, see `dataset.open_dataset`.
+        reader: For `bench="dataset"`: more options of `dataset.open_dataset`.
+        wrap: Transforms and corruptions: a suite (`"orientation"`, `"corruption"`), names, or a mapping; see
+            `wrappers.parse_wrappers`.
 
     Raises:
         TaskError: Data that is missing or makes no sense.
         ConfigError: An option that cannot be used.
     """
-    if bench not in BENCHES:
-        raise unknown("bench", bench, BENCHES)
-    if split not in ("train", "val", "test"):
-        raise unknown("split", split, ("train", "val", "test"))
-    if data == "synthetic":
-        return parse_scenes(scenes, split, subset)
-    if data == "auto":
-        return _auto(split, bench, scenes, subset)
-    if scenes is not None:
+    found = _bench(bench)
+    wrapped = parse_wrappers(wrap)
+    variant = subset if wrapped is not None and subset in wrapped.transforms else None
+    options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
+    if bench == "dataset":
+        options |= {"columns": columns, **(reader or {})}
+    elif columns or reader:
+        raise ConfigError(f"columns and reader describe your own data: leave them out for bench={bench!r}.")
+    if data in ("synthetic", "auto"):
+        tasks = _generated_or_found(data, split, found, scenes, options)
+    elif scenes is not None:
         raise ConfigError(
             f"option 'scenes' is {scenes!r}, but data is the path {data!r}: scenes only describe generated tasks. "
             "Leave it out, or use data='synthetic'."
         )
-    return VStarTaskSet(data, split, category=subset)
+    else:
+        tasks = found.open(data, split, **options)
+    return wrap_tasks(tasks, wrap, variant)
 
 
-def _auto(split: str, bench: str, scenes: Any, subset: str | None) -> TaskSet:
-    """Take the benchmark where it is found, else generated scenes, and say so."""
-    places = [Path(root) / BENCHES[bench] for root in (os.environ.get("CODEV_DATA"), "data") if root]
-    found = next((place for place in places if place.is_dir()), None)
-    if found is not None and split == "test":
-        return VStarTaskSet(found, split, category=subset)
-    looked = " or ".join(str(place) for place in places)
-    reason = f"V*Bench has no split {split!r}" if found else f"no V*Bench found at {looked}"
-    tasks = parse_scenes(scenes, split, subset)
-    warnings.warn(
-        f"{reason}: using generated scenes ({tasks.name}). Their scores are not those of the benchmark. "
-        "Give the benchmark's folder as data, or data='synthetic' to ask for generated scenes.",
-        stacklevel=3,
-    )
+def _bench(name: str) -> Bench:
+    if name not in BENCHES:
+        raise unknown("bench", name, BENCHES)
+    return BENCHES[name]
+
+
+def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, options: dict[str, Any]) -> TaskSet:
+    """Take the real data where it may be and is found, else generated scenes, and say so."""
+    splits = dict.fromkeys((*_GENERATED_SPLITS, *bench.splits))
+    if split not in splits:
+        raise unknown("split", split, splits)
+    place = bench.find() if data == "auto" else None
+    if place is not None and split in bench.splits:
+        return bench.open(place, split, **options)
+    kind = split if split in _GENERATED_SPLITS else "test"
+    tasks = parse_scenes(scenes, kind, options["subset"], default=bench.scenes, bench=bench.name)
+    if data == "auto":
+        looked = " or ".join(str(path) for path in bench.places())
+        reason = (
+            f"{bench.title} has no split {split!r}" if place else f"no {bench.title} found at {looked or 'any path'}"
+        )
+        warnings.warn(
+            f"{reason}: using generated scenes ({tasks.name}). Their scores are not those of the benchmark. "
+            "Give the benchmark's folder as data, or data='synthetic' to ask for generated scenes.",
+            stacklevel=4,
+        )
     return tasks

@@ -1,4 +1,4 @@
-"""What every kind of generated scene shares: its options' base class, checks of values, and seeding."""
+"""What every kind of generated scene shares: its options' base class, checks of values, difficulty, and seeding."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -26,6 +27,11 @@ class SceneOptions(ABC):
     kind: ClassVar[str]
     """Name of the kind of scene; the first part of its task ids."""
 
+    @property
+    def cycles(self) -> int:
+        """How many consecutive tasks ask about the same scene, each with its choices rotated by one place more."""
+        return 1
+
     @abstractmethod
     def draw(self, task_id: str, seed: np.random.SeedSequence) -> Task:
         """Draw the scene that belongs to a seed: a pure function of the options and the seed.
@@ -42,18 +48,33 @@ class SceneOptions(ABC):
     def only(self, category: str) -> SceneOptions:
         """Return a copy that asks questions of one category only; raises `ConfigError` if it has none of these."""
 
+    @abstractmethod
+    def at_difficulty(self, difficulty: float) -> SceneOptions:
+        """Return a copy whose options are those of a level of difficulty; each kind documents which ones it sets.
+
+        Args:
+            difficulty: 0 (easiest) to 1 (hardest). A target's share of the image never grows with it.
+
+        Raises:
+            ConfigError: A difficulty out of range.
+        """
+
+    def option_names(self) -> tuple[str, ...]:
+        """Return the names that `with_overrides` takes."""
+        return tuple(f.name for f in dataclasses.fields(self))
+
     def with_overrides(self, overrides: dict[str, Any]) -> SceneOptions:
         """Return a copy with other values, as they come from JSON (lists become tuples).
 
         Raises:
             ConfigError: A name that this kind of scene does not have, or a value it does not allow.
         """
-        hints = get_type_hints(type(self))
-        names = [f.name for f in dataclasses.fields(self)]
+        types = get_type_hints(type(self))
+        hints = {f.name: types[f.name] for f in dataclasses.fields(self)}
         values = {}
         for name, value in overrides.items():
-            if name not in names:
-                raise unknown(f"option of {self.kind} scenes", name, names)
+            if name not in hints:
+                raise unknown(f"option of {self.kind} scenes", name, self.option_names())
             values[name] = _checked(f"{self.kind} scene option {name!r}", hints[name], _tuples(value))
         return dataclasses.replace(self, **values)
 
@@ -70,6 +91,8 @@ def _checked(what: str, hint: Any, value: Any) -> Any:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
+    if isinstance(hint, UnionType):
+        return any(_has_type(value, h) for h in get_args(hint))
     if get_origin(hint) is not tuple:
         accepted = (int, float) if hint is float else hint
         return isinstance(value, accepted) and (hint is bool or not isinstance(value, bool))
@@ -90,6 +113,36 @@ def require_range(option: str, value: tuple[Any, Any], low: float, high: float) 
     """Check that an option is a pair `(least, most)` inside `[low, high]`."""
     ok = len(value) == 2 and all(isinstance(v, int | float) for v in value) and low <= value[0] <= value[1] <= high
     require(ok, option, value, f"a pair (least, most) with {low} <= least <= most <= {high}")
+
+
+def require_names(option: str, names: tuple[str, ...], allowed: Sequence[str]) -> None:
+    """Check that an option is a tuple of one or more known names."""
+    require(len(names) > 0 and set(names) <= set(allowed), option, names, f"one or more of {', '.join(allowed)}")
+
+
+def require_sizes(option: str, sizes: tuple[tuple[int, int], ...], least: int) -> None:
+    """Check that an option is a tuple of one or more image sizes (width, height), no side below `least` pixels."""
+    ok = len(sizes) > 0 and all(len(size) == 2 and min(size) >= least for size in sizes)
+    require(ok, option, sizes, f"one or more pairs (width, height) of at least {least} pixels")
+
+
+def check_difficulty(difficulty: object) -> float:
+    """Return a difficulty as a float; raises `ConfigError` unless it is a number from 0 to 1."""
+    number = isinstance(difficulty, int | float) and not isinstance(difficulty, bool)
+    if not number or not 0 <= difficulty <= 1:  # type: ignore[operator]
+        raise ConfigError(f"difficulty is {difficulty!r}; it must be a number from 0 (easiest) to 1 (hardest).")
+    return float(difficulty)  # type: ignore[arg-type]
+
+
+def grade(difficulty: float, easiest: float, hardest: float) -> float:
+    """Return the value of an option at a difficulty: equal steps of difficulty multiply it by the same factor."""
+    return float(easiest * (hardest / easiest) ** difficulty)
+
+
+def grade_range(difficulty: float, easiest: tuple[float, float], hardest: tuple[float, float]) -> tuple[int, int]:
+    """Return a pair (least, most) of whole numbers at a difficulty; see `grade`."""
+    least, most = (round(grade(difficulty, a, b)) for a, b in zip(easiest, hardest, strict=True))
+    return least, most
 
 
 def stream(seed: np.random.SeedSequence, number: int) -> np.random.Generator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -11,7 +11,17 @@ from PIL import Image
 
 from codev_env.errors import unknown
 from codev_env.tasks import drawing
-from codev_env.tasks.base import SceneOptions, between, pick, require, require_range, sample, stream
+from codev_env.tasks.base import (
+    SceneOptions,
+    between,
+    check_difficulty,
+    grade,
+    pick,
+    require,
+    require_range,
+    sample,
+    stream,
+)
 from codev_env.types import Task
 
 COLORS: dict[str, drawing.RGB] = {
@@ -100,6 +110,24 @@ class GridOptions(SceneOptions):
         if category != CATEGORY:
             raise unknown("category of grid scenes", category, (CATEGORY,))
         return self
+
+    def at_difficulty(self, difficulty: float) -> GridOptions:
+        """Return a copy for a level of difficulty; the image keeps its size.
+
+        Sets `sprite` from 9/10 down to 4/10 of a cell, `glyph` from 1/14 of the sprite, and `objects` from 2 to 8, as
+        many as there is room for. Raises `ConfigError` for a difficulty out of range.
+        """
+        d = check_difficulty(difficulty)
+        sprite = max(16, int(grade(d, 0.9, 0.4) * self.cell))
+        most = min(self.colors if self.distinct_colors else self.colors * self.shapes, self.grid**2)
+        count = min(most, round(grade(d, 2, 8)))
+        return replace(
+            self,
+            sprite=sprite,
+            jitter=min(self.jitter, (self.cell - sprite) // 2),
+            glyph=max(1, sprite // 14),
+            objects=(count, count),
+        )
 
     def draw(self, task_id: str, seed: np.random.SeedSequence) -> Task:
         """Draw the scene that belongs to a seed; see `SceneOptions.draw`."""

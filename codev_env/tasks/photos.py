@@ -52,17 +52,24 @@ def photographs() -> tuple[Path, ...]:
     return tuple(found)
 
 
-def background(rng: np.random.Generator, size: tuple[int, int], photo_share: float) -> tuple[Image.Image, str]:
+def background(
+    rng: np.random.Generator, size: tuple[int, int], photo_share: float, coarse: int = 1
+) -> tuple[Image.Image, str]:
     """Make a background.
 
     Args:
         rng: Decides everything about it.
         size: Width and height in pixels.
         photo_share: Probability of a photograph instead of a texture.
+        coarse: Draw it this many times smaller and repeat its pixels: enlarging a photograph smoothly to 8K takes most
+            of the time of a scene, and adds no detail.
 
     Returns:
         A new RGB image, and `"photo:<name>"` or `"texture"`.
     """
+    if coarse > 1:
+        small, name = background(rng, (-(-size[0] // coarse), -(-size[1] // coarse)), photo_share)
+        return small.resize(size, Image.Resampling.NEAREST), name
     wants_photo = rng.random() < photo_share
     files = photographs() if wants_photo else ()
     if not files:

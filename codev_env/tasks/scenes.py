@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,14 @@ import numpy as np
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.base import SceneOptions
 from codev_env.tasks.cache import TASKS
+from codev_env.tasks.charts import ChartOptions
+from codev_env.tasks.counting import CountingOptions
+from codev_env.tasks.documents import DocumentOptions
 from codev_env.tasks.grid import GridOptions
+from codev_env.tasks.hr import HRBenchOptions
+from codev_env.tasks.mix import MixOptions, TurnedOptions
 from codev_env.tasks.search import SearchOptions
+from codev_env.tasks.sums import SumsOptions
 from codev_env.types import Source, Task
 
 __all__ = ["SCENES", "SIZES", "GridOptions", "SceneOptions", "SceneTaskSet", "SearchOptions", "parse_scenes"]
@@ -24,9 +31,31 @@ SCENES: dict[str, SceneOptions] = {
     "vstar-4k": SearchOptions(
         sizes=((3840, 2160),), distractors=(60, 120), target_share=(0.011, 0.018), distractor_share=(0.011, 0.035)
     ),
+    "hrbench-4k": HRBenchOptions(),
+    "hrbench-8k": HRBenchOptions(
+        sizes=((7680, 4320),), distractors=(80, 160), target_share=(0.006, 0.01), distractor_share=(0.006, 0.025)
+    ),
+    "counting": CountingOptions(),
+    "charts": ChartOptions(),
+    "sums": SumsOptions(),
+    "mathvista": MixOptions(parts=(ChartOptions(), SumsOptions(), CountingOptions()), weights=(3, 2, 1)),
+    "documents": DocumentOptions(),
+    "mvtool": TurnedOptions(scenes=DocumentOptions().at_difficulty(1)),
+    "deepeyes": SearchOptions().at_difficulty(0.8),
+    "codev-rl": MixOptions(
+        parts=(SearchOptions(), ChartOptions(), SumsOptions(), CountingOptions()), weights=(4, 3, 2, 1)
+    ),
+    "codevision-rl": MixOptions(
+        parts=(
+            TurnedOptions(scenes=DocumentOptions().at_difficulty(0.7)),
+            TurnedOptions(scenes=SearchOptions(categories=("direct_attributes",), attributes=("color",))),
+        ),
+        weights=(2, 1),
+    ),
 }
 """Named options. `tiny`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a millisecond each; `vstar`:
-1024 to 2048 a side; `vstar-4k`: 3840 x 2160."""
+1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums` and `documents` are one kind each; the others
+stand in for the data sets of their names."""
 
 DEFAULT_SCENES = "vstar"
 
@@ -43,7 +72,9 @@ class SceneTaskSet:
     name: str
     source: Source = "generated"
 
-    def __init__(self, options: SceneOptions, split: str = "train", size: int | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, options: SceneOptions, split: str = "train", size: int | None = None, seed: int = 0, bench: str = ""
+    ) -> None:
         """Make a task set; nothing is drawn yet.
 
         Args:
@@ -51,6 +82,7 @@ class SceneTaskSet:
             split: `"train"`, `"val"` or `"test"`: streams of scenes that have nothing in common.
             size: Number of scenes, or `None` for the split's entry in `SIZES`.
             seed: Another seed gives other scenes.
+            bench: The benchmark they stand in for: scorers read it in `meta["bench"]`; `""` for none.
 
         Raises:
             ConfigError: An unknown split, or a size or seed out of range.
@@ -60,6 +92,7 @@ class SceneTaskSet:
         self.options, self.split = options, split
         self.size = _at_least("size", SIZES[split] if size is None else size, 1)
         self.seed = _at_least("seed", seed, 0)
+        self.bench = bench
         self.name = f"{options.kind}-{split}-{self.seed}"
 
     def __len__(self) -> int:
@@ -71,11 +104,15 @@ class SceneTaskSet:
             number += self.size
         if not 0 <= number < self.size:
             raise IndexError(f"index {index} is out of range: {self.name} has {self.size} tasks")
-        return TASKS.get((self.options, self.split, self.seed, number), lambda: self._draw(number))
+        scene, turn = divmod(number, self.options.cycles)
+        task = TASKS.get((self.options, self.split, self.seed, scene), lambda: self._draw(scene))
+        if self.options.cycles > 1:
+            task = _cycled(task, f"{self.name}-{number}", turn)
+        return replace(task, meta={"bench": self.bench, **task.meta}) if self.bench else task
 
-    def _draw(self, index: int) -> Task:
-        stream = np.random.SeedSequence(self.seed, spawn_key=(_SPLIT_KEYS[self.split], index))
-        return self.options.draw(f"{self.name}-{index}", stream)
+    def _draw(self, scene: int) -> Task:
+        stream = np.random.SeedSequence(self.seed, spawn_key=(_SPLIT_KEYS[self.split], scene))
+        return self.options.draw(f"{self.name}-{scene}", stream)
 
     def index_of(self, task_id: str) -> int:
         """Return the index of a task; raises `TaskError` if there is none."""
@@ -85,19 +122,34 @@ class SceneTaskSet:
         raise TaskError(f"no task {task_id!r} here; the ids go from {self.name}-0 to {self.name}-{self.size - 1}.")
 
     def __repr__(self) -> str:
-        return f"SceneTaskSet({self.options!r}, split={self.split!r}, size={self.size}, seed={self.seed})"
+        bench = f", bench={self.bench!r}" if self.bench else ""
+        return f"SceneTaskSet({self.options!r}, split={self.split!r}, size={self.size}, seed={self.seed}{bench})"
+
+
+def _cycled(task: Task, task_id: str, turn: int) -> Task:
+    """Rotate the choices of a task by so many places; `meta["cycle_category"]` says how many."""
+    choices = task.choices[turn:] + task.choices[:turn]
+    return replace(task, task_id=task_id, choices=choices, meta={**task.meta, "cycle_category": str(turn)})
 
 
 def parse_scenes(
-    scenes: str | Mapping[str, Any] | SceneOptions | None, split: str, category: str | None = None
+    scenes: str | Mapping[str, Any] | SceneOptions | None,
+    split: str,
+    category: str | None = None,
+    *,
+    default: str = DEFAULT_SCENES,
+    bench: str = "",
 ) -> SceneTaskSet:
     """Make the task set that a `scenes` option describes.
 
     Args:
-        scenes: A name in `SCENES`; a mapping with options to change, `"preset"` (the name to start from), `"size"` and
-            `"seed"` of the task set; options; or `None` for the default preset.
+        scenes: A name in `SCENES`; a mapping with options to change, `"preset"` (the name to start from),
+            `"difficulty"` (0 to 1, set before the other options), `"size"` and `"seed"` of the task set; options; or
+            `None` for the default preset.
         split: `"train"`, `"val"` or `"test"`.
         category: Only questions of this category, or `None` for all.
+        default: The preset to take where `scenes` names none.
+        bench: The benchmark they stand in for; see `SceneTaskSet`.
 
     Raises:
         ConfigError: An unknown preset, option, category or split, or a value that is not allowed.
@@ -106,15 +158,15 @@ def parse_scenes(
     if isinstance(scenes, Mapping):
         changes = dict(scenes)
         scenes = changes.pop("preset", None)
-    options = scenes if isinstance(scenes, SceneOptions) else _preset(scenes)
+    options = scenes if isinstance(scenes, SceneOptions) else _preset(default if scenes is None else scenes)
     size, seed = changes.pop("size", None), changes.pop("seed", 0)
+    if "difficulty" in changes:
+        options = options.at_difficulty(changes.pop("difficulty"))
     options = options.with_overrides(changes)
-    return SceneTaskSet(options if category is None else options.only(category), split, size, seed)
+    return SceneTaskSet(options if category is None else options.only(category), split, size, seed, bench)
 
 
 def _preset(name: object) -> SceneOptions:
-    if name is None:
-        return SCENES[DEFAULT_SCENES]
     if not isinstance(name, str) or name not in SCENES:
         raise unknown("scene preset", name, SCENES)
     return SCENES[name]

@@ -1,0 +1,130 @@
+"""Values of a row as data sets write them: nested fields, JSON in texts, and images in all their forms."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from codev_env.errors import TaskError
+from codev_env.tasks.checks import brief
+
+_PATH = 1024  # characters that a path has at most
+_DATA_URI = re.compile(r"^data:[^,]{0,100};base64,")
+
+
+def dig(row: Mapping[str, Any], column: str) -> Any:
+    """Return field `b` of field `a` for `"a.b"`, where `a` may be written as JSON text; `None` where there is none."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for name in column.split("."):
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                return None
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def parsed(value: Any, where: str, *, plain_text: bool = False) -> Any:
+    """Parse a list or mapping that is written as JSON text; an empty text is `None`.
+
+    Args:
+        value: Any value; all but texts are returned as they are.
+        where: Names row and file in errors.
+        plain_text: Return a text that starts neither a list nor a mapping as it is.
+
+    Raises:
+        TaskError: A text that is not JSON.
+    """
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return None
+    if plain_text and not value.lstrip().startswith(("[", "{")):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{where}: {brief(value)} is not JSON ({error}).") from error
+
+
+def image_sources(value: Any, where: str, folder: Path) -> tuple[bytes | Path, ...]:
+    """Return the images of a cell, still encoded.
+
+    Args:
+        value: Bytes; base64 text, with or without `data:` prefix; a path; `{"bytes": …, "path": …}` as Hugging Face
+            writes it; or a list of these, also as JSON text.
+        where: Names row and file in errors.
+        folder: What relative paths start from. They may also lie in its `images/`.
+
+    Raises:
+        TaskError: No image, or a cell of another kind.
+    """
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = _json_list(value, where)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        found = tuple(_image_source(entry, where, folder) for entry in value)
+    else:
+        found = () if value is None else (_image_source(value, where, folder),)
+    if not found:
+        raise TaskError(f"{where}: has no image. Download the data again, or remove the row.")
+    return found
+
+
+def _json_list(value: str, where: str) -> Any:
+    try:
+        return json.loads(value.replace("'", '"'))
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{where}: the list of images is not JSON ({error}).") from error
+
+
+def _image_source(value: Any, where: str, folder: Path) -> bytes | Path:
+    if isinstance(value, Mapping):
+        data = value.get("bytes")
+        value = data if data is not None else value.get("path") or value.get("image")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str) and value.strip():
+        return _from_text(value.strip(), where, folder)
+    raise TaskError(f"{where}: the image is {brief(value)}; expected bytes, base64 text, or a path.")
+
+
+def _from_text(value: str, where: str, folder: Path) -> bytes | Path:
+    prefix = _DATA_URI.match(value)
+    if prefix is None and (found := image_path(value, folder)) is not None:
+        return found
+    if prefix is None and len(value) <= _PATH and re.search(r"\.\w{2,5}$", value):
+        raise TaskError(f"{where}: the image {folder / value} is missing. Download it, or remove the row.")
+    try:
+        data = base64.b64decode(value[prefix.end() :] if prefix else value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise TaskError(
+            f"{where}: the image {brief(value)} is neither a file in {folder} nor base64 text ({error})."
+        ) from error
+    return data
+
+
+def image_path(value: Any, folder: Path) -> Path | None:
+    """Return the file that a text names, in `folder` or its `images/`, or `None` if there is none."""
+    if not isinstance(value, str) or not value or len(value) > _PATH or "\0" in value:
+        return None
+    return next((place for place in (folder / value, folder / "images" / value) if place.is_file()), None)
+
+
+def need(module: str, package: str, what: str) -> Any:
+    """Import an optional module; raises `TaskError` that says what to install."""
+    try:
+        __import__(module)
+    except ImportError as error:
+        raise TaskError(f"{what} needs {package} ({error}). Install it: pip install 'codev-env[data]'.") from error
+    return sys.modules[module]

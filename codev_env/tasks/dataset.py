@@ -1,0 +1,269 @@
+"""A user's own data as tasks: files, folders or a Hugging Face data set, with a mapping of columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from codev_env.errors import ConfigError, TaskError, unknown
+from codev_env.tasks.arrow import ArrowTable
+from codev_env.tasks.cells import dig, parsed
+from codev_env.tasks.checks import Frame, Rules, boxes_from, brief
+from codev_env.tasks.fields import LETTERS, jsonable, plain, scorer_meta, shuffled
+from codev_env.tasks.files import SPLIT_NAMES, find_files, split_of, table_of
+from codev_env.tasks.rowset import Draft, OnError, RowTaskSet, Scan
+from codev_env.tasks.table import SelectedTable, Table
+
+BoxForm = Literal["xyxy", "xywh"]
+
+FIELDS = {
+    "id": ("id",),
+    "image": ("image", "images", "file_name"),
+    "question": ("question", "problem"),
+    "answer": ("answer",),
+    "choices": ("choices", "options"),
+    "targets": ("targets",),
+    "category": ("category",),
+    "transform": ("transform",),
+    "split": (),
+}
+"""What `columns` can map, and the names that are looked for where it does not: the first one that is there."""
+
+_REQUIRED = ("image", "question", "answer")
+_SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+def open_dataset(
+    source: str | Path,
+    split: str = "train",
+    *,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    boxes: BoxForm = "xyxy",
+    frame: Frame = "shown",
+    shuffle_choices: bool = False,
+    config: str | None = None,
+    subset: str | None = None,
+    seed: int = 0,
+    on_error: OnError = "raise",
+    images: Rules = None,
+) -> RowTaskSet:
+    """Open your own data.
+
+    Args:
+        source: A Parquet, JSONL, JSON or TSV file, used whatever the split; a folder with such files (also in `data/`,
+            or in a folder named like the split), whose names may tell splits (`train-….parquet`, `val.jsonl`); a folder
+            that `datasets` saved (`save_to_disk`); or a data set's name on the hub, `"owner/name"`.
+        split: `"train"`, `"val"`, `"test"` or another name. Files that tell no split serve any.
+        columns: Task field to column name; see `FIELDS`. `"a.b"` is field `b` of column `a`. `"choices"` may also be a
+            list of columns, one per option. `"split"` names a column whose value must be the split.
+        boxes: How boxes are written: `"xyxy"` `[x1, y1, x2, y2]`, or `"xywh"` `[x, y, width, height]`, in pixels.
+        frame: What boxes count in: `"shown"`, the upright picture as viewers and annotation tools show it, or
+            `"stored"`, the pixels as the file has them before EXIF orientation.
+        shuffle_choices: Shuffle options by `seed` and task id, for data whose first option is always the right one.
+        config: Configuration of a data set on the hub.
+        subset: Only this category.
+        seed: Seeds the order of shuffled options.
+        on_error: What to do about bad rows, see `RowTaskSet`.
+        images: What pictures are accepted; `None` for the defaults.
+
+    An image is a path (relative to the file, or to `images/` beside it), base64 text, bytes, or `{"bytes", "path"}`;
+    or a list of these. An answer is the text of a choice, its letter, or its number from 0; without choices, any text.
+
+    Raises:
+        TaskError: Anything that is missing or makes no sense; the message names file and row. A column that does not
+            exist: the message lists those that do.
+        ConfigError: An option that cannot be used.
+    """
+    for option, value, allowed in (("boxes", boxes, get_args(BoxForm)), ("frame", frame, get_args(Frame))):
+        if value not in allowed:
+            raise unknown(option, value, allowed)
+    table = _table(source, split, config)
+    names = _columns(table, columns or {})
+    if "split" in names:
+        table = _of_split(table, names.pop("split")[0], split)
+    reader = DatasetReader(tuple(names.items()), boxes, frame, seed if shuffle_choices else None)
+    return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images)
+
+
+# ---- finding the rows
+
+
+def _table(source: str | Path, split: str, config: str | None) -> Table:
+    path = Path(source)
+    if path.is_dir() and any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        return ArrowTable.saved(path, split)
+    if path.exists():
+        return table_of(_files(path, split))
+    if _HUB_ID.fullmatch(str(source)):
+        return ArrowTable.from_hub(str(source), split, config)
+    raise TaskError(
+        f"{source}: no such file or folder, nor a name of a data set on the hub ('owner/name'). Check the path."
+    )
+
+
+def _files(path: Path, split: str) -> list[Path]:
+    """Return the files of a split: those in a folder of its name, those whose name tells it, or all that tell none."""
+    names = SPLIT_NAMES.get(split, (split,))
+    folder = next((path / name for name in names if (path / name).is_dir()), path)
+    files = find_files(folder, _SUFFIXES, f"a file of rows ({', '.join(_SUFFIXES)})")
+    if path.is_file() or folder != path:
+        return files
+    own = [file for file in files if split_of(file.stem) == split or (split not in SPLIT_NAMES and split in file.stem)]
+    if own or not any(split_of(file.stem) for file in files):
+        return own or files
+    raise TaskError(f"{path}: has no split {split!r}; its files are {', '.join(file.name for file in files)}.")
+
+
+def _of_split(table: Table, column: str, split: str) -> Table:
+    names = {split, *SPLIT_NAMES.get(split, ())}
+    values = table.values(column)
+    rows = [row for row, value in enumerate(values) if plain(value) in names]
+    if not rows:
+        known = ", ".join(sorted({repr(plain(value)) for value in values}))
+        raise TaskError(f"{table.source}: no row has {column!r} {split!r}; the values are {known}.")
+    return SelectedTable(table, rows)
+
+
+def _columns(table: Table, columns: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each field, checked."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, column in columns.items():
+        if name not in FIELDS:
+            raise unknown("field in columns", name, FIELDS)
+        found[name] = (column,) if isinstance(column, str) else tuple(column)
+        if len(found[name]) != 1 and (name != "choices" or not found[name]):
+            raise ConfigError(f"columns[{name!r}] is {column!r}; it must be the name of one column.")
+        try:
+            table.require(*found[name])
+        except TaskError as error:
+            raise TaskError(f"{error} It was asked for by columns={{{name!r}: {column!r}}}.") from None
+    for name, defaults in FIELDS.items():
+        default = next((column for column in defaults if table.has(column)), None)
+        if name not in found and default is not None:
+            found[name] = (default,)
+        if name not in found and name in _REQUIRED:
+            raise TaskError(
+                f"{table.source}: has no column for {name!r} ({' or '.join(map(repr, defaults))}). Its columns: "
+                f"{', '.join(table.columns) or 'none'}. Say which one it is: columns={{{name!r}: …}}."
+            )
+    return found
+
+
+# ---- what the rows mean
+
+
+@dataclass(frozen=True)
+class DatasetReader:
+    """Reads rows by a mapping of task fields to columns.
+
+    Attributes:
+        columns: Field and its columns.
+        boxes: How boxes are written.
+        frame: What boxes count in.
+        shuffle_seed: Seeds the order of options; `None` keeps the rows' order.
+    """
+
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+    boxes: BoxForm
+    frame: Frame
+    shuffle_seed: int | None = None
+    bench: str = "dataset"
+
+    @property
+    def image_column(self) -> str:
+        """Name of the column with images."""
+        return dict(self.columns)["image"][0]
+
+    def key(self) -> str:
+        """Return what tells this reader from others."""
+        return repr(self)
+
+    def scan(self, table: Table) -> Scan:
+        """Check ids, questions, answers, options and the form of boxes of all rows."""
+        columns = {field: [table.values(name) for name in names] for field, names in self.columns if field != "image"}
+        ids = [plain(value) for value in columns["id"][0]] if "id" in columns else []
+        ids = ids or [f"{self.bench}-{row}" for row in range(len(table))]
+        categories = [plain(value) for value in columns.get("category", [[None] * len(table)])[0]]
+        problems: dict[int, str] = {}
+        for row in range(len(table)):
+            where = table.where(row)
+            try:
+                if not ids[row]:
+                    raise TaskError(f"{where}: {dict(self.columns)['id'][0]!r} is empty. Give each row one of its own.")
+                self._check({field: _cell([one[row] for one in several]) for field, several in columns.items()}, where)
+            except TaskError as error:
+                problems[row] = str(error)
+        return Scan(ids, categories, problems)
+
+    def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, str, tuple[str, ...], tuple[Any, ...]]:
+        """Return question, answer, choices and boxes."""
+        question = plain(fields["question"])
+        if not question:
+            raise TaskError(f"{where}: the question is empty.")
+        choices = _choices(fields.get("choices"), where)
+        boxes = boxes_from(parsed(fields.get("targets"), where), where, form=self.boxes)
+        return question, _answer(fields["answer"], choices, where), choices, boxes
+
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+        """Read one row."""
+        fields = {field: _cell([dig(row, name) for name in names]) for field, names in self.columns}
+        question, answer, choices, boxes = self._check(fields, where)
+        if self.shuffle_seed is not None:
+            task_id = plain(fields["id"]) if "id" in fields else f"{self.bench}-{index}"
+            choices = shuffled(choices, task_id, self.shuffle_seed)
+        transform = parsed(fields.get("transform"), where, plain_text=True)
+        names = [transform] if isinstance(transform, str) else transform or ()
+        image = self.image_column.split(".")[0]
+        rest = {key: jsonable(value) for key, value in row.items() if key != image and not isinstance(value, bytes)}
+        own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
+        return Draft(
+            images=fields["image"],
+            question=question,
+            answer=answer,
+            choices=choices,
+            boxes=boxes,
+            transform=tuple(str(name) for name in names if str(name)),
+            category=plain(fields.get("category")),
+            meta={**rest, **own},
+        )
+
+
+def _cell(values: Sequence[Any]) -> Any:
+    """Return the value of a field's column, or the values of several columns that are not empty."""
+    return values[0] if len(values) == 1 else [value for value in values if plain(value)]
+
+
+def _choices(value: Any, where: str) -> tuple[str, ...]:
+    value = parsed(value, where)
+    if value is None:
+        return ()
+    if isinstance(value, Mapping):  # {"A": "red", "B": "blue"}
+        value = [value[name] for name in sorted(value) if plain(value[name])]
+    texts = tuple(plain(choice) for choice in value) if isinstance(value, Sequence) else ()
+    if isinstance(value, Sequence) and not isinstance(value, str) and not texts:
+        return ()
+    if not 2 <= len(texts) <= 26 or not all(texts) or len(set(texts)) < len(texts):
+        raise TaskError(f"{where}: the choices are {brief(value)}; expected 2 to 26 different texts.")
+    return texts
+
+
+def _answer(value: Any, choices: tuple[str, ...], where: str) -> str:
+    """Return the answer's text: of a choice named by its text, its letter, or its number from 0."""
+    text = plain(value)
+    if not text:
+        raise TaskError(f"{where}: the answer is empty.")
+    if not choices or text in choices:
+        return text
+    letter = text.strip("().: ").upper()
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(choices):
+        return choices[value]
+    if len(letter) == 1 and letter in LETTERS[: len(choices)]:
+        return choices[LETTERS.index(letter)]
+    raise TaskError(
+        f"{where}: the answer is {brief(value)}, which is neither one of the choices {', '.join(map(repr, choices))} "
+        f"nor a letter A to {LETTERS[len(choices) - 1]} nor a number 0 to {len(choices) - 1}."
+    )

@@ -1,0 +1,196 @@
+"""Fields of a row, checked: texts, options, answers and what may go into a task's metadata."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codev_env.errors import TaskError
+from codev_env.tasks.checks import brief
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+_INLINE = re.compile(r"\(([A-Z])\)")
+_LINES = re.compile(r"^[ \t]*(?:\(([A-Z])\)|([A-Z])[.:)])[ \t]*", re.MULTILINE)
+_INSTRUCTION = re.compile(r"\s*Answer with the option.*$", re.DOTALL)
+# After the last option of training data, such as "Please answer with the letter." or the order to call a tool.
+_TRAILING = re.compile(r"\s*\n\s*(?:Answer |Please |Choose |Select |Think |Output ).*$", re.DOTALL)
+
+
+# ---- JSON
+
+
+def read_text(path: Path) -> str:
+    """Read a file as UTF-8; raises `TaskError` with its name."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: cannot be read as UTF-8 text ({error}). Download the file again.") from error
+
+
+def parse_json(where: Path | str, text: str | bytes) -> dict[str, Any]:
+    """Parse a JSON object; raises `TaskError` that names `where`."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{where}: is not JSON ({error}). Download the file again.") from error
+    if not isinstance(data, dict):
+        raise TaskError(f"{where}: holds a {type(data).__name__}; expected a JSON object with the question's fields.")
+    return data
+
+
+# ---- fields
+
+
+def field(where: Path | str, data: Mapping[str, Any], key: str) -> Any:
+    """Return a field that must be there."""
+    if key not in data:
+        raise TaskError(f"{where}: has no {key!r} (it has: {', '.join(map(repr, data)) or 'nothing'}). Add it.")
+    return data[key]
+
+
+def text(where: Path | str, data: Mapping[str, Any], key: str) -> str:
+    """Return a field that must be a text that is not empty."""
+    value = field(where, data, key)
+    if not isinstance(value, str) or not value.strip():
+        raise TaskError(f"{where}: {key!r} is {brief(value)}; expected a text that is not empty.")
+    return value.strip()
+
+
+def texts(where: Path | str, data: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Return a field that must be a list of 2 to 26 different texts."""
+    return options(where, key, field(where, data, key))
+
+
+def options(where: Path | str, key: str, value: Any) -> tuple[str, ...]:
+    """Check options: a list of 2 to 26 different texts."""
+    good = isinstance(value, Sequence) and not isinstance(value, str)
+    stripped = tuple(v.strip() if isinstance(v, str) else "" for v in value) if good else ()
+    if not 2 <= len(stripped) <= 26 or not all(stripped) or len(set(stripped)) < len(stripped):
+        raise TaskError(f"{where}: {key!r} is {brief(value)}; expected a list of 2 to 26 different texts.")
+    return stripped
+
+
+def plain(value: Any) -> str:
+    """Return an answer as text: numbers as people write them, `3.0` as `3`; nothing and NaN as `""`."""
+    if isinstance(value, str):
+        return value.strip()
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value).strip()
+
+
+def optional(value: Any) -> Any:
+    """Return `None` for what data sets write for nothing: NaN, an empty text, or the texts `nan` and `None`."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, str) and value.strip() in ("", "nan", "None"):
+        return None
+    return value
+
+
+def shuffled(choices: tuple[str, ...], task_id: str, seed: int) -> tuple[str, ...]:
+    """Shuffle by seed and task id, so that a row keeps its order whatever other rows there are."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(task_id.encode())))
+    return tuple(choices[i] for i in rng.permutation(len(choices)))
+
+
+def letter_answer(where: str, letter: Any, choices: Mapping[str, str], key: str = "answer") -> str:
+    """Return the text of the option that a letter names; raises `TaskError` for a letter without an option."""
+    name = plain(letter).strip("().: ").upper()
+    if name not in choices:
+        raise TaskError(f"{where}: {key!r} is {brief(letter)}, but the options are {', '.join(choices) or 'none'}.")
+    return choices[name]
+
+
+def scorer_meta(
+    bench: str,
+    *,
+    question_type: str,
+    answer_type: str = "text",
+    precision: int | None = None,
+    unit: str | None = None,
+    cycle_category: str | None = None,
+) -> dict[str, Any]:
+    """Return the metadata that scorers read, the same keys for every task.
+
+    Args:
+        bench: Name of the benchmark, as in `codev_env.tasks.benches.BENCHES`.
+        question_type: `"multi_choice"` or `"free_form"`, MathVista's words for all benchmarks.
+        answer_type: `"text"`, `"integer"`, `"float"` or `"list"`.
+        precision: Decimals of a float answer.
+        unit: Unit of the answer.
+        cycle_category: HR-Bench's name of the order of the options.
+    """
+    return {
+        "bench": bench,
+        "question_type": question_type,
+        "answer_type": answer_type,
+        "precision": precision,
+        "unit": unit,
+        "cycle_category": cycle_category,
+    }
+
+
+def jsonable(value: Any) -> Any:
+    """Return a value with all that JSON cannot hold left out (bytes) or written as text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): jsonable(v) for k, v in value.items() if not isinstance(v, bytes)}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
+        return [jsonable(v) for v in value if not isinstance(v, bytes)]
+    return str(value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `" Did you mean …?"` where a known name is near, else nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+# ---- options inside a question
+
+
+def split_inline(question: str) -> tuple[str, dict[str, str]]:
+    """Split "What …? (A) red (B) blue Answer with the option's letter …", on one line or several."""
+    return _split(_INSTRUCTION.sub("", question), _INLINE)
+
+
+def split_options(question: str) -> tuple[str, dict[str, str]]:
+    """Split a question from options that start lines ("A. red", "(A) red", "A) red", "A: red") or stand inline.
+
+    Returns:
+        The question without options, and options by letter; without options the unchanged question and `{}`.
+    """
+    for pattern in (_LINES, _INLINE):
+        stem, found = _split(_INSTRUCTION.sub("", question), pattern)
+        if found:
+            last = list(found)[-1]
+            found[last] = _TRAILING.sub("", found[last])
+        if len(found) >= 2 and stem and all(found.values()) and len(set(found.values())) == len(found):
+            return re.sub(r"\s*(?:Options|Choices)\s*:\s*$", "", stem), found
+    return question.strip(), {}
+
+
+def _split(question: str, pattern: re.Pattern[str]) -> tuple[str, dict[str, str]]:
+    markers: list[re.Match[str]] = []
+    for match in pattern.finditer(question):
+        if (match[1] or match[match.re.groups]) == chr(ord("A") + len(markers)):
+            markers.append(match)
+    if not markers:
+        return question.strip(), {}
+    ends = [match.start() for match in markers[1:]] + [len(question)]
+    answers = [question[match.end() : end].strip() for match, end in zip(markers, ends, strict=True)]
+    return question[: markers[0].start()].strip(), dict(zip(LETTERS, answers, strict=False))

@@ -1,0 +1,96 @@
+"""Questions whose options stand in columns A, B, C, D: HR-Bench, and what VLMEvalKit makes of other benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from codev_env.errors import TaskError
+from codev_env.tasks.checks import Frame, brief
+from codev_env.tasks.fields import LETTERS, jsonable, letter_answer, plain, scorer_meta
+from codev_env.tasks.rowset import Draft, Scan
+from codev_env.tasks.table import Table
+
+_USED = frozenset({"index", "question", "answer", "category", "image", *LETTERS})
+
+
+@dataclass(frozen=True)
+class LetteredReader:
+    """Columns `index, question, A, B, …, answer (a letter), category, image (base64 or bytes)`, as published.
+
+    Attributes:
+        bench: Name of the benchmark.
+        prefix: What task ids start with, before the row's `index`.
+        categories: The categories there are.
+        needs_cycle: Each row must have a `cycle_category`, since the score is a mean over cycles.
+    """
+
+    bench: str
+    prefix: str
+    categories: tuple[str, ...]
+    needs_cycle: bool = False
+    image_column: str = "image"
+    frame: Frame = "stored"
+
+    def key(self) -> str:
+        """Return what tells this reader from others."""
+        return repr(self)
+
+    def scan(self, table: Table) -> Scan:
+        """Check ids, questions, options, letters and categories of all rows."""
+        table.require("index", "question", "A", "B", "answer", "image", "category")
+        if self.needs_cycle:
+            table.require("cycle_category")
+        names = [name for name in (*_letters(table), "index", "question", "answer", "category", "cycle_category")]
+        columns = {name: table.values(name) for name in names}
+        ids, categories, problems = [], [], {}
+        for row in range(len(table)):
+            fields = {name: values[row] for name, values in columns.items()}
+            ids.append(f"{self.prefix}-{plain(fields['index'])}")
+            categories.append(plain(fields["category"]))
+            if row in table.problems:
+                continue
+            try:
+                self._check(fields, table.where(row))
+            except TaskError as error:
+                problems[row] = str(error)
+        return Scan(ids, categories, problems)
+
+    def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, dict[str, str], str]:
+        """Return question, options and the right option's text."""
+        if not plain(fields["index"]):
+            raise TaskError(f"{where}: 'index' is empty. Give each row one of its own.")
+        question = plain(fields["question"])
+        if not question:
+            raise TaskError(f"{where}: 'question' is empty.")
+        category = plain(fields["category"])
+        if category not in self.categories:
+            raise TaskError(
+                f"{where}: 'category' is {brief(fields['category'])}; expected one of {', '.join(self.categories)}."
+            )
+        if self.needs_cycle and not plain(fields.get("cycle_category")):
+            raise TaskError(f"{where}: 'cycle_category' is empty.")
+        options = {name: plain(fields[name]) for name in LETTERS if name in fields and plain(fields[name])}
+        if list(options) != list(LETTERS[: len(options)]) or len(options) < 2:
+            raise TaskError(f"{where}: has the options {', '.join(options) or 'none'}; expected A, B and so on.")
+        return question, options, letter_answer(where, fields["answer"], options)
+
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+        """Read one row; the options stay in the row's order, which is what cycles are about."""
+        question, options, answer = self._check(row, where)
+        rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
+        cycle = rest.pop("cycle_category", None)
+        own = scorer_meta(self.bench, question_type="multi_choice", cycle_category=cycle)
+        return Draft(
+            images=row["image"],
+            question=question,
+            answer=answer,
+            choices=tuple(options.values()),
+            category=plain(row["category"]),
+            meta={**rest, **own, "index": plain(row["index"]), "label": plain(row["answer"]).strip("().: ").upper()},
+        )
+
+
+def _letters(table: Table) -> list[str]:
+    return [name for name in LETTERS if table.has(name)]

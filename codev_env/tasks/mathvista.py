@@ -1,0 +1,144 @@
+"""MathVista, mathematics in pictures, from its Parquet or JSON files (arXiv 2310.02255; `AI4Math/MathVista`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codev_env.errors import TaskError
+from codev_env.tasks.cells import dig
+from codev_env.tasks.checks import Frame, Rules, brief
+from codev_env.tasks.fields import jsonable, optional, plain, scorer_meta
+from codev_env.tasks.files import find_files, json_table, only_split, table_of
+from codev_env.tasks.rowset import Draft, OnError, RowTaskSet, Scan
+from codev_env.tasks.table import Table
+
+SPLITS = ("test", "testmini")
+"""Both mean the 1000 questions of *testmini*, on which scores are reported; the answers to *test* are not public."""
+
+_QUESTION_TYPES = ("multi_choice", "free_form")
+_ANSWER_TYPES = ("text", "integer", "float", "list")
+_EXPECTED = "testmini-*.parquet, in the folder or in data/, or testmini.json beside images/"
+_TYPES = ("question_type", "answer_type", "precision", "unit")
+_USED = frozenset({"pid", "question", "answer", "choices", "decoded_image", "image", *_TYPES})
+
+
+def open_mathvista(
+    path: str | Path,
+    split: str = "test",
+    *,
+    subset: str | None = None,
+    seed: int = 0,
+    on_error: OnError = "raise",
+    images: Rules = None,
+) -> RowTaskSet:
+    """Open MathVista testmini.
+
+    The category of a task is `metadata.task`, for example `"geometry problem solving"`; the row's `metadata` and its
+    `query` (the question with the published hint) are in the task's metadata.
+
+    Args:
+        path: A folder with `testmini-*.parquet` (also in `data/`) or `testmini.json` and `images/`, or such a file.
+        split: `"test"` or `"testmini"`, see `SPLITS`.
+        subset: Only this category.
+        seed: Not used: options stay in the row's order.
+        on_error: What to do about bad rows, see `RowTaskSet`.
+        images: What pictures are accepted; `None` for the defaults.
+
+    Raises:
+        TaskError: Anything that is missing or makes no sense; the message names file and row.
+        ConfigError: An option that cannot be used.
+    """
+    only_split("MathVista", split, SPLITS)
+    files = find_files(path, (".parquet", ".json"), _EXPECTED)
+    if Path(path).is_dir():
+        files = [file for file in files if "testmini" in file.name]
+        if not files:
+            raise TaskError(f"{path}: has no file of testmini. Expected {_EXPECTED}.")
+    table = json_table(files[0]) if files[0].suffix == ".json" else table_of(files)
+    return RowTaskSet(table, MathVistaReader(), subset=subset, on_error=on_error, images=images)
+
+
+@dataclass(frozen=True)
+class MathVistaReader:
+    """Columns `pid, question, decoded_image, choices, answer, question_type, answer_type, precision, unit` and more."""
+
+    bench: str = "mathvista"
+    image_column: str = "image"
+    frame: Frame = "stored"
+
+    def key(self) -> str:
+        """Return what tells this reader from others."""
+        return repr(self)
+
+    def scan(self, table: Table) -> Scan:
+        """Check ids, questions, answers and types of all rows."""
+        table.require("pid", "question", "answer", "choices", "question_type", "answer_type")
+        if not table.has("decoded_image"):
+            table.require("image")
+        names = ("pid", "question", "answer", "choices", "question_type", "answer_type", "precision")
+        columns = {name: table.values(name) for name in names}
+        ids = [f"mathvista-{plain(pid)}" for pid in columns["pid"]]
+        categories = [plain(task) for task in table.values("metadata.task")]
+        problems = {}
+        for row in range(len(table)):
+            try:
+                _check({name: values[row] for name, values in columns.items()}, table.where(row))
+            except TaskError as error:
+                problems[row] = str(error)
+        return Scan(ids, categories, problems)
+
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+        """Read one row; choices as given."""
+        question, answer, choices = _check(row, where)
+        image = row.get("decoded_image")
+        own = scorer_meta(
+            self.bench,
+            question_type=row["question_type"],
+            answer_type=row["answer_type"],
+            precision=_precision(row.get("precision"), where),
+            unit=optional(row.get("unit")),
+        )
+        rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
+        return Draft(
+            images=image if image is not None else row["image"],
+            question=question,
+            answer=answer,
+            choices=choices,
+            category=plain(dig(row, "metadata.task")),
+            meta={**rest, **own, "pid": plain(row["pid"]), "image": jsonable(row.get("image"))},
+        )
+
+
+def _check(fields: Mapping[str, Any], where: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return question, answer and choices."""
+    for name in ("pid", "question", "answer"):
+        if not plain(fields[name]):
+            hint = " The answers to the split test are not public: use testmini." if name == "answer" else ""
+            raise TaskError(f"{where}: {name!r} is empty.{hint}")
+    for name, known in (("question_type", _QUESTION_TYPES), ("answer_type", _ANSWER_TYPES)):
+        if fields[name] not in known:
+            raise TaskError(f"{where}: {name!r} is {brief(fields[name])}; expected one of {', '.join(known)}.")
+    _precision(fields.get("precision"), where)
+    answer = plain(fields["answer"]) if not isinstance(fields["answer"], str) else fields["answer"].strip()
+    if fields["question_type"] == "free_form":
+        return plain(fields["question"]), answer, ()
+    choices = tuple(plain(choice) for choice in fields["choices"] or ())
+    if not 2 <= len(choices) <= 26 or not all(choices):
+        raise TaskError(f"{where}: 'choices' is {brief(fields['choices'])}; expected 2 to 26 texts.")
+    if answer not in choices:
+        raise TaskError(f"{where}: 'answer' is {brief(answer)}, but the choices are {', '.join(map(repr, choices))}.")
+    return plain(fields["question"]), answer, choices
+
+
+def _precision(value: Any, where: str) -> int | None:
+    """Return the decimals of an answer, which the files hold as floats."""
+    value = optional(value)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not math.isfinite(value) or value != int(value) or not 0 <= value <= 15:
+        raise TaskError(f"{where}: 'precision' is {brief(value)}; expected a whole number of decimals.")
+    return int(value)

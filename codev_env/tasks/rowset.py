@@ -1,0 +1,306 @@
+"""Task sets over tables: metadata checked when opened, pixels when a task is asked for; what becomes of bad rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from codev_env.errors import TaskError, unknown
+from codev_env.tasks.cache import TASKS
+from codev_env.tasks.cells import image_path, image_sources
+from codev_env.tasks.checks import Frame, Rules, decode, image_rules, place_boxes
+from codev_env.tasks.parquet import cache_dir
+from codev_env.tasks.table import Table, file_state
+from codev_env.types import Source, Task
+
+OnError = Literal["raise", "skip"]
+"""What to do about rows that make no sense: raise at the first, or leave them out and count them."""
+
+_CHUNK = 50  # rows between two notes of how far a validation has come
+
+
+@dataclass(frozen=True)
+class Bad:
+    """One row that cannot be used: its number in the table, and what is wrong, naming file and row."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What `RowTaskSet.validate` found.
+
+    Attributes:
+        checked: Rows looked at.
+        bad: Those that cannot be used.
+        path: Where this is remembered.
+    """
+
+    checked: int
+    bad: tuple[Bad, ...]
+    path: Path
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A row as a task, before its images are decoded.
+
+    Attributes:
+        images: A cell as `codev_env.tasks.table.image_sources` reads it.
+        boxes: Boxes `(x1, y1, x2, y2)` in pixels of the first image, in the frame of the reader.
+    """
+
+    images: Any
+    question: str
+    answer: str
+    choices: tuple[str, ...] = ()
+    boxes: tuple[tuple[float, ...], ...] = ()
+    transform: tuple[str, ...] = ()
+    category: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """What a format's rows mean."""
+
+    @property
+    def bench(self) -> str:
+        """Name of the benchmark."""
+        ...
+
+    @property
+    def image_column(self) -> str:
+        """Name of the column with images."""
+        ...
+
+    @property
+    def frame(self) -> Frame:
+        """What the boxes of this format count in."""
+        ...
+
+    def scan(self, table: Table) -> Scan:
+        """Check what can be checked of all rows without their images."""
+        ...
+
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+        """Turn one row into a draft; raises `TaskError` with `where` in it."""
+        ...
+
+    def key(self) -> str:
+        """Return a text that differs where two readers would read the same row differently."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scan:
+    """All rows at a glance.
+
+    Attributes:
+        ids: A task id per row.
+        categories: A category per row.
+        problems: Rows that cannot be used, with what is wrong, naming file and row.
+    """
+
+    ids: Sequence[str]
+    categories: Sequence[str]
+    problems: Mapping[int, str] = field(default_factory=dict)
+
+
+class RowTaskSet:
+    """Tasks made of a table's rows. Sized, indexable, lazy; may be pickled and forked.
+
+    Attributes:
+        name: The benchmark.
+        skipped: Rows left out with `on_error="skip"`, and why.
+    """
+
+    name: str
+    source: Source = "real"
+
+    def __init__(
+        self,
+        table: Table,
+        reader: Reader,
+        *,
+        subset: str | None = None,
+        on_error: OnError = "raise",
+        images: Rules = None,
+    ) -> None:
+        """Check the metadata of all rows.
+
+        Args:
+            table: The rows.
+            reader: What they mean.
+            subset: Only this category.
+            on_error: `"raise"` at the first bad row, or `"skip"`: leave bad rows out, with one warning that counts
+                them. Metadata is checked now. Pictures are decoded only when a task is asked for, so rows with a bad
+                picture are left out only if an earlier `validate` of the same files found them.
+            images: What pictures are accepted; `None` for the defaults.
+
+        Raises:
+            TaskError: A bad row, or no rows at all.
+            ConfigError: An option that cannot be used.
+        """
+        check_on_error(on_error)
+        self.name = reader.bench
+        self._table, self._reader = table, reader
+        self._rules = image_rules(images)
+        self._subset = subset
+        scan = reader.scan(table)
+        problems = {**scan.problems, **table.problems}
+        _add_duplicates(scan.ids, problems, table)
+        reasons = [Bad(row, why) for row, why in sorted(problems.items())]
+        if on_error == "raise" and reasons:
+            more = f" ({len(reasons) - 1} more rows are bad, too.)" if len(reasons) > 1 else ""
+            raise TaskError(f"{reasons[0].reason}{more} Use on_error='skip' to leave them out.")
+        if on_error == "skip":
+            known = {bad.row for bad in reasons}
+            remembered = self._read_report(self._report())[1]
+            reasons += [Bad(row, why) for row, why in remembered.items() if row not in known]
+        out = {bad.row for bad in reasons}
+        if subset is not None and subset not in scan.categories:
+            raise unknown(f"category of {self.name}", subset, {c for c in scan.categories if c})
+        self._rows = [row for row in range(len(table)) if row not in out and subset in (None, scan.categories[row])]
+        self.skipped: tuple[Bad, ...] = tuple(reasons)
+        if not self._rows:
+            first = f" The first: {reasons[0].reason}" if reasons else ""
+            raise TaskError(f"{table.source}: no rows that can be used ({len(out)} of {len(table)} are bad).{first}")
+        if out:
+            warnings.warn(
+                f"{table.source}: left out {len(out)} of {len(table)} rows. The first: {reasons[0].reason}",
+                stacklevel=3,
+            )
+        self._ids = scan.ids
+        self._index = {scan.ids[row]: index for index, row in enumerate(self._rows)}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Task:
+        """Return a task; raises `TaskError` naming file and row if its picture or box is bad, never another task."""
+        row = self._rows[operator.index(index)]
+        key = (self._table.signature, self._reader.key(), self._rules, row, str(self._states(row)))
+        return TASKS.get(key, lambda: self._make(row))
+
+    def index_of(self, task_id: str) -> int:
+        """Return the index of a task; raises `TaskError` if there is none."""
+        if task_id not in self._index:
+            raise TaskError(f"no task {task_id!r} in {self._table.source}. Ids look like {self._ids[self._rows[0]]!r}.")
+        return self._index[task_id]
+
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        """Decode every task once and remember which cannot be used.
+
+        What was found is remembered in the cache folder for these files and rules: an interrupted validation goes on
+        where it stopped, and opening the same data with `on_error="skip"` leaves the bad rows out.
+
+        Args:
+            progress: Called with rows checked and rows in all.
+        """
+        path = self._report()
+        done, bad = self._read_report(path)
+        # How far the whole set was checked counts for a subset, and not the other way round.
+        start = max(done.get(None, 0), done.get(self._subset, 0))
+        todo = [row for row in self._rows if row >= start]
+        checked = len(self._rows) - len(todo)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            for row in todo:
+                try:
+                    self._make(row)
+                except TaskError as error:
+                    bad[row] = str(error)
+                    note = {"row": row, "reason": str(error), "state": self._states(row)}
+                    file.write(json.dumps(note) + "\n")
+                checked += 1
+                if checked % _CHUNK == 0 or checked == len(self._rows):
+                    file.write(json.dumps({"done": row + 1, "subset": self._subset}) + "\n")
+                    file.flush()
+                if progress is not None:
+                    progress(checked, len(self._rows))
+        own = set(self._rows)
+        return Validation(checked, tuple(Bad(row, bad[row]) for row in sorted(bad) if row in own), path)
+
+    def _report(self) -> Path:
+        """Return the file that remembers validations; another one per files, format and rules."""
+        key = repr((self._table.signature, self._reader.key(), self._rules))
+        return cache_dir() / "validated" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.jsonl"
+
+    def _states(self, row: int) -> list[list[int]]:
+        """Return when the row's image files were changed and their sizes, for images that are files of their own."""
+        cell = self._table.peek(row, self._reader.image_column)
+        cells = cell if isinstance(cell, list | tuple) else [cell]
+        paths = [image_path(entry, self._table.folder(row)) for entry in cells]
+        return [list(file_state(path)) for path in paths if path is not None]
+
+    def _read_report(self, path: Path) -> tuple[dict[str | None, int], dict[int, str]]:
+        """Read how far validations have come, by subset, and what they found that still holds."""
+        done: dict[str | None, int] = {}
+        bad: dict[int, str] = {}
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return done, bad
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except ValueError:  # cut off when the validation was interrupted
+                continue
+            if "done" in entry:
+                done[entry["subset"]] = max(done.get(entry["subset"], 0), entry["done"])
+            elif entry["row"] < len(self._table) and entry["state"] == self._states(entry["row"]):
+                bad[entry["row"]] = entry["reason"]
+        return done, bad
+
+    def _make(self, row: int) -> Task:
+        where = self._table.where(row)
+        draft = self._reader.read(self._table.row(row), where, row)
+        folder = self._table.folder(row)
+        pictures = [decode(data, where, self._rules) for data in image_sources(draft.images, where, folder)]
+        boxes = place_boxes(draft.boxes, pictures[0], where, self._reader.frame)
+        resized = [picture.resized for picture in pictures]
+        return Task(
+            task_id=self._ids[row],
+            images=tuple(picture.image for picture in pictures),
+            question=draft.question,
+            answer=draft.answer,
+            choices=draft.choices,
+            targets=boxes,
+            transform=draft.transform,
+            source=self.source,
+            category=draft.category,
+            meta={**draft.meta, **({"resized": resized} if any(resized) else {})},
+        )
+
+    def __repr__(self) -> str:
+        return f"RowTaskSet({self.name!r}, {self._table.source!r}, {len(self)} tasks)"
+
+
+def check_on_error(on_error: str) -> None:
+    """Raise `ConfigError` unless `on_error` is `"raise"` or `"skip"`."""
+    if on_error not in get_args(OnError):
+        raise unknown("on_error", on_error, get_args(OnError))
+
+
+def _add_duplicates(ids: Sequence[str], problems: dict[int, str], table: Table) -> None:
+    """Note rows whose id an earlier good row has."""
+    if len(set(ids)) == len(ids):
+        return
+    first: dict[str, int] = {}
+    for row, task_id in enumerate(ids):
+        if row in problems:
+            continue
+        if task_id in first:
+            problems[row] = (
+                f"{table.where(row)}: the id {task_id!r} occurs twice, first in {table.where(first[task_id])}. "
+                "Remove one of them."
+            )
+        else:
+            first[task_id] = row

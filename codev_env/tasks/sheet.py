@@ -1,0 +1,241 @@
+"""Contact sheets: many tasks on one picture, with their evidence outlined and enlarged (`codev data show`)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from codev_env.errors import ConfigError
+from codev_env.tasks import load_tasks
+from codev_env.types import Box, Task, TaskSet
+
+_GAP = 14  # pixels around everything
+_ROUND = 2  # an outline's distance from its box, and its width, in pixels
+_MARK = (225, 20, 60)
+_TEXT, _GREY, _RIGHT = (25, 25, 25), (110, 110, 110), (15, 125, 50)
+_CONTEXT = 1.0  # what an inset shows around a target, in longer sides of it
+_FONT = 15
+
+
+def sheet(tasks: TaskSet, indices: Iterable[int], columns: int = 3, width: int = 1800) -> Image.Image:
+    """Draw tasks side by side.
+
+    Each shows the image with its targets outlined, the first target enlarged, and below the question, the choices with
+    the right one marked, the answer, and what is known of category, transform and source.
+
+    Args:
+        tasks: Where the tasks come from.
+        indices: Which of them.
+        columns: Tasks per row.
+        width: Width of the sheet in pixels.
+
+    Returns:
+        An RGB image, as high as it needs to be.
+
+    Raises:
+        ConfigError: If there is nothing to show, or no room for the columns.
+    """
+    chosen = list(indices)
+    if not chosen:
+        raise ConfigError("no tasks to show: indices is empty.")
+    if columns < 1 or width // columns < 200:
+        raise ConfigError(f"{columns} columns on {width} pixels: each must be at least 200 pixels wide.")
+    cell = (width - _GAP) // columns - _GAP
+    # One task at a time: images of 8K would fill the memory.
+    cells = [_cell(tasks[index], cell) for index in chosen]
+    rows = [cells[i : i + columns] for i in range(0, len(cells), columns)]
+    heights = [max(picture.height for picture in row) for row in rows]
+    page = Image.new("RGB", (width, sum(heights) + _GAP * (len(rows) + 1)), "white")
+    y = _GAP
+    for row, height in zip(rows, heights, strict=True):
+        for column, picture in enumerate(row):
+            page.paste(picture, (_GAP + column * (cell + _GAP), y))
+        y += height + _GAP
+    return page
+
+
+def _cell(task: Task, width: int) -> Image.Image:
+    """Draw one task: the image on top, the inset and the text below."""
+    overview = _overview(task, (width, width * 3 // 4))
+    inset = _inset(task, width * 3 // 10)
+    left = inset.width + _GAP if inset else 0
+    lines = [(line, color) for text, color in _texts(task) for line in _wrap(text, width - left)]
+    step = round(_FONT * 1.3)
+    below = max(inset.height if inset else 0, step * len(lines) + 4)
+    cell = Image.new("RGB", (width, overview.height + _GAP // 2 + below), "white")
+    cell.paste(overview, (0, 0))
+    top = overview.height + _GAP // 2
+    if inset:
+        cell.paste(inset, (0, top))
+    canvas = ImageDraw.Draw(cell)
+    for number, (line, color) in enumerate(lines):
+        canvas.text((left, top + number * step), line, fill=color, font=_font())
+    return cell
+
+
+def _overview(task: Task, room: tuple[int, int]) -> Image.Image:
+    """Shrink the image into a room, on grey, and outline the targets."""
+    image = task.image
+    factor = min(room[0] / image.width, room[1] / image.height)
+    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+    picture = Image.new("RGB", room, (235, 235, 235))
+    x, y = (room[0] - size[0]) // 2, (room[1] - size[1]) // 2
+    picture.paste(image.convert("RGB").resize(size, Image.Resampling.BOX, reducing_gap=2.0), (x, y))
+    canvas = ImageDraw.Draw(picture)
+    for box in task.targets:
+        x1, y1, x2, y2 = (value * factor for value in box)
+        _outline(canvas, (x + x1, y + y1, x + x2, y + y2))
+    return picture
+
+
+def _inset(task: Task, side: int) -> Image.Image | None:
+    """Enlarge the first target with what is around it; `None` for a task without targets."""
+    if not task.targets:
+        return None
+    box = task.targets[0]
+    reach = (0.5 + _CONTEXT) * max(box[2] - box[0], box[3] - box[1], 8)
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    # A square that stays inside the image, or a smaller one in a narrow image.
+    half = min(reach, task.image.width / 2, task.image.height / 2)
+    x = min(max(x, half), task.image.width - half)
+    y = min(max(y, half), task.image.height - half)
+    view = (x - half, y - half, x + half, y + half)
+    inset = task.image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC, box=view)
+    canvas, factor = ImageDraw.Draw(inset), side / (2 * half)
+    canvas.rectangle((0, 0, side - 1, side - 1), outline=_GREY)
+    for target in task.targets:
+        x1, y1, x2, y2 = target
+        _outline(
+            canvas, tuple((value - start) * factor for value, start in zip((x1, y1, x2, y2), view[:2] * 2, strict=True))
+        )
+    return inset
+
+
+def _outline(canvas: ImageDraw.ImageDraw, box: tuple[float, ...]) -> None:
+    """Draw a line around a box, not on it: a target may be a few pixels large."""
+    x1, y1, x2, y2 = box
+    far = 2 * _ROUND
+    canvas.rectangle((x1 - far, y1 - far, x2 + far - 1, y2 + far - 1), outline=_MARK, width=_ROUND)
+
+
+def _texts(task: Task) -> list[tuple[str, tuple[int, int, int]]]:
+    """Return what is written below a task, with colours."""
+    texts = [(task.question, _TEXT)]
+    for number, choice in enumerate(task.choices):
+        texts.append((f"({chr(ord('A') + number)}) {choice}", _RIGHT if choice == task.answer else _TEXT))
+    texts.append((f"Answer: {task.answer}", _RIGHT))
+    about = [
+        task.task_id,
+        f"{task.image.width}x{task.image.height}",
+        task.category,
+        " ".join(task.transform),
+        task.source,
+    ]
+    if task.targets:
+        about.append(
+            f"{len(task.targets)} target{'s' if len(task.targets) > 1 else ''}, {_share(task):.2g} % of the area"
+        )
+    return [*texts, (", ".join(part for part in about if part), _GREY)]
+
+
+def _share(task: Task) -> float:
+    """Return the area of the largest target in percent of the image."""
+    return 100 * max(_area(box) for box in task.targets) / (task.image.width * task.image.height)
+
+
+def _area(box: Box) -> int:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+@lru_cache(maxsize=1)
+def _font() -> Any:
+    return ImageFont.load_default(_FONT)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Break a text into lines of so many pixels; words that are longer are broken too."""
+    # The font has ASCII only.
+    plain = text.encode("ascii", "replace").decode()
+    lines = [""]
+    for word in plain.split():
+        while word:
+            longer = f"{lines[-1]} {word}".lstrip()
+            if _font().getlength(longer) <= width:
+                lines[-1], word = longer, ""
+            elif lines[-1]:
+                lines.append("")
+            else:
+                fits = max(
+                    1, next(n for n in range(len(word), 0, -1) if n == 1 or _font().getlength(word[:n]) <= width)
+                )
+                lines[-1], word = word[:fits], word[fits:]
+                if word:
+                    lines.append("")
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write a contact sheet to a file: `codev data show`.
+
+    Args:
+        argv: The arguments, or `None` for those of the process.
+
+    Returns:
+        The exit status, 0.
+
+    Raises:
+        CodevError: Data or an option that cannot be used.
+    """
+    parser = argparse.ArgumentParser(prog="codev data show", description="Draw tasks side by side into one picture.")
+    parser.add_argument("--data", default="synthetic", help="synthetic, auto or a path (default: synthetic)")
+    parser.add_argument("--bench", default="vstar", help="which benchmark a path holds (default: vstar)")
+    parser.add_argument("--split", default="test", help="train, val or test (default: test)")
+    parser.add_argument("--scenes", help="preset of generated scenes, for example mvtool")
+    parser.add_argument("--difficulty", type=float, help="0 (easiest) to 1 (hardest), for generated scenes")
+    parser.add_argument("--subset", help="only this category")
+    parser.add_argument("--n", type=int, default=12, help="how many tasks (default: 12)")
+    parser.add_argument("--start", type=int, default=0, help="index of the first one (default: 0)")
+    parser.add_argument("--seed", type=int, help="take tasks from all over the set, chosen by this seed")
+    parser.add_argument("--columns", type=int, default=3, help="tasks per row (default: 3)")
+    parser.add_argument("--width", type=int, default=1800, help="width of the picture in pixels (default: 1800)")
+    parser.add_argument("--out", type=Path, default=Path("sheet.png"), help="where to write (default: sheet.png)")
+    args = parser.parse_args(argv)
+    scenes: Any = args.scenes
+    if args.difficulty is not None:
+        scenes = {"difficulty": args.difficulty} | ({"preset": args.scenes} if args.scenes else {})
+    tasks = load_tasks(args.data, args.split, bench=args.bench, scenes=scenes, subset=args.subset)
+    page = sheet(tasks, _indices(len(tasks), args.n, args.start, args.seed), args.columns, args.width)
+    try:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        page.save(args.out)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--out {args.out}: cannot be written ({error}). Give a file name such as sheet.png."
+        ) from error
+    print(f"{args.out}: {min(args.n, len(tasks) - (args.start if args.seed is None else 0))} tasks of {tasks.name}")
+    return 0
+
+
+def _indices(total: int, count: int, start: int, seed: int | None) -> list[int]:
+    """Return so many indices in a row, or chosen by a seed and sorted."""
+    if count < 1:
+        raise ConfigError(f"--n is {count}; it must be at least 1.")
+    if seed is not None:
+        if seed < 0 or start:
+            raise ConfigError(
+                f"--seed is {seed} and --start is {start}; give a seed of at least 0, or a start, not both."
+            )
+        return sorted(np.random.default_rng(seed).choice(total, min(count, total), replace=False).tolist())
+    if not 0 <= start < total:
+        raise ConfigError(f"--start is {start}; the set has {total} tasks, so it must be from 0 to {total - 1}.")
+    return list(range(start, min(start + count, total)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,358 @@
+"""Rows of a data set on disk, read when they are asked for: lists, TSV and JSON lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from codev_env.errors import TaskError
+from codev_env.tasks.cells import dig
+from codev_env.tasks.fields import nearest, parse_json
+
+_LONG = 4096  # characters above which a text is not kept in memory: an image, most likely
+_BUFFER = 1 << 22  # bytes; lines with images are megabytes long
+_LINK = 64  # characters up to which an image field of a TSV file is the index of the row that has the image
+
+
+class Table(ABC):
+    """Sized, indexable rows that are read when asked for; metadata can be read for all rows at once.
+
+    Attributes:
+        source: What errors call the whole table.
+        columns: Names of the columns.
+        problems: Rows that could not be read at all, with what is wrong.
+        signature: Changes when the files change.
+    """
+
+    source: str
+    columns: tuple[str, ...]
+    problems: Mapping[int, str] = {}
+    signature: Hashable = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def where(self, index: int) -> str:
+        """Return file and row, for messages. Rows count from 0, lines from 1."""
+
+    @abstractmethod
+    def values(self, column: str) -> list[Any]:
+        """Return a light column of all rows; `"a.b"` is field `b` of column `a`. `None` where a row has none."""
+
+    @abstractmethod
+    def row(self, index: int) -> dict[str, Any]:
+        """Read one row, its image included."""
+
+    @abstractmethod
+    def folder(self, index: int) -> Path:
+        """Return the folder that a row's relative image paths start from."""
+
+    def has(self, column: str) -> bool:
+        """Tell whether there is a column, or a field of one."""
+        return column in self.columns
+
+    def peek(self, index: int, column: str) -> Any:
+        """Return a field of one row if it is in memory, else `None`."""
+        return None
+
+    def require(self, *names: str) -> None:
+        """Raise `TaskError` unless all columns are there; the message lists those that are and the nearest name."""
+        for name in names:
+            if not self.has(name):
+                raise TaskError(
+                    f"{self.source}: has no column {name!r}.{nearest(name, self.columns)} "
+                    f"Its columns: {', '.join(self.columns) or 'none'}."
+                )
+
+
+class ListTable(Table):
+    """Rows that are in memory already, with the place each came from."""
+
+    def __init__(self, source: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str], folder: Path) -> None:
+        """Take rows, and for each the name of its place for messages."""
+        self.source = source
+        self._rows, self._places, self._folder = rows, places, folder
+        self.problems = {}
+        self.columns = tuple(dict.fromkeys(key for row in rows for key in row))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def where(self, index: int) -> str:
+        """Return file and row."""
+        return self._places[index]
+
+    def values(self, column: str) -> list[Any]:
+        """Return a column of all rows."""
+        return [dig(row, column) for row in self._rows]
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one row."""
+        return dict(self._rows[index])
+
+    def folder(self, index: int) -> Path:
+        """Return the folder of the file."""
+        return self._folder
+
+    def peek(self, index: int, column: str) -> Any:
+        """Return a field of one row."""
+        return dig(self._rows[index], column)
+
+    def has(self, column: str) -> bool:
+        """Tell whether some row has it."""
+        return any(dig(row, column) is not None for row in self._rows) or column in self.columns
+
+
+class SelectedTable(Table):
+    """Some rows of another table."""
+
+    def __init__(self, table: Table, rows: Sequence[int]) -> None:
+        """Take a table and the numbers of its rows."""
+        self._table, self._numbers = table, rows
+        self.source, self.columns = table.source, table.columns
+        self.signature = (table.signature, tuple(rows))
+        self.problems = {at: table.problems[row] for at, row in enumerate(rows) if row in table.problems}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def where(self, index: int) -> str:
+        """Return file and row."""
+        return self._table.where(self._numbers[index])
+
+    def folder(self, index: int) -> Path:
+        """Return the folder of the row's file."""
+        return self._table.folder(self._numbers[index])
+
+    def has(self, column: str) -> bool:
+        """Tell whether there is a column, or a field of one."""
+        return self._table.has(column)
+
+    def values(self, column: str) -> list[Any]:
+        """Return a column of the selected rows."""
+        values = self._table.values(column)
+        return [values[row] for row in self._numbers]
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one row."""
+        return self._table.row(self._numbers[index])
+
+    def peek(self, index: int, column: str) -> Any:
+        """Return a field of one row if it is in memory."""
+        return self._table.peek(self._numbers[index], column)
+
+
+class _LineTable(Table):
+    """Rows that are records of one text file: offsets and short fields in memory, the rest on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.source = str(path)
+        self.signature = (str(path.resolve()), *file_state(path))
+        self._starts, self._ends = array("Q"), array("Q")  # bytes
+        self._lines = array("Q")
+        self._light: list[dict[str, Any] | None] = []
+        self.problems = {}
+
+    def __len__(self) -> int:
+        return len(self._light)
+
+    def where(self, index: int) -> str:
+        """Return file and row."""
+        return f"{self.path}, line {self._lines[index]}"
+
+    def values(self, column: str) -> list[Any]:
+        """Return a column of all rows."""
+        return [dig(light or {}, column) for light in self._light]
+
+    def has(self, column: str) -> bool:
+        """Tell whether some row has it."""
+        return column in self.columns or any(dig(light or {}, column) is not None for light in self._light)
+
+    def folder(self, index: int) -> Path:
+        """Return the folder of the file."""
+        return self.path.parent
+
+    def peek(self, index: int, column: str) -> Any:
+        """Return a field of one row unless it is long."""
+        return dig(self._light[index] or {}, column)
+
+    def _record(self, index: int) -> bytes:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._starts[index])
+                return file.read(self._ends[index] - self._starts[index])
+        except OSError as error:
+            raise TaskError(f"{self.path}: cannot be read any more ({error.strerror}).") from error
+
+
+class JsonlTable(_LineTable):
+    """One JSON object per line; fields longer than a few thousand characters stay on disk."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file once, line by line."""
+        super().__init__(path)
+        names: dict[str, None] = {}
+        problems: dict[int, str] = {}
+        with open_file(path) as file:
+            start, number = 0, 0
+            for line in file:
+                number += 1
+                end = start + len(line)
+                if line.strip():
+                    self._starts.append(start)
+                    self._ends.append(end)
+                    self._lines.append(number)
+                    try:
+                        row = parse_json(f"{path}, line {number}", line.decode("utf-8-sig"))
+                        names.update(dict.fromkeys(row))
+                        self._light.append({key: value for key, value in row.items() if not _is_long(value)})
+                    except (TaskError, UnicodeDecodeError) as error:
+                        problems[len(self._light)] = str(error)
+                        self._light.append(None)
+                start = end
+        self.columns, self.problems = tuple(names), problems
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one row."""
+        light = self._light[index]
+        if light is not None and light.keys() >= set(self.columns):
+            return dict(light)
+        return parse_json(self.where(index), self._record(index).decode("utf-8-sig"))
+
+
+class TsvTable(_LineTable):
+    """Tab-separated values with a header, quoted as `csv` and pandas do; images are base64 text and stay on disk."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file once, record by record."""
+        super().__init__(path)
+        problems: dict[int, str] = {}
+        with open_file(path) as file:
+            start, number = 0, 1
+            header, lines = _next_record(file)
+            self.columns = tuple(_text(name, f"{path}, line 1") for name in _cells(header))
+            start, number = start + len(header), number + lines
+            while True:
+                record, lines = _next_record(file)
+                if not record:
+                    break
+                if record.strip():
+                    self._starts.append(start)
+                    self._ends.append(start + len(record))
+                    self._lines.append(number)
+                    try:
+                        self._light.append(self._parse(record, number, longest=_LONG))
+                    except TaskError as error:
+                        problems[len(self._light)] = str(error)
+                        self._light.append(None)
+                start, number = start + len(record), number + lines
+        self.problems = problems
+
+    def _parse(self, record: bytes, number: int, longest: int = sys.maxsize) -> dict[str, Any]:
+        """Return a record's fields, without those that are too long."""
+        where = f"{self.path}, line {number}"
+        cells = _cells(record)
+        if len(cells) != len(self.columns):
+            raise TaskError(
+                f"{where}: has {len(cells)} fields, but the header has {len(self.columns)}. Download the file again."
+            )
+        named = zip(self.columns, cells, strict=True)
+        return {name: _text(cell, where) for name, cell in named if len(cell) <= longest}
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one row."""
+        row = self._parse(self._record(index), self._lines[index])
+        link = row.get("image")
+        if link is not None and len(link) <= _LINK and "index" in self.columns:
+            row["image"] = self._linked(index, link)
+        return row
+
+    def _linked(self, index: int, link: str) -> str:
+        """Return the image of another row: VLMEvalKit writes an image that occurs again as the index of its row."""
+        indexes = self.values("index")
+        if link not in indexes:
+            raise TaskError(
+                f"{self.where(index)}: 'image' is {link!r}, which is neither base64 nor another row's index."
+            )
+        other = indexes.index(link)
+        image = self._parse(self._record(other), self._lines[other]).get("image", "")
+        if len(image) <= _LINK:
+            raise TaskError(f"{self.where(index)}: 'image' is {link!r}, but that row has no image of its own.")
+        return image
+
+
+def _next_record(file: BinaryIO) -> tuple[bytes, int]:
+    """Read one record, which goes on over line ends inside quotes; returns it with how many lines it has."""
+    record = file.readline()
+    lines = 1
+    while b'"' in record and _split(record)[1] and (line := file.readline()):
+        record += line
+        lines += 1
+    return record, lines
+
+
+def _cells(record: bytes) -> list[bytes]:
+    """Return a record's fields without their quotes.
+
+    The standard library's reader has one limit of a field's length for the whole process, below that of an image.
+    """
+    line = record.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
+    if b'"' not in line:
+        return line.split(b"\t")
+    found = []
+    for piece in _split(line)[0]:
+        quoted = len(piece) >= 2 and piece.startswith(b'"') and piece.endswith(b'"')
+        found.append(piece[1:-1].replace(b'""', b'"') if quoted else piece)
+    return found
+
+
+def _split(line: bytes) -> tuple[list[bytes], bool]:
+    """Split at tabs that stand outside quotes; tells whether the last field's quotes are still open."""
+    found: list[bytes] = []
+    is_open = False
+    for piece in line.split(b"\t"):
+        if is_open:
+            found[-1] += b"\t" + piece
+        else:
+            found.append(piece)
+        is_open = found[-1].startswith(b'"') and found[-1].count(b'"') % 2 == 1
+    return found, is_open
+
+
+def _text(cell: bytes, where: str) -> str:
+    try:
+        return cell.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{where}: is not UTF-8 text ({error.reason}). Download the file again.") from error
+
+
+def _is_long(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) > _LONG
+    if isinstance(value, list):
+        return any(_is_long(v) for v in value)
+    return isinstance(value, dict) and any(_is_long(v) for v in value.values())
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading bytes; raises `TaskError` with its name."""
+    try:
+        return path.open("rb", buffering=_BUFFER)
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be opened ({error.strerror}). Check the path.") from error
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    """Return when a file was changed and its size; raises `TaskError` where there is none."""
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be read ({error.strerror}). Check the path.") from error
+    return stat.st_mtime_ns, stat.st_size

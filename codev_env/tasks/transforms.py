@@ -1,0 +1,171 @@
+"""Rotations and flips by right angles, exact on pixels and on boxes, under the names that data sets use.
+
+`rotate_90` turns counter-clockwise, as `PIL.Image.rotate(90)` does. CodeVision (arXiv 2512.03746) names its transforms
+so, and its reward asks for `rotate_{360 - angle}` to undo one while it reads angles off calls of `PIL.Image.rotate`;
+both agree only if the data were turned counter-clockwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from PIL import Image
+
+from codev_env.errors import unknown
+from codev_env.types import Box
+
+IDENTITY = "identity"
+"""The transform that changes nothing; it is what some compositions come to, and is never a part of `Task.transform`."""
+
+TRANSFORMS: tuple[str, ...] = (
+    "rotate_90",
+    "rotate_180",
+    "rotate_270",
+    "flip_horizontal",
+    "flip_vertical",
+    "transpose",
+    "transverse",
+)
+"""The names: rotations are counter-clockwise, `flip_horizontal` swaps left and right, `transpose` mirrors in the main
+diagonal (x and y change places) and `transverse` in the other one."""
+
+CROP = "crop"
+"""Stands in a task's transforms for a region that has to be enlarged (MVToolBench); moves no pixel."""
+
+_METHODS = {
+    "rotate_90": Image.Transpose.ROTATE_90,
+    "rotate_180": Image.Transpose.ROTATE_180,
+    "rotate_270": Image.Transpose.ROTATE_270,
+    "flip_horizontal": Image.Transpose.FLIP_LEFT_RIGHT,
+    "flip_vertical": Image.Transpose.FLIP_TOP_BOTTOM,
+    "transpose": Image.Transpose.TRANSPOSE,
+    "transverse": Image.Transpose.TRANSVERSE,
+}
+
+_ORIENTATIONS = {
+    IDENTITY: "rot0",
+    "rotate_90": "rot90",
+    "rotate_180": "rot180",
+    "rotate_270": "rot270",
+    "flip_horizontal": "flip_h",
+    "flip_vertical": "flip_v",
+    "transpose": "transpose",
+    "transverse": "transverse",
+}
+
+# What each does to a point (x, y) of the unit square around its centre, y downwards: rows of a 2 x 2 matrix.
+_MATRICES: dict[str, tuple[int, int, int, int]] = {
+    IDENTITY: (1, 0, 0, 1),
+    "rotate_90": (0, 1, -1, 0),
+    "rotate_180": (-1, 0, 0, -1),
+    "rotate_270": (0, -1, 1, 0),
+    "flip_horizontal": (-1, 0, 0, 1),
+    "flip_vertical": (1, 0, 0, -1),
+    "transpose": (0, 1, 1, 0),
+    "transverse": (0, -1, -1, 0),
+}
+_NAMES = {matrix: name for name, matrix in _MATRICES.items()}
+
+
+def transform_image(image: Image.Image, name: str) -> Image.Image:
+    """Turn or mirror an image; no pixel is interpolated.
+
+    Args:
+        image: Any image.
+        name: One of `TRANSFORMS`, or `"identity"`.
+
+    Returns:
+        A new image; quarter turns and the diagonal mirrors swap width and height.
+
+    Raises:
+        ConfigError: An unknown name.
+    """
+    _matrix(name)
+    return image.copy() if name == IDENTITY else image.transpose(_METHODS[name])
+
+
+def transform_size(size: tuple[int, int], name: str) -> tuple[int, int]:
+    """Return (width, height) of a transformed image; raises `ConfigError` for an unknown name."""
+    a, *_ = _matrix(name)
+    return size if a else (size[1], size[0])
+
+
+def transform_box(box: Box, size: tuple[int, int], name: str) -> Box:
+    """Map a box into the transformed image, so that it holds the same pixels.
+
+    Args:
+        box: (x1, y1, x2, y2) in pixels of the image before, right and bottom exclusive.
+        size: (width, height) of the image before.
+        name: One of `TRANSFORMS`, or `"identity"`.
+
+    Returns:
+        The box in pixels of the image after.
+
+    Raises:
+        ConfigError: An unknown name.
+    """
+    a, b, c, d = _matrix(name)
+    x1, y1, x2, y2 = box
+    # Twice the distance from the image's centre stays an integer.
+    width, height = size
+    u1, v1, u2, v2 = 2 * x1 - width, 2 * y1 - height, 2 * x2 - width, 2 * y2 - height
+    new_width, new_height = transform_size(size, name)
+    xs = sorted(((a * u1 + b * v1 + new_width) // 2, (a * u2 + b * v2 + new_width) // 2))
+    ys = sorted(((c * u1 + d * v1 + new_height) // 2, (c * u2 + d * v2 + new_height) // 2))
+    return xs[0], ys[0], xs[1], ys[1]
+
+
+def inverse(name: str) -> str:
+    """Return the transform that undoes another; raises `ConfigError` for an unknown name."""
+    a, b, c, d = _matrix(name)
+    # The matrices are orthogonal: the inverse is the transpose.
+    return _NAMES[(a, c, b, d)]
+
+
+def compose(names: Iterable[str]) -> str:
+    """Return the single transform that several, applied in this order, come to.
+
+    Args:
+        names: Any of `TRANSFORMS` and `"identity"`; none at all come to `"identity"`.
+
+    Raises:
+        ConfigError: An unknown name.
+    """
+    a, b, c, d = _MATRICES[IDENTITY]
+    for name in names:
+        e, f, g, h = _matrix(name)
+        a, b, c, d = e * a + f * c, e * b + f * d, g * a + h * c, g * b + h * d
+    return _NAMES[(a, b, c, d)]
+
+
+def orientation(name: str) -> str:
+    """Return the name that `codev_env.types.Region.orientation` has for a transform, for example `"rot90"`.
+
+    An image that shows the original turned by `rotate_90` has orientation `"rot90"`.
+
+    Raises:
+        ConfigError: An unknown name.
+    """
+    _matrix(name)
+    return _ORIENTATIONS[name]
+
+
+def needed(transforms: Iterable[str]) -> frozenset[str]:
+    """Return the operations that undo what was done to an image: the set S of CodeVision's reward.
+
+    Args:
+        transforms: `Task.transform`: turns and mirrors, which are composed first; `"crop"`, which asks for a crop; and
+            names of corruptions, which nothing undoes, so they are passed over.
+
+    Returns:
+        At most one turn or mirror, and `"crop"` where it was asked for. Empty if the image is upright.
+    """
+    names = tuple(transforms)
+    undo = inverse(compose(name for name in names if name in _MATRICES))
+    return frozenset({undo} - {IDENTITY}) | frozenset({CROP} & set(names))
+
+
+def _matrix(name: str) -> tuple[int, int, int, int]:
+    if name not in _MATRICES:
+        raise unknown("transform", name, TRANSFORMS)
+    return _MATRICES[name]

@@ -1,0 +1,247 @@
+"""Training sets in verl's Parquet form: CodeV-RL-Data, CodeVision-RL and DeepEyes-Datasets-47k.
+
+Columns `data_source, prompt [{role, content}], images [{bytes, path}], ability, env_name, reward_model {ground_truth,
+style}, extra_info {question, answer, index, transform, bbox or bbox_2d, …}`. Their boxes are `(x1, y1, x2, y2)` in
+pixels of the image as it is stored, transformed or not, and images are shown as they are stored: a turn that EXIF asks
+for would undo, or add to, the transform that the question is about.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codev_env.errors import TaskError
+from codev_env.tasks.cells import dig, parsed
+from codev_env.tasks.checks import Frame, Rules, boxes_from, brief, image_rules
+from codev_env.tasks.fields import jsonable, plain, scorer_meta, split_options
+from codev_env.tasks.files import find_files, of_split, table_of
+from codev_env.tasks.parquet import ParquetTable
+from codev_env.tasks.rowset import Draft, OnError, RowTaskSet, Scan
+from codev_env.tasks.table import Table
+
+_USED = frozenset({"images", "prompt"})
+_BOXES = ("bbox", "bbox_2d")
+_NOT_DONE = frozenset({"crop", "none", "original", "identity", "source", ""})
+# What DeepEyes adds to the user's message, for its own tool.
+_TOOL_ORDER = re.compile(r"\s*Think first, call \*\*image_zoom_in_tool\*\*.*$", re.DOTALL)
+
+
+def open_codev_rl(
+    path: str | Path,
+    split: str = "train",
+    *,
+    subset: str | None = None,
+    seed: int = 0,
+    on_error: OnError = "raise",
+    images: Rules = None,
+) -> RowTaskSet:
+    """Open CodeV-RL-Data (arXiv 2511.19661; `RenlyH/CodeV-RL-Data`), on which CodeV is trained.
+
+    A task's category is its `data_source`: `vstar`, `chart`, `high_res`, `thinklite_eureka` and others. Some ThinkLite
+    images have less than 28 pixels a side: see `ImageRules.small`.
+
+    Args:
+        path: The Parquet file, or the folder with all of them.
+        split: `"train"`, or another split that a file's name tells (`test.parquet`, `val-….parquet`).
+        subset: Only this `data_source`.
+        seed: Not used: nothing is drawn at random.
+        on_error: What to do about bad rows, see `RowTaskSet`.
+        images: What pictures are accepted; `None` for the defaults.
+
+    Raises:
+        TaskError: Anything that is missing or makes no sense; the message names file and row.
+        ConfigError: An option that cannot be used.
+    """
+    return open_verl("codev-rl", path, split, subset, on_error, images)
+
+
+def open_codevision_rl(
+    path: str | Path,
+    split: str = "train",
+    *,
+    subset: str | None = None,
+    seed: int = 0,
+    on_error: OnError = "raise",
+    images: Rules = None,
+) -> RowTaskSet:
+    """Open CodeVision-RL (arXiv 2512.03746; `kkwok/CodeVision-RL`): `train_group_1.parquet` to `train_group_4.parquet`.
+
+    Arguments and errors as for `open_codev_rl`. `Task.transform` names what was done to the image; the row's own list,
+    which also says whether a crop is needed, is `meta["transform"]`.
+    """
+    return open_verl("codevision-rl", path, split, subset, on_error, images)
+
+
+def open_deepeyes(
+    path: str | Path,
+    split: str = "train",
+    *,
+    subset: str | None = None,
+    seed: int = 0,
+    on_error: OnError = "raise",
+    images: Rules = None,
+) -> RowTaskSet:
+    """Open DeepEyes-Datasets-47k (arXiv 2505.14362; `ChenShawn/DeepEyes-Datasets-47k`), three Parquet files.
+
+    Arguments and errors as for `open_codev_rl`. The category is `vstar`, `chart` or `thinklite_eureka`.
+    """
+    return open_verl("deepeyes", path, split, subset, on_error, images)
+
+
+def open_verl(
+    bench: str,
+    path: str | Path,
+    split: str,
+    subset: str | None,
+    on_error: OnError,
+    images: Rules,
+) -> RowTaskSet:
+    """Open Parquet files in verl's form as the benchmark or training set `bench`."""
+    files = find_files(path, (".parquet",), "Parquet files with the columns prompt, images and reward_model")
+    if Path(path).is_dir():
+        chosen = of_split(files, split)
+        if not chosen:
+            raise TaskError(
+                f"{path}: has no split {split!r}; its files are {', '.join(file.name for file in files)}. "
+                "A file whose name tells no split belongs to 'train'. Give the path of a file to use it as it is."
+            )
+        files = chosen
+    return open_stored(table_of(files), VerlReader(bench), subset, on_error, images)
+
+
+def open_stored(table: Table, reader: VerlReader, subset: str | None, on_error: OnError, images: Rules) -> RowTaskSet:
+    """Make the task set, with images shown as they are stored."""
+    rules = dataclasses.replace(image_rules(images), orient=False)
+    return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=rules)
+
+
+@dataclass(frozen=True)
+class VerlReader:
+    """Reads rows in verl's form.
+
+    Task ids are `bench-file-row`: a row's own `index`, which is in the metadata, need not be unique.
+    """
+
+    bench: str
+    image_column: str = "images"
+    frame: Frame = "stored"
+
+    def key(self) -> str:
+        """Return what tells this reader from others."""
+        return repr(self)
+
+    def scan(self, table: Table) -> Scan:
+        """Check answers, questions and boxes of all rows."""
+        table.require("images")
+        answers = _first(table, "reward_model.ground_truth", "extra_info.answer")
+        questions = None if table.has("prompt") else _first(table, "extra_info.question")
+        boxes = [table.values(f"extra_info.{name}") for name in _BOXES]
+        problems = {}
+        for row, answer in enumerate(answers):
+            if not _answers(answer):
+                problems[row] = f"{table.where(row)}: 'reward_model.ground_truth' is {brief(answer)}; expected a text."
+            elif questions is not None and not plain(questions[row]):
+                problems[row] = f"{table.where(row)}: 'extra_info.question' is empty."
+            else:
+                try:
+                    _boxes([column[row] for column in boxes], "")
+                except TaskError as error:
+                    problems[row] = f"{table.where(row)}{error}"
+        stem = table.stem if isinstance(table, ParquetTable) else str
+        ids = [f"{self.bench}-{stem(row)}" for row in range(len(table))]
+        sources = table.values("data_source") if table.has("data_source") else [""] * len(table)
+        return Scan(ids, [plain(source) for source in sources], problems)
+
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+        """Read one row. Options inside the question become choices where the answer is one of them."""
+        extra = _extra(row, where)
+        accepted = _answers(dig(row, "reward_model.ground_truth")) or _answers(extra.get("answer"))
+        question, choices, answer = _question(row, extra, accepted[0], where)
+        done = _names(extra.get("transform"), where)
+        own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
+        rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
+        return Draft(
+            images=row["images"],
+            question=question,
+            answer=answer,
+            choices=choices,
+            boxes=_boxes([extra.get(name) for name in _BOXES], where),
+            transform=tuple(name for name in done if name.lower() not in _NOT_DONE),
+            category=plain(row.get("data_source")),
+            meta={**rest, "extra_info": jsonable(extra), "answers": list(accepted), **own, "transform": list(done)},
+        )
+
+
+def _first(table: Table, *names: str) -> list[Any]:
+    """Return the first column there is; raises `TaskError` if there is none."""
+    for name in names:
+        if table.has(name):
+            return table.values(name)
+    table.require(names[0])
+    raise AssertionError("require raises for a column that is not there")
+
+
+def _boxes(values: Sequence[Any], where: str) -> tuple[tuple[float, ...], ...]:
+    """Read the first box field that says something."""
+    return next((boxes for value in values if (boxes := boxes_from(parsed(value, where), where))), ())
+
+
+def _answers(value: Any) -> tuple[str, ...]:
+    """Return the accepted answers, of which there may be several."""
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return tuple(text for text in map(plain, values) if text)
+
+
+def _extra(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    extra = parsed(row.get("extra_info"), where) or {}
+    if not isinstance(extra, Mapping):
+        raise TaskError(f"{where}: 'extra_info' is {brief(extra)}; expected named fields.")
+    return extra
+
+
+def _question(
+    row: Mapping[str, Any], extra: Mapping[str, Any], answer: str, where: str
+) -> tuple[str, tuple[str, ...], str]:
+    """Return question, choices and answer.
+
+    `extra_info.question` is the bare question; the user's message may be dressed for another model's tool. Yet for some
+    sources only the message has the options, so it is taken where it has the answer among them and the other has not.
+    """
+    asked = [text for text in (_bare(extra.get("question")), _bare(_user_message(row))) if text]
+    if not asked:
+        raise TaskError(f"{where}: has neither 'extra_info.question' nor a user message in 'prompt'.")
+    letter = answer.strip("().: ").upper()
+    for text in asked:
+        question, options = split_options(text)
+        if answer in options.values():
+            return question, tuple(options.values()), answer
+        if letter in options:
+            return question, tuple(options.values()), options[letter]
+    return asked[0], (), answer
+
+
+def _bare(value: Any) -> str:
+    """Return a question without marks of images and orders to call a tool."""
+    return _TOOL_ORDER.sub("", plain(value).replace("<image>", "")).strip()
+
+
+def _user_message(row: Mapping[str, Any]) -> Any:
+    prompt = row.get("prompt")
+    messages = prompt if isinstance(prompt, Sequence) and not isinstance(prompt, str) else []
+    return next((m.get("content") for m in messages if isinstance(m, Mapping) and m.get("role") == "user"), None)
+
+
+def _names(value: Any, where: str) -> tuple[str, ...]:
+    """Return the names of transforms, written as a list, as one name, or not at all."""
+    if isinstance(value, str):
+        value = parsed(value, where) if value.lstrip().startswith("[") else [value]
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        raise TaskError(f"{where}: 'transform' is {brief(value)}; expected a list of names.")
+    return tuple(name for name in value if name)
