@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from codev_env.tasks.corruptions import CORRUPTIONS, SEVERITIES, corrupt
-from codev_env.tasks.photos import photographs
+from codev_env.tasks.generators.photos import photographs
 
 SIZES = ((28, 28), (672, 672), (2048, 1536), (3840, 2160), (7680, 4320))
 

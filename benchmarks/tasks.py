@@ -89,7 +89,7 @@ def measure(path: Path, count: int) -> dict[str, float]:
     import pyarrow.parquet  # noqa: F401 - importing it is not part of opening a file
 
     from codev_env.tasks.cache import TASKS
-    from codev_env.tasks.verl import open_codev_rl
+    from codev_env.tasks.readers.verl import open_codev_rl
 
     before = anonymous_mib()
     start = time.perf_counter()

@@ -8,14 +8,14 @@ from typing import Any
 
 from codev_env.errors import ConfigError, unknown
 from codev_env.tasks.benches import BENCHES, Bench
-from codev_env.tasks.charts import ChartOptions
-from codev_env.tasks.counting import CountingOptions
-from codev_env.tasks.documents import DocumentOptions
-from codev_env.tasks.hr import HRBenchOptions
-from codev_env.tasks.mix import MixOptions, TurnedOptions
+from codev_env.tasks.generators.charts import ChartOptions
+from codev_env.tasks.generators.counting import CountingOptions
+from codev_env.tasks.generators.documents import DocumentOptions
+from codev_env.tasks.generators.hr import HRBenchOptions
+from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
+from codev_env.tasks.generators.sums import SumsOptions
+from codev_env.tasks.readers.vstar import VStarTaskSet
 from codev_env.tasks.scenes import SCENES, GridOptions, SceneOptions, SceneTaskSet, SearchOptions, parse_scenes
-from codev_env.tasks.sums import SumsOptions
-from codev_env.tasks.vstar import VStarTaskSet
 from codev_env.tasks.wrappers import TransformedTaskSet, parse_wrappers, wrap_tasks
 from codev_env.types import TaskSet
 
@@ -129,6 +129,6 @@ def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, option
         warnings.warn(
             f"{reason}: using generated scenes ({tasks.name}). Their scores are not those of the benchmark. "
             "Give the benchmark's folder as data, or data='synthetic' to ask for generated scenes.",
-            stacklevel=4,
+            stacklevel=3,
         )
     return tasks

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codev_env.tasks.checks import Rules
-from codev_env.tasks.rowset import OnError
+from codev_env.tasks.readers.checks import Rules
+from codev_env.tasks.readers.rowset import OnError
 from codev_env.types import TaskSet
 
 
@@ -75,7 +75,7 @@ class Bench:
             ConfigError: An option that cannot be used.
         """
         if str(path) == "hub":
-            from codev_env.tasks.hub import fetch
+            from codev_env.tasks.readers.hub import fetch
 
             path = fetch(self.name)
         opener = resolve(self.opener)
@@ -90,18 +90,18 @@ def resolve(name: str) -> Callable[..., Any]:
     return found
 
 
-_TASKS = "codev_env.tasks"
+_READERS = "codev_env.tasks.readers"
 
 BENCHES = {
     bench.name: bench
     for bench in (
-        Bench("vstar", "V*Bench", "vstar_bench", ("test",), f"{_TASKS}.vstar:open_vstar"),
+        Bench("vstar", "V*Bench", "vstar_bench", ("test",), f"{_READERS}.vstar:open_vstar"),
         Bench(
             "hrbench4k",
             "HR-Bench 4K",
             "HR-Bench",
             ("test",),
-            f"{_TASKS}.hrbench:open_hrbench4k",
+            f"{_READERS}.hrbench:open_hrbench4k",
             "hrbench-4k",
             "*4[kK]*",
         ),
@@ -110,7 +110,7 @@ BENCHES = {
             "HR-Bench 8K",
             "HR-Bench",
             ("test",),
-            f"{_TASKS}.hrbench:open_hrbench8k",
+            f"{_READERS}.hrbench:open_hrbench8k",
             "hrbench-8k",
             "*8[kK]*",
         ),
@@ -119,17 +119,17 @@ BENCHES = {
             "MathVista",
             "MathVista",
             ("test", "testmini"),
-            f"{_TASKS}.mathvista:open_mathvista",
+            f"{_READERS}.mathvista:open_mathvista",
             "mathvista",
         ),
-        Bench("mvtool", "MVToolBench", "MVToolBench", ("test",), f"{_TASKS}.mvtool:open_mvtool", "mvtool"),
-        Bench("codev-rl", "CodeV-RL-Data", "CodeV-RL-Data", ("train",), f"{_TASKS}.verl:open_codev_rl", "codev-rl"),
+        Bench("mvtool", "MVToolBench", "MVToolBench", ("test",), f"{_READERS}.mvtool:open_mvtool", "mvtool"),
+        Bench("codev-rl", "CodeV-RL-Data", "CodeV-RL-Data", ("train",), f"{_READERS}.verl:open_codev_rl", "codev-rl"),
         Bench(
             "codevision-rl",
             "CodeVision-RL",
             "CodeVision-RL",
             ("train",),
-            f"{_TASKS}.verl:open_codevision_rl",
+            f"{_READERS}.verl:open_codevision_rl",
             "codevision-rl",
         ),
         Bench(
@@ -137,10 +137,10 @@ BENCHES = {
             "DeepEyes-Datasets-47k",
             "DeepEyes-Datasets-47k",
             ("train",),
-            f"{_TASKS}.verl:open_deepeyes",
+            f"{_READERS}.verl:open_deepeyes",
             "deepeyes",
         ),
-        Bench("dataset", "your own data", "", ("train", "val", "test"), f"{_TASKS}.dataset:open_dataset"),
+        Bench("dataset", "your own data", "", ("train", "val", "test"), f"{_READERS}.dataset:open_dataset"),
     )
 }
 """All benchmarks and training sets by name."""

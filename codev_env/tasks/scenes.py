@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from codev_env.errors import ConfigError, TaskError, unknown
-from codev_env.tasks.base import SceneOptions
 from codev_env.tasks.cache import TASKS
-from codev_env.tasks.charts import ChartOptions
-from codev_env.tasks.counting import CountingOptions
-from codev_env.tasks.documents import DocumentOptions
-from codev_env.tasks.grid import GridOptions
-from codev_env.tasks.hr import HRBenchOptions
-from codev_env.tasks.mix import MixOptions, TurnedOptions
-from codev_env.tasks.search import SearchOptions
-from codev_env.tasks.sums import SumsOptions
+from codev_env.tasks.generators.base import SceneOptions
+from codev_env.tasks.generators.charts import ChartOptions
+from codev_env.tasks.generators.counting import CountingOptions
+from codev_env.tasks.generators.documents import DocumentOptions
+from codev_env.tasks.generators.grid import GridOptions
+from codev_env.tasks.generators.hr import HRBenchOptions
+from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
+from codev_env.tasks.generators.search import SearchOptions
+from codev_env.tasks.generators.sums import SumsOptions
 from codev_env.types import Source, Task
 
 __all__ = ["SCENES", "SIZES", "GridOptions", "SceneOptions", "SceneTaskSet", "SearchOptions", "parse_scenes"]

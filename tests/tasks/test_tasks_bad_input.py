@@ -14,8 +14,8 @@ from PIL import Image
 from real_data import encoded, own_cache, picture, verl_row, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
-from codev_env.tasks.checks import ImageRules, Picture, boxes_from, decode, oriented, place_boxes
-from codev_env.tasks.verl import open_codev_rl
+from codev_env.tasks.readers.checks import ImageRules, Picture, boxes_from, decode, oriented, place_boxes
+from codev_env.tasks.readers.verl import open_codev_rl
 
 
 def marked(width: int = 60, height: int = 40) -> Image.Image:
@@ -183,6 +183,7 @@ def test_max_pixels():
         decode(encoded(Image.new("RGB", (100, 100))), "x", ImageRules(max_pixels=9_999))
 
 
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP"])
 def test_truncated_pictures(kind):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 80, 3), dtype=np.uint8))

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from codev_env.errors import ConfigError
 from codev_env.scoring import is_correct
-from codev_env.tasks import SceneTaskSet, load_tasks, plotting
-from codev_env.tasks.charts import CATEGORIES, ChartOptions
-from codev_env.tasks.lettering import lettering
+from codev_env.tasks import SceneTaskSet, load_tasks
+from codev_env.tasks.generators import plotting
+from codev_env.tasks.generators.charts import CATEGORIES, ChartOptions
+from codev_env.tasks.generators.lettering import lettering
 
 CHARTS = ChartOptions(panels=(1, 4), font=(11, 20))
 

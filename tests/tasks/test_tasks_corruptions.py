@@ -16,7 +16,7 @@ from PIL import Image
 from codev_env.errors import ConfigError
 from codev_env.tasks import VStarTaskSet, load_tasks
 from codev_env.tasks.corruptions import CORRUPTIONS, SEVERITIES, check_library, corrupt, widen
-from codev_env.tasks.photos import photographs
+from codev_env.tasks.generators.photos import photographs
 from codev_env.tasks.transforms import transform_image
 from codev_env.tasks.wrappers import TransformedTaskSet, suite, wrap_tasks
 from codev_env.types import Task

@@ -13,9 +13,10 @@ import pytest
 
 from codev_env.errors import ConfigError
 from codev_env.scoring import is_correct
-from codev_env.tasks import SceneTaskSet, drawing, load_tasks
-from codev_env.tasks.counting import CATEGORIES, CountingOptions, plural
-from codev_env.tasks.search import COLORS
+from codev_env.tasks import SceneTaskSet, load_tasks
+from codev_env.tasks.generators import drawing
+from codev_env.tasks.generators.counting import CATEGORIES, CountingOptions, plural
+from codev_env.tasks.generators.search import COLORS
 
 SMALL = CountingOptions(sizes=((800, 600), (600, 800)), distractors=(5, 20), count=(1, 6), photo_share=0)
 

@@ -12,7 +12,7 @@ from real_data import base64_text, encoded, own_cache, picture, write_parquet, w
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
 from codev_env.tasks.benches import BENCHES
-from codev_env.tasks.dataset import open_dataset
+from codev_env.tasks.readers.dataset import open_dataset
 from codev_env.types import TaskSet
 
 

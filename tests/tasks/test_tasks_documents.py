@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
-from codev_env.tasks import SceneTaskSet, documents, load_tasks
-from codev_env.tasks.documents import CATEGORIES, DocumentOptions
-from codev_env.tasks.lettering import lettering
-from codev_env.tasks.words import WORDS
+from codev_env.tasks import SceneTaskSet, load_tasks
+from codev_env.tasks.generators import documents
+from codev_env.tasks.generators.documents import CATEGORIES, DocumentOptions
+from codev_env.tasks.generators.lettering import lettering
+from codev_env.tasks.generators.words import WORDS
 
 SMALL = DocumentOptions(sizes=((900, 700), (600, 900)), font=(12, 15), paragraphs=(4, 8), measure=(16, 20))
 

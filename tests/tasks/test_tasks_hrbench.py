@@ -9,8 +9,8 @@ from real_data import base64_text, lettered_row, own_cache, picture, write_parqu
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
-from codev_env.tasks.hrbench import open_hrbench4k, open_hrbench8k
-from codev_env.tasks.vstar import VStarTaskSet, open_vstar
+from codev_env.tasks.readers.hrbench import open_hrbench4k, open_hrbench8k
+from codev_env.tasks.readers.vstar import VStarTaskSet, open_vstar
 from codev_env.types import TaskSet
 
 

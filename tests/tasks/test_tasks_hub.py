@@ -10,10 +10,10 @@ import pytest
 from real_data import lettered_row, own_cache, verl_row, write_parquet, write_tsv  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
-from codev_env.tasks import hub
 from codev_env.tasks.benches import BENCHES, resolve
+from codev_env.tasks.readers import hub
+from codev_env.tasks.readers.vstar import VStarTaskSet
 from codev_env.tasks.scenes import SceneTaskSet
-from codev_env.tasks.vstar import VStarTaskSet
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from real_data import own_cache, picture, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
-from codev_env.tasks.mathvista import open_mathvista
+from codev_env.tasks.readers.mathvista import open_mathvista
 
 
 def row(pid: str, /, **changes) -> dict:

@@ -14,14 +14,14 @@ from codev_env.errors import ConfigError
 from codev_env.scoring import is_correct
 from codev_env.tasks import SCENES, SceneTaskSet, SearchOptions, load_tasks
 from codev_env.tasks.cache import TASKS
-from codev_env.tasks.charts import ChartOptions
-from codev_env.tasks.counting import CountingOptions
-from codev_env.tasks.documents import DocumentOptions
-from codev_env.tasks.hr import HRBenchOptions
-from codev_env.tasks.mix import TURNS, MixOptions, TurnedOptions
+from codev_env.tasks.generators.charts import ChartOptions
+from codev_env.tasks.generators.counting import CountingOptions
+from codev_env.tasks.generators.documents import DocumentOptions
+from codev_env.tasks.generators.hr import HRBenchOptions
+from codev_env.tasks.generators.mix import TURNS, MixOptions, TurnedOptions
+from codev_env.tasks.generators.search import DIAGONALS
+from codev_env.tasks.generators.sums import SumsOptions
 from codev_env.tasks.scenes import parse_scenes
-from codev_env.tasks.search import DIAGONALS
-from codev_env.tasks.sums import SumsOptions
 from codev_env.tasks.transforms import inverse, transform_box, transform_image
 
 SEARCH = SearchOptions(sizes=((640, 480),), distractors=(5, 20), photo_share=0)

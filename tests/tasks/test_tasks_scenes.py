@@ -16,8 +16,9 @@ from PIL import Image
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
-from codev_env.tasks import SCENES, SceneTaskSet, SearchOptions, drawing, load_tasks, photos, search
-from codev_env.tasks.grid import CUES
+from codev_env.tasks import SCENES, SceneTaskSet, SearchOptions, load_tasks
+from codev_env.tasks.generators import drawing, photos, search
+from codev_env.tasks.generators.grid import CUES
 from codev_env.types import TaskSet
 
 TOY = SCENES["toy"]
@@ -323,7 +324,8 @@ def test_options_from_json():
     tasks = load_tasks("synthetic", "val", scenes=given_options)
     assert len(tasks) == 7
     same = SceneTaskSet(dataclasses.replace(TOY, cue_p=0, objects=(2, 3)), "val", size=7, seed=5)
-    assert dataclasses.replace(tasks[6], images=()) == dataclasses.replace(same[6], images=())
+    assert tasks[6].meta == {**same[6].meta, "bench": "vstar"}
+    assert dataclasses.replace(tasks[6], images=(), meta={}) == dataclasses.replace(same[6], images=(), meta={})
     assert given_options == {"preset": "toy", "cue_p": 0, "objects": [2, 3], "seed": 5, "size": 7}
 
 

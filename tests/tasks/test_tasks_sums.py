@@ -19,8 +19,8 @@ from PIL import Image
 from codev_env.errors import ConfigError
 from codev_env.scoring import is_correct
 from codev_env.tasks import SceneTaskSet, load_tasks
-from codev_env.tasks.answers import choices_for, write
-from codev_env.tasks.sums import CATEGORIES, SumsOptions
+from codev_env.tasks.generators.answers import choices_for, write
+from codev_env.tasks.generators.sums import CATEGORIES, SumsOptions
 
 SMALL = SumsOptions(sizes=((800, 600),), distractors=(4, 9), target_share=(0.06, 0.08), photo_share=0)
 

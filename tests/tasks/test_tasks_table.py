@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from real_data import encoded, lettered_row, own_cache, picture, verl_row, write_parquet, write_tsv  # noqa: F401
 
 from codev_env.errors import TaskError
-from codev_env.tasks import parquet
 from codev_env.tasks.cache import TASKS
-from codev_env.tasks.hrbench import open_hrbench4k
-from codev_env.tasks.table import JsonlTable, TsvTable
-from codev_env.tasks.verl import open_codev_rl
+from codev_env.tasks.readers import parquet
+from codev_env.tasks.readers.hrbench import open_hrbench4k
+from codev_env.tasks.readers.table import JsonlTable, TsvTable
+from codev_env.tasks.readers.verl import open_codev_rl
 from codev_env.types import TaskSet
 
 
@@ -207,7 +207,7 @@ def test_validate_is_remembered(tmp_path):
 
 
 def test_validate_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("codev_env.tasks.rowset._CHUNK", 2)
+    monkeypatch.setattr("codev_env.tasks.readers.rowset._CHUNK", 2)
     path = write_parquet(tmp_path / "train.parquet", broken(9, 1, 8))
 
     class Stop(Exception):
@@ -223,7 +223,7 @@ def test_validate_goes_on_where_it_stopped(tmp_path, monkeypatch):
     report = open_codev_rl(path).validate(lambda done, total: seen.append(done))
     assert seen == [5, 6, 7, 8, 9]
     assert [bad.row for bad in report.bad] == [1, 8]
-    assert open_codev_rl(path).validate(seen.append).bad == report.bad
+    assert open_codev_rl(path).validate().bad == report.bad
 
 
 def test_a_validated_subset_says_nothing_about_the_rest(tmp_path):
@@ -243,7 +243,7 @@ def test_a_report_that_was_cut_off(tmp_path):
 
 
 def test_a_repaired_picture_counts_as_new(vstar):
-    from codev_env.tasks.vstar import open_vstar
+    from codev_env.tasks.readers.vstar import open_vstar
 
     image = vstar / "direct_attributes" / "sa_2.jpg"
     whole = image.read_bytes()

@@ -10,7 +10,7 @@ from real_data import encoded, own_cache, verl_row, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
-from codev_env.tasks.verl import open_codev_rl, open_codevision_rl, open_deepeyes
+from codev_env.tasks.readers.verl import open_codev_rl, open_codevision_rl, open_deepeyes
 
 OPENERS = {"codev-rl": open_codev_rl, "codevision-rl": open_codevision_rl, "deepeyes": open_deepeyes}
 

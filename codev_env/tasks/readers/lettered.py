@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.checks import Frame, brief
-from codev_env.tasks.fields import LETTERS, jsonable, letter_answer, plain, scorer_meta
-from codev_env.tasks.rowset import Draft, Scan
-from codev_env.tasks.table import Table
+from codev_env.tasks.readers.checks import Frame, brief
+from codev_env.tasks.readers.fields import LETTERS, jsonable, letter_answer, plain, scorer_meta
+from codev_env.tasks.readers.rowset import Draft, Scan
+from codev_env.tasks.readers.table import Table
 
 _USED = frozenset({"index", "question", "answer", "category", "image", *LETTERS})
 

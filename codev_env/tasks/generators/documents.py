@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from codev_env.errors import TaskError, unknown
-from codev_env.tasks import drawing
-from codev_env.tasks.answers import answer_fields
-from codev_env.tasks.base import (
+from codev_env.tasks.generators import drawing
+from codev_env.tasks.generators.answers import answer_fields
+from codev_env.tasks.generators.base import (
     SceneOptions,
     between,
     check_difficulty,
@@ -24,8 +24,8 @@ from codev_env.tasks.base import (
     require_sizes,
     stream,
 )
-from codev_env.tasks.lettering import lettering, write_centered, write_text
-from codev_env.tasks.paragraphs import (
+from codev_env.tasks.generators.lettering import lettering, write_centered, write_text
+from codev_env.tasks.generators.paragraphs import (
     Paragraph,
     Place,
     find_word,
@@ -38,8 +38,8 @@ from codev_env.tasks.paragraphs import (
     word_width,
     write_paragraph,
 )
-from codev_env.tasks.search import COLORS
-from codev_env.tasks.words import WORDS
+from codev_env.tasks.generators.search import COLORS
+from codev_env.tasks.generators.words import WORDS
 from codev_env.types import Task
 
 CATEGORIES = ("recognition", "counting", "paragraph")

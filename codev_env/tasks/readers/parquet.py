@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.cells import need
-from codev_env.tasks.fields import nearest
-from codev_env.tasks.table import Table, file_state
+from codev_env.tasks.readers.cells import need
+from codev_env.tasks.readers.fields import nearest
+from codev_env.tasks.readers.table import Table, file_state
 
 if TYPE_CHECKING:
     import pyarrow as pa

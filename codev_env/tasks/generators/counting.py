@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from codev_env.tasks import drawing
-from codev_env.tasks.answers import answer_fields, choices_for
-from codev_env.tasks.base import between, pick, require, require_range
-from codev_env.tasks.search import COLORS, Look, Puzzle, ScatterOptions, random_look, without
+from codev_env.tasks.generators import drawing
+from codev_env.tasks.generators.answers import answer_fields, choices_for
+from codev_env.tasks.generators.base import between, pick, require, require_range
+from codev_env.tasks.generators.search import COLORS, Look, Puzzle, ScatterOptions, random_look, without
 
 CATEGORIES = ("color_and_shape", "shape", "color")
 """What the objects to be counted have in common."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.cells import need
-from codev_env.tasks.files import SPLIT_NAMES
-from codev_env.tasks.table import Table, file_state
+from codev_env.tasks.readers.cells import need
+from codev_env.tasks.readers.files import SPLIT_NAMES
+from codev_env.tasks.readers.table import Table, file_state
 
 
 class ArrowTable(Table):
@@ -70,7 +70,7 @@ class ArrowTable(Table):
 
     def has(self, column: str) -> bool:
         """Tell whether there is a column, or a field of a struct column."""
-        from codev_env.tasks.parquet import has_field
+        from codev_env.tasks.readers.parquet import has_field
 
         return has_field(self._schema, column)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from codev_env.errors import TaskError
-from codev_env.tasks.checks import brief
+from codev_env.tasks.readers.checks import brief
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

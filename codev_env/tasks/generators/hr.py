@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from codev_env.tasks.answers import choices_for
-from codev_env.tasks.base import between, pick
-from codev_env.tasks.counting import counting_puzzle
-from codev_env.tasks.search import ATTRIBUTES, Puzzle, ScatterOptions, attribute_puzzle, position_puzzle
+from codev_env.tasks.generators.answers import choices_for
+from codev_env.tasks.generators.base import between, pick
+from codev_env.tasks.generators.counting import counting_puzzle
+from codev_env.tasks.generators.search import ATTRIBUTES, Puzzle, ScatterOptions, attribute_puzzle, position_puzzle
 
 CATEGORIES = ("single", "cross")
 """The categories of HR-Bench (arXiv 2408.15556): fine-grained perception of one instance, and across instances."""

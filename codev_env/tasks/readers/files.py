@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codev_env.errors import TaskError
-from codev_env.tasks.checks import brief
-from codev_env.tasks.fields import read_text
-from codev_env.tasks.parquet import ParquetTable
-from codev_env.tasks.table import JsonlTable, ListTable, Table, TsvTable
+from codev_env.tasks.readers.checks import brief
+from codev_env.tasks.readers.fields import read_text
+from codev_env.tasks.readers.parquet import ParquetTable
+from codev_env.tasks.readers.table import JsonlTable, ListTable, Table, TsvTable
 
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "validation", "valid", "dev"), "test": ("test", "eval")}
 """What files and parts of a split are called."""

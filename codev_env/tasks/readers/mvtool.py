@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codev_env.tasks.checks import Rules
-from codev_env.tasks.files import find_files, only_split, table_of
-from codev_env.tasks.rowset import OnError, RowTaskSet
-from codev_env.tasks.verl import VerlReader, open_stored
+from codev_env.tasks.readers.checks import Rules
+from codev_env.tasks.readers.files import find_files, only_split, table_of
+from codev_env.tasks.readers.rowset import OnError, RowTaskSet
+from codev_env.tasks.readers.verl import VerlReader, open_stored
 
 
 def open_mvtool(

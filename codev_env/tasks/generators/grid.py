@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from codev_env.errors import unknown
-from codev_env.tasks import drawing
-from codev_env.tasks.base import (
+from codev_env.tasks.generators import drawing
+from codev_env.tasks.generators.base import (
     SceneOptions,
     between,
     check_difficulty,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from codev_env.errors import TaskError
-from codev_env.tasks.checks import Rules
-from codev_env.tasks.files import find_files, only_split, table_of
-from codev_env.tasks.lettered import LetteredReader
-from codev_env.tasks.rowset import OnError, RowTaskSet
+from codev_env.tasks.readers.checks import Rules
+from codev_env.tasks.readers.files import find_files, only_split, table_of
+from codev_env.tasks.readers.lettered import LetteredReader
+from codev_env.tasks.readers.rowset import OnError, RowTaskSet
 
 CATEGORIES = ("single", "cross")
 """Categories of HR-Bench: one object, or several and how they relate."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.cells import dig
-from codev_env.tasks.checks import Frame, Rules, brief
-from codev_env.tasks.fields import jsonable, optional, plain, scorer_meta
-from codev_env.tasks.files import find_files, json_table, only_split, table_of
-from codev_env.tasks.rowset import Draft, OnError, RowTaskSet, Scan
-from codev_env.tasks.table import Table
+from codev_env.tasks.readers.cells import dig
+from codev_env.tasks.readers.checks import Frame, Rules, brief
+from codev_env.tasks.readers.fields import jsonable, optional, plain, scorer_meta
+from codev_env.tasks.readers.files import find_files, json_table, only_split, table_of
+from codev_env.tasks.readers.rowset import Draft, OnError, RowTaskSet, Scan
+from codev_env.tasks.readers.table import Table
 
 SPLITS = ("test", "testmini")
 """Both mean the 1000 questions of *testmini*, on which scores are reported; the answers to *test* are not public."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from codev_env.tasks.drawing import RGB
+from codev_env.tasks.generators.drawing import RGB
 from codev_env.types import Box
 
 # A pixel that is covered by less than an eighth is invisible: it must not widen a word's box.

@@ -8,12 +8,21 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from PIL import Image, ImageDraw
 
-from codev_env.tasks import drawing
-from codev_env.tasks.answers import AnswerType, answer_fields, choices_for, decimals_hint, write
-from codev_env.tasks.base import between, check_difficulty, grade, grade_range, pick, require, require_range, sample
-from codev_env.tasks.counting import plural
-from codev_env.tasks.lettering import write_centered
-from codev_env.tasks.search import COLORS, Look, Puzzle, ScatterOptions, near_miss, random_look
+from codev_env.tasks.generators import drawing
+from codev_env.tasks.generators.answers import AnswerType, answer_fields, choices_for, decimals_hint, write
+from codev_env.tasks.generators.base import (
+    between,
+    check_difficulty,
+    grade,
+    grade_range,
+    pick,
+    require,
+    require_range,
+    sample,
+)
+from codev_env.tasks.generators.counting import plural
+from codev_env.tasks.generators.lettering import write_centered
+from codev_env.tasks.generators.search import COLORS, Look, Puzzle, ScatterOptions, near_miss, random_look
 
 CATEGORIES = ("sum", "difference", "product", "total", "compare", "list")
 """What is asked for."""

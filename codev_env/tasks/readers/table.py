@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from codev_env.errors import TaskError
-from codev_env.tasks.cells import dig
-from codev_env.tasks.fields import nearest, parse_json
+from codev_env.tasks.readers.cells import dig
+from codev_env.tasks.readers.fields import nearest, parse_json
 
 _LONG = 4096  # characters above which a text is not kept in memory: an image, most likely
 _BUFFER = 1 << 22  # bytes; lines with images are megabytes long

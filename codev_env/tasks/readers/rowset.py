@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol, get_args
 
 from codev_env.errors import TaskError, unknown
 from codev_env.tasks.cache import TASKS
-from codev_env.tasks.cells import image_path, image_sources
-from codev_env.tasks.checks import Frame, Rules, decode, image_rules, place_boxes
-from codev_env.tasks.parquet import cache_dir
-from codev_env.tasks.table import Table, file_state
+from codev_env.tasks.readers.cells import image_path, image_sources
+from codev_env.tasks.readers.checks import Frame, Rules, decode, image_rules, place_boxes
+from codev_env.tasks.readers.parquet import cache_dir
+from codev_env.tasks.readers.table import Table, file_state
 from codev_env.types import Source, Task
 
 OnError = Literal["raise", "skip"]
@@ -53,7 +53,7 @@ class Draft:
     """A row as a task, before its images are decoded.
 
     Attributes:
-        images: A cell as `codev_env.tasks.table.image_sources` reads it.
+        images: A cell as `codev_env.tasks.readers.table.image_sources` reads it.
         boxes: Boxes `(x1, y1, x2, y2)` in pixels of the first image, in the frame of the reader.
     """
 

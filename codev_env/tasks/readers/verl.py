@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.cells import dig, parsed
-from codev_env.tasks.checks import Frame, Rules, boxes_from, brief, image_rules
-from codev_env.tasks.fields import jsonable, plain, scorer_meta, split_options
-from codev_env.tasks.files import find_files, of_split, table_of
-from codev_env.tasks.parquet import ParquetTable
-from codev_env.tasks.rowset import Draft, OnError, RowTaskSet, Scan
-from codev_env.tasks.table import Table
+from codev_env.tasks.readers.cells import dig, parsed
+from codev_env.tasks.readers.checks import Frame, Rules, boxes_from, brief, image_rules
+from codev_env.tasks.readers.fields import jsonable, plain, scorer_meta, split_options
+from codev_env.tasks.readers.files import find_files, of_split, table_of
+from codev_env.tasks.readers.parquet import ParquetTable
+from codev_env.tasks.readers.rowset import Draft, OnError, RowTaskSet, Scan
+from codev_env.tasks.readers.table import Table
 
 _USED = frozenset({"images", "prompt"})
 _BOXES = ("bbox", "bbox_2d")

@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 
 from codev_env.errors import ConfigError, unknown
-from codev_env.tasks.answers import answer_fields, choices_for, decimals_hint, write
-from codev_env.tasks.base import (
+from codev_env.tasks.generators.answers import answer_fields, choices_for, decimals_hint, write
+from codev_env.tasks.generators.base import (
     SceneOptions,
     between,
     check_difficulty,
@@ -24,7 +24,7 @@ from codev_env.tasks.base import (
     sample,
     stream,
 )
-from codev_env.tasks.plotting import CHARTS, MOST_SLICES, Panel, draw_panel, fitting_font
+from codev_env.tasks.generators.plotting import CHARTS, MOST_SLICES, Panel, draw_panel, fitting_font
 from codev_env.types import Box, Task
 
 CATEGORIES = ("value", "extreme", "difference", "count", "list")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from codev_env.errors import ConfigError, TaskError, unknown
-from codev_env.tasks.arrow import ArrowTable
-from codev_env.tasks.cells import dig, parsed
-from codev_env.tasks.checks import Frame, Rules, boxes_from, brief
-from codev_env.tasks.fields import LETTERS, jsonable, plain, scorer_meta, shuffled
-from codev_env.tasks.files import SPLIT_NAMES, find_files, split_of, table_of
-from codev_env.tasks.rowset import Draft, OnError, RowTaskSet, Scan
-from codev_env.tasks.table import SelectedTable, Table
+from codev_env.tasks.readers.arrow import ArrowTable
+from codev_env.tasks.readers.cells import dig, parsed
+from codev_env.tasks.readers.checks import Frame, Rules, boxes_from, brief
+from codev_env.tasks.readers.fields import LETTERS, jsonable, plain, scorer_meta, shuffled
+from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
+from codev_env.tasks.readers.rowset import Draft, OnError, RowTaskSet, Scan
+from codev_env.tasks.readers.table import SelectedTable, Table
 
 BoxForm = Literal["xyxy", "xywh"]
 

@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TaskError, unknown
-from codev_env.tasks.checks import Frame, Rules, brief, check_inside, image_size, is_number
-from codev_env.tasks.fields import field, parse_json, read_text, scorer_meta, shuffled, split_inline, text, texts
-from codev_env.tasks.lettered import LetteredReader
-from codev_env.tasks.rowset import Draft, OnError, RowTaskSet, Scan, check_on_error
-from codev_env.tasks.table import ListTable, Table, TsvTable
+from codev_env.tasks.readers.checks import Frame, Rules, brief, check_inside, image_size, is_number
+from codev_env.tasks.readers.fields import (
+    field,
+    parse_json,
+    read_text,
+    scorer_meta,
+    shuffled,
+    split_inline,
+    text,
+    texts,
+)
+from codev_env.tasks.readers.lettered import LetteredReader
+from codev_env.tasks.readers.rowset import Draft, OnError, RowTaskSet, Scan, check_on_error
+from codev_env.tasks.readers.table import ListTable, Table, TsvTable
 
 CATEGORIES = ("direct_attributes", "relative_position")
 """The folders of V*Bench; the names are the categories of its questions."""

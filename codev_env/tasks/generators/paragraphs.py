@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codev_env.tasks.base import sample
-from codev_env.tasks.lettering import lettering
-from codev_env.tasks.words import WORDS
+from codev_env.tasks.generators.base import sample
+from codev_env.tasks.generators.lettering import lettering
+from codev_env.tasks.generators.words import WORDS
 
 _TRIES = 50
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from codev_env.tasks import drawing
-from codev_env.tasks.answers import write
-from codev_env.tasks.base import pick, sample
-from codev_env.tasks.drawing import RGB
-from codev_env.tasks.lettering import lettering, write_centered, write_text
+from codev_env.tasks.generators import drawing
+from codev_env.tasks.generators.answers import write
+from codev_env.tasks.generators.base import pick, sample
+from codev_env.tasks.generators.drawing import RGB
+from codev_env.tasks.generators.lettering import lettering, write_centered, write_text
 from codev_env.types import Box
 
 CHARTS = ("bar", "line", "pie")
