@@ -49,11 +49,17 @@ class EvalOptions:
     out: Path
     """Folder for the results."""
     bench: str = "vstar"
-    """Which benchmark."""
+    """Which benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
     split: str = "test"
     """Which part of the data."""
     scenes: str | None = None
     """Which generated scenes (`toy`, `vstar`, …); only with `--data synthetic`."""
+    subset: str | None = None
+    """Only this category."""
+    wrap: tuple[str, ...] = ()
+    """Transforms and corruptions: a suite (`orientation`, `corruption`) or names such as `rotate_90` and `jpeg:3`."""
+    scorer: str = "rules"
+    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`."""
     n: int | None = None
     """Play only the first N tasks."""
     seed: int = 0
@@ -119,11 +125,21 @@ def run_eval(options: EvalOptions) -> list[Failure]:
     make_agent = parse_model(
         options.model, seed=options.seed, temperature=options.temperature, max_tokens=options.max_tokens
     )
-    tasks = load_tasks(options.data, options.split, bench=options.bench, scenes=options.scenes)
+    wrap = options.wrap[0] if len(options.wrap) == 1 else list(options.wrap)
+    described: dict[str, Any] = {"scenes": options.scenes, "subset": options.subset, "wrap": wrap}
+    tasks = load_tasks(options.data, options.split, bench=options.bench, **described)
     count = len(tasks) if options.n is None else options.n
     if count > len(tasks):
         raise ConfigError(f"--n is {count}, but {tasks.name} has {len(tasks)} tasks in split {options.split!r}.")
-    make_env = partial(gym.make, env_id_of(options.bench), data=tasks, split=options.split, dialect=options.dialect)
+    make_env = partial(
+        gym.make,
+        env_id_of(options.bench),
+        data=tasks,
+        split=options.split,
+        dialect=options.dialect,
+        scorer=options.scorer,
+        wrap=None,
+    )
     players = [(make_env(max_turns=options.max_turns), make_agent()) for _ in range(min(options.workers, count))]
     results = _old_results(options.out, options.overwrite)
     # Written beside and moved at the end: an evaluation that fails leaves nothing behind, and takes nothing away.
@@ -189,6 +205,8 @@ def _finish(options: EvalOptions, tasks: TaskSet, failures: list[Failure]) -> No
         "data": tasks.name,
         "source": tasks.source,
         "split": options.split,
+        "scorer": options.scorer,
+        "wrap": list(options.wrap),
         "seed": options.seed,
         "benches": {options.bench: metrics},
         "failed": [{"index": failure.index, "reason": failure.reason} for failure in failures],
