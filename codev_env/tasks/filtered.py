@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.fields import parse_json, read_text
+from codev_env.tasks.readers.fields import parse_json, read_text
 from codev_env.types import Source, Task, TaskSet
 
 

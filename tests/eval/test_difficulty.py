@@ -123,7 +123,9 @@ def test_the_command_filters_and_goes_on(tmp_path, capsys):
 def test_a_server_that_is_not_there_is_told(tmp_path, monkeypatch):
     pytest.importorskip("openai")
     monkeypatch.setattr(data, "MOST_FAILURES", 1)
-    arguments = filter_options(tmp_path / "x.jsonl", "--agent", "http://localhost:9/v1#m", "--rollouts", "1", "--workers", "1")
+    arguments = filter_options(
+        tmp_path / "x.jsonl", "--agent", "http://localhost:9/v1#m", "--rollouts", "1", "--workers", "1"
+    )
     with pytest.raises(data.FilterError, match="could be played"):
         data.main(arguments)
 

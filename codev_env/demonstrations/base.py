@@ -1,0 +1,122 @@
+"""What a recorded trajectory is before it is replayed, and the closed list of reasons for leaving one out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from PIL import Image
+
+REASONS: dict[str, str] = {
+    "unreadable_row": "the row is not what the file's format promises",
+    "missing_field": "a field is missing, empty or of another type",
+    "unbalanced_tags": "an opening tag without its end, or the other way round",
+    "turn_order": "turns, tool outputs and the answer are not in turn",
+    "turn_unreadable": "a turn that the dialect cannot parse",
+    "no_answer": "the last turn does not answer",
+    "image_count": "not as many images as placeholders",
+    "image_missing": "an image is not there or is no image data",
+    "image_broken": "an image cannot be decoded or is too small or too narrow",
+    "not_expressible": "a turn that the dialect asked for cannot say",
+    "refused": "the sandbox does not run such a program",
+    "error": "a program raised an exception",
+    "timeout": "a program took too long",
+    "limits": "a program used too much memory, text or images",
+    "recorded_error": "a program failed when it was recorded, and such rows were not asked for",
+    "error_is_gone": "a program that failed when it was recorded runs here: what follows reacts to the failure",
+    "images_differ": "a program shows another number of images than was recorded",
+}
+"""Why a row is left out, by name. The first nine come from reading, the others from converting and replaying."""
+
+_FAILED = re.compile(
+    r"^\s*(?:Traceback \(most recent|(?:\w+\.)*\w*(?:Error|Exception)\b\s*:|Error\b)"
+    r"|\b(?:code execution|execution) (?:failed|error)\b|\b\w+Error: ",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+class Unusable(Exception):  # noqa: N818 - a verdict about one row, not an error of the program
+    """A row is left out: `reason` is one of `REASONS`, `detail` says what was seen."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        assert reason in REASONS, reason
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A row that cannot be used.
+
+    Attributes:
+        demo_id: As of a `Demonstration`.
+        where: File and row.
+        digest: As of a `Demonstration`.
+        reason: One of `REASONS`.
+        detail: What was seen.
+    """
+
+    demo_id: str
+    where: str
+    digest: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class RecordedTurn:
+    """One turn as it was recorded.
+
+    Attributes:
+        text: What the model wrote, up to the end of its code or answer.
+        output: The text of the tool's reply, without tags and image placeholders; `""` after the last turn.
+        printed: The part of it that the program printed; `None` where the format does not record that.
+        sizes: (width, height) of each image in the reply.
+        failed: The reply tells of an error.
+    """
+
+    text: str
+    output: str = ""
+    printed: str | None = None
+    sizes: tuple[tuple[int, int], ...] = ()
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One recorded trajectory.
+
+    Attributes:
+        demo_id: File and row, as `name-number`; unique within a set.
+        where: File and row for messages.
+        digest: Of everything the row holds, its images' bytes included.
+        images: The input images, RGB, as large as they were recorded.
+        question: The question with its options, without placeholders, paths and instructions about the format.
+        answer: The gold answer where the data has one, else the recorded answer.
+        is_gold: `answer` is the gold answer.
+        turns: The model's turns in order; the last one answers.
+        dialect: The dialect they are written in.
+        paths: The paths by which the recorded code opens the input images, as far as the row tells.
+        problems: Flaws that do not prevent using it, as a dialect names them.
+        meta: What else the row tells; JSON-able.
+    """
+
+    demo_id: str
+    where: str
+    digest: str
+    images: tuple[Image.Image, ...]
+    question: str
+    answer: str
+    is_gold: bool
+    turns: tuple[RecordedTurn, ...]
+    dialect: str
+    paths: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+def tells_error(output: str) -> bool:
+    """Tell whether a recorded tool output reports a failed program."""
+    return _FAILED.search(output) is not None
