@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 from tqdm import tqdm
@@ -76,6 +76,10 @@ class FilterCommand:
     """Which generated scenes; only with `--data synthetic`."""
     subset: str | None = None
     """Only tasks of this category."""
+    wrap: tuple[str, ...] = ()
+    """Transforms and corruptions: a suite (`orientation`, `corruption`) or names such as `rotate_90` and `jpeg:3`."""
+    scorer: str = "rules"
+    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`."""
     n: int | None = None
     """Only the first N tasks."""
     rollouts: int = 8
@@ -146,25 +150,31 @@ def run_replay(command: ReplayCommand) -> int:
 
 def run_filter(command: FilterCommand) -> int:
     """Play, write the tasks kept, and return the exit code: 1 if some rollouts could not be played."""
-    options = RolloutOptions(command.rollouts, command.workers, command.seed, command.dialect, command.max_turns)
+    options = RolloutOptions(
+        command.rollouts, command.workers, command.seed, command.dialect, command.max_turns, command.scorer
+    )
     low, high = command.keep
     if not 0 <= low <= high <= 1:
         raise ConfigError(f"--keep is {low} {high}; it must be two success rates, 0 <= low <= high <= 1.")
     if command.n is not None and command.n < 1:
         raise ConfigError(f"--n is {command.n}; it must be at least 1.")
+    if command.out.is_dir():
+        raise ConfigError(f"--out {command.out} is a folder; give a file, such as {command.out / 'tasks.jsonl'}.")
     if command.data == "auto":
         raise ConfigError("--data auto is not for filtering: give --data synthetic, or the path of the data.")
 
     def make_agent(rollout: int) -> Callable[[], Agent]:
         # The same seed would sample the same rollout again.
-        seed = command.seed * command.rollouts + rollout
+        seed = command.seed * 1_000_003 + rollout
         return parse_model(command.agent, seed=seed, temperature=command.temperature, max_tokens=command.max_tokens)
 
     make_agent(0)
-    tasks = load_tasks(command.data, command.split, bench=command.bench, scenes=command.scenes, subset=command.subset)
+    wrap = command.wrap[0] if len(command.wrap) == 1 else list(command.wrap)
+    described: dict[str, Any] = {"scenes": command.scenes, "subset": command.subset, "wrap": wrap}
+    tasks = load_tasks(command.data, command.split, bench=command.bench, **described)
     count = len(tasks) if command.n is None else min(command.n, len(tasks))
-    names = "agent data bench split scenes subset seed dialect max_turns temperature max_tokens rollouts".split()
-    settings = {"tasks": tasks.name, **{name: getattr(command, name) for name in names}}
+    names = "agent data bench split scorer seed dialect max_turns temperature max_tokens".split()
+    settings = {"tasks": tasks.name, **described, **{name: getattr(command, name) for name in names}}
     journal = RolloutJournal(command.out.with_name(f"{command.out.name}.rollouts"), settings)
     failures: list[Failure] = []
     played_any = False

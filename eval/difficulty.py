@@ -63,6 +63,7 @@ class RolloutOptions:
         seed: Of the environments; the agents' seeds are the business of who makes them.
         dialect: How the agent talks.
         max_turns: Turns of an episode, the answer included.
+        scorer: Who decides whether an answer is right.
     """
 
     rollouts: int = 8
@@ -70,6 +71,7 @@ class RolloutOptions:
     seed: int = 0
     dialect: str = "codev"
     max_turns: int = 6
+    scorer: str = "rules"
 
     def __post_init__(self) -> None:
         for name, least in (("rollouts", 1), ("workers", 1), ("seed", 0), ("max_turns", 1)):
@@ -189,7 +191,7 @@ def measure(
         players: list[Player] = [
             (_environment(tasks, options), make()) for _ in range(min(options.workers, len(pending)))
         ]
-        for outcome in play(players, pending, seed=options.seed + rollout * count):
+        for outcome in play(players, pending, seed=options.seed):
             if isinstance(outcome, Failure):
                 yield outcome
             else:
@@ -198,7 +200,14 @@ def measure(
 
 
 def _environment(tasks: TaskSet, options: RolloutOptions) -> ImageToolEnv:
-    return ImageToolEnv(tasks, dialect=options.dialect, reward="outcome", judge="none", max_turns=options.max_turns)
+    return ImageToolEnv(
+        tasks,
+        dialect=options.dialect,
+        reward="outcome",
+        judge="none",
+        scorer=options.scorer,
+        max_turns=options.max_turns,
+    )
 
 
 def select(

@@ -55,6 +55,8 @@ def shown(name: str, value: Any) -> str:
     """A metric's value for people; `–` where it is not defined."""
     if not is_number(value):
         return "–"
+    if isinstance(value, int):
+        return str(value)
     return plots.percent(value) if name in METRICS and METRICS[name].share else f"{value:.2f}"
 
 

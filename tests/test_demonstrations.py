@@ -251,6 +251,30 @@ def test_any_mix_of_tags_is_a_demonstration_or_a_reason(tmp_path, pieces):
         assert kinds == ["Code"] * (len(kinds) - 1) + ["Answer"]
 
 
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.floats()
+    | st.sampled_from(["", "gpt", "human", "<image>x", "{"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["from", "value", "bytes", "path", "answer"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("name", ["thyme", "codevision"])
+@given(rows=st.lists(st.lists(values, min_size=5, max_size=5), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_of_any_values_are_read_or_told(tmp_path, name, rows):
+    fields = ("image", "question", "response") if name == "thyme" else ("conversations", "images", "metadata", "system")
+    path = write_rows(tmp_path / "any.jsonl", [dict(zip(fields, row, strict=False)) for row in rows])
+    for found in DemonstrationSet(name, path):
+        assert not isinstance(found, Broken) or found.reason in REASONS
+
+
 # ---- converting
 
 
@@ -299,6 +323,38 @@ def test_carry_repeats_what_a_program_needs():
     assert programs.carry("y = 1\nprint(y)", [first]) == ("y = 1\nprint(y)", ())
     assert programs.carry("x += 1\nprint(x)", [first])[0] == "x = 3\nx += 1\nprint(x)"
     assert programs.carry("if x:\n  (", [first]) == ("if x:\n  (", ())
+
+
+@pytest.mark.parametrize(
+    "code", ["nonlocal x\nprint(x)", "-" * 3000 + "x", "return x", "def f():\n    return x\nprint(f())"]
+)
+def test_carry_copes_with_any_program(code):
+    found, _names = programs.carry(code, ["x = 3", code])
+    assert found.endswith(code)
+
+
+def test_what_a_function_reads_is_carried():
+    code = "def f(y):\n    return [x + z for z in y]\nprint(f([1]))"
+    assert programs.carry(code, ["x = 3\nz = 4\ny = 5"])[1] == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("code", "last"),
+    [
+        ("result = image.crop((0, 0, 9, 9))", 'result.save("v.png")'),
+        ("image = ImageOps.flip(image)", 'image.save("v.png")'),
+        ("draw.rectangle((0, 0, 9, 9))", 'image.save("v.png")'),
+        (
+            "gray = cv2.cvtColor(np.array(image), cv2.COLOR_RGB2GRAY)\nresult = gray",
+            'Image.fromarray(result).save("v.png")',
+        ),
+        ("result = np.array(image)[:9]", 'Image.fromarray(result).save("v.png")'),
+    ],
+)
+def test_a_program_of_a_tool_saves_its_result(code, last):
+    lines = programs.with_file(code, "input.png", "v.png").splitlines()
+    assert lines[:2] == ["from PIL import Image", 'image = Image.open("input.png")']
+    assert lines[-2:] == [last, 'print("v.png")']
 
 
 names = st.sampled_from("abcd")
@@ -360,6 +416,14 @@ def test_another_text_is_kept_and_told(tmp_path, box):
     trajectory = replay(demo, box, ReplayOptions()).trajectory
     assert trajectory is not None and trajectory.meta["replay"]["same_text"] is False
     assert "5" in trajectory.turns[0].observation and "7" not in trajectory.turns[0].observation
+
+
+def test_an_error_that_the_program_itself_printed_is_no_failure(tmp_path, box):
+    code = "try:\n    1 / 0\nexcept Exception as e:\n    print(f'Error: {e}')"
+    trajectory = replay(
+        only(thyme_set(tmp_path, thyme_row((code, "Error: division by zero")))), box, ReplayOptions()
+    ).trajectory
+    assert trajectory is not None and trajectory.meta["replay"]["same_text"] is True
 
 
 FAILING = {

@@ -70,7 +70,7 @@ def test_environments_pass_on_the_oldest_gymnasium(wheel: str, tmp_path: Path) -
     without_pin = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "gymnasium" not in line]
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("\n".join(without_pin))
-    packages = "gymnasium==1.1.0", "-c", str(constraints), "pytest", "hypothesis", wheel
+    packages = "gymnasium==1.1.0", "-c", str(constraints), "pytest", "hypothesis", f"{wheel}[corruptions]"
     python = make_venv(tmp_path / "venv", *packages)
     tests = [str(ROOT / "tests" / name) for name in ("envs", "test_spaces.py")]
     out = run(

@@ -31,7 +31,7 @@ REASONS: dict[str, str] = {
 """Why a row is left out, by name. The first nine come from reading, the others from converting and replaying."""
 
 _FAILED = re.compile(
-    r"^\s*(?:Traceback \(most recent|(?:\w+\.)*\w*(?:Error|Exception)\b\s*:|Error\b)"
+    r"^[ \t]*+(?:Traceback \(most recent|(?:\w+\.)*\w*(?:Error|Exception)[ \t]*+:)"
     r"|\b(?:code execution|execution) (?:failed|error)\b|\b\w+Error: ",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -52,7 +52,7 @@ def read_row(row: Mapping[str, Any]) -> Draft:
         inputs=messages[0][1].count(IMAGE_PLACEHOLDER),
         outputs=tuple(outputs),
         gold=gold.strip() if isinstance(gold, str) and gold.strip() else None,
-        meta={key: metadata[key] for key in _META if metadata.get(key) is not None},
+        meta={key: metadata[key] for key in _META if isinstance(metadata.get(key), (str, int))},
     )
 
 

@@ -18,10 +18,12 @@ _SHOWS = frozenset(("save", "show", "imwrite", "imsave", "savefig"))
 def rename_file(text: str, path: str, name: str) -> str:
     """Replace a path, and any other path to a file of the same name, by `name`."""
     base = re.split(r"[/\\]", path)[-1]
-    if not base or base == name:
-        return text.replace(path, name) if base else text
+    if not base or base not in text:
+        return text
     text = text.replace(path, name)
-    return re.sub(rf"(?:[^\s\"'`(){{}}<>=,]*[/\\])?(?<![\w.\-]){re.escape(base)}(?!\w)", lambda _found: name, text)
+    return re.sub(
+        rf"(?:[^\s\"'`(){{}}<>=,]{{0,300}}[/\\])?(?<![\w.\-]){re.escape(base)}(?!\w)", lambda _found: name, text
+    )
 
 
 def first_opened_path(code: str) -> str | None:
@@ -66,10 +68,15 @@ def carry(code: str, earlier: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     Returns:
         The program and the names that were carried over. Where it is not Python, it is returned as it is.
     """
-    tree = _parse(code)
-    trees = [(text, _parse(text)) for text in earlier]
-    if tree is None:
+    try:
+        return _carry(code, earlier)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return code, ()
+
+
+def _carry(code: str, earlier: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    tree = ast.parse(code)
+    trees = [(text, _parse(text)) for text in earlier]
     known = {name for _text, old in trees if old for statement in old.body for name in _bound(statement)}
     wanted = _free(tree.body) & known
     if not wanted:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from PIL import Image
 
-from codev_env.demonstrations.base import Demonstration, RecordedTurn, Unusable
+from codev_env.demonstrations.base import Demonstration, RecordedTurn, Unusable, tells_error
 from codev_env.demonstrations.convert import Plan, plan
 from codev_env.dialects import get_dialect
 from codev_env.envs.pixels import to_shown_array
@@ -169,7 +169,7 @@ def _judge(number: int, execution: Execution, recorded: RecordedTurn) -> None:
     """Raise `Unusable` where what ran does not fit what follows in the recording."""
     if execution.error is not None and not recorded.failed:
         raise Unusable(_REASONS.get(execution.stop, "error"), f"turn {number}: {execution.error}")
-    if execution.error is None and recorded.failed:
+    if execution.error is None and recorded.failed and not tells_error(execution.stdout):
         raise Unusable("error_is_gone", f"turn {number}: recorded was {recorded.output[:200]!r}")
     if len(execution.images) != len(recorded.sizes):
         raise Unusable(

@@ -49,6 +49,8 @@ class ReplayRun:
     def __init__(self, demos: DemonstrationSet, out: str | os.PathLike[str], options: ReplayOptions) -> None:
         check_target(demos.dialect.name, options.dialect or demos.dialect.name)
         self.demos, self.out, self.options = demos, Path(out), options
+        if self.out.exists() and not self.out.is_dir():
+            raise ConfigError(f"--out {self.out} is a file; give a folder.")
         self.out.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._unlock = _only_writer(self.out)
@@ -106,7 +108,10 @@ class ReplayRun:
         return summary
 
     def summary(self) -> dict[str, Any]:
-        """Return what the folder holds: counts by reason, and of what was changed or came out differently."""
+        """Return what the folder holds: counts by reason, and of what was changed or came out differently.
+
+        `done` counts all rows in the folder, which may come from several files given one after the other.
+        """
         counts = Counter(self._results.values())
         return {
             "schema": SCHEMA,
@@ -199,7 +204,10 @@ def cores() -> int:
 
 def summary_table(summary: dict[str, Any]) -> str:
     """Return a summary as lines for a terminal."""
-    lines = [f"{summary['done']} of {summary['rows']} rows done", f"{summary['kept']:>9}  kept"]
+    lines = [
+        f"{summary['done']} rows done in this folder; the data has {summary['rows']}",
+        f"{summary['kept']:>9}  kept",
+    ]
     lines += [f"{count:>9}    {name}" for name, count in summary["of_kept"].items()]
     for reason, count in sorted(summary["dropped"].items(), key=lambda item: -item[1]):
         lines.append(f"{count:>9}  {reason}: {REASONS[reason]}")

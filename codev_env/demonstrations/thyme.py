@@ -18,7 +18,7 @@ from codev_env.types import IMAGE_PLACEHOLDER
 _TAGS = ("think", "code", "sandbox_output", "answer")
 _OUTPUT = re.compile(r"<sandbox_output>(.*?)</sandbox_output>", re.DOTALL)
 _PATH = re.compile(r"User Image Path:?[*\s]*\"([^\"\n]+)\"")
-_TAIL = re.compile(r"\n[ \t]*[#*]*[ \t]*(?:User Image (?:Path|Size)|\**Output Format).*", re.DOTALL | re.IGNORECASE)
+_TAIL = re.compile(r"\n[ \t#*]*+(?:User Image (?:Path|Size)|Output Format).*", re.DOTALL | re.IGNORECASE)
 
 
 def read_row(row: Mapping[str, Any]) -> Draft:

@@ -99,6 +99,7 @@ class CodeVBenchEnv(ImageToolEnv):
     | `subset` | `None` | only this category, or this variant of `wrap` |
     | `scenes` | `None` | settings of the generated scenes: a name or a mapping |
     | `wrap` | set by the id | transforms and corruptions: a suite (`"orientation"`, `"corruption"`), names, or a mapping |
+    | `only` | `None` | a file of task ids, as `codev data filter` writes it: only these tasks |
     | `columns`, `reader` | `None` | `CodeV-Dataset-v0` only: which column holds what, and more options of the reader |
     | `on_error` | `"raise"` | what to do about bad rows of real data: `"raise"`, or `"skip"` with a count |
     | `scorer` | `"rules"` | who decides whether an answer is right: a name in `codev_env.scoring.SCORERS` or a `Scorer` |
@@ -133,6 +134,7 @@ class CodeVBenchEnv(ImageToolEnv):
         columns: Mapping[str, Any] | None = None,
         reader: Mapping[str, Any] | None = None,
         wrap: str | Sequence[str] | Mapping[str, Any] | None = None,
+        only: str | None = None,
         scorer: str | Scorer = "rules",
         sandbox: Sandbox | None = None,
     ) -> None:
@@ -155,6 +157,7 @@ class CodeVBenchEnv(ImageToolEnv):
             "columns": columns,
             "reader": reader,
             "wrap": wrap,
+            "only": only,
         }
         if isinstance(data, str):
             tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described)

@@ -243,7 +243,7 @@ def make_vec(
     if num_envs < 1:
         raise ConfigError(f"num_envs is {num_envs}; a vector environment needs at least one environment.")
     first = CodeVBenchEnv(bench=bench, **kwargs)
-    described = dict.fromkeys(("scenes", "subset", "columns", "reader", "wrap"))
+    described = dict.fromkeys(("scenes", "subset", "columns", "reader", "wrap", "only"))
     shared = {**kwargs, **described, "data": first.tasks, "judge": first.judge, "scorer": first.scorer}
     return ImageToolVectorEnv(
         [lambda: first, *[lambda: CodeVBenchEnv(bench=bench, **shared)] * (num_envs - 1)],

@@ -39,6 +39,7 @@ import traceback
 import types
 import typing
 import unicodedata
+import uuid
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -185,6 +186,11 @@ def _listdir(_path: str = ".") -> list[str]:
     return list(state.current().view.files)
 
 
+def _uuid4() -> uuid.UUID:
+    """`uuid.uuid4`, from the run's own stream: programs name their files with it."""
+    return uuid.UUID(int=_stream.getrandbits(128), version=4)
+
+
 def _nothing(*_args: Any, **_kwargs: Any) -> None:
     """Does nothing: folders do not exist here."""
 
@@ -264,6 +270,7 @@ def modules() -> dict[str, Facade]:
         "hashlib": Facade("hashlib", pick(hashlib, "md5 sha1 sha224 sha256 sha384 sha512")),
         "struct": Facade("struct", pick(struct, "pack unpack calcsize iter_unpack")),
         "unicodedata": Facade("unicodedata", pick(unicodedata, "name normalize category lookup numeric digit")),
+        "uuid": Facade("uuid", {"uuid1": _uuid4, "uuid4": _uuid4}),
         "zlib": Facade("zlib", pick(zlib, "crc32 adler32 compress decompress")),
         "copy": Facade("copy", {"copy": copy.copy, "deepcopy": _deepcopy}),
         "io": Facade("io", pick(io, "BytesIO StringIO")),

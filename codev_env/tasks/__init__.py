@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from codev_env.errors import ConfigError, unknown
 from codev_env.tasks.benches import BENCHES, Bench
+from codev_env.tasks.filtered import FilteredTaskSet
 from codev_env.tasks.generators.charts import ChartOptions
 from codev_env.tasks.generators.counting import CountingOptions
 from codev_env.tasks.generators.documents import DocumentOptions
@@ -26,6 +28,7 @@ __all__ = [
     "ChartOptions",
     "CountingOptions",
     "DocumentOptions",
+    "FilteredTaskSet",
     "GridOptions",
     "HRBenchOptions",
     "MixOptions",
@@ -60,6 +63,7 @@ def load_tasks(
     columns: Mapping[str, Any] | None = None,
     reader: Mapping[str, Any] | None = None,
     wrap: str | Sequence[str] | Mapping[str, Any] | None = None,
+    only: str | Path | None = None,
 ) -> TaskSet:
     """Load the tasks of one split.
 
@@ -80,6 +84,7 @@ def load_tasks(
         reader: For `bench="dataset"`: more options of `dataset.open_dataset`.
         wrap: Transforms and corruptions: a suite (`"orientation"`, `"corruption"`), names, or a mapping; see
             `wrappers.parse_wrappers`.
+        only: A file of task ids, as `codev data filter` writes it: only these tasks, in its order.
 
     Raises:
         TaskError: Data that is missing or makes no sense.
@@ -102,7 +107,8 @@ def load_tasks(
         )
     else:
         tasks = found.open(data, split, **options)
-    return wrap_tasks(tasks, wrap, variant)
+    tasks = wrap_tasks(tasks, wrap, variant)
+    return FilteredTaskSet(tasks, only) if only else tasks
 
 
 def _bench(name: str) -> Bench:

@@ -113,6 +113,9 @@ def test_the_command_filters_and_goes_on(tmp_path, capsys):
     played = journal.read_bytes()
     assert data.main([*oracle, "--keep", "1.0", "1.0"]) == 0
     assert journal.read_bytes() == played
+    assert data.main([*oracle, "--rollouts", "3", "--keep", "1.0", "1.0"]) == 0
+    assert journal.read_bytes().startswith(played) and journal.read_bytes().count(b"\n") == 1 + 3 * 4
+    assert data.main([*oracle, "--keep", "1.0", "1.0"]) == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["index"] for row in rows] == [0, 1, 2, 3]
     assert all(row["rate"] == 1.0 and row["rollouts"] == 2 for row in rows)
@@ -124,7 +127,7 @@ def test_a_server_that_is_not_there_is_told(tmp_path, monkeypatch):
     pytest.importorskip("openai")
     monkeypatch.setattr(data, "MOST_FAILURES", 1)
     arguments = filter_options(
-        tmp_path / "x.jsonl", "--agent", "http://localhost:9/v1#m", "--rollouts", "1", "--workers", "1"
+        tmp_path / "x.jsonl", "--agent", "http://localhost:9/v1#m", "--rollouts", "1", "--n", "1"
     )
     with pytest.raises(data.FilterError, match="could be played"):
         data.main(arguments)
