@@ -241,7 +241,7 @@ def boxed_turn(body: str, tool: str, problems: list[str]) -> Turn:
     start = body.rfind("\\boxed{")
     if start < 0:
         problems += [UNBALANCED] if f"</{tool}>" in body or "</answer>" in body else []
-        return Invalid(f"no <{tool}> or <answer> block; write one of them", once(problems))
+        return Invalid(f"no {tool} block and no answer block; write one of them", once(problems))
     problems.append(BOXED)
     start += len("\\boxed{")
     depth = 1

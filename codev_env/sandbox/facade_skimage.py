@@ -85,6 +85,9 @@ def modules() -> dict[str, Facade]:
         if isinstance(value, np.ndarray):
             colour[name] = value.copy()  # the matrices of the conversions, which must stay as they are
     files = {"imread": _imread, "imsave": _imsave, "imshow": _imshow, "show": _show}
+    for kind in ("opening", "closing", "erosion", "dilation"):  # of old, and still what most programs write
+        old = getattr(skimage.morphology, f"binary_{kind}", None)
+        found["skimage.morphology"].__dict__[f"binary_{kind}"] = old or getattr(skimage.morphology, kind)
     found["skimage.io"] = Facade("skimage.io", files, _IO_HINTS)
     names = {name: getattr(skimage.util, name) for name in dir(skimage.util) if name.startswith("img_as_")}
     nested(found, Facade("skimage", {**names, "__version__": vars(skimage)["__version__"]}, _HINTS), "skimage")

@@ -128,6 +128,14 @@ class Policy(RestrictingNodeTransformer):
         if name.startswith("__") or name in _GUARD_NAMES or (name.endswith("_") and len(name) > 2):
             self.error(node, f"the name {name!r} is reserved: choose one without leading and trailing underscores.")
 
+    def check_import_names(self, node: Any) -> ast.AST:
+        """Check the names that an import binds."""
+        if any(name.name == "*" for name in node.names):
+            module = getattr(node, "module", None) or "math"
+            self.error(node, f"`import *` is not available here: name what you use, as in `from {module} import …`.")
+            return node
+        return super().check_import_names(node)
+
     def not_allowed(self, node: ast.AST) -> None:
         """Refuse a kind of statement."""
         kind = type(node).__name__

@@ -224,7 +224,8 @@ class Worker:
         if stop == "ok" and context.problems:
             stop, error = "result", "\n".join(dict.fromkeys(context.problems))
         elif stop == "ok" and context.cut:
-            stop, error = "output", f"more than {self.limits.output_chars} characters were printed; the rest is cut."
+            stop = "output"
+            error = f"more than {self.limits.output_chars} characters were printed, and the rest is cut: print less."
         if error is not None:
             error = _INSTALLED.sub("…", clean(error))[: self.limits.error_chars]
         return {"stop": stop, "error": error, "stdout": text, "repairs": context.repairs, **reply}
@@ -322,7 +323,10 @@ def _explain(problem: BaseException, source: str) -> tuple[str, str]:
     if isinstance(problem, MemoryError):
         return "memory", _NO_MEMORY
     if isinstance(problem, OutputFull):
-        return "output", "far too much was printed; the program was ended."
+        return (
+            "output",
+            "far too much was printed, and the program was ended: print less, for example a part of a list.",
+        )
     if isinstance(problem, SyntaxError):
         line = f" (line {problem.lineno}: {(problem.text or '').strip()[:120]})" if problem.lineno else ""
         return "error", f"{type(problem).__name__}: {problem.msg}{line}"

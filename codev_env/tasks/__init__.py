@@ -132,6 +132,8 @@ def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, option
         reason = (
             f"{bench.title} has no split {split!r}" if place else f"no {bench.title} found at {looked or 'any path'}"
         )
+        if not bench.places():
+            reason = f"bench={bench.name!r} has no place to look at"
         warnings.warn(
             f"{reason}: using generated scenes ({tasks.name}). Their scores are not those of the benchmark. "
             "Give the benchmark's folder as data, or data='synthetic' to ask for generated scenes.",

@@ -61,7 +61,7 @@ CROP = DEEPEYES.crop((1, 2, 50, 60))
         ("<answer>A</answer><answer>B</answer>", Answer("B", (SEVERAL_ANSWERS,))),
         ("<code>\n```python\nx\n```\nthen more", Code("x", (UNBALANCED,))),
         ("so \\boxed{7}", Answer("7", (BOXED,))),
-        ("the answer is B</answer>", Invalid("no <code> or <answer> block; write one of them", (UNBALANCED,))),
+        ("the answer is B</answer>", Invalid("no code block and no answer block; write one of them", (UNBALANCED,))),
         ("<code></code>", Invalid("the code block is empty")),
     ],
 )
@@ -117,7 +117,7 @@ def test_codevision_reads(text: str, turn: Code | Answer) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("I do not know.", "no <tool_call> or <answer>"),
+        ("I do not know.", "no tool_call block and no answer block"),
         ("<tool_call>result = image</tool_call>", "not a JSON object"),
         ("<tool_call>[1]</tool_call>", "not a JSON object"),
         ('<tool_call>{"name": "code_image_tool", "arguments": {"code"', "not a JSON object"),

@@ -142,7 +142,7 @@ def test_files_stay_from_one_turn_to_the_next_and_not_beyond_the_episode(env: Im
 def test_unreadable_text_costs_a_turn_and_is_told_why(env: ImageToolEnv) -> None:
     env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step("hm")
-    assert "no <code> or <answer> block" in observation["text"].replace("< ", "<")
+    assert "no code block and no answer block" in observation["text"]
     assert (info["action_kind"], info["turn"], reward, terminated, truncated) == ("invalid", 1, 0.0, False, False)
 
 

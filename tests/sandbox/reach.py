@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import photo
+from pictures import photo
 
 from codev_env.sandbox import facade_std, guards, state, worker
 from codev_env.sandbox.context import Context, File, View

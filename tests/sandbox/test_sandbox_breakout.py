@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import photo
+from pictures import photo
 
 from codev_env.sandbox import Limits, Sandbox, Session, process, seccomp
 

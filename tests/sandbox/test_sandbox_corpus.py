@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import photo
+from pictures import photo
 from PIL import Image
 
 from codev_env.sandbox import Execution, Limits, Sandbox, Session, process

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import photo
+from pictures import photo
 from PIL import Image
 
 from codev_env.errors import ConfigError, SandboxError
