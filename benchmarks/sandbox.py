@@ -146,17 +146,21 @@ _start: Any = None
 
 
 def throughput(size: tuple[int, int], clients: int, seconds: float) -> dict[str, float]:
-    """Steps per second of some clients in threads of one process, and in processes of their own."""
+    """Steps per second of some clients in threads of one process, and in processes of their own; of one in a thread."""
     spawn = multiprocessing.get_context("spawn")
     pools: dict[str, Executor] = {
         "threads": ThreadPoolExecutor(clients, initializer=_set_start, initargs=(threading.Barrier(clients),)),
         "processes": ProcessPoolExecutor(clients, spawn, initializer=_set_start, initargs=(spawn.Barrier(clients),)),
     }
     rates = {}
+    if clients == 1:
+        del pools["processes"]
     for kind, pool in pools.items():
         with pool:
             each = [pool.submit(client, size, seconds, seed + 1) for seed in range(clients)]
-            rates[f"{clients} clients in {kind}"] = round(sum(future.result() for future in each), 1)
+            rates[f"{clients} client{'s' * (clients > 1)} in {kind}"] = round(
+                sum(future.result() for future in each), 1
+            )
     return rates
 
 
@@ -221,7 +225,7 @@ def measure(size: tuple[int, int], options: argparse.Namespace, numbers: Iterato
         "steps": {label: rows for label, rows in found.items() if rows},
         "missing": missing,
         "episodes": episodes(image, max(9, options.steps // 3), numbers),
-        "steps_per_second": throughput(size, 2, options.seconds),
+        "steps_per_second": throughput(size, 1, options.seconds) | throughput(size, 2, options.seconds),
         "memory_mib": memory,
     }
 
