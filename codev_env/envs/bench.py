@@ -138,7 +138,7 @@ class CodeVBenchEnv(ImageToolEnv):
         scorer: str | Scorer = "rules",
         sandbox: Sandbox | None = None,
     ) -> None:
-        from codev_env.tasks import default_split, load_tasks
+        from codev_env.tasks import default_split, load_tasks, narrow, wrap_tasks
 
         shared: dict[str, Any] = {
             "split": split or default_split(bench),
@@ -151,22 +151,16 @@ class CodeVBenchEnv(ImageToolEnv):
             "reward_weights": reward_weights,
             "scorer": scorer,
         }
-        described: dict[str, Any] = {
-            "scenes": scenes,
-            "subset": subset,
-            "columns": columns,
-            "reader": reader,
-            "wrap": wrap,
-            "only": only,
-        }
+        described: dict[str, Any] = {"scenes": scenes, "subset": subset, "columns": columns, "reader": reader}
+        changed: dict[str, Any] = {"wrap": wrap, "only": only}
         if isinstance(data, str):
-            tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described)
+            tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described, **changed)
         elif isinstance(data, TaskSet) and not any(described.values()):
-            tasks = data
+            tasks = narrow(wrap_tasks(data, wrap), only)
         else:
             given = ", ".join(name for name, value in described.items() if value) or "nothing else"
             raise ConfigError(
                 f"data is {data!r} with {given}: give a str, or a TaskSet without {', '.join(described)}."
             )
         super().__init__(tasks, sandbox=sandbox, **shared)
-        EzPickle.__init__(self, bench=bench, data=data, on_error=on_error, **described, **shared)
+        EzPickle.__init__(self, bench=bench, data=data, on_error=on_error, **described, **changed, **shared)

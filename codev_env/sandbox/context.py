@@ -169,6 +169,7 @@ class Context:
             raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
         check_image(image, self.limits, "saved")
         copy = image.convert("RGB") if image.mode not in ("RGB", "RGBA", "L") else _snapshot(image)
+        copy.info = {}
         if name != path and posixpath.normpath(path) != name:
             if not self.repair_paths:
                 raise FileNotFoundError(f"there is no folder {posixpath.dirname(path)!r} here: save as {name!r}.")

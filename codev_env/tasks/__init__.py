@@ -41,6 +41,8 @@ __all__ = [
     "VStarTaskSet",
     "default_split",
     "load_tasks",
+    "narrow",
+    "wrap_tasks",
 ]
 
 _GENERATED_SPLITS = ("train", "val", "test")
@@ -107,7 +109,11 @@ def load_tasks(
         )
     else:
         tasks = found.open(data, split, **options)
-    tasks = wrap_tasks(tasks, wrap, variant)
+    return narrow(wrap_tasks(tasks, wrap, variant), only)
+
+
+def narrow(tasks: TaskSet, only: str | Path | None) -> TaskSet:
+    """Return the tasks that a file names, in its order, or all where there is none; see `FilteredTaskSet`."""
     return FilteredTaskSet(tasks, only) if only else tasks
 
 

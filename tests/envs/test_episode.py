@@ -20,6 +20,7 @@ from codev_env.envs.vstar import CodeVVStarEnv
 from codev_env.errors import ConfigError, JudgeError, TaskError
 from codev_env.rewards import Reward, Term
 from codev_env.spaces import MAX_SIDE
+from codev_env.tasks import load_tasks
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Step, StepScore, Task
 
 INFO = {
@@ -410,3 +411,13 @@ def test_a_pickled_environment_uses_the_sandbox_of_its_process(env: ImageToolEnv
     again = pickle.loads(pickle.dumps(spied))
     assert again.sandbox is env.sandbox
     assert again.max_turns == 2
+
+
+def test_a_task_set_that_is_given_is_wrapped_as_the_id_says():
+    tasks = load_tasks("synthetic", "test", scenes="toy")
+    env = gym.make("CodeV-Orientation-v0", data=tasks)
+    env.reset(options={"index": 1})
+    assert env.unwrapped.task.transform == ("rotate_90",)
+    assert len(env.unwrapped.tasks) == 6 * len(tasks)
+    with pytest.raises(ConfigError, match="a TaskSet without scenes"):
+        gym.make("CodeV-Orientation-v0", data=tasks, scenes="toy")
