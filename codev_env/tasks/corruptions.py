@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -275,6 +276,10 @@ CORRUPTIONS: dict[str, Corruption] = {
 }  # fmt: skip
 
 
+_IMPORTING = threading.RLock()
+"""While OpenCV is being imported in one thread, another that asks for it finds it half made."""
+
+
 def check_library() -> str:
     """Return the version of the library that makes corruptions, without importing it.
 
@@ -288,16 +293,18 @@ def check_library() -> str:
             f"corruptions need {LIBRARY}, which is not installed (Albumentations and AlbumentationsX, which share its "
             f"import name, are not used). {_INSTALL}"
         ) from None
-    if importlib.util.find_spec("cv2") is None:
-        raise ConfigError(f"corruptions need OpenCV (cv2), which is not installed. {_INSTALL}")
+    with _IMPORTING:
+        if importlib.util.find_spec("cv2") is None:
+            raise ConfigError(f"corruptions need OpenCV (cv2), which is not installed. {_INSTALL}")
     return version
 
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
     """Import the library, which takes about two seconds."""
-    check_library()
-    return importlib.import_module("albumentations")
+    with _IMPORTING:
+        check_library()
+        return importlib.import_module("albumentations")
 
 
 def corrupt(image: Image.Image, name: str, severity: int, seed: np.random.SeedSequence) -> Image.Image:

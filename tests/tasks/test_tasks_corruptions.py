@@ -6,6 +6,9 @@ import hashlib
 import pickle
 import subprocess
 import sys
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from itertools import pairwise
 
@@ -14,7 +17,7 @@ import pytest
 from PIL import Image
 
 from codev_env.errors import ConfigError
-from codev_env.tasks import VStarTaskSet, load_tasks
+from codev_env.tasks import VStarTaskSet, corruptions, load_tasks
 from codev_env.tasks.corruptions import CORRUPTIONS, SEVERITIES, check_library, corrupt, widen
 from codev_env.tasks.generators.photos import photographs
 from codev_env.tasks.transforms import transform_image
@@ -178,6 +181,29 @@ def test_a_missing_library_is_told_with_what_to_install(monkeypatch):
     with pytest.raises(ConfigError, match=r"nrtk-albumentations.*pip install codev-env\[corruptions\]"):
         wrap_tasks(tasks, "jpeg:3")
     assert wrap_tasks(tasks, "orientation")[1].transform == ("rotate_90",)
+
+
+def test_the_first_use_may_be_by_many_threads_at_once(monkeypatch):
+    half_made = types.ModuleType("cv2")  # as OpenCV leaves itself for a moment while it is imported: without a spec
+    found = sys.modules.get("cv2")
+
+    def slowly(name: str) -> str:
+        sys.modules["cv2"] = half_made
+        time.sleep(0.3)
+        sys.modules.pop("cv2")
+        if found is not None:
+            sys.modules["cv2"] = found
+        return name
+
+    monkeypatch.setattr("codev_env.tasks.corruptions.importlib.import_module", slowly)
+    corruptions._library.cache_clear()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            libraries = [pool.submit(corruptions._library) for _ in range(2)]
+            libraries += [pool.submit(check_library) for _ in range(2)]
+            assert [library.result() for library in libraries][:2] == ["albumentations"] * 2
+    finally:
+        corruptions._library.cache_clear()
 
 
 # ---- task sets
