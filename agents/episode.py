@@ -59,7 +59,11 @@ def record_turn(step: Step, observation: Mapping[str, Any], reward: float, info:
         score=score.value if score else None,
         score_why=score.why if score else "",
         faithful=bool(score and score.faithful),
+        judge_failed=bool(score and score.failed),
         wall_s=float(execution.wall_s) if execution else 0.0,
+        regions=step.regions,
+        problems=step.turn.problems,
+        probed=step.probed,
     )
 
 
@@ -97,6 +101,7 @@ def record_episode(
         choices=tuple(task.choices),
         answer=task.answer,
         targets=tuple(_box(box) for box in task.targets),
+        transform=tuple(task.transform),
         system_prompt=base.system_prompt,
         prompt=first["text"],
         images=_images(first),

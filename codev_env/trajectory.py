@@ -15,12 +15,13 @@ from typing import Any, cast, overload
 from PIL import Image
 
 from codev_env.errors import TrajectoryError
-from codev_env.types import ActionKind, Box, Source, Stop
+from codev_env.types import ActionKind, Box, Region, Source, Stop
 
 SCHEMA = 1
 FILE_NAME = "trajectories.jsonl"
 IMAGE_DIR = "images"
 _MODES = ("RGB", "L", "RGBA")
+_REGION = tuple(f.name for f in fields(Region) if f.compare)
 
 
 class ImageFiles(Sequence[Image.Image]):
@@ -103,7 +104,11 @@ class TurnRecord(_Record):
         score: The judge's score of the tool call, `None` where there was none.
         score_why: The judge's reason.
         faithful: The tool call showed a target as its main content.
+        judge_failed: The tool call could not be judged, because the judge could not be had.
         wall_s: Seconds the program ran.
+        regions: For each image that the program returned, what it shows of the original; without `seen`.
+        problems: Flaws of format in the action.
+        probed: Whether the policy's answer would have been right before and after the turn, see `Step.probed`.
     """
 
     action: str
@@ -120,7 +125,11 @@ class TurnRecord(_Record):
     score: float | None = None
     score_why: str = ""
     faithful: bool = False
+    judge_failed: bool = False
     wall_s: float = 0.0
+    regions: tuple[Region, ...] = ()
+    problems: tuple[str, ...] = ()
+    probed: tuple[bool, bool] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +147,7 @@ class Trajectory(_Record):
         choices: The options in the order shown.
         answer: The gold answer.
         targets: Boxes of the evidence in pixels of `images[0]`.
+        transform: What was done to the original image, see `Task.transform`.
         system_prompt: The dialect's system prompt.
         prompt: Text of the first observation.
         images: The input images.
@@ -164,6 +174,7 @@ class Trajectory(_Record):
     choices: tuple[str, ...] = ()
     answer: str = ""
     targets: tuple[Box, ...] = ()
+    transform: tuple[str, ...] = ()
     system_prompt: str = ""
     prompt: str = ""
     images: Sequence[Image.Image] = ()
@@ -257,6 +268,8 @@ class TrajectoryWriter:
     def _encode(self, record: TurnRecord | Trajectory) -> dict[str, Any]:
         row = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "turns"}
         row["images"] = [self._save_image(image) for image in record.images]
+        if isinstance(record, TurnRecord):
+            row["regions"] = [{name: getattr(region, name) for name in _REGION} for region in record.regions]
         return row
 
     def _save_image(self, image: Image.Image) -> dict[str, Any]:
@@ -350,9 +363,23 @@ def _decode(folder: Path, kind: type[TurnRecord] | type[Trajectory], row: dict[s
     for name in ("targets", "crop_boxes"):
         if name in row:
             row[name] = tuple(None if box is None else tuple(box) for box in row[name])
-    if "choices" in row:
-        row["choices"] = tuple(row["choices"])
+    for name in ("choices", "transform", "problems"):
+        if name in row:
+            row[name] = tuple(row[name])
+    if row.get("probed") is not None:
+        before, after = row["probed"]
+        row["probed"] = (bool(before), bool(after))
+    if "regions" in row:
+        row["regions"] = tuple(_region(region) for region in row["regions"])
     return row
+
+
+def _region(row: dict[str, Any]) -> Region:
+    if row["polygon"] is not None:
+        row["polygon"] = tuple((float(x), float(y)) for x, y in row["polygon"])
+    if row["box"] is not None:
+        row["box"] = tuple(row["box"])
+    return Region(**row)
 
 
 def _mend_tail(path: Path) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 Box = tuple[int, int, int, int]
@@ -134,8 +136,9 @@ class Region:
     """Where the pixels of one returned image come from.
 
     Attributes:
-        polygon: The four points of the original that the output's corners (top left, top right, bottom right, bottom
-            left) show, in pixels; `None` where unknown.
+        polygon: The four points of the original that the corners (top left, top right, bottom right, bottom left) of
+            the output show, in pixels; where a frame of other pixels surrounds what is shown, such as a plot's
+            margins, the corners of the part inside it. `None` where unknown.
         box: Bounding box of `polygon`, clipped to the image; `None` where unknown.
         image_index: Which of the task's images.
         orientation: `"rot0" | "rot90" | "rot180" | "rot270"` (counter-clockwise, as PIL rotates) or `"flip_h"`,
@@ -143,6 +146,8 @@ class Region:
         scale: Output pixels per original pixel, along the side that is shown smaller.
         original_share: Share of the output's pixels that stem from the original, 0 to 1.
         how: `"probe"`, `"match"` or `"unknown"`.
+        seen: Which points of the part that `polygon` outlines stem from the original: a grid of bool, shape
+            (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared.
     """
 
     polygon: tuple[Point, Point, Point, Point] | None = None
@@ -152,6 +157,7 @@ class Region:
     scale: float | None = None
     original_share: float = 0.0
     how: Literal["probe", "match", "unknown"] = "unknown"
+    seen: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -162,22 +168,36 @@ class StepScore:
         value: -1 to 1, or `None` if there was nothing to judge.
         why: One line for people.
         faithful: Some image clearly shows a target as its main content.
+        failed: The judge could not be had, and its option says to go on: `value` is `None`, and the episode must not
+            be trained on.
     """
 
     value: float | None
     why: str = ""
     faithful: bool = False
+    failed: bool = False
 
 
 @dataclass
 class Step:
-    """One turn of an episode as the environment knows it."""
+    """One turn of an episode as the environment knows it.
+
+    Attributes:
+        action: The model's raw text.
+        turn: What it parsed to.
+        execution: What ran, for a code turn.
+        regions: What each image of `execution` shows.
+        score: The judge's score of a code turn.
+        probed: Whether the answer that the policy would give is right, before and after this turn; `None` where nobody
+            asked it. An agent loop may set it after the step; rewards that use it (`taco`) are paid with the next one.
+    """
 
     action: str
     turn: Turn
     execution: Execution | None = None
     regions: tuple[Region, ...] = ()
     score: StepScore | None = None
+    probed: tuple[bool, bool] | None = None
 
 
 @dataclass
@@ -194,6 +214,11 @@ class Episode:
     def done(self) -> bool:
         """The episode has ended, by answer or by the turn budget."""
         return bool(self.stop_reason)
+
+    @property
+    def judge_failed(self) -> bool:
+        """Some tool call could not be judged, because the judge could not be had: not to be trained on."""
+        return any(s.score is not None and s.score.failed for s in self.steps)
 
     @property
     def is_faithful(self) -> bool:
