@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from PIL import Image
 
 from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges import GroundTruthJudge, get_judge
-from codev_env.judges.ground_truth import iou, score_region
+from codev_env.judges.evidence import showing
+from codev_env.judges.ground_truth import iou
 from codev_env.provenance.coordinates import area, box_polygon, clip
 from codev_env.types import Code, Execution, Region, Step, Task
 
@@ -18,6 +21,7 @@ SIZE = (200, 100)
 IMAGE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (100, 200, 3), dtype=np.uint8))
 TARGET = (100, 50, 120, 60)
 TASK = Task("t", (IMAGE,), "?", "a", targets=(TARGET, (10, 10, 20, 20)))
+SINGLE = Task("t", (IMAGE,), "?", "a", targets=(TARGET,))
 
 
 def region(box, **changes) -> Region:
@@ -39,28 +43,100 @@ def judged(step, *history, task=TASK):
 
 def test_crop_around_a_target_is_worth_one_and_faithful():
     for box in (TARGET, (90, 45, 130, 65), (5, 5, 25, 25)):
-        score = judged(crop_step(box))
+        score = judged(crop_step(box), task=replace(TASK, targets=(TARGET if box[0] > 50 else (10, 10, 20, 20),)))
         assert (score.value, score.faithful) == (1.0, True)
 
 
 def test_by_hand():
-    # A = 20000, |T| = 200, limit = max(min(max(2000, 800), 10000), 200) = 2000; half of T; |R| = 6500.
-    score = judged(crop_step((110, 0, 175, 100)))
-    assert score.value == pytest.approx(0.5 * (20000 - 6500) / (20000 - 2000))
+    # A = 20000, |T| = 200: limit = min(max(1800, 200), 2500) = 1800, lazy = max(5000, min(3600, 10900)) = 5000.
+    score = judged(crop_step((110, 30, 150, 100)))  # half of the target, |R| = 2800
+    compact = math.log(5000 / 2800) / math.log(5000 / 1800)
+    assert score.value == pytest.approx(0.5 * compact * 0.75)
     assert not score.faithful
-    assert "coverage 0.50" in score.why
-    # The whole image but for a strip: covers everything, compact nearly 0.
-    assert judged(crop_step((0, 0, 198, 100))).value == pytest.approx(200 / 18000)
+    assert "coverage 0.50" in score.why and "one of several targets" in score.why
+    # A quarter of the image and more is lazy.
+    for box in ((100, 50, 200, 100), (0, 0, 198, 100), (20, 0, 200, 90)):
+        assert (judged(crop_step(box)).value, judged(crop_step(box)).faithful) == (0.0, False)
 
 
-def test_limits_for_large_targets():
-    whole = SIZE[0] * SIZE[1]
-    large = score_region(region((0, 0, 100, 100)), (0, 0, 80, 100), SIZE)  # 4|T| is capped at half the image
-    assert large.faithful and large.value == 1.0
-    assert not score_region(region((0, 0, 110, 100)), (0, 0, 80, 100), SIZE).faithful
-    larger = score_region(region((0, 0, 150, 100)), (0, 0, 150, 100), SIZE)  # larger than the cap: itself
-    assert larger.faithful and larger.value == 1.0
-    assert whole == 20000
+@pytest.mark.parametrize(
+    "target, box, value",
+    [
+        ((0, 0, 80, 100), (0, 0, 100, 100), 1.0),  # limit 1.5 |T| = 12000
+        ((0, 0, 80, 100), (0, 0, 120, 100), 1.0),
+        ((0, 0, 80, 100), (0, 0, 160, 100), 0.0),  # lazy = min(24000, 16000)
+        ((0, 0, 80, 100), (0, 0, 140, 100), math.log(16 / 14) / math.log(16 / 12)),
+        ((0, 0, 150, 100), (0, 0, 175, 100), 1.0),  # limit 0.9 A = 18000
+        ((0, 0, 150, 100), (0, 0, 192, 100), 0.0),  # lazy 19000
+    ],
+)
+def test_large_targets(target, box, value):
+    view = showing(region(box), target, SIZE)
+    assert view.value == pytest.approx(value) and view.clear == (value >= 0.5)
+
+
+def test_one_of_several_targets_is_partial_until_all_were_shown():
+    first, second = crop_step((90, 45, 130, 65)), crop_step((5, 5, 25, 25))
+    assert (judged(first).value, judged(first).faithful) == (0.75, True)
+    assert judged(second, first).value == 1.0
+    assert judged(crop_step((90, 45, 130, 65), (5, 5, 25, 25))).value == 1.0
+
+
+def test_tiling_the_image_is_no_search():
+    tiles = [(x, y, x + 40, y + 25) for y in range(0, 100, 25) for x in range(0, 200, 40)]  # 20 of A / 20
+    hit = tiles.index((80, 50, 120, 75))
+    assert judged(crop_step(tiles[hit])).value == 0.75
+    # By now 11 of 20 tiles are shown: more than half of the image.
+    score = judged(crop_step(tiles[hit]), *[crop_step(tile) for tile in tiles[:hit] if tile != tiles[hit]][:10])
+    assert (score.value, score.faithful) == (0.0, False)
+    assert judged(crop_step(*tiles)).value == 0.0
+    # Zooming in over large crops is: they are no tiles.
+    zoom = judged(crop_step((90, 45, 130, 65)), crop_step((0, 0, 110, 100)), crop_step((60, 0, 200, 100)))
+    assert (zoom.value, zoom.faithful) == (0.75, True)
+
+
+def test_a_target_that_is_painted_over_is_not_shown():
+    box = (90, 40, 130, 80)  # one point of `seen` per 4 x 4 pixels; the target lies at columns 2..7, rows 2..5
+    seen = np.ones((10, 10), bool)
+    seen[2:5, 2:8] = False
+    assert judged(crop_step(box, seen=seen, original_share=0.8)).value == pytest.approx(0.0, abs=0.01)
+    seen = np.ones((10, 10), bool)
+    seen[:2], seen[6:] = False, False
+    assert judged(crop_step(box, seen=seen, original_share=0.5)).value == 0.75
+    seen = np.ones((10, 10), bool)
+    seen[:, :5] = False
+    turned = region(box, seen=np.rot90(seen), orientation="rot90")
+    turned = replace(turned, polygon=(*turned.polygon[1:], turned.polygon[0]))
+    image = IMAGE.crop(box).rotate(90, expand=True)
+    score = judged(Step("", Code(""), Execution(images=(image,)), (turned,)))
+    assert score.value == pytest.approx(0.5 * 0.75 * 0.5)  # half of the target, one of two, turned the wrong way
+
+
+def whole_step(*orientations) -> Step:
+    images = tuple(IMAGE.rotate(180) for _ in orientations)
+    return Step(
+        "", Code(""), Execution(images=images), tuple(region((0, 0, *SIZE), orientation=o) for o in orientations)
+    )
+
+
+def test_turning_a_turned_task_upright():
+    turned = Task("t", (IMAGE,), "?", "a", targets=(TARGET,), transform=("crop", "rotate_90"))
+    right, wrong = whole_step("rot270"), whole_step("rot90")
+    assert (judged(right, task=turned).value, judged(right, task=turned).faithful) == (0.5, False)
+    assert judged(right, right, task=turned).value == 0.0
+    assert judged(wrong, task=turned).value == -0.25
+    assert judged(right, wrong, task=turned).value == 0.0
+    assert judged(whole_step("rot270", "rot90", "rot180"), task=turned).value == pytest.approx(-0.5 / 3)
+    upright = crop_step((90, 45, 130, 65), orientation="rot270")
+    assert judged(upright, right, task=turned).value == 1.0
+    assert judged(crop_step((90, 45, 130, 65)), task=turned).value == 0.75
+    assert judged(crop_step((90, 45, 130, 65), orientation="flip_h"), task=turned).value == 0.5
+
+
+def test_turning_an_upright_task_does_not_pay():
+    assert judged(whole_step("rot180")).value == -0.25
+    assert judged(whole_step(None)).value == 0.0
+    assert judged(crop_step((90, 45, 130, 65), orientation="rot180")).value == pytest.approx(0.75 * 0.5)
 
 
 def test_wrong_crop_and_no_image_and_text_are_worth_nothing():
@@ -71,8 +147,8 @@ def test_wrong_crop_and_no_image_and_text_are_worth_nothing():
 
 def test_spraying_crops_does_not_pay():
     spray = judged(crop_step((90, 45, 130, 65), (150, 0, 190, 40), (160, 0, 190, 40), (170, 0, 190, 40)))
-    assert spray.value == pytest.approx(0.25)
-    assert judged(crop_step((90, 45, 130, 65), (90, 45, 130, 65))).value == 1.0
+    assert spray.value == pytest.approx(0.75 / 4)
+    assert judged(crop_step((90, 45, 130, 65), (90, 45, 130, 65)), task=SINGLE).value == 1.0
 
 
 def test_red_lines():
@@ -84,14 +160,14 @@ def test_red_lines():
     assert judged(crop_step((0, 0, *SIZE))).value == -0.5
     good = crop_step((90, 45, 130, 65))
     assert judged(good, good).value == -0.5
-    assert judged(good, crop_step((5, 5, 25, 25))).value == 1.0
+    assert judged(good, crop_step((150, 0, 190, 40)), task=SINGLE).value == 1.0
     assert judged(crop_step((90, 45, 130, 65), error="NameError")).value == -0.5
     black = Step("", Code(""), Execution(images=(Image.new("RGB", (9, 9)),)), (Region(how="probe"),))
     assert judged(black).value == -0.5
 
 
 def test_a_little_over_the_edge_and_a_tilted_frame_are_no_red_line():
-    assert judged(crop_step((5, -1, 25, 25), original_share=0.96)).value > 0.9
+    assert judged(crop_step((5, -1, 25, 25), original_share=0.96)).value > 0.7
     assert judged(crop_step((5, -9, 25, 25), original_share=0.7, orientation=None)).value > 0
 
 
@@ -99,16 +175,17 @@ def test_enlarging_or_enhancing_what_was_seen_is_no_repeat():
     first = crop_step((90, 45, 130, 65))
     crop = first.execution.images[0]
     larger = Step("", Code(""), Execution(images=(crop.resize((120, 60)),)), (region((90, 45, 130, 65), scale=3.0),))
-    assert judged(larger, first).value == 1.0
+    assert judged(larger, first, task=SINGLE).value == 1.0
     brighter = Step("", Code(""), Execution(images=(crop.point(lambda v: v // 2),)), (region((90, 45, 130, 65)),))
-    assert judged(brighter, first).value == 1.0
+    assert judged(brighter, first, task=SINGLE).value == 1.0
 
 
-def test_shrunken_and_painted_over_images_show_less():
-    score = judged(crop_step((90, 45, 130, 65), scale=0.25))
+def test_shrunken_images_and_stamps_show_less():
+    score = judged(crop_step((90, 45, 130, 65), scale=0.25), task=SINGLE)
     assert score.value == pytest.approx(0.25) and not score.faithful
-    score = judged(crop_step((90, 45, 130, 65), original_share=0.4))
+    score = judged(crop_step((90, 45, 130, 65), original_share=0.04), task=SINGLE)
     assert score.value == pytest.approx(0.4) and not score.faithful
+    assert judged(crop_step((90, 45, 130, 65), original_share=0.4), task=SINGLE).value == 1.0
 
 
 def test_unknown_origin_and_drawings_earn_nothing():
@@ -126,7 +203,7 @@ def test_values_stay_in_range_and_faithful_is_worth_something(corners):
         return
     score = judged(crop_step((x1, y1, x2, y2)))
     assert -0.5 <= score.value <= 1.0
-    assert score.value >= 0.25 or not score.faithful
+    assert score.value >= 0.25 * 0.75 or not score.faithful
 
 
 def test_get_judge():
@@ -146,7 +223,7 @@ def test_tasks_without_targets():
         judged(step, task=bare)
     assert get_judge("none").score(bare, step, ()).value is None
     auto = get_judge("auto")
-    assert auto.score(TASK, step, ()).value == 1.0
+    assert auto.score(SINGLE, step, ()).value == 1.0
     with pytest.warns(RuntimeWarning, match="no target boxes"):
         assert auto.score(bare, step, ()).value is None
     with warnings.catch_warnings():

@@ -1,17 +1,21 @@
-r"""Scores a tool call by the regions it showed against the boxes of the evidence.
+"""Scores a tool call by the regions it showed against the boxes of the evidence.
 
-For one returned image that shows region R (a polygon clipped to the original of area A), and a target box T:
+An image that shows a part of the original is worth how well it shows the target it shows best, `value` in `evidence`,
 
-    coverage = |T ∩ R| / |T|
-    limit    = max(min(max(0.1 A, 4 |T|), A / 2), |T|)
-    compact  = 1 if |R| <= limit, else (A - |R|) / (A - limit)          falls to 0 for the whole image
-    detail   = min(1, output pixels per original pixel)                 a shrunken view shows less
-    value    = coverage * compact * detail * original_share             of the best target
+- times 3/4 while another target has not been shown clearly by this step or an earlier one: one of several is partial,
+- times 3/4 if the task's image was turned and the crop is still turned, times 1/2 if it is turned the wrong way,
+- times 1 while the episode's crops (of up to a quarter of the image each) together show less than a quarter of the
+  image, falling to 0 where they show half of it: tiling the image is no search.
 
-An image is *faithful* (shows a target as its main content) if coverage, detail and original_share are at least 0.5 and
-|R| <= limit, in any orientation. A step's value is the mean over its images, so that many crops do not pay; a step
-without an image is worth 0. Red lines (after CodeV, arXiv 2511.19661) are worth -0.5: a program that ends with an
-error, and an image that
+An image that shows nine tenths of the original or more is worth 0, and if it turns the image
+
+- 1/2 where that makes a turned task upright, once, if no wrong turn was shown before;
+- -1/4 if it turns it the wrong way.
+
+An image is *faithful* (clearly shows a target as its main content: coverage at least 0.75, everything else in
+`evidence` at least 0.5) in any orientation, unless tiling has brought its value below half. A step's value is the mean
+over its images, so that many crops do not pay; a step without an image is worth 0. Red lines (after CodeV, arXiv
+2511.19661) are worth -1/2: a program that ends with an error, and an image that
 
 - reaches out of the original by more than 5 % of its area, or is one flat colour that stems from nowhere (invalid
   coordinates);
@@ -20,21 +24,34 @@ error, and an image that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from codev_env.errors import JudgeError
-from codev_env.provenance.coordinates import area, box_polygon, clip
+from codev_env.judges.evidence import Showing, area_share, showing, union_share
+from codev_env.provenance.coordinates import area, clip
+from codev_env.tasks.transforms import CROP, needed, orientation
 from codev_env.types import Box, Region, Step, StepScore, Task
 
 RED_LINE = -0.5
-FAITHFUL_SHARE = 0.5
+UPRIGHT, TURNED_WRONG = 0.5, -0.25
+PARTIAL, STILL_TURNED, WRONG_TURN = 0.75, 0.75, 0.5
+_WHOLE = 0.9
+_TILE, _TILED = 0.25, 0.5
 _OUTSIDE = 0.05
 _SAME_IOU = 0.95
 _SAME_LEVELS = 2.0
+_AS_GIVEN = "rot0"
+
+
+class Shown(NamedTuple):
+    """One returned image and what it shows."""
+
+    region: Region
+    image: Image.Image
 
 
 class ImageScore(NamedTuple):
@@ -58,55 +75,87 @@ class GroundTruthJudge:
             return StepScore(None, "no code ran")
         if step.execution.error is not None:
             return StepScore(RED_LINE, f"avoidable error ({step.execution.stop})")
-        seen = [pair for earlier in history for pair in _shown(earlier)]
-        scores = [self._score_image(task, region, image, seen) for region, image in _shown(step)]
-        if not scores:
+        shown = _shown(step)
+        if not shown:
             return StepScore(0.0, "no image")
+        scores = _Scoring(task, [pair for earlier in history for pair in _shown(earlier)], shown).scores()
         value = sum(score.value for score in scores) / len(scores)
         return StepScore(value, "; ".join(score.why for score in scores), any(score.faithful for score in scores))
 
-    def _score_image(
-        self, task: Task, region: Region, image: Image.Image, seen: list[tuple[Region, Image.Image]]
-    ) -> ImageScore:
+
+class _Scoring:
+    """The images of one step, scored in the light of what the episode showed before."""
+
+    def __init__(self, task: Task, earlier: list[Shown], shown: list[Shown]) -> None:
+        self.task, self.earlier, self.shown = task, earlier, shown
+        self.size = task.image.size
+        undo = needed(task.transform) - {CROP}
+        self.upright = orientation(*undo) if undo else _AS_GIVEN
+        placed = [region for region, _ in earlier + shown if region.polygon is not None and region.image_index == 0]
+        self.wholes = [region for region in placed if area_share(region, self.size) >= _WHOLE]
+        tiles = [region for region in placed if area_share(region, self.size) <= _TILE]
+        explored = union_share(tiles, self.size)
+        self.search = min(1.0, max(0.0, (_TILED - explored) / (_TILED - _TILE)))
+        self.clear = {
+            i
+            for i, target in enumerate(task.targets)
+            if any(showing(region, target, self.size).clear for region in placed)
+        }
+
+    def scores(self) -> list[ImageScore]:
+        return [self._score(shown) for shown in self.shown]
+
+    def _score(self, shown: Shown) -> ImageScore:
+        region, image = shown
         if region.polygon is None or region.box is None:
             return _score_placeless(region, image)
-        original = task.images[region.image_index]
+        original = self.task.images[region.image_index]
         if _outside(region, original.size) > _OUTSIDE:
             return ImageScore(RED_LINE, "invalid coordinates: reaches out of the image")
         if image.size == original.size and _unchanged(region, image, original):
             return ImageScore(RED_LINE, "no-op: the image unchanged")
-        if any(_repeats(region, image, *earlier) for earlier in seen):
-            return ImageScore(RED_LINE, "no-op: shown before")
         if region.image_index != 0:
             return ImageScore(0.0, "not the image with the target")
-        return max(score_region(region, target, original.size) for target in task.targets)
+        if any(region is whole for whole in self.wholes):
+            return self._score_whole(region)
+        if any(_repeats(shown, before) for before in self.earlier):
+            return ImageScore(RED_LINE, "no-op: shown before")
+        return self._score_crop(region)
+
+    def _score_whole(self, region: Region) -> ImageScore:
+        """An overview shows no evidence, but a turned task has to be turned back."""
+        turn = region.orientation
+        if turn in (None, _AS_GIVEN):
+            return ImageScore(0.0, "the whole image")
+        if turn != self.upright:
+            return ImageScore(TURNED_WRONG, f"the whole image, turned the wrong way ({turn})")
+        turns = {whole.orientation for whole in self.wholes} - {None, _AS_GIVEN, self.upright}
+        if turns or any(before.region.orientation == self.upright for before in self.earlier):
+            return ImageScore(0.0, "the whole image, upright, but not at the first attempt")
+        return ImageScore(UPRIGHT, "the whole image, turned upright")
+
+    def _score_crop(self, region: Region) -> ImageScore:
+        views = [showing(region, target, self.size) for target in self.task.targets]
+        index = max(range(len(views)), key=lambda i: (views[i].value, views[i].coverage))
+        value, why = views[index].value, _describe(views[index], area_share(region, self.size))
+        if value == 0.0:
+            return ImageScore(0.0, why)
+        for applies, factor, reason in (
+            (len(self.clear | {index}) < len(views), PARTIAL, "one of several targets"),
+            (region.orientation == _AS_GIVEN != self.upright, STILL_TURNED, "still turned"),
+            (region.orientation not in (None, _AS_GIVEN, self.upright), WRONG_TURN, "turned the wrong way"),
+            (self.search < 1, self.search, "tiles much of the image"),
+        ):
+            if applies:
+                value, why = value * factor, f"{why}, {reason} x{factor:.2f}"
+        return ImageScore(value, why, self.search >= 0.5 and any(view.clear for view in views))
 
 
-def score_region(region: Region, target: Box, size: tuple[int, int]) -> ImageScore:
-    """Score a known region for one target.
-
-    Args:
-        region: What an image shows; `polygon` must be known.
-        target: The evidence, in pixels of the original.
-        size: (width, height) of the original.
-    """
-    if region.polygon is None:
-        raise ValueError("score_region needs a region with a polygon")
-    whole = float(size[0] * size[1])
-    shown = clip(region.polygon, (0, 0, *size))
-    shown_area, target_area = area(shown), area(box_polygon(target))
-    coverage = area(clip(shown, target)) / target_area
-    limit = max(min(max(0.1 * whole, 4 * target_area), whole / 2), target_area)
-    # Half a pixel more on each side must not decide: boxes are whole pixels, fits are not.
-    compact = 1.0 if shown_area <= limit * 1.01 else max(0.0, (whole - shown_area) / (whole - limit))
-    detail = min(1.0, region.scale or 1.0)
-    share = region.original_share
-    faithful = min(coverage, detail, share) >= FAITHFUL_SHARE and shown_area <= limit * 1.01
-    value = coverage * compact * detail * share
-    why = f"coverage {coverage:.2f}, area {shown_area / whole:.3f} of the image, compact {compact:.2f}"
-    if min(detail, share) < 0.995:
-        why += f", detail {detail:.2f}, original share {share:.2f}"
-    return ImageScore(value, why, faithful)
+def _describe(view: Showing, share_of_image: float) -> str:
+    text = f"coverage {view.coverage:.2f}, area {share_of_image:.3f} of the image, compact {view.compact:.2f}"
+    if min(view.detail, view.share) < 0.995:
+        text += f", detail {view.detail:.2f}, original share {view.share:.2f}"
+    return text
 
 
 def _score_placeless(region: Region, image: Image.Image) -> ImageScore:
@@ -117,11 +166,11 @@ def _score_placeless(region: Region, image: Image.Image) -> ImageScore:
     return ImageScore(0.0, "drawn or generated")
 
 
-def _shown(step: Step) -> Iterable[tuple[Region, Image.Image]]:
+def _shown(step: Step) -> list[Shown]:
     """The images of a step with their regions; `Region()` (unknown) where none was traced."""
     images = step.execution.images if step.execution else ()
     regions = step.regions + (Region(),) * (len(images) - len(step.regions))
-    return zip(regions, images, strict=False)
+    return [Shown(region, image) for region, image in zip(regions, images, strict=False)]
 
 
 def _outside(region: Region, size: tuple[int, int]) -> float:
@@ -133,17 +182,25 @@ def _outside(region: Region, size: tuple[int, int]) -> float:
 
 
 def _unchanged(region: Region, image: Image.Image, original: Image.Image) -> bool:
-    return region.box == (0, 0, *original.size) and image.tobytes() == original.tobytes()
+    """Whether an image of the original's size is the original, in every 16th row: all of 4K take longer than a step."""
+    if region.box != (0, 0, *original.size) or region.orientation != _AS_GIVEN:
+        return False
+    rows = original.width, max(1, original.height // 16)
+    samples = [picture.resize(rows, Image.Resampling.NEAREST).tobytes() for picture in (image, original)]
+    return samples[0] == samples[1]
 
 
-def _repeats(region: Region, image: Image.Image, earlier: Region, earlier_image: Image.Image) -> bool:
+def _repeats(shown: Shown, earlier: Shown) -> bool:
     """Whether an image shows what an earlier one showed, neither enhanced nor enlarged."""
-    if region.box is None or earlier.box is None or region.image_index != earlier.image_index:
+    (region, image), (before, before_image) = shown, earlier
+    if region.box is None or before.box is None or region.image_index != before.image_index:
         return False
-    same_place = iou(region.box, earlier.box) >= _SAME_IOU and region.orientation == earlier.orientation
-    if not same_place or max(image.size) > 1.2 * max(earlier_image.size):
+    same_place = iou(region.box, before.box) >= _SAME_IOU and region.orientation == before.orientation
+    if not same_place or max(image.size) > 1.2 * max(before_image.size):
         return False
-    small = [np.asarray(x.resize((32, 32), Image.Resampling.BOX), float) for x in (image, earlier_image)]
+    small = [
+        np.asarray(x.resize((32, 32), Image.Resampling.BOX, reducing_gap=1.0), float) for x in (image, before_image)
+    ]
     return bool(np.abs(small[0] - small[1]).mean() <= _SAME_LEVELS)
 
 

@@ -65,12 +65,12 @@ def test_oracle_is_right_and_faithful_and_its_record_is_complete(env, tmp_path):
     assert found.prompt.startswith("<image>") and "Which colour?" in found.prompt and found.system_prompt
     assert found.images[0].tobytes() == task.image.tobytes()
     look, say = found.turns
-    assert (look.kind, look.score, look.faithful, look.stop) == ("code", 1.0, True, "ok")
+    assert (look.kind, look.score, look.faithful, look.stop) == ("code", 0.75, True, "ok")
     assert look.crop_boxes == (expand_box(task.targets[0], (160, 120), 0.25),)
     assert look.images[0].tobytes() == task.image.crop(look.crop_boxes[0]).tobytes()
     assert look.observation.count("<image>") == 1 and look.code in look.action
     assert (say.kind, say.code, say.images) == ("answer", None, ())
-    assert found.total_reward == pytest.approx(1.8)
+    assert found.total_reward == pytest.approx(1.0 + 0.3 + 0.5 * 0.75)
     for turn in found.turns:
         assert sum(turn.reward_terms.values()) == pytest.approx(turn.reward)
     write_trajectories(tmp_path, [found])
@@ -92,7 +92,7 @@ def test_texts_of_the_expert_are_constant_up_to_coordinates_and_answer(env):
 def test_oracle_can_look_at_more_targets(env):
     found = run_episode(env, Oracle(crops=2), options={"index": 0})
     assert [turn.kind for turn in found.turns] == ["code", "code", "answer"]
-    assert [turn.score for turn in found.turns] == [1.0, 1.0, None]
+    assert [turn.score for turn in found.turns] == [0.75, 1.0, None]
 
 
 def test_baselines(env):
