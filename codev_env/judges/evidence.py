@@ -3,14 +3,14 @@ r"""How well a region of an image shows a box of evidence: coverage, compactness
 With A the area of the original, T a target box and R the region shown (a polygon clipped to the original):
 
     coverage = |T ∩ R| / |T|, of which only what `Region.seen` does not mark as painted over counts
-    limit    = max(min(max(9 |T|, A / 100), A / 8), 1.5 |T|), at most 0.9 A
+    limit    = max(min(max(4 |T|, A / 100), A / 8), 1.5 |T|), at most 0.9 A
     lazy     = max(A / 4, min(2 limit, (A + limit) / 2))
     compact  = 1 up to |R| = limit, 0 from |R| = lazy on, between them linear in log |R|
     detail   = min(1, output pixels per original pixel)
     share    = min(1, original_share / 0.1)          a stamp on a large drawing is not the main content
     value    = coverage · compact · detail · share
 
-So a crop three times as wide and high as its target, or a tenth of the image's width and height, is as good as a
+So a crop twice as wide and high as its target, or a tenth of the image's width and height, is as good as a
 tighter one; a quarter of the image shows no small target as its main content.
 """
 
@@ -85,7 +85,7 @@ def showing(region: Region, target: Box, size: tuple[int, int]) -> Showing:
 def compactness(shown_area: float, target: Box, size: tuple[int, int]) -> float:
     """Return 1 if a region of that area, in pixels of the original, has the target as its main content, 0 if lazy."""
     whole, target_area = float(size[0] * size[1]), area(box_polygon(target))
-    limit = min(max(min(max(9 * target_area, whole / 100), whole / 8), 1.5 * target_area), 0.9 * whole)
+    limit = min(max(min(max(4 * target_area, whole / 100), whole / 8), 1.5 * target_area), 0.9 * whole)
     lazy = max(whole / 4, min(2 * limit, (whole + limit) / 2))
     if shown_area <= limit * _SLACK:
         return 1.0
