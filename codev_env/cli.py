@@ -102,6 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except CodevError as error:
         return _fail(name, str(error), debug)
+    except BrokenPipeError:  # `codev ... | head`: nobody reads on, which is no failure
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise

@@ -1,13 +1,13 @@
 """Credit assignment: from the rewards of a group's turns to advantages. Pure functions on tensors.
 
-Every function takes `rewards` `[trajectories, turns]` (0 beyond a trajectory's end), `turns` `[trajectories]` (how
-many) and `groups` `[trajectories]` (trajectories of the same task share a number), and returns advantages
-`[trajectories, turns]`, one for each turn, given to all tokens of that turn.
+Every function of `CREDITS` takes `rewards` `[trajectories, turns]` (0 beyond a trajectory's end), `turns`
+`[trajectories]` (how many) and `groups` `[trajectories]` (trajectories of the same task share a number), and returns
+advantages `[trajectories, turns]`, one for each turn, given to all tokens of that turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -55,7 +55,40 @@ def _normalise(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     return out
 
 
-CREDITS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+Credit = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def combine(
+    credit: Credit,
+    rewards: torch.Tensor,
+    turns: torch.Tensor,
+    groups: torch.Tensor,
+    weights: Sequence[float],
+    kept: torch.Tensor,
+) -> torch.Tensor:
+    """Add the advantages of several channels: A = sum_c w_c * credit(rewards of c), each over its own trajectories.
+
+    With one channel of weight 1 that keeps all trajectories, this is `credit(rewards[0], turns, groups)`.
+    Source: HDPO, arXiv 2604.08545; TACO, arXiv 2606.30251.
+
+    Args:
+        credit: One of `CREDITS`.
+        rewards: `[channels, trajectories, turns]`.
+        turns: `[trajectories]`.
+        groups: `[trajectories]`.
+        weights: One for each channel.
+        kept: `[channels, trajectories]`, bool: which trajectories a channel is normalised over; the others get 0 of it.
+
+    Returns:
+        Advantages `[trajectories, turns]`.
+    """
+    advantages = torch.zeros_like(rewards[0])
+    for channel, weight, rows in zip(rewards, weights, kept, strict=True):
+        advantages[rows] += weight * credit(channel[rows], turns[rows], groups[rows])
+    return advantages
+
+
+CREDITS: dict[str, Credit] = {
     "trajectory": trajectory,
     "turn": turn,
 }

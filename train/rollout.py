@@ -11,8 +11,10 @@ from typing import Any
 import gymnasium as gym
 
 from codev_agents import record_episode, record_turn
+from codev_env.rewards import Reward
 from codev_env.trajectory import Trajectory, TurnRecord
 from codev_train.engines.base import Completion, Engine, Prompt, Sampling
+from codev_train.probe import probe
 from codev_train.tokens import Codec, PixelBlock, TokenSequence
 
 
@@ -34,6 +36,11 @@ class Rollout:
     rewards: list[float]
     cut: bool = False
 
+    @property
+    def judge_failed(self) -> bool:
+        """Some tool call could not be judged: not to be trained on."""
+        return any(turn.judge_failed for turn in self.trajectory.turns)
+
 
 @dataclass(eq=False)
 class _Slot:
@@ -49,6 +56,7 @@ class _Slot:
     turns: list[TurnRecord] = field(default_factory=list)
     done: bool = False
     cut: bool = False
+    right: bool = False  # the policy, if probed, knows the answer
 
 
 class Roller:
@@ -81,6 +89,10 @@ class Roller:
         """Return how many tasks the environment has."""
         return len(self._env(0).unwrapped.tasks)  # type: ignore[attr-defined]
 
+    def reward(self) -> Reward:
+        """Return what the environment pays by."""
+        return self._env(0).unwrapped.reward  # type: ignore[attr-defined]
+
     def play(self, engine: Engine, indices: Sequence[int], group: int, sampling: Sampling) -> list[Rollout]:
         """Play `group` episodes of each task.
 
@@ -112,11 +124,22 @@ class Roller:
         for slot in slots:
             slot.prompt = prompts[slot.group]
             slot.tokens.add_observation(slot.prompt.ids, slot.prompt.images)
+        probing = "probing" in self.reward().needs
+        if probing:
+            self._probe(engine, slots[::group], sampling.max_tokens)
+            for number, slot in enumerate(slots):
+                slot.right = slots[number - number % group].right
 
         # 2. All running episodes take a turn together: sample, then step the environments in threads.
         while running := [slot for slot in slots if not slot.done]:
             completions = engine.generate([slot.prompt for slot in running if slot.prompt], sampling)
             list(self._threads.map(self._turn, running, completions, [sampling.max_tokens] * len(running)))
+            if probing:
+                self._probe(engine, [slot for slot in running if not slot.done], sampling.max_tokens)
+
+        # 3. A group is complete: pay what depends on all of it.
+        for start in range(0, len(slots), group):
+            self._pay_group(slots[start : start + group])
         return [self._finish(slot) for slot in slots]
 
     def close(self) -> None:
@@ -163,12 +186,33 @@ class Roller:
         slot.tokens.add_observation(ids, images)
         slot.prompt = Prompt(list(slot.tokens.ids), list(slot.tokens.images))
 
+    def _probe(self, engine: Engine, slots: Sequence[_Slot], room: int) -> None:
+        """Ask for the answer after the last turn. What a call changed is noted, and paid with the next turn."""
+        if not slots:
+            return
+        found = probe(engine, self.codec, [slot.env for slot in slots], [slot.tokens for slot in slots], room)
+        for slot, right in zip(slots, found, strict=True):
+            if slot.turns and slot.turns[-1].kind == "code":
+                step = slot.env.unwrapped.episode.steps[-1]  # type: ignore[attr-defined]
+                step.probed = (slot.right, right)
+                slot.turns[-1] = dataclasses.replace(slot.turns[-1], probed=step.probed)
+            slot.right = right
+
+    def _pay_group(self, slots: Sequence[_Slot]) -> None:
+        """Add the terms that compare a task's rollouts to the last turn of each."""
+        reward = self.reward()
+        if not reward.group_terms:
+            return
+        episodes = [slot.env.unwrapped.episode for slot in slots]  # type: ignore[attr-defined]
+        for slot, terms in zip(slots, reward.group_value(episodes), strict=True):
+            slot.turns[-1] = _paid(slot.turns[-1], terms)
+
     def _finish(self, slot: _Slot) -> Rollout:
         trajectory = record_episode(slot.env, slot.first, slot.turns, slot.info, agent=self.name)
         return Rollout(trajectory, slot.tokens, slot.group, [turn.reward for turn in slot.turns], slot.cut)
 
 
 def _paid(turn: TurnRecord, terms: Mapping[str, float]) -> TurnRecord:
-    """Return a turn with more reward."""
-    total = {name: turn.reward_terms.get(name, 0.0) + value for name, value in terms.items()}
+    """Return a turn with more reward, given by term."""
+    total = {name: value + terms.get(name, 0.0) for name, value in turn.reward_terms.items()}
     return dataclasses.replace(turn, reward=sum(total.values()), reward_terms=total)

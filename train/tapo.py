@@ -11,8 +11,9 @@ import torch
 from accelerate import Accelerator
 from tqdm import tqdm
 
+from codev_env.rewards import Reward
 from codev_train import checkpoint
-from codev_train.credit import CREDITS
+from codev_train.credit import CREDITS, combine
 from codev_train.engines.base import Engine, Sampling
 from codev_train.environments import make_env
 from codev_train.interrupt import Interrupt
@@ -50,7 +51,7 @@ def tapo(
         options.engine_batch,
         options.max_length,
     )
-    credit = CREDITS[options.credit]
+    credit, reward = CREDITS[options.credit], roller.reward()
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
         with Interrupt() as interrupt:
@@ -67,7 +68,8 @@ def tapo(
 
                 # 2. Advantages.
                 rewards, turns, groups = reward_table(rollouts)
-                advantages = credit(rewards, turns, groups)
+                channels, kept = channel_table(rollouts, rewards, reward)
+                advantages = combine(credit, channels, turns, groups, reward.channel_weights, kept)
 
                 # 3. Update.
                 set_learning_rate(optimizer, rate := learning_rate(options.optimizer, step, options.steps))
@@ -115,6 +117,34 @@ def reward_table(rollouts: Sequence[Rollout]) -> tuple[torch.Tensor, torch.Tenso
     return rewards, turns, torch.tensor([r.group for r in rollouts])
 
 
+def channel_table(
+    rollouts: Sequence[Rollout], rewards: torch.Tensor, reward: Reward
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Split the rewards into the channels whose advantages are added.
+
+    Args:
+        rollouts: The rollouts.
+        rewards: `[trajectories, turns]`, from `reward_table`.
+        reward: What they were paid by.
+
+    Returns:
+        Rewards `[channels, trajectories, turns]`, and which rollouts each channel is normalised over
+        `[channels, trajectories]`, bool: all whose tool calls could be judged, or the correct ones of them.
+    """
+    judged = torch.tensor([not r.judge_failed for r in rollouts])
+    correct = torch.tensor([r.trajectory.is_correct for r in rollouts])
+    kept = torch.stack([judged & correct if channel.only_correct else judged for channel in reward.channels])
+    if len(reward.channels) == 1:
+        return rewards[None], kept
+    channels = torch.zeros(len(reward.channels), *rewards.shape, dtype=rewards.dtype)
+    for number, channel in enumerate(reward.channels):
+        names = [term.name for term in reward.all_terms if term.channel == channel]
+        for row, rollout in enumerate(rollouts):
+            for turn, record in enumerate(rollout.trajectory.turns):
+                channels[number, row, turn] = sum(record.reward_terms[name] for name in names)
+    return channels, kept
+
+
 def describe(
     rollouts: Sequence[Rollout],
     rewards: torch.Tensor,
@@ -126,7 +156,8 @@ def describe(
     trajectories = [r.trajectory for r in rollouts]
     count = len(trajectories)
     totals = rewards.sum(1)
-    silent = sum(bool((totals[groups == g] == totals[groups == g][0]).all()) for g in groups.unique())
+    judged = torch.tensor([not r.judge_failed for r in rollouts])
+    silent = sum(len(totals[(groups == g) & judged].unique()) < 2 for g in groups.unique())
     records = [turn for t in trajectories for turn in t.turns]
     values = {
         "reward": totals.mean().item(),
@@ -139,6 +170,7 @@ def describe(
         "share/invalid_turns": sum(r.kind == "invalid" for r in records) / len(records),
         "share/errors": sum(r.error is not None for r in records) / len(records),
         "share/cut": sum(r.cut for r in rollouts) / count,
+        "share/judge_failed": sum(r.judge_failed for r in rollouts) / count,
         "share/groups_without_signal": silent / len(groups.unique()),
     }
     for name in records[0].reward_terms:

@@ -6,37 +6,37 @@ from collections.abc import Mapping
 
 from codev_env.errors import ConfigError, unknown
 from codev_env.registration import import_path
-from codev_env.rewards import terms
-from codev_env.rewards.base import Reward, Term, change
+from codev_env.rewards import codevision, group, terms
+from codev_env.rewards.base import OUTCOME, Channel, GroupTerm, Reward, Term, change
+from codev_env.rewards.functions import RewardFunction, from_function
+from codev_env.rewards.table import REWARDS
 
-__all__ = ["REWARDS", "Reward", "Term", "change", "get_reward", "terms"]
-
-REWARDS: dict[str, Reward] = {
-    reward.name: reward
-    for reward in (
-        Reward("outcome", (Term("outcome", terms.outcome, 1.0),)),
-        Reward(
-            "tapo",
-            (
-                Term("outcome", terms.outcome, 1.0),
-                Term("format", terms.well_formed, 0.3),
-                Term("tool", terms.tool_mean, 0.5),
-            ),
-        ),
-    )
-}
-"""The rewards that come with the package, by name."""
+__all__ = [
+    "OUTCOME",
+    "REWARDS",
+    "Channel",
+    "GroupTerm",
+    "Reward",
+    "RewardFunction",
+    "Term",
+    "change",
+    "codevision",
+    "get_reward",
+    "group",
+    "terms",
+]
 
 
-def get_reward(reward: str | Reward, weights: Mapping[str, float] | None = None) -> Reward:
+def get_reward(reward: str | Reward | RewardFunction, weights: Mapping[str, float] | None = None) -> Reward:
     """Return a reward.
 
     Args:
-        reward: A name in `REWARDS`, a `"module:attribute"` path to a `Reward`, or a `Reward`.
+        reward: A name in `REWARDS`, a `Reward`, a function from the `Episode` so far to a number or to a dict of names
+            and numbers, or the `"module:attribute"` path of one of the two.
         weights: Weights to use instead of the table's, by term.
 
     Raises:
-        ConfigError: If there is no such reward or term.
+        ConfigError: If there is no such reward or term, or the function cannot be used.
     """
     found: object = reward
     if isinstance(reward, str):
@@ -44,5 +44,10 @@ def get_reward(reward: str | Reward, weights: Mapping[str, float] | None = None)
             raise unknown("reward", reward, REWARDS)
         found = import_path(reward, "reward") if ":" in reward else REWARDS[reward]
     if not isinstance(found, Reward):
-        raise ConfigError(f"reward {reward!r} is a {type(found).__name__}; it must be a name or a codev_env Reward.")
+        if not callable(found):
+            raise ConfigError(
+                f"reward {reward!r} is a {type(found).__name__}; "
+                "it must be a name, a function of an Episode, or a codev_env Reward."
+            )
+        found = from_function(found, name=reward if isinstance(reward, str) else "")
     return found.with_weights(weights) if weights else found

@@ -1,15 +1,39 @@
-"""What a reward is: a weighted sum of named terms, each a pure function of the episode so far."""
+"""What a reward is: a weighted sum of named terms, each a pure function of the episode so far, or of its group."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
-from codev_env.errors import ConfigError, unknown
+import numpy as np
+
+from codev_env.errors import CodevError, ConfigError, unknown
 from codev_env.types import Episode
 
 TermFunction = Callable[[Episode], float]
+GroupFunction = Callable[[Sequence[Episode]], Sequence[float]]
+Need = Literal["boxes", "transform", "judge", "probing", "group"]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Terms whose sum the trainer turns into an advantage of its own, before the advantages are added.
+
+    Attributes:
+        name: The same for all its terms.
+        only_correct: Normalise it over the correct rollouts of a group only; the others get no advantage from it.
+    """
+
+    name: str
+    only_correct: bool = False
+
+
+OUTCOME = Channel("outcome")
+"""The channel of terms that name none."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +44,34 @@ class Term:
         name: The name it is logged under.
         fn: A pure function of the episode so far.
         weight: What its value is multiplied by.
+        channel: What it is normalised with.
+        why: Says in one line, for people, how the value came about.
     """
 
     name: str
     fn: TermFunction
     weight: float = 1.0
+    channel: Channel = OUTCOME
+    why: Callable[[Episode], str] | None = None
+
+
+@dataclass(frozen=True)
+class GroupTerm:
+    """A part of a reward that needs all rollouts of a task.
+
+    An environment, which knows one episode, pays 0.0 for it; the trainer adds it to the last turn of each rollout.
+
+    Attributes:
+        name: The name it is logged under.
+        fn: A pure function of the finished episodes of a group; returns one value for each.
+        weight: What its values are multiplied by.
+        channel: What it is normalised with.
+    """
+
+    name: str
+    fn: GroupFunction
+    weight: float = 1.0
+    channel: Channel = OUTCOME
 
 
 @dataclass(frozen=True)
@@ -32,29 +79,69 @@ class Reward:
     """A named, weighted sum of terms. An environment pays the change of each term at each step.
 
     The first step pays from 0, so an episode's step rewards add up to the value of its last state, for any terms.
+
+    Attributes:
+        name: The name it is chosen and recorded under.
+        terms: What a single episode is paid for.
+        group_terms: What is paid in comparison with the group.
+        tool_terms: The names of the terms that pay for, or charge for, the use of tools.
+        needs: What it cannot do without: `"boxes"` of the evidence, the `"transform"` of the image, a `"judge"` of
+            tool calls, `"probing"` of the policy's answer. `"group"` follows from `group_terms`.
+        robust: It claims that no cheat earns more from `tool_terms` than an honest look at a wrong place.
+        source: Where the formula comes from.
     """
 
     name: str
     terms: tuple[Term, ...]
+    group_terms: tuple[GroupTerm, ...] = ()
+    tool_terms: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    robust: bool = False
+    source: str = ""
 
     def __post_init__(self) -> None:
-        names = [term.name for term in self.terms]
+        names = self.names
         if not names or len(set(names)) != len(names):
-            raise ConfigError(f"reward {self.name!r} has terms {names}; it needs at least one, and different names.")
+            raise ConfigError(
+                f"reward {self.name!r} has terms {list(names)}; it needs at least one, and different names."
+            )
+        for name in self.tool_terms:
+            if name not in names:
+                raise unknown(f"tool term of reward {self.name!r}:", name, names)
+        for need in self.needs:
+            if need not in get_args(Need):
+                raise unknown(f"need of reward {self.name!r}:", need, get_args(Need))
+        if len({channel.name for channel in self.channels}) != len(self.channels):
+            raise ConfigError(f"reward {self.name!r} has channels {self.channels}; one name must mean one channel.")
+        if self.group_terms and "group" not in self.needs:
+            object.__setattr__(self, "needs", (*self.needs, "group"))
 
     def value(self, episode: Episode) -> dict[str, float]:
-        """Return the weighted value of each term for the episode so far, by name.
+        """Return the weighted value of each term for the episode so far, by name; 0.0 for a group term.
 
         Raises:
-            ConfigError: If a term gives something that is not a finite number.
+            ConfigError: If a term fails, or gives something that is not a finite number.
         """
-        values = {}
-        for term in self.terms:
-            value = term.weight * float(term.fn(episode))
-            if not math.isfinite(value):
-                raise ConfigError(f"term {term.name!r} of reward {self.name!r} gave {value}; it must be finite.")
-            values[term.name] = value
-        return values
+        values = {term.name: self._weighted(term, self._call(term, episode)) for term in self.terms}
+        return values | dict.fromkeys((term.name for term in self.group_terms), 0.0)
+
+    def group_value(self, episodes: Sequence[Episode]) -> list[dict[str, float]]:
+        """Return the weighted value of each group term, by name, for each finished episode of a group.
+
+        Raises:
+            ConfigError: If a term fails, or gives something else than a finite number for each episode.
+        """
+        found: list[dict[str, float]] = [{} for _ in episodes]
+        for term in self.group_terms:
+            values = list(self._call(term, episodes))
+            if len(values) != len(episodes):
+                raise ConfigError(
+                    f"group term {term.name!r} of reward {self.name!r} gave {len(values)} values for "
+                    f"{len(episodes)} episodes; it must give one for each."
+                )
+            for row, value in zip(found, values, strict=True):
+                row[term.name] = self._weighted(term, value)
+        return found
 
     def with_weights(self, weights: Mapping[str, float]) -> Reward:
         """Return the same reward with some weights replaced.
@@ -67,15 +154,68 @@ class Reward:
                 raise unknown(f"weight of reward {self.name!r}:", name, self.names)
             if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight):
                 raise ConfigError(f"weight {name!r} of reward {self.name!r} is {weight!r}; it must be a finite number.")
+
         terms = tuple(replace(term, weight=float(weights.get(term.name, term.weight))) for term in self.terms)
-        return replace(self, terms=terms)
+        group = tuple(replace(term, weight=float(weights.get(term.name, term.weight))) for term in self.group_terms)
+        return replace(self, terms=terms, group_terms=group)
+
+    @property
+    def all_terms(self) -> tuple[Term | GroupTerm, ...]:
+        """The terms and the group terms, in order."""
+        return (*self.terms, *self.group_terms)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the terms, in order."""
-        return tuple(term.name for term in self.terms)
+        """The names of all terms, in order."""
+        return tuple(term.name for term in self.all_terms)
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels of the terms, in order."""
+        return tuple(dict.fromkeys(term.channel for term in self.all_terms))
+
+    @property
+    def channel_weights(self) -> tuple[float, ...]:
+        """What the advantage of each channel is multiplied by.
+
+        The sum of the absolute weights of its terms; 1 for a single channel, whose scale normalising takes away.
+        """
+        if len(self.channels) == 1:
+            return (1.0,)
+        return tuple(
+            sum(abs(term.weight) for term in self.all_terms if term.channel == channel) for channel in self.channels
+        )
+
+    def _call(self, term: Term | GroupTerm, argument: Any) -> Any:
+        try:
+            return term.fn(argument)
+        except CodevError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"term {term.name!r} of reward {self.name!r} raised {error!r}.") from error
+
+    def _weighted(self, term: Term | GroupTerm, value: Any) -> float:
+        if not is_number(value):
+            raise ConfigError(
+                f"term {term.name!r} of reward {self.name!r} gave a {type(value).__name__}; it must be a number."
+            )
+        weighted = term.weight * float(value) + 0.0  # no -0.0 for people to wonder about
+        if not math.isfinite(weighted):
+            raise ConfigError(f"term {term.name!r} of reward {self.name!r} gave {weighted}; it must be finite.")
+        return weighted
 
 
 def change(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """Return what one step pays, by term: the value after it minus the value before it (0 before the first step)."""
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one real number; a text, an array or a tensor is none."""
+    return isinstance(value, (numbers.Real, np.bool_))
+
+
+def about(term: Term | GroupTerm) -> str:
+    """Return the first line of the docstring of a term's function: its formula. Empty without one."""
+    text = inspect.getdoc(term.fn) if inspect.isroutine(term.fn) else None
+    return text.splitlines()[0] if text else ""

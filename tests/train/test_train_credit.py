@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_train.credit import CREDITS
+from codev_train.credit import CREDITS, combine
 
 ROOT_HALF = math.sqrt(0.5)
 
@@ -114,3 +114,46 @@ def test_invariances(name, table, shift, scale):
         rows = [i for i, g in enumerate(groups) if g == group]
         alone = advantages(name, [rewards[i] for i in rows], [turns[i] for i in rows], [7] * len(rows))
         assert close(alone, [base[i] for i in rows])
+
+
+def combined(name: str, channels: list[list[list[float]]], turns, groups, weights, kept=None) -> torch.Tensor:
+    rewards = torch.tensor(channels, dtype=torch.float64)
+    rows = torch.ones(rewards.shape[:2], dtype=torch.bool) if kept is None else torch.tensor(kept)
+    return combine(CREDITS[name], rewards, torch.tensor(turns), torch.tensor(groups), weights, rows)
+
+
+@pytest.mark.parametrize("name", CREDITS)
+@given(table=tables())
+def test_one_channel_is_the_plain_credit_to_the_bit(name, table):
+    rewards, turns, groups = table
+    assert combined(name, [rewards], turns, groups, [1.0]).tolist() == advantages(name, rewards, turns, groups)
+
+
+def test_channels_are_normalised_apart_and_added():
+    # Outcome 1, 0: +-1/sqrt(2). Gain 0, 1, whatever its scale: -+1/sqrt(2), times 0.15.
+    for scale in (1.0, 0.001):
+        found = combined("trajectory", [[[1.0], [0.0]], [[0.0], [scale]]], [1, 1], [0, 0], [1.0, 0.15])
+        assert found[:, 0].tolist() == pytest.approx([0.85 * ROOT_HALF, -0.85 * ROOT_HALF], abs=1e-3)
+
+
+def test_a_channel_leaves_out_what_its_mask_leaves_out():
+    # Two correct rollouts, efficiency 1 and 1/2: +-1/sqrt(2); the wrong one gets the outcome's advantage only.
+    outcome, efficiency = [[1.0], [1.0], [0.0]], [[1.0], [0.5], [0.0]]
+    kept = [[True] * 3, [True, True, False]]
+    found = combined("trajectory", [outcome, efficiency], [1] * 3, [0] * 3, [1.0, 0.15], kept)[:, 0]
+    # Outcome: mean 2/3, sample variance 1/3.
+    up, down = (1 / 3) / math.sqrt(1 / 3), (-2 / 3) / math.sqrt(1 / 3)
+    assert found.tolist() == pytest.approx([up + 0.15 * ROOT_HALF, up - 0.15 * ROOT_HALF, down], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_a_trajectory_left_out_of_all_channels_changes_nothing_for_the_others(name):
+    rewards, turns = [[1.0, 0.0], [0.0, 9.0], [0.0, 2.0]], [2, 2, 2]
+    found = combined(name, [rewards], turns, [0] * 3, [1.0], [[True, False, True]])
+    alone = advantages(name, [rewards[0], rewards[2]], turns[:2], [0, 0])
+    assert found.tolist() == [alone[0], [0.0, 0.0], alone[1]]
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_a_channel_that_keeps_nobody_gives_nothing(name):
+    assert combined(name, [[[1.0], [2.0]]], [1, 1], [0, 0], [1.0], [[False, False]]).tolist() == [[0.0], [0.0]]

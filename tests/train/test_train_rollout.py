@@ -11,13 +11,15 @@ import torch
 
 from codev_agents import LazyCrop, Oracle, run_episode
 from codev_agents.base import Agent
+from codev_env.rewards import get_reward
 from codev_env.trajectory import Trajectory, TurnRecord
+from codev_train.credit import CREDITS, combine
 from codev_train.engines.base import Completion, Prompt, Sampling
 from codev_train.engines.hf import HFEngine
 from codev_train.environments import make_env
 from codev_train.examples import tokenize_trajectory
 from codev_train.rollout import Roller, Rollout
-from codev_train.tapo import reward_table
+from codev_train.tapo import channel_table, describe, reward_table
 
 SAMPLING = Sampling(1.0, 64)
 
@@ -223,6 +225,127 @@ def test_waves_keep_groups_whole_and_in_order(policy, env_options):
         roller.close()
     assert engine.most == 4, "two groups of two fit into five"
     assert [(r.group, r.trajectory.index) for r in found] == [(0, 4), (0, 4), (1, 2), (1, 2), (2, 4), (2, 4)]
+
+
+def paid_by(reward: str, policy, env_options, plays: list[list[str]], index: int) -> list[Rollout]:
+    """Play a group of one task under a reward."""
+    roller = Roller(lambda: make_env(env_options, "train", reward), policy.codec)
+    try:
+        return roller.play(ScriptedEngine(policy.codec, plays), [index], len(plays), SAMPLING)
+    finally:
+        roller.close()
+
+
+def test_group_terms_are_paid_with_the_last_turn(policy, env, env_options):
+    looks, answers = texts(played(env, Oracle(margin=0.0, snap=112), 1))[0], ["<answer>?</answer>"]
+    found = paid_by("pixelreasoner", policy, env_options, [looks, answers, answers, answers], 1)
+    # One of four looked: 0.5 * (0.3 - 0.25).
+    assert [r.trajectory.reward_terms["curiosity"] for r in found] == pytest.approx([0.025, 0, 0, 0])
+    assert [t.reward_terms["curiosity"] for t in found[0].trajectory.turns] == pytest.approx([0, 0.025])
+    assert [sum(r.rewards) for r in found] == pytest.approx([1.025, 0, 0, 0])
+    for rollout in found:
+        assert rollout.rewards == [t.reward for t in rollout.trajectory.turns]
+        assert all(t.reward == pytest.approx(sum(t.reward_terms.values())) for t in rollout.trajectory.turns)
+
+
+def test_the_environment_alone_pays_nothing_for_group_terms(env_options):
+    alone = make_env(env_options, "train", "pixelreasoner")
+    trajectory = played(alone, Oracle(margin=0.0, snap=112), 1)
+    assert trajectory.reward_terms == {"outcome": 1.0, "overuse": 0.0, "curiosity": 0.0}
+
+
+def test_channels_hold_the_terms_of_each(policy, env, env_options):
+    looks = texts(played(env, Oracle(margin=0.0, snap=112), 1))[0]
+    found = paid_by("hdpo", policy, env_options, [looks, looks[1:], ["<answer>?</answer>"]], 1)
+    rewards, turns, groups = reward_table(found)
+    channels, kept = channel_table(found, rewards, get_reward("hdpo"))
+    assert torch.equal(channels.sum(0), rewards)
+    # The right answers after one call and after none: 0.15 / 2 and 0.15; the wrong one is not compared with them.
+    assert channels[1].sum(1).tolist() == pytest.approx([0.075, 0.15, 0.0])
+    assert kept.tolist() == [[True, True, True], [True, True, False]]
+    weights = get_reward("hdpo").channel_weights
+    found_advantages = combine(CREDITS["trajectory"], channels, turns, groups, weights, kept)
+    assert found_advantages[1, 0] > found_advantages[0, 0] > 0 > found_advantages[2, 0]
+
+
+class ProbedEngine(ScriptedEngine):
+    """Answers probes, which are greedy, from a list of its own: for each call the answers in order."""
+
+    def __init__(self, codec, plays, answers: Sequence[Sequence[str]]) -> None:
+        super().__init__(codec, plays)
+        self.answers, self.probes = list(answers), []
+
+    def generate(self, prompts, sampling):
+        if sampling.temperature:
+            return super().generate(prompts, sampling)
+        self.probes.append((list(prompts), sampling))
+        ids = [self.codec.encode(f"{text}</answer>") for text in self.answers.pop(0)]
+        return [Completion(i, [0.0] * len(i), p.ids) for i, p in zip(ids, prompts, strict=True)]
+
+
+def test_probing_credits_the_call_that_brought_the_answer(policy, env, env_options):
+    trajectory = played(env, Oracle(margin=0.0, snap=112), 1)
+    looks, right = texts(trajectory)[0], trajectory.answer
+    engine = ProbedEngine(policy.codec, [looks, looks, looks[1:]], [["?"], [right, "?"]])
+    roller = Roller(lambda: make_env(env_options, "train", "taco"), policy.codec)
+    try:
+        found = roller.play(engine, [1], 3, SAMPLING)
+    finally:
+        roller.close()
+    assert [[turn.probed for turn in r.trajectory.turns] for r in found] == [
+        [(False, True), None],
+        [(False, False), None],
+        [None],
+    ]
+    # Paid with the turn after the call, in a channel of its own.
+    gains = [[turn.reward_terms["gain"] for turn in r.trajectory.turns] for r in found]
+    assert gains == [[0.0, 0.15], [0.0, 0.0], [0.0]]
+    channels, kept = channel_table(found, reward_table(found)[0], get_reward("taco"))
+    assert channels[:, :, 1].tolist() == [[1.0, 1.0, 0.0], [0.15, 0.0, 0.0]] and kept.all()
+    # A group shares the first probe; each goes on from the tokens so far, with the opening of an answer.
+    first, second = engine.probes
+    assert len(first[0]) == 1 and len(second[0]) == 2
+    assert first[0][0].ids == [*engine.calls[0][0].ids, *policy.codec.encode("<answer>")]
+    assert second[0][0].ids == [*engine.calls[1][0].ids, *policy.codec.encode("<answer>")]
+    assert [len(p.images) for p in second[0]] == [2, 2]
+    # Nothing of a probe stays in the tokens.
+    plain = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    try:
+        unprobed = plain.play(ScriptedEngine(policy.codec, [looks]), [1], 1, SAMPLING)[0]
+    finally:
+        plain.close()
+    assert found[0].tokens.ids == unprobed.tokens.ids and found[0].tokens.turns == unprobed.tokens.turns
+
+
+def test_the_policy_itself_is_probed_and_its_samples_do_not_depend_on_it(policy, env_options):
+    plays = []
+    for reward in ("taco", "outcome"):
+        roller = Roller(lambda: make_env(env_options, "train", reward), policy.codec)  # noqa: B023
+        try:
+            found = roller.play(HFEngine(policy.model, policy.codec, seed=3), [0, 1], 2, Sampling(1.0, 12))
+        finally:
+            roller.close()
+        plays.append([r.tokens.ids for r in found])
+    assert plays[0] == plays[1]
+
+
+def test_a_rollout_without_a_judge_is_left_out_and_counted(policy, env, env_options):
+    from accelerate import Accelerator
+
+    looks = texts(played(env, Oracle(margin=0.0, snap=112), 1))[0]
+    found = paid_by("tapo", policy, env_options, [looks, looks[1:], ["<answer>?</answer>"]], 1)
+    turn = replace(found[1].trajectory.turns[0], judge_failed=True)
+    found[1] = replace(found[1], trajectory=replace(found[1].trajectory, turns=(turn,)))
+    rewards, turns, groups = reward_table(found)
+    channels, kept = channel_table(found, rewards, get_reward("tapo"))
+    assert torch.equal(channels[0], rewards) and kept.tolist() == [[True, False, True]]
+    found_advantages = combine(CREDITS["trajectory"], channels, turns, groups, (1.0,), kept)
+    # Its group is normalised over the other two.
+    assert found_advantages[:, 0].tolist() == pytest.approx([0.5**0.5, 0.0, -(0.5**0.5)], abs=1e-4)
+    row = describe(found, rewards, turns, groups, Accelerator(cpu=True))
+    assert row["share/judge_failed"] == pytest.approx(1 / 3) and row["share/groups_without_signal"] == 0.0
+    alone = describe(found[:2], rewards[:2], turns[:2], groups[:2], Accelerator(cpu=True))
+    assert alone["share/groups_without_signal"] == 1.0, "one judged rollout has nobody to be compared with"
 
 
 def test_the_policy_itself_plays(policy, roller):

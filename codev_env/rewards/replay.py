@@ -1,0 +1,122 @@
+"""Episodes from recorded trajectories, so that any reward can be computed again, turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from codev_env.rewards.base import Reward, change
+from codev_env.trajectory import Trajectory, TurnRecord
+from codev_env.types import Answer, Code, Episode, Execution, Invalid, Step, StepScore, Task, Turn
+
+TOLERANCE = 1e-9
+"""Largest difference between a recorded reward and the same one computed again."""
+
+
+@dataclass(frozen=True)
+class TurnPay:
+    """What a reward pays for one turn of a recorded episode.
+
+    Attributes:
+        values: The weighted value of each term after the turn.
+        paid: What the turn adds to it, by term.
+        why: For each term of a single episode that can say so, how its value came about.
+    """
+
+    values: dict[str, float]
+    paid: dict[str, float]
+    why: dict[str, str]
+
+    @property
+    def total(self) -> float:
+        """What the turn pays in all."""
+        return sum(self.paid.values())
+
+
+def episode_of(trajectory: Trajectory) -> Episode:
+    """Make the episode that a trajectory records.
+
+    Everything that rewards read is there; what the sandbox repaired, which name an image was saved under, and which
+    part of a view was painted over (`Region.seen`) are not. Images are decoded.
+    """
+    task = Task(
+        task_id=trajectory.task_id,
+        images=tuple(trajectory.images),
+        question=trajectory.question,
+        answer=trajectory.answer,
+        choices=trajectory.choices,
+        targets=trajectory.targets,
+        transform=trajectory.transform,
+        source=trajectory.source,
+        category=trajectory.category,
+        meta=trajectory.meta.get("task", {}),
+    )
+    return Episode(
+        task,
+        [_step(turn) for turn in trajectory.turns],
+        trajectory.final_answer,
+        trajectory.is_correct,
+        trajectory.stop_reason,
+    )
+
+
+def prefixes(episode: Episode) -> Iterator[Episode]:
+    """Yield the episode as it stood after each turn, when that turn was paid.
+
+    The answer and the end are known after the last turn only; a probe of the policy is made after its turn is paid.
+    """
+    last = len(episode.steps)
+    for count in range(1, last + 1):
+        steps = [*episode.steps[: count - 1], replace(episode.steps[count - 1], probed=None)]
+        yield replace(episode, steps=steps) if count == last else Episode(episode.task, steps)
+
+
+def pay(reward: Reward, episode: Episode) -> list[TurnPay]:
+    """Return what a reward pays for each turn of an episode; 0.0 for terms of the group.
+
+    Raises:
+        ConfigError: A term failed.
+    """
+    rows: list[TurnPay] = []
+    before: dict[str, float] = {}
+    for part in prefixes(episode):
+        values = reward.value(part)
+        why = {term.name: term.why(part) for term in reward.terms if term.why is not None}
+        rows.append(TurnPay(values, change(before, values), why))
+        before = values
+    return rows
+
+
+def matches(reward: Reward, trajectory: Trajectory, rows: list[TurnPay]) -> bool:
+    """Whether a trajectory records, turn by turn and term by term, what a reward pays; group terms are not compared."""
+    compared = {term.name for term in reward.terms}
+    if len(rows) != len(trajectory.turns):
+        return False
+    for turn, row in zip(trajectory.turns, rows, strict=True):
+        if set(turn.reward_terms) != set(reward.names):
+            return False
+        if any(abs(turn.reward_terms[name] - row.paid[name]) > TOLERANCE for name in compared):
+            return False
+    return True
+
+
+def _step(turn: TurnRecord) -> Step:
+    if turn.kind != "code":
+        return Step(turn.action, _turn(turn), probed=turn.probed)
+    execution = Execution(
+        stdout=turn.stdout,
+        images=tuple(turn.images),
+        error=turn.error,
+        stop=turn.stop or "ok",
+        wall_s=turn.wall_s,
+    )
+    score = StepScore(turn.score, turn.score_why, turn.faithful, turn.judge_failed)
+    return Step(turn.action, _turn(turn), execution, turn.regions, score, turn.probed)
+
+
+def _turn(turn: TurnRecord) -> Turn:
+    if turn.kind == "code":
+        return Code(turn.code or "", turn.problems)
+    if turn.kind == "answer":
+        return Answer(turn.action, turn.problems)
+    return Invalid(turn.observation, turn.problems)
