@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,7 +87,7 @@ def record_episode(
         info: The last step's info.
         agent: Name of who played.
         seed: The seed `reset` was called with.
-        meta: JSON-able extras.
+        meta: JSON-able extras; `"task"` is added, what the task's own metadata tells.
     """
     base: Any = env.unwrapped
     task, episode = base.task, base.episode
@@ -115,8 +116,22 @@ def record_episode(
         is_correct=bool(episode.is_correct),
         is_faithful=bool(episode.is_faithful),
         stop_reason=str(info["stop_reason"]),
-        meta=meta or {},
+        meta={**(meta or {}), **({"task": told} if (told := _told(task.meta)) else {})},
     )
+
+
+def _told(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task's metadata tells, as far as JSON holds it; a generated scene's list of objects is not repeated."""
+    found = {}
+    for name, value in meta.items():
+        if name in ("objects", "targets"):
+            continue
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            continue
+        found[name] = value
+    return found
 
 
 def _images(observation: Mapping[str, Any]) -> tuple[Image.Image, ...]:

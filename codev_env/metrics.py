@@ -25,12 +25,15 @@ code.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from codev_env.errors import ConfigError
+from codev_env.scoring import aggregate
 from codev_env.trajectory import Trajectory
+from codev_env.types import Task
 
 LAZY_SHARE = 0.9
 _Z95 = 1.959963984540054
@@ -75,6 +78,58 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
     intervals: dict[str, list[float] | None] = {name: wilson(hits, n) for name, (hits, n) in shares.items()}
     intervals |= _bootstrap(means, seed)
     return values | {"ci95": intervals}
+
+
+def summarize_groups(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, dict[str, Any]]:
+    """Compute the rates of each part of the data.
+
+    Args:
+        trajectories: Finished episodes.
+        seed: As for `summarize`.
+
+    Returns:
+        `"by_category"` and, where tasks are under transforms, `"by_variant"`, each with `{name: summarize(…)}`, in the
+        order in which they occur; a grouping that no episode has is left out.
+    """
+    groupings = {
+        "by_category": [t.category for t in trajectories],
+        "by_variant": [str(told_of(t).get("variant", "")) for t in trajectories],
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for grouping, names in groupings.items():
+        groups: dict[str, list[Trajectory]] = {}
+        for name, trajectory in zip(names, trajectories, strict=True):
+            groups.setdefault(name, []).append(trajectory)
+        groups.pop("", None)
+        if groups:
+            found[grouping] = {name: summarize(group, seed) for name, group in groups.items()}
+    return found
+
+
+def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str, float] | None:
+    """Return the totals of a benchmark as its authors report them; see `codev_env.scoring.aggregate`.
+
+    Args:
+        bench: The benchmark.
+        trajectories: Finished episodes.
+
+    Returns:
+        `"overall"` and its parts, or `None` where no such totals are defined.
+    """
+    scored = [
+        (Task(t.task_id, (), t.question, t.answer, t.choices, category=t.category, meta=told_of(t)), t.is_correct)
+        for t in trajectories
+    ]
+    try:
+        return aggregate(bench, scored)
+    except ConfigError:  # another benchmark, or generated scenes of another kind in its place
+        return None
+
+
+def told_of(trajectory: Trajectory) -> Mapping[str, Any]:
+    """Return what the task's metadata told, as `codev_agents.record_episode` writes it down."""
+    told = trajectory.meta.get("task")
+    return told if isinstance(told, Mapping) else {}
 
 
 def is_lazy(trajectory: Trajectory) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,16 +17,16 @@ import tyro
 from tqdm import tqdm
 
 from codev_env.errors import CodevError, ConfigError
-from codev_env.metrics import summarize
+from codev_env.metrics import published_score, summarize, summarize_groups
 from codev_env.registration import env_id_of
-from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, Trajectory, TrajectoryWriter, read_trajectories
 from codev_env.types import TaskSet
+from codev_eval.choice import TaskChoice
 from codev_eval.models import parse_model
 from codev_eval.report import FILE_NAME as REPORT
 from codev_eval.report import ReportError, write_report, write_run_report
-from codev_eval.results import text_table
+from codev_eval.results import shown, text_table
 from codev_eval.runner import Failure, Player, play
 
 METRICS = "metrics.json"
@@ -38,30 +38,17 @@ class EvaluationError(CodevError, RuntimeError):
     """Episodes that could not be evaluated."""
 
 
-@dataclass(frozen=True)
-class EvalOptions:
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions(TaskChoice):
     """Play tasks with a model; write trajectories, metrics.json and report.html."""
 
     model: str
     """Who plays: `scripted:oracle|random|lazy|none`, or `URL#NAME`, a model behind an OpenAI-compatible server."""
-    data: str
-    """`synthetic` for generated scenes, or the folder of the benchmark."""
     out: Path
     """Folder for the results."""
-    bench: str = "vstar"
-    """Which benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
-    split: str = "test"
-    """Which part of the data."""
-    scenes: str | None = None
-    """Which generated scenes (`toy`, `vstar`, …); only with `--data synthetic`."""
-    subset: str | None = None
-    """Only this category."""
-    wrap: tuple[str, ...] = ()
-    """Transforms and corruptions: a suite (`orientation`, `corruption`) or names such as `rotate_90` and `jpeg:3`."""
     scorer: str = "rules"
-    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`."""
-    n: int | None = None
-    """Play only the first N tasks."""
+    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `answer`, or
+    `URL#NAME`, a model."""
     seed: int = 0
     """Seeds guesses, sampling and the bootstrap of intervals; the tasks do not depend on it."""
     dialect: str = "codev"
@@ -125,9 +112,7 @@ def run_eval(options: EvalOptions) -> list[Failure]:
     make_agent = parse_model(
         options.model, seed=options.seed, temperature=options.temperature, max_tokens=options.max_tokens
     )
-    wrap = options.wrap[0] if len(options.wrap) == 1 else list(options.wrap)
-    described: dict[str, Any] = {"scenes": options.scenes, "subset": options.subset, "wrap": wrap}
-    tasks = load_tasks(options.data, options.split, bench=options.bench, **described)
+    tasks = options.load()
     count = len(tasks) if options.n is None else options.n
     if count > len(tasks):
         raise ConfigError(f"--n is {count}, but {tasks.name} has {len(tasks)} tasks in split {options.split!r}.")
@@ -160,14 +145,10 @@ def run_eval(options: EvalOptions) -> list[Failure]:
 
 
 def _check(options: EvalOptions) -> None:
-    if options.data == "auto":
-        raise ConfigError(
-            "--data auto is not for evaluations, which must say what they measured: give --data synthetic, or the"
-            " benchmark's folder."
-        )
-    for name, least in (("n", 1), ("workers", 1), ("max_turns", 1), ("max_tokens", 1), ("seed", 0)):
+    options.check(refuse_auto="evaluations, which must say what they measured")
+    for name, least in (("workers", 1), ("max_turns", 1), ("max_tokens", 1), ("seed", 0)):
         value = getattr(options, name)
-        if value is not None and value < least:
+        if value < least:
             raise ConfigError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}.")
 
 
@@ -198,7 +179,10 @@ def _play_and_write(options: EvalOptions, folder: Path, players: Sequence[Player
 
 def _finish(options: EvalOptions, tasks: TaskSet, failures: list[Failure]) -> None:
     trajectories = read_trajectories(options.out)
-    metrics = summarize(trajectories, seed=options.seed)
+    metrics = summarize(trajectories, seed=options.seed) | summarize_groups(trajectories, seed=options.seed)
+    score = published_score(options.bench, trajectories)
+    if score is not None:
+        metrics["score"] = score
     record = {
         "schema": SCHEMA,
         "model": options.model,
@@ -207,6 +191,7 @@ def _finish(options: EvalOptions, tasks: TaskSet, failures: list[Failure]) -> No
         "split": options.split,
         "scorer": options.scorer,
         "wrap": list(options.wrap),
+        "tasks": options.described(),
         "seed": options.seed,
         "benches": {options.bench: metrics},
         "failed": [{"index": failure.index, "reason": failure.reason} for failure in failures],
@@ -219,7 +204,22 @@ def _finish(options: EvalOptions, tasks: TaskSet, failures: list[Failure]) -> No
     missing = f"; {len(failures)} more could not be evaluated and are not counted" if failures else ""
     print(f"\n{options.model} on {options.bench} ({tasks.name}, {tasks.source}), {metrics['n']} episodes{missing}\n")
     print(text_table(metrics))
+    print("\n".join(_parts(metrics)))
     print(f"\nReport:  {page}\nMetrics: {path}")
+
+
+def _parts(metrics: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines under the table: rates of each part of the data, and the benchmark's own total."""
+    for grouping, title in (("by_category", "category"), ("by_variant", "variant")):
+        groups = metrics.get(grouping, {})
+        if groups:
+            yield f"\n{title:<24} {'n':>6} {'accuracy':>9} {'faithful':>9}"
+        for name, group in groups.items():
+            rates = (shown(rate, group[rate]) for rate in ("accuracy", "faithful"))
+            yield f"{name:<24} {group['n']:>6} " + " ".join(f"{rate:>9}" for rate in rates)
+    if "score" in metrics:
+        how = "mean over the variants" if "by_variant" in metrics else "totalled as the benchmark's authors do"
+        yield f"\nScore, {how}: {100 * metrics['score']['overall']:.1f} %"
 
 
 def _title(record: dict[str, Any], bench: str) -> str:

@@ -1,14 +1,16 @@
-"""`codev data`: look at tasks, replay training data of others, and filter tasks by difficulty."""
+"""`codev data`: look at tasks, check them, replay training data of others, and filter tasks by difficulty."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import tyro
 from tqdm import tqdm
 
@@ -17,13 +19,17 @@ from codev_env.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun,
 from codev_env.demonstrations.run import SUMMARY
 from codev_env.dialects import get_dialect
 from codev_env.errors import CodevError, ConfigError, unknown
-from codev_env.tasks import load_tasks
+from codev_env.tasks import check_tasks
+from codev_env.tasks.check import summary
+from codev_env.tasks.sheet import sheet
+from codev_eval.choice import TaskChoice
 from codev_eval.difficulty import RolloutJournal, RolloutOptions, measure, select, write_rows
 from codev_eval.models import parse_model
 from codev_eval.runner import Failure
 
 COMMANDS = {
     "show": "write a contact sheet of tasks",
+    "check": "read every task and tell which rows are bad, and why",
     "replay": "run published SFT trajectories in the sandbox and keep what runs",
     "filter": "keep the tasks that an agent solves neither too seldom nor too often",
 }
@@ -58,30 +64,48 @@ class ReplayCommand:
     """Rows with a program that failed when it was recorded: keep those in which it fails here as well, or drop all."""
 
 
-@dataclass(frozen=True)
-class FilterCommand:
+@dataclass(frozen=True, kw_only=True)
+class ShowCommand(TaskChoice):
+    """Draw tasks side by side into one picture, with their evidence outlined."""
+
+    data: str = "synthetic"
+    """`synthetic`, `hub`, `auto`, or the path of a benchmark or data set."""
+    n: int | None = 12
+    """How many tasks."""
+    start: int = 0
+    """Index of the first one."""
+    seed: int | None = None
+    """Take tasks from all over the set, chosen by this seed."""
+    per_row: int = 3
+    """Tasks per row."""
+    width: int = 1800
+    """Width of the picture in pixels."""
+    out: Path = Path("sheet.png")
+    """Where to write it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckCommand(TaskChoice):
+    """Read every task and tell which rows cannot be used, and why. Run it again to go on."""
+
+    on_error: tyro.conf.Suppress[Literal["raise", "skip"]] = "skip"
+    show: int = 20
+    """How many bad rows to name; all are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterCommand(TaskChoice):
     """Play every task several times and keep those between two success rates. Run it again to go on."""
 
-    data: str
-    """`synthetic` for generated scenes, or the path of the benchmark or data set."""
     agent: str
     """Who plays: `scripted:oracle|random|lazy|none`, or `URL#NAME`, a model behind an OpenAI-compatible server."""
     out: Path
     """JSON lines with the ids of the tasks kept; the rollouts go to a file beside it."""
-    bench: str = "vstar"
-    """Which benchmark."""
     split: str = "train"
     """Which part of the data."""
-    scenes: str | None = None
-    """Which generated scenes; only with `--data synthetic`."""
-    subset: str | None = None
-    """Only tasks of this category."""
-    wrap: tuple[str, ...] = ()
-    """Transforms and corruptions: a suite (`orientation`, `corruption`) or names such as `rotate_90` and `jpeg:3`."""
     scorer: str = "rules"
-    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`."""
-    n: int | None = None
-    """Only the first N tasks."""
+    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `answer`, or
+    `URL#NAME`, a model."""
     rollouts: int = 8
     """Rollouts of each task."""
     keep: tuple[float, float] = (0.0, 0.9)
@@ -109,13 +133,58 @@ def main(argv: Sequence[str]) -> int:
     name, rest = args[0], args[1:]
     if name not in COMMANDS:
         raise unknown("command of `codev data`", name, COMMANDS)
-    if name == "show":
-        from codev_env.tasks.sheet import main as show
+    command, run = _RUN[name]
+    return run(tyro.cli(command, args=rest, prog=f"codev data {name}"))
 
-        return show(rest)
-    if name == "replay":
-        return run_replay(tyro.cli(ReplayCommand, args=rest, prog="codev data replay"))
-    return run_filter(tyro.cli(FilterCommand, args=rest, prog="codev data filter"))
+
+def run_show(command: ShowCommand) -> int:
+    """Write a contact sheet and return the exit code, 0."""
+    command.check()
+    tasks = command.load()
+    indices = _indices(len(tasks), command.n or len(tasks), command.start, command.seed)
+    page = sheet(tasks, indices, command.per_row, command.width)
+    try:
+        command.out.parent.mkdir(parents=True, exist_ok=True)
+        page.save(command.out)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--out {command.out}: cannot be written ({error}). Give a file name such as sheet.png."
+        ) from error
+    print(f"{command.out}: {len(indices)} tasks of {tasks.name}")
+    return 0
+
+
+def _indices(total: int, count: int, start: int, seed: int | None) -> list[int]:
+    """Return so many indices in a row, or chosen by a seed and sorted."""
+    if seed is not None:
+        if seed < 0 or start:
+            raise ConfigError(
+                f"--seed is {seed} and --start is {start}; give a seed of at least 0, or a start, not both."
+            )
+        return sorted(np.random.default_rng(seed).choice(total, min(count, total), replace=False).tolist())
+    if not 0 <= start < total:
+        raise ConfigError(f"--start is {start}; the set has {total} tasks, so it must be from 0 to {total - 1}.")
+    return list(range(start, min(start + count, total)))
+
+
+def run_check(command: CheckCommand) -> int:
+    """Read every task, print what is bad and return the exit code: 1 if anything is."""
+    command.check()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*left out")  # told below, with all reasons
+        tasks = command.load()
+    with tqdm(unit="task", desc="check") as bar:
+
+        def on_progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        try:
+            checked = check_tasks(tasks, command.n, on_progress)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"interrupted after {bar.n} tasks. Run the same command again to go on.") from None
+    print("\n".join(summary(checked, command.show)))
+    return 1 if checked.bad else 0
 
 
 def run_replay(command: ReplayCommand) -> int:
@@ -156,12 +225,9 @@ def run_filter(command: FilterCommand) -> int:
     low, high = command.keep
     if not 0 <= low <= high <= 1:
         raise ConfigError(f"--keep is {low} {high}; it must be two success rates, 0 <= low <= high <= 1.")
-    if command.n is not None and command.n < 1:
-        raise ConfigError(f"--n is {command.n}; it must be at least 1.")
+    command.check(refuse_auto="filtering")
     if command.out.is_dir():
         raise ConfigError(f"--out {command.out} is a folder; give a file, such as {command.out / 'tasks.jsonl'}.")
-    if command.data == "auto":
-        raise ConfigError("--data auto is not for filtering: give --data synthetic, or the path of the data.")
 
     def make_agent(rollout: int) -> Callable[[], Agent]:
         # The same seed would sample the same rollout again.
@@ -169,12 +235,10 @@ def run_filter(command: FilterCommand) -> int:
         return parse_model(command.agent, seed=seed, temperature=command.temperature, max_tokens=command.max_tokens)
 
     make_agent(0)
-    wrap = command.wrap[0] if len(command.wrap) == 1 else list(command.wrap)
-    described: dict[str, Any] = {"scenes": command.scenes, "subset": command.subset, "wrap": wrap}
-    tasks = load_tasks(command.data, command.split, bench=command.bench, **described)
+    tasks = command.load()
     count = len(tasks) if command.n is None else min(command.n, len(tasks))
     names = "agent data bench split scorer seed dialect max_turns temperature max_tokens".split()
-    settings = {"tasks": tasks.name, **described, **{name: getattr(command, name) for name in names}}
+    settings = {"tasks": tasks.name, **command.described(), **{name: getattr(command, name) for name in names}}
     journal = RolloutJournal(command.out.with_name(f"{command.out.name}.rollouts"), settings)
     failures: list[Failure] = []
     played_any = False
@@ -211,6 +275,14 @@ def run_filter(command: FilterCommand) -> int:
     if failures:
         print(f"codev data filter: {len(failures)} rollouts could not be played; run it again.", file=sys.stderr)
     return 1 if failures else 0
+
+
+_RUN: dict[str, tuple[Any, Callable[[Any], int]]] = {
+    "show": (ShowCommand, run_show),
+    "check": (CheckCommand, run_check),
+    "replay": (ReplayCommand, run_replay),
+    "filter": (FilterCommand, run_filter),
+}
 
 
 def _usage() -> str:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class RolloutJournal:
         settings: What the rollouts depend on; JSON-able.
 
     Raises:
-        ConfigError: The file was written with other settings.
+        ConfigError: The file was written with other settings, or another process writes to it.
         TaskError: A line cannot be read.
     """
 
@@ -96,13 +97,22 @@ class RolloutJournal:
         self._ids: dict[int, str] = {}
         self._won: dict[int, dict[int, bool]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = path.read_bytes() if path.exists() else b""
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed in close()
+        try:
+            self._open(settings)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self, settings: dict[str, Any]) -> None:
+        """Read what was played and mend a torn last line, which a process left that died while writing."""
+        _lock(self._file, self.path)
+        data = self.path.read_bytes()
         whole = data.rfind(b"\n") + 1
         lines = data[:whole].splitlines()
         if lines:
             self._read(lines, settings)
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed in close()
-        self._file.truncate(whole)  # a torn last line, left by a process that died while writing
+        self._file.truncate(whole)
         if not lines:
             self._write({"settings": settings})
 
@@ -166,6 +176,18 @@ class RolloutJournal:
 
     def _write(self, row: dict[str, Any]) -> None:
         self._file.write(json.dumps(row).encode() + b"\n")
+
+
+def _lock(file: FileIO, path: Path) -> None:
+    """Take the file for this process until it is closed, where the system can."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ConfigError(f"another process writes to {path}: wait for it, or give another --out.") from error
 
 
 def measure(

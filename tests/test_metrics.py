@@ -6,7 +6,7 @@ import math
 import pytest
 from PIL import Image
 
-from codev_env.metrics import summarize, wilson
+from codev_env.metrics import published_score, summarize, summarize_groups, wilson
 from codev_env.trajectory import Trajectory, TurnRecord
 
 IMAGE = Image.new("RGB", (100, 100))
@@ -94,3 +94,35 @@ def test_bootstrap_is_seeded_and_close_to_the_normal_interval():
     assert summary == summarize(episodes, seed=3)
     half = 1.96 * math.sqrt(2 / 3 / 300)
     assert summary["ci95"]["turns"] == pytest.approx([2 - half, 2 + half], abs=0.03)
+
+
+def told(correct: bool, category: str = "", **task) -> Trajectory:
+    return Trajectory("t", turns=(ANSWER,), is_correct=correct, category=category, meta={"task": task} if task else {})
+
+
+def test_rates_of_each_part():
+    episodes = [told(True, "b"), told(False, "a"), told(False, "b"), told(True)]
+    found = summarize_groups(episodes)
+    assert list(found) == ["by_category"] and list(found["by_category"]) == ["b", "a"]
+    assert [group["accuracy"] for group in found["by_category"].values()] == [0.5, 0.0]
+    assert found["by_category"]["a"] == summarize([episodes[1]])
+    wrapped = [told(True, variant="source"), told(False, variant="rotate_90")]
+    assert list(summarize_groups(wrapped)) == ["by_variant"]
+    assert summarize_groups([told(True)]) == {}
+
+
+def test_the_published_total():
+    # Two questions in two cycles, one of them asked once more: the mean over cycles is not that over questions.
+    rows = [("0", True), ("1", False), ("0", True), ("1", False), ("1", True)]
+    episodes = [told(correct, "single", cycle_category=cycle) for cycle, correct in rows]
+    score = published_score("hrbench4k", episodes)
+    assert score is not None and score["overall"] == pytest.approx((1 + 1 / 3) / 2)
+    assert score["cycle/1"] == pytest.approx(1 / 3)
+    # CodeVision's average over the variants, the source included; whatever the benchmark.
+    wrapped = [told(True, variant="source"), told(True, variant="source"), told(False, variant="rotate_90")]
+    assert published_score("dataset", wrapped) == {"overall": 0.5, "variant/source": 1.0, "variant/rotate_90": 0.0}
+    assert published_score("dataset", [told(True)]) is None
+    assert published_score("hrbench4k", [told(True)]) is None
+    assert published_score("vstar", [told(True, "direct_attributes"), told(False, "relative_position")]) == {
+        "overall": 0.5, "direct_attributes": 1.0, "relative_position": 0.0,
+    }  # fmt: skip

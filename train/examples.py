@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,31 @@ def tokenize_trajectory(trajectory: Trajectory, codec: Codec) -> TokenSequence:
     return tokens
 
 
+def read_recorded(options: SFTOptions) -> list[Trajectory]:
+    """Read the recorded episodes to learn from, if any: their texts; images are decoded each time they are needed.
+
+    Raises:
+        ConfigError: No episodes, episodes of the test split, or episodes in another dialect than the environment's.
+        TrajectoryError: A file that cannot be read.
+    """
+    if not options.trajectories:
+        return []
+    recorded = read_trajectories(options.trajectories)
+    if not recorded:
+        raise ConfigError(f"trajectories: {options.trajectories} holds no episodes; give a folder that has some.")
+    if any(trajectory.split == "test" for trajectory in recorded):
+        raise ConfigError(
+            f"trajectories: {options.trajectories} holds episodes of the test split; do not train on them."
+        )
+    others = {trajectory.dialect for trajectory in recorded} - {options.env.dialect}
+    if others:
+        raise ConfigError(
+            f"trajectories: {options.trajectories} holds episodes in the dialect {min(others)!r}, but env.dialect is "
+            f"{options.env.dialect!r}: set env.dialect, or replay them with --dialect {options.env.dialect}."
+        )
+    return recorded
+
+
 class ExampleMaker:
     """Makes the examples of one kind by number: the same number gives the same scene.
 
@@ -73,21 +99,24 @@ class ExampleMaker:
         options: What to make.
         codec: Tokenizer and image processor.
         envs: The environment with the guessing cue as configured, and one where it tells nothing.
+        recorded: Episodes that take the place of the oracle's, from `read_recorded`.
     """
 
-    def __init__(self, options: SFTOptions, codec: Codec, envs: tuple[gym.Env[Any, Any], gym.Env[Any, Any]]) -> None:
+    def __init__(
+        self,
+        options: SFTOptions,
+        codec: Codec,
+        envs: tuple[gym.Env[Any, Any], gym.Env[Any, Any]],
+        recorded: Sequence[Trajectory] = (),
+    ) -> None:
         self.options = options
         self.codec = codec
         self.biased, self.honest = envs
+        self.recorded = recorded
         self.numbers = {i for t, i in codec.tokenizer.get_vocab().items() if t.isdecimal()}
         # The expert looks where looking is needed; the decorative agent pretends where the answer can be guessed.
         self.oracle: Agent = Oracle(margin=0.0, snap=options.snap or None)
         self.decorative: Agent = DecorativeCrop(snap=options.snap or None)
-        self._recorded = read_trajectories(options.trajectories) if options.trajectories else []
-        if any(trajectory.split == "test" for trajectory in self._recorded):
-            raise ConfigError(
-                f"trajectories: {options.trajectories} holds episodes of the test split; do not train on them."
-            )
         self._views: dict[tuple[str, int], PixelBlock] = {}
 
     def caption(self, number: int, rng: np.random.Generator) -> Example:
@@ -109,9 +138,7 @@ class ExampleMaker:
         )
 
     def expert(self, number: int, rng: np.random.Generator) -> Example:
-        """An episode of the oracle where the cue tells nothing, or a recorded one if there are any."""
-        if self._recorded:
-            return self.imitated(self._recorded[number % len(self._recorded)])
+        """An episode of the oracle where the cue tells nothing."""
         return self.imitated(run_episode(self.honest, self.oracle, options={"index": number}))
 
     def decoration(self, number: int, rng: np.random.Generator) -> Example:
@@ -157,6 +184,8 @@ class StageData(IterableDataset[list[Example]]):
     def __iter__(self) -> Iterator[list[Example]]:
         maker, rng = self.maker(), np.random.default_rng(self.seed)
         episodes: dict[tuple[str, int], Example] = {}
+        # Each recorded episode once per pass; they are not kept, since their images can be large and many.
+        order = _passes(len(maker.recorded), np.random.default_rng((*self.seed, 1)))
 
         def episode(kind: str, number: int) -> Example:
             if (kind, number) not in episodes:
@@ -170,9 +199,18 @@ class StageData(IterableDataset[list[Example]]):
             experts = self.stage.experts if late or not self.stage.captions else max(1, self.stage.experts // 4)
             batch = [maker.caption(int(i), rng) for i in rng.integers(self.pool, size=captions)]
             batch += [maker.read(int(i), rng) for i in rng.integers(self.pool, size=reads)]
-            batch += [episode("expert", int(i)) for i in rng.integers(self.pool, size=experts)]
+            if maker.recorded:
+                batch += [maker.imitated(maker.recorded[i]) for i in itertools.islice(order, experts)]
+            else:
+                batch += [episode("expert", int(i)) for i in rng.integers(self.pool, size=experts)]
             batch += [episode("decoration", int(i)) for i in rng.integers(self.pool, size=self.stage.decorative)]
             yield batch
+
+
+def _passes(count: int, rng: np.random.Generator) -> Iterator[int]:
+    """Yield the numbers below `count` without end, in another order in each pass."""
+    while True:
+        yield from rng.permutation(count).tolist()
 
 
 def corpus(tasks: Sequence[Task], dialect: Dialect, snap: int) -> tuple[list[str], list[str], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +13,10 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
+from codev_env.trajectory import Trajectory
 from codev_train.batch import bucket, collate, to_device
 from codev_train.environments import make_env
-from codev_train.examples import Example, ExampleMaker, StageData, corpus
+from codev_train.examples import Example, ExampleMaker, StageData, corpus, read_recorded
 from codev_train.monitor import Monitor
 from codev_train.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.options import SFTOptions, StageOptions
@@ -38,12 +39,13 @@ def toy_policy(options: SFTOptions) -> Policy:
 
 def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) -> Policy:
     """Run all stages and return the policy; nothing is saved here."""
+    recorded = read_recorded(options)
     policy = Policy.load(options.model) if options.model else toy_policy(options)
     scorer = Scorer(policy.model.to(accelerator.device))
     for number, name in enumerate(("ground", "imitate")):
         stage: StageOptions = getattr(options, name)
         if stage.steps:
-            _run_stage(scorer, policy, options, name, number, monitor, accelerator)
+            _run_stage(scorer, policy, options, recorded, name, number, monitor, accelerator)
     return policy
 
 
@@ -51,6 +53,7 @@ def _run_stage(
     scorer: Scorer,
     policy: Policy,
     options: SFTOptions,
+    recorded: Sequence[Trajectory],
     name: str,
     number: int,
     monitor: Monitor,
@@ -60,7 +63,7 @@ def _run_stage(
     optimizer = make_optimizer(scorer, stage.optimizer)
     module, optimizer = accelerator.prepare(scorer, optimizer)
     seed = (options.seed, number, accelerator.process_index)
-    data = StageData(functools.partial(_maker, options, stage, policy.codec), stage, options.pool, seed)
+    data = StageData(functools.partial(_maker, options, stage, policy.codec, recorded), stage, options.pool, seed)
     # One process of its own makes the data while this one trains.
     loader: Iterable[list[Example]] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
     bar = tqdm(loader, desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
@@ -101,11 +104,11 @@ def _update(module: Any, codec: Codec, examples: list[Example], micro_batch: int
     return value
 
 
-def _maker(options: SFTOptions, stage: StageOptions, codec: Codec) -> ExampleMaker:
+def _maker(options: SFTOptions, stage: StageOptions, codec: Codec, recorded: Sequence[Trajectory]) -> ExampleMaker:
     """Make environments inside the loader process, which must not fight the trainer for the cores."""
     torch.set_num_threads(1)
     scene: dict[str, Any] = {**options.env.scene, **stage.scene}
     if any(stage.objects):
         scene["objects"] = stage.objects
     honest = dataclasses.replace(options.env, scene=scene)
-    return ExampleMaker(options, codec, (make_env(options.env, "train"), make_env(honest, "train")))
+    return ExampleMaker(options, codec, (make_env(options.env, "train"), make_env(honest, "train")), recorded)

@@ -28,6 +28,9 @@ HINTS = {
 }
 """What to do next, by `Execution.stop`."""
 
+UNREADABLE = "Write the turn again in the format you were told."
+"""What to do next after a turn that could not be parsed."""
+
 
 class Dialect(ABC):
     """How a family of models talks: prompts, parsing of its turns, and the text that answers them.
@@ -145,6 +148,11 @@ def question_lines(task: Task) -> list[str]:
     lines = [f"Question: {neutralise(task.question)}"]
     lines += [f"{letter(i)}. {neutralise(choice)}" for i, choice in enumerate(task.choices)]
     return lines
+
+
+def invalid_lines(reason: str) -> list[str]:
+    """Return why a turn could not be parsed, with a hint: the body of an observation."""
+    return [f"Error: {neutralise(reason)}", f"Hint: {UNREADABLE}"]
 
 
 def execution_lines(execution: Execution, images: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codev_env.dialects.base import Dialect, execution_lines, question_lines
+from codev_env.dialects.base import Dialect, execution_lines, invalid_lines, question_lines
 from codev_env.dialects.markup import acting_block, boxed_turn, read_code, tagged_turn
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Task, Turn
 
@@ -71,4 +71,4 @@ class CodeVDialect(Dialect):
 
     def invalid(self, reason: str) -> str:
         """Return the reason as one `<sandbox_output>` block."""
-        return self.render(Execution(error=reason, stop="error"), 0)
+        return "\n".join(["<sandbox_output>", *invalid_lines(reason), "</sandbox_output>"])

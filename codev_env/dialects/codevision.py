@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from codev_env.dialects.base import Dialect, execution_lines, question_lines
+from codev_env.dialects.base import Dialect, execution_lines, invalid_lines, question_lines
 from codev_env.dialects.markup import call_turn, shift_lines, write_call
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
@@ -156,7 +156,7 @@ class CodeVisionDialect(Dialect):
 
     def invalid(self, reason: str) -> str:
         """Return the reason as one `<tool_response>` block."""
-        return self.render(Execution(error=reason, stop="error"), 0)
+        return "\n".join(["<tool_response>", *invalid_lines(reason), "</tool_response>"])
 
 
 def _read(arguments: dict[str, Any]) -> Code | str:

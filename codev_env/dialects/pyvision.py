@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from codev_env.dialects.base import HINTS, Dialect, neutralise, question_lines
+from codev_env.dialects.base import HINTS, Dialect, invalid_lines, neutralise, question_lines
 from codev_env.dialects.markup import UNBALANCED, boxed_turn, first_block, read_code, shift_lines, strays, tagged_turn
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
@@ -144,7 +144,7 @@ class PyVisionDialect(Dialect):
 
     def invalid(self, reason: str) -> str:
         """Return the reason as one `<interpreter>` block."""
-        return self.render(Execution(error=reason, stop="error"), 0)
+        return "\n".join(["<interpreter>", *invalid_lines(reason), "</interpreter>"])
 
 
 def _clue(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codev_env.dialects.base import Dialect, execution_lines, question_lines
+from codev_env.dialects.base import Dialect, execution_lines, invalid_lines, question_lines
 from codev_env.dialects.markup import UNBALANCED, boxed_turn, first_block, read_code, strays, tagged_turn
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Task, Turn
 
@@ -81,4 +81,4 @@ class ThymeDialect(Dialect):
 
     def invalid(self, reason: str) -> str:
         """Return the reason as one `<sandbox_output>` block."""
-        return self.render(Execution(error=reason, stop="error"), 0)
+        return f"<sandbox_output>{chr(10).join(invalid_lines(reason))}</sandbox_output>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
 from codev_env.errors import ConfigError, unknown
@@ -25,16 +25,27 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
       and of `language`, `source`, `category`, `task`, `context`, `grade` and `skills` of `meta["metadata"]`. A question
       with several skills counts for each.
 
+    Of tasks under transforms (`meta["variant"]`), whatever the benchmark: each variant's `overall` as `variant/NAME`,
+    and as `overall` the mean over the variants. For the suite `orientation` that is the average, the source included,
+    that CodeVision reports (arXiv 2512.03746).
+
     Args:
-        bench: One of `BENCHES`.
+        bench: One of `BENCHES`, or any benchmark where the tasks are under transforms: then `overall` of a variant is
+            the accuracy over its questions.
         scored: Tasks with what a scorer said of the answer.
 
     Raises:
         ConfigError: An unknown benchmark, nothing to count, or a task of HR-Bench without its cycle.
     """
+    scored = list(scored)
+    by_variant: defaultdict[str, list[Scored]] = defaultdict(list)
+    for task, score in scored:
+        by_variant[str(task.meta.get("variant", ""))].append((task, score))
+    if scored and "" not in by_variant:
+        return _variants(bench, by_variant)
     if bench not in BENCHES:
         raise unknown("benchmark", bench, BENCHES)
-    pairs = [(task, float(score.correct if isinstance(score, Score) else score)) for task, score in scored]
+    pairs = _values(scored)
     if not pairs:
         raise ConfigError(f"benchmark {bench!r}: there are no scored tasks. Score at least one.")
     if bench.startswith("hrbench"):
@@ -45,6 +56,19 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
             groups[name].append(value)
     groups.pop("", None)
     return {"overall": fmean(value for _, value in pairs), **_means(groups)}
+
+
+def _values(scored: Iterable[Scored]) -> list[tuple[Task, float]]:
+    return [(task, float(score.correct if isinstance(score, Score) else score)) for task, score in scored]
+
+
+def _variants(bench: str, by_variant: Mapping[str, list[Scored]]) -> dict[str, float]:
+    means = {}
+    for name, scored in by_variant.items():
+        pairs = _values(scored)
+        overall = _cycles(bench, pairs)["overall"] if bench.startswith("hrbench") else fmean(v for _, v in pairs)
+        means[f"variant/{name}"] = overall
+    return {"overall": fmean(means.values()), **means}
 
 
 def _cycles(bench: str, pairs: list[tuple[Task, float]]) -> dict[str, float]:

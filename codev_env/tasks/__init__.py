@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from codev_env.errors import ConfigError, unknown
 from codev_env.tasks.benches import BENCHES, Bench
+from codev_env.tasks.check import Checked, check_tasks
 from codev_env.tasks.filtered import FilteredTaskSet
 from codev_env.tasks.generators.charts import ChartOptions
 from codev_env.tasks.generators.counting import CountingOptions
@@ -26,6 +28,7 @@ __all__ = [
     "SCENES",
     "Bench",
     "ChartOptions",
+    "Checked",
     "CountingOptions",
     "DocumentOptions",
     "FilteredTaskSet",
@@ -39,6 +42,7 @@ __all__ = [
     "TransformedTaskSet",
     "TurnedOptions",
     "VStarTaskSet",
+    "check_tasks",
     "default_split",
     "load_tasks",
     "narrow",
@@ -46,6 +50,7 @@ __all__ = [
 ]
 
 _GENERATED_SPLITS = ("train", "val", "test")
+_WORDS = ("synthetic", "auto", "hub")  # what `data` may be besides a path
 
 
 def default_split(bench: str) -> str:
@@ -64,6 +69,7 @@ def load_tasks(
     on_error: str = "raise",
     columns: Mapping[str, Any] | None = None,
     reader: Mapping[str, Any] | None = None,
+    image_folder: str | Path | None = None,
     wrap: str | Sequence[str] | Mapping[str, Any] | None = None,
     only: str | Path | None = None,
 ) -> TaskSet:
@@ -84,6 +90,7 @@ def load_tasks(
         on_error: What to do about bad rows of real data: `"raise"`, or `"skip"` with a count.
         columns: For `bench="dataset"`: which column holds what, see `dataset.open_dataset`.
         reader: For `bench="dataset"`: more options of `dataset.open_dataset`.
+        image_folder: For `bench="dataset"`: what names of image files start from, if not the file's folder.
         wrap: Transforms and corruptions: a suite (`"orientation"`, `"corruption"`), names, or a mapping; see
             `wrappers.parse_wrappers`.
         only: A file of task ids, as `codev data filter` writes it: only these tasks, in its order.
@@ -97,9 +104,11 @@ def load_tasks(
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
     if bench == "dataset":
-        options |= {"columns": columns, **(reader or {})}
-    elif columns or reader:
-        raise ConfigError(f"columns and reader describe your own data: leave them out for bench={bench!r}.")
+        options |= {"columns": columns, "image_folder": image_folder, **(reader or {})}
+    elif columns or reader or image_folder:
+        raise ConfigError(
+            f"columns, reader and image_folder describe your own data: leave them out for bench={bench!r}."
+        )
     if data in ("synthetic", "auto"):
         tasks = _generated_or_found(data, split, found, scenes, options)
     elif scenes is not None:
@@ -108,6 +117,7 @@ def load_tasks(
             "Leave it out, or use data='synthetic'."
         )
     else:
+        _check_word(data)
         tasks = found.open(data, split, **options)
     return narrow(wrap_tasks(tasks, wrap, variant), only)
 
@@ -115,6 +125,15 @@ def load_tasks(
 def narrow(tasks: TaskSet, only: str | Path | None) -> TaskSet:
     """Return the tasks that a file names, in its order, or all where there is none; see `FilteredTaskSet`."""
     return FilteredTaskSet(tasks, only) if only else tasks
+
+
+def _check_word(data: str) -> None:
+    """Raise `ConfigError` for what is no path but nearly one of the words that `data` may be."""
+    near = difflib.get_close_matches(data, _WORDS, n=1, cutoff=0.7)
+    if near and data not in _WORDS and not Path(data).exists():
+        raise ConfigError(
+            f"data is {data!r}, which is no file or folder. Did you mean {near[0]!r}? Otherwise check the path."
+        )
 
 
 def _bench(name: str) -> Bench:

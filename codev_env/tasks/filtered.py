@@ -16,6 +16,7 @@ class FilteredTaskSet:
     """The tasks that a file names, in the order of the file.
 
     Attributes:
+        tasks: The set they are from.
         rows: The file's rows, with what it tells of each task besides `task_id`.
     """
 
@@ -34,7 +35,7 @@ class FilteredTaskSet:
         """
         path = Path(file)
         self.name, self.source = f"{tasks.name} ({path.name})", tasks.source
-        self._tasks = tasks
+        self.tasks = tasks
         self._at: dict[str, int] = {}
         self._indices: list[int] = []
         rows: list[Mapping[str, Any]] = []
@@ -65,7 +66,7 @@ class FilteredTaskSet:
         return len(self._indices)
 
     def __getitem__(self, index: int) -> Task:
-        return self._tasks[self._indices[index]]
+        return self.tasks[self._indices[index]]
 
     def index_of(self, task_id: str) -> int:
         """Return the index of a task; raises `TaskError` if the file does not name it."""

@@ -20,6 +20,7 @@ from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.search import SearchOptions
 from codev_env.tasks.generators.sums import SumsOptions
+from codev_env.tasks.readers.fields import LETTERS
 from codev_env.types import Source, Task
 
 __all__ = ["SCENES", "SIZES", "GridOptions", "SceneOptions", "SceneTaskSet", "SearchOptions", "parse_scenes"]
@@ -129,7 +130,8 @@ class SceneTaskSet:
 def _cycled(task: Task, task_id: str, turn: int) -> Task:
     """Rotate the choices of a task by so many places; `meta["cycle_category"]` says how many."""
     choices = task.choices[turn:] + task.choices[:turn]
-    return replace(task, task_id=task_id, choices=choices, meta={**task.meta, "cycle_category": str(turn)})
+    own = {"cycle_category": str(turn), "label": LETTERS[choices.index(task.answer)]}
+    return replace(task, task_id=task_id, choices=choices, meta={**task.meta, **own})
 
 
 def parse_scenes(
@@ -145,7 +147,8 @@ def parse_scenes(
     Args:
         scenes: A name in `SCENES`; a mapping with options to change, `"preset"` (the name to start from),
             `"difficulty"` (0 to 1, set before the other options), `"size"` and `"seed"` of the task set; options; or
-            `None` for the default preset.
+            `None` for the default preset. The parts of a mixture and the scenes that are turned may be such names and
+            mappings too, without `"size"` and `"seed"`.
         split: `"train"`, `"val"` or `"test"`.
         category: Only questions of this category, or `None` for all.
         default: The preset to take where `scenes` names none.
@@ -154,16 +157,30 @@ def parse_scenes(
     Raises:
         ConfigError: An unknown preset, option, category or split, or a value that is not allowed.
     """
-    changes: dict[str, Any] = {}
+    size, seed = None, 0
     if isinstance(scenes, Mapping):
-        changes = dict(scenes)
-        scenes = changes.pop("preset", None)
-    options = scenes if isinstance(scenes, SceneOptions) else _preset(default if scenes is None else scenes)
-    size, seed = changes.pop("size", None), changes.pop("seed", 0)
+        scenes = dict(scenes)
+        size, seed = scenes.pop("size", None), scenes.pop("seed", 0)
+    options = _options(scenes, default)
+    return SceneTaskSet(options if category is None else options.only(category), split, size, seed, bench)
+
+
+def _options(scenes: Any, default: str | None = None) -> SceneOptions:
+    """Return the options that a name, a mapping or options describe; `default` is the preset where none is named."""
+    changes = dict(scenes) if isinstance(scenes, Mapping) else {}
+    start = changes.pop("preset", None) if isinstance(scenes, Mapping) else scenes
+    options = start if isinstance(start, SceneOptions) else _preset(default if start is None else start)
+    # What a mixture is made of comes first: the other options are for its new parts.
+    made_of = {name: changes.pop(name) for name in ("parts", "weights", "scenes") if name in changes}
+    if isinstance(made_of.get("parts"), list | tuple):
+        made_of["parts"] = tuple(_options(part) for part in made_of["parts"])
+        made_of.setdefault("weights", (1,) * len(made_of["parts"]))
+    if "scenes" in made_of:
+        made_of["scenes"] = _options(made_of["scenes"])
+    options = options.with_overrides(made_of)
     if "difficulty" in changes:
         options = options.at_difficulty(changes.pop("difficulty"))
-    options = options.with_overrides(changes)
-    return SceneTaskSet(options if category is None else options.only(category), split, size, seed, bench)
+    return options.with_overrides(changes)
 
 
 def _preset(name: object) -> SceneOptions:

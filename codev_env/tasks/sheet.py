@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from codev_env.errors import ConfigError
-from codev_env.tasks import load_tasks
 from codev_env.types import Box, Task, TaskSet
 
 _GAP = 14  # pixels around everything
@@ -23,7 +19,7 @@ _CONTEXT = 1.0  # what an inset shows around a target, in longer sides of it
 _FONT = 15
 
 
-def sheet(tasks: TaskSet, indices: Iterable[int], columns: int = 3, width: int = 1800) -> Image.Image:
+def sheet(tasks: TaskSet, indices: Iterable[int], per_row: int = 3, width: int = 1800) -> Image.Image:
     """Draw tasks side by side.
 
     Each shows the image with its targets outlined, the first target enlarged, and below the question, the choices with
@@ -32,24 +28,24 @@ def sheet(tasks: TaskSet, indices: Iterable[int], columns: int = 3, width: int =
     Args:
         tasks: Where the tasks come from.
         indices: Which of them.
-        columns: Tasks per row.
+        per_row: Tasks per row.
         width: Width of the sheet in pixels.
 
     Returns:
         An RGB image, as high as it needs to be.
 
     Raises:
-        ConfigError: If there is nothing to show, or no room for the columns.
+        ConfigError: If there is nothing to show, or no room for so many.
     """
     chosen = list(indices)
     if not chosen:
         raise ConfigError("no tasks to show: indices is empty.")
-    if columns < 1 or width // columns < 200:
-        raise ConfigError(f"{columns} columns on {width} pixels: each must be at least 200 pixels wide.")
-    cell = (width - _GAP) // columns - _GAP
+    if per_row < 1 or width // per_row < 200:
+        raise ConfigError(f"{per_row} tasks per row on {width} pixels: each must be at least 200 pixels wide.")
+    cell = (width - _GAP) // per_row - _GAP
     # One task at a time: images of 8K would fill the memory.
     cells = [_cell(tasks[index], cell) for index in chosen]
-    rows = [cells[i : i + columns] for i in range(0, len(cells), columns)]
+    rows = [cells[i : i + per_row] for i in range(0, len(cells), per_row)]
     heights = [max(picture.height for picture in row) for row in rows]
     page = Image.new("RGB", (width, sum(heights) + _GAP * (len(rows) + 1)), "white")
     y = _GAP
@@ -178,64 +174,3 @@ def _wrap(text: str, width: int) -> list[str]:
                 if word:
                     lines.append("")
     return lines
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write a contact sheet to a file: `codev data show`.
-
-    Args:
-        argv: The arguments, or `None` for those of the process.
-
-    Returns:
-        The exit status, 0.
-
-    Raises:
-        CodevError: Data or an option that cannot be used.
-    """
-    parser = argparse.ArgumentParser(prog="codev data show", description="Draw tasks side by side into one picture.")
-    parser.add_argument("--data", default="synthetic", help="synthetic, auto or a path (default: synthetic)")
-    parser.add_argument("--bench", default="vstar", help="which benchmark a path holds (default: vstar)")
-    parser.add_argument("--split", default="test", help="train, val or test (default: test)")
-    parser.add_argument("--scenes", help="preset of generated scenes, for example mvtool")
-    parser.add_argument("--difficulty", type=float, help="0 (easiest) to 1 (hardest), for generated scenes")
-    parser.add_argument("--subset", help="only this category")
-    parser.add_argument("--n", type=int, default=12, help="how many tasks (default: 12)")
-    parser.add_argument("--start", type=int, default=0, help="index of the first one (default: 0)")
-    parser.add_argument("--seed", type=int, help="take tasks from all over the set, chosen by this seed")
-    parser.add_argument("--columns", type=int, default=3, help="tasks per row (default: 3)")
-    parser.add_argument("--width", type=int, default=1800, help="width of the picture in pixels (default: 1800)")
-    parser.add_argument("--out", type=Path, default=Path("sheet.png"), help="where to write (default: sheet.png)")
-    args = parser.parse_args(argv)
-    scenes: Any = args.scenes
-    if args.difficulty is not None:
-        scenes = {"difficulty": args.difficulty} | ({"preset": args.scenes} if args.scenes else {})
-    tasks = load_tasks(args.data, args.split, bench=args.bench, scenes=scenes, subset=args.subset)
-    page = sheet(tasks, _indices(len(tasks), args.n, args.start, args.seed), args.columns, args.width)
-    try:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        page.save(args.out)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--out {args.out}: cannot be written ({error}). Give a file name such as sheet.png."
-        ) from error
-    print(f"{args.out}: {min(args.n, len(tasks) - (args.start if args.seed is None else 0))} tasks of {tasks.name}")
-    return 0
-
-
-def _indices(total: int, count: int, start: int, seed: int | None) -> list[int]:
-    """Return so many indices in a row, or chosen by a seed and sorted."""
-    if count < 1:
-        raise ConfigError(f"--n is {count}; it must be at least 1.")
-    if seed is not None:
-        if seed < 0 or start:
-            raise ConfigError(
-                f"--seed is {seed} and --start is {start}; give a seed of at least 0, or a start, not both."
-            )
-        return sorted(np.random.default_rng(seed).choice(total, min(count, total), replace=False).tolist())
-    if not 0 <= start < total:
-        raise ConfigError(f"--start is {start}; the set has {total} tasks, so it must be from 0 to {total - 1}.")
-    return list(range(start, min(start + count, total)))
-
-
-if __name__ == "__main__":
-    main()

@@ -101,6 +101,8 @@ def _parse_step(text: str) -> str:
         raise ConfigError(f"corruption {text!r} has no severity from 1 to 5. Write for example '{name}:3'.")
     if colon and name in TRANSFORMS:
         raise ConfigError(f"transform {text!r} has a severity, which only corruptions have. Write {name!r}.")
+    if text in SUITES:
+        raise ConfigError(f"{text!r} is a suite of many transforms: give it alone, not in a list or joined by '+'.")
     names = (SOURCE, *TRANSFORMS, *CORRUPTIONS)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0] + (':3' if near[0] in CORRUPTIONS else '')!r}?" if near else ""
@@ -156,7 +158,15 @@ def _names(spec: Any, options: Mapping[str, Any]) -> tuple[str, ...]:
         raise ConfigError(f"{next(iter(options))!r} is only an option of the corruption suite. Leave it out.")
     if not isinstance(spec, str | Sequence):
         raise ConfigError(f"transforms is {spec!r}; it must be a suite ({', '.join(SUITES)}) or a list of names.")
-    return tuple(parse_variant(text).name for text in ([spec] if isinstance(spec, str) else spec))
+    if not isinstance(spec, str):
+        return tuple(parse_variant(text).name for text in spec)
+    try:
+        return (parse_variant(spec).name,)
+    except ConfigError:
+        near = difflib.get_close_matches(spec, SUITES, n=1, cutoff=0.7)
+        if not near or "+" in spec:
+            raise
+        raise ConfigError(f"unknown suite or transform {spec!r}. Did you mean the suite {near[0]!r}?") from None
 
 
 def wrap_tasks(

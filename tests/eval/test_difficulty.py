@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,18 @@ def test_rollouts_are_played_once(tasks, tmp_path):
     assert len(list(measure(tasks, 3, make_agent, journal, options))) == 9 - played
     rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     assert len({(row["index"], row["rollout"]) for row in rows}) == len(rows) == 9
+    journal.close()
     with pytest.raises(ConfigError, match="a 1, not 2"):
         RolloutJournal(path, {"a": 2})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system has no advisory locks")
+def test_a_journal_has_one_writer(tmp_path):
+    first = RolloutJournal(tmp_path / "j", {})
+    with pytest.raises(ConfigError, match="another process writes to .*j: wait for it, or give another --out"):
+        RolloutJournal(tmp_path / "j", {})
+    first.close()
+    RolloutJournal(tmp_path / "j", {}).close()
 
 
 def test_data_that_changed_is_told(tasks, tmp_path):
@@ -121,6 +132,19 @@ def test_the_command_filters_and_goes_on(tmp_path, capsys):
     assert all(row["rate"] == 1.0 and row["rollouts"] == 2 for row in rows)
     with pytest.raises(ConfigError, match="agent"):
         data.main(filter_options(out, "--agent", "scripted:none", "--rollouts", "2"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data", "auto"], "--data auto is not for filtering"),
+        (["--n", "0"], "--n is 0"),
+        (["--out", "."], "a folder"),
+    ],
+)
+def test_what_cannot_be_filtered_is_told(tmp_path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        data.main([*filter_options(tmp_path / "x.jsonl", "--agent", "scripted:none"), *options])
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path, monkeypatch):
@@ -171,7 +195,7 @@ def test_a_task_named_twice_is_told(tasks, tmp_path):
 
 def test_the_data_command_tells_its_commands(capsys):
     assert data.main(["--help"]) == 0
-    assert {"show", "replay", "filter"} <= set(capsys.readouterr().out.split())
+    assert {"show", "check", "replay", "filter"} <= set(capsys.readouterr().out.split())
     assert data.main([]) == 2
     with pytest.raises(ConfigError, match="replay"):
         data.main(["repaly"])

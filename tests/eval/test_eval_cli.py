@@ -45,12 +45,41 @@ def test_it_writes_trajectories_metrics_and_report_and_prints_the_table(tmp_path
     record = json.loads((tmp_path / "metrics.json").read_text())
     assert record["schema"] == 1 and record["failed"] == [] and record["model"] == "scripted:oracle"
     assert record["source"] == "generated" and record["split"] == "test"
+    assert record["tasks"]["scenes"] == "toy" and record["tasks"]["subset"] is None
     trajectories = read_trajectories(tmp_path)
     assert [t.index for t in trajectories] == [0, 1, 2, 3]
     assert {(t.agent, t.split, t.env_id) for t in trajectories} == {("oracle", "test", "CodeV-VStar-v0")}
     assert (tmp_path / "report.html").read_text("utf-8").count("<article") == 4
     out = capsys.readouterr().out
     assert "accuracy" in out and "[51.0 %, 100 %]" in out and str(tmp_path / "report.html") in out
+
+
+def test_rates_of_each_part_and_the_benchmarks_own_total(tmp_path, capsys):
+    assert run_eval(tmp_path / "a", "--wrap", "orientation", model="scripted:oracle", n=8) == 0
+    found = bench(tmp_path / "a")
+    # The second task has only two of its six variants.
+    assert {name: group["n"] for name, group in found["by_variant"].items()} == {
+        "source": 2, "rotate_90": 2, "rotate_180": 1, "rotate_270": 1, "flip_horizontal": 1, "flip_vertical": 1,
+    }  # fmt: skip
+    means = [group["accuracy"] for group in found["by_variant"].values()]
+    assert found["score"]["overall"] == pytest.approx(sum(means) / 6)
+    assert [group["n"] for group in found["by_category"].values()] == [8]
+    out = capsys.readouterr().out
+    assert "rotate_270" in out and "Score, mean over the variants: 100.0 %" in out
+    hard = [
+        "--bench",
+        "hrbench4k",
+        "--scenes",
+        '{"preset": "hrbench-4k", "sizes": [[800, 600]], "distractors": [4, 8]}',
+    ]
+    assert run_eval(tmp_path / "b", *hard, model="scripted:random", n=8) == 0
+    found = json.loads((tmp_path / "b" / "metrics.json").read_text())["benches"]["hrbench4k"]
+    cycles = [found["score"][f"cycle/{number}"] for number in range(4)]
+    assert found["score"]["overall"] == pytest.approx(sum(cycles) / 4) and "by_variant" not in found
+    assert "Score, totalled as the benchmark's authors do: " in capsys.readouterr().out
+    # Other scenes in its place have no cycles: there is no such total.
+    assert run_eval(tmp_path / "c", "--bench", "hrbench4k", n=2) == 0
+    assert "score" not in json.loads((tmp_path / "c" / "metrics.json").read_text())["benches"]["hrbench4k"]
 
 
 def episodes(out: Path) -> list[tuple]:

@@ -55,6 +55,8 @@ def solve(question: str, page) -> str:
         return ranked[0]
     if m := re.fullmatch(r'How many words are on line (\d+) of the paragraph that begins with "(.+)"\?', question):
         return str(len(named(page, m[2])[int(m[1]) - 1]))
+    if m := re.fullmatch(r'How many lines does the paragraph that begins with "(.+)" have\?', question):
+        return str(len(named(page, m[1])))
     where = r'(?:the paragraph that begins with "(.+)"|the paragraphs of this page)'
     tail = r", with or without a capital letter\?"
     if m := re.fullmatch(rf'How many times does the word "(\w+)" occur in {where}{tail}', question):

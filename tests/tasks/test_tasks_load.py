@@ -75,11 +75,32 @@ def test_synthetic_is_silent():
         ({"split": "tests"}, "unknown split 'tests'. Did you mean 'test'"),
         ({"bench": "vstars"}, "unknown bench 'vstars'. Did you mean 'vstar'"),
         ({"data": "some/folder", "scenes": "toy"}, "scenes only describe generated tasks"),
+        ({"data": "synthetc"}, "data is 'synthetc', which is no file or folder. Did you mean 'synthetic'"),
+        ({"data": "hubb"}, "Did you mean 'hub'"),
+        ({"wrap": "orientatio"}, "Did you mean the suite 'orientation'"),
+        ({"wrap": "orientation+jpeg:3"}, "'orientation' is a suite of many transforms: give it alone"),
+        ({"wrap": "rotate_9"}, "Did you mean 'rotate_90'"),
+        ({"wrap": ["orientation", "rotate_90"]}, "'orientation' is a suite of many transforms: give it alone"),
+        ({"image_folder": "x"}, "columns, reader and image_folder describe your own data"),
     ],
 )
 def test_options_that_cannot_be_used(kwargs, message):
     with pytest.raises(ConfigError, match=message):
         load_tasks(**{"data": "synthetic", "split": "test", **kwargs})
+
+
+@pytest.mark.parametrize(
+    ("bench", "looked_for"),
+    [("vstar", "direct_attributes/"), ("hrbench4k", "hr_bench_4k.parquet"), ("dataset", "no such file or folder")],
+)
+def test_a_path_that_is_not_there_tells_what_was_looked_for(nowhere, bench, looked_for):
+    with pytest.raises(TaskError, match=f"nothing: no such file or folder.*{looked_for}|nothing: {looked_for}"):
+        load_tasks(str(nowhere / "nothing"), "test", bench=bench)
+
+
+def test_a_folder_named_nearly_like_a_word_is_a_folder(nowhere, vstar):
+    vstar.rename(nowhere / "hubs")
+    assert len(load_tasks("hubs", "test")) == 4
 
 
 # ---- cache

@@ -9,6 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from real_data import lettered_row, own_cache, write_tsv  # noqa: F401
 
 from codev_env.errors import ConfigError
 from codev_env.scoring import is_correct
@@ -21,6 +22,7 @@ from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import TURNS, MixOptions, TurnedOptions
 from codev_env.tasks.generators.search import DIAGONALS
 from codev_env.tasks.generators.sums import SumsOptions
+from codev_env.tasks.readers.hrbench import open_hrbench4k
 from codev_env.tasks.scenes import parse_scenes
 from codev_env.tasks.transforms import inverse, transform_box, transform_image
 
@@ -63,6 +65,40 @@ def test_options_of_a_mixture_reach_its_parts():
     with pytest.raises(ConfigError, match="unknown option of mix scenes 'photo_shares'. Did you mean 'photo_share'"):
         MIX.with_overrides({"photo_shares": 1})
     assert MIX.at_difficulty(0.5).parts[1] == ChartOptions().at_difficulty(0.5)
+
+
+def test_what_mixtures_and_turned_scenes_are_made_of_comes_from_json():
+    given = {"preset": "mathvista", "parts": [{"preset": "sums", "difficulty": 0.2}, "toy"], "photo_share": 0}
+    options = parse_scenes(json.loads(json.dumps(given)), "train").options
+    assert options == MixOptions(
+        parts=(dataclasses.replace(SumsOptions().at_difficulty(0.2), photo_share=0), SCENES["toy"]), weights=(1, 1)
+    )
+    given = {
+        "preset": "mvtool",
+        "scenes": {"preset": "charts"},
+        "transforms": ["rotate_90"],
+        "difficulty": 1,
+        "seed": 3,
+    }
+    tasks = parse_scenes(given, "train")
+    assert tasks.seed == 3 and tasks.options == TurnedOptions(ChartOptions().at_difficulty(1), ("rotate_90",))
+    weighted = parse_scenes({"preset": "codev-rl", "parts": ["toy", "charts"], "weights": [3, 1]}, "train").options
+    assert weighted.weights == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("scenes", "message"),
+    [
+        ({"preset": "mathvista", "parts": ["sumz"]}, "unknown scene preset 'sumz'. Did you mean 'sums'"),
+        ({"preset": "mathvista", "parts": [{"difficulty": 1}]}, "unknown scene preset None"),
+        ({"preset": "mathvista", "parts": "sums"}, "'parts' is 'sums'; its type must be"),
+        ({"preset": "mathvista", "parts": ["sums"], "weights": [1, 2]}, "1 numbers of at least 0"),
+        ({"preset": "toy", "parts": ["sums"]}, "unknown option of grid scenes 'parts'"),
+    ],
+)
+def test_bad_parts_are_named(scenes, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_scenes(scenes, "train")
 
 
 @pytest.mark.parametrize(
@@ -132,6 +168,17 @@ def test_four_consecutive_tasks_rotate_the_choices_of_one_question():
         assert all(set(task.choices) == set(cycle[0].choices) and is_correct(task, task.answer) for task in cycle)
         assert all(tasks.index_of(task.task_id) == first + turn for turn, task in enumerate(cycle))
     assert tasks[0].question != tasks[4].question
+
+
+def test_generated_tasks_tell_scorers_what_real_ones_tell(tmp_path):
+    keys = {"bench", "question_type", "answer_type", "precision", "unit"}
+    real = open_hrbench4k(write_tsv(tmp_path / "hr_bench_4k.tsv", [lettered_row(i) for i in range(4)]))[1].meta
+    made = SceneTaskSet(HR, "test", bench="hrbench4k")[1]
+    assert {key: made.meta[key] for key in keys} == {key: real[key] for key in keys}
+    assert {"cycle_category", "label"} <= made.meta.keys() & real.keys()
+    assert made.choices["ABCD".index(made.meta["label"])] == made.answer
+    assert SceneTaskSet(SEARCH, "test")[0].meta["question_type"] == "multi_choice"
+    assert SceneTaskSet(SCENES["toy"], "test")[0].meta["question_type"] == "free_form"
 
 
 def test_hr_questions_follow_from_the_objects():

@@ -134,7 +134,7 @@ def test_hidden_and_other_files_do_not_matter(vstar):
 
 
 def test_no_such_folder(tmp_path):
-    with pytest.raises(TaskError, match=r"nothing_here: no such folder.*direct_attributes"):
+    with pytest.raises(TaskError, match=r"nothing_here: no such file or folder.*direct_attributes"):
         load_tasks(str(tmp_path / "nothing_here"), "test")
 
 

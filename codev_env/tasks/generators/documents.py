@@ -67,8 +67,9 @@ class DocumentOptions(SceneOptions):
     """Options of a page; the targets are the words that are the evidence, each in the exact box of its ink.
 
     `recognition` asks for a word of one line: the shortest, the longest or the one at a place. `counting` asks how
-    often a word occurs in a paragraph or on the page, or how many words a line has. `paragraph` asks for the first or
-    last word of the paragraph that holds a word, or on which of its lines. Answers are free.
+    often a word occurs in a paragraph or on the page, how many words a line has, or how many lines a paragraph has.
+    `paragraph` asks for the first or last word of the paragraph that holds a word, or on which of its lines. Answers
+    are free.
     """
 
     kind: ClassVar[str] = "documents"
@@ -211,10 +212,15 @@ def _ask_word(rng: np.random.Generator, page: list[Paragraph], font: int, width:
 
 
 def _ask_count(rng: np.random.Generator, page: list[Paragraph], font: int, width: int) -> _Question | None:
-    """Ask how often a word occurs, or how many words a line has."""
+    """Ask how often a word occurs, how many words a line has, or how many lines a paragraph has."""
     p = between(rng, 0, len(page) - 1)
     named = f'the paragraph that begins with "{opening(page[p])}"'
-    kind = pick(rng, ("paragraph", "page", "line"))
+    kind = pick(rng, ("paragraph", "page", "line", "lines"))
+    if kind == "lines":
+        # The lines are told apart by where each begins.
+        return _Question(
+            f"How many lines does {named} have?", str(len(page[p])), [(p, n, 0) for n in range(len(page[p]))], True
+        )
     if kind == "line":
         n = between(rng, 0, len(page[p]) - 1)
         evidence = [(p, n, i) for i in range(len(page[p][n]))]

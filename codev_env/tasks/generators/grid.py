@@ -11,6 +11,7 @@ from PIL import Image
 
 from codev_env.errors import unknown
 from codev_env.tasks.generators import drawing
+from codev_env.tasks.generators.answers import answer_fields
 from codev_env.tasks.generators.base import (
     SceneOptions,
     between,
@@ -147,7 +148,13 @@ class GridOptions(SceneOptions):
             answer=str(target["digit"]),
             targets=((*target["box"],),),
             category=CATEGORY,
-            meta={"objects": objects, "targets": [0], "cue": cue, "cue_informative": informative},
+            meta={
+                "objects": objects,
+                "targets": [0],
+                "cue": cue,
+                "cue_informative": informative,
+                **answer_fields("integer", ()),
+            },
         )
 
     def _objects(self, rng: np.random.Generator) -> list[dict[str, Any]]:

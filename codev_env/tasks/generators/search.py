@@ -11,6 +11,7 @@ from PIL import Image
 
 from codev_env.errors import ConfigError, unknown
 from codev_env.tasks.generators import drawing, photos
+from codev_env.tasks.generators.answers import answer_fields
 from codev_env.tasks.generators.base import (
     SceneOptions,
     between,
@@ -164,6 +165,7 @@ class ScatterOptions(SceneOptions):
                 "objects": objects,
                 "targets": list(range(puzzle.n_targets)),
                 "background": backdrop,
+                **answer_fields("text", puzzle.choices),
                 **puzzle.meta,
             },
         )

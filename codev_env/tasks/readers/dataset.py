@@ -46,6 +46,7 @@ def open_dataset(
     frame: Frame = "shown",
     shuffle_choices: bool = False,
     config: str | None = None,
+    image_folder: str | Path | None = None,
     subset: str | None = None,
     seed: int = 0,
     on_error: OnError = "raise",
@@ -65,12 +66,13 @@ def open_dataset(
             `"stored"`, the pixels as the file has them before EXIF orientation.
         shuffle_choices: Shuffle options by `seed` and task id, for data whose first option is always the right one.
         config: Configuration of a data set on the hub.
+        image_folder: What names of image files start from; `None` for the folder of the file that has them.
         subset: Only this category.
         seed: Seeds the order of shuffled options.
         on_error: What to do about bad rows, see `RowTaskSet`.
         images: What pictures are accepted; `None` for the defaults.
 
-    An image is a path (relative to the file, or to `images/` beside it), base64 text, bytes, or `{"bytes", "path"}`;
+    An image is a path (relative to `image_folder`, or to `images/` in it), base64 text, bytes, or `{"bytes", "path"}`;
     or a list of these. An answer is the text of a choice, its letter, or its number from 0; without choices, any text.
 
     Raises:
@@ -82,11 +84,14 @@ def open_dataset(
         if value not in allowed:
             raise unknown(option, value, allowed)
     table = _table(source, split, config)
+    folder = None if image_folder is None else Path(image_folder)
+    if folder is not None and not folder.is_dir():
+        raise TaskError(f"image_folder {folder}: no such folder. Give the one that the names of images start from.")
     names = _columns(table, columns or {})
     if "split" in names:
         table = _of_split(table, names.pop("split")[0], split)
     reader = DatasetReader(tuple(names.items()), boxes, frame, seed if shuffle_choices else None)
-    return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images)
+    return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images, image_folder=folder)
 
 
 # ---- finding the rows

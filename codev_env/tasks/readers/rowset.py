@@ -6,7 +6,7 @@ import hashlib
 import json
 import operator
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -132,6 +132,7 @@ class RowTaskSet:
         subset: str | None = None,
         on_error: OnError = "raise",
         images: Rules = None,
+        image_folder: Path | None = None,
     ) -> None:
         """Check the metadata of all rows.
 
@@ -143,6 +144,7 @@ class RowTaskSet:
                 them. Metadata is checked now. Pictures are decoded only when a task is asked for, so rows with a bad
                 picture are left out only if an earlier `validate` of the same files found them.
             images: What pictures are accepted; `None` for the defaults.
+            image_folder: What relative paths of images start from; `None` for the folder that the table tells.
 
         Raises:
             TaskError: A bad row, or no rows at all.
@@ -152,7 +154,7 @@ class RowTaskSet:
         self.name = reader.bench
         self._table, self._reader = table, reader
         self._rules = image_rules(images)
-        self._subset = subset
+        self._subset, self._image_folder = subset, image_folder
         scan = reader.scan(table)
         problems = {**scan.problems, **table.problems}
         _add_duplicates(scan.ids, problems, table)
@@ -186,7 +188,7 @@ class RowTaskSet:
     def __getitem__(self, index: int) -> Task:
         """Return a task; raises `TaskError` naming file and row if its picture or box is bad, never another task."""
         row = self._rows[operator.index(index)]
-        key = (self._table.signature, self._reader.key(), self._rules, row, str(self._states(row)))
+        key = (*self._key(), row, str(self._states(row)))
         return TASKS.get(key, lambda: self._make(row))
 
     def index_of(self, task_id: str) -> int:
@@ -228,16 +230,23 @@ class RowTaskSet:
         own = set(self._rows)
         return Validation(checked, tuple(Bad(row, bad[row]) for row in sorted(bad) if row in own), path)
 
+    def _key(self) -> tuple[Hashable, ...]:
+        """Return what tells these rows from those of other sets."""
+        return (self._table.signature, self._reader.key(), self._rules, self._image_folder)
+
     def _report(self) -> Path:
         """Return the file that remembers validations; another one per files, format and rules."""
-        key = repr((self._table.signature, self._reader.key(), self._rules))
+        key = repr(self._key())
         return cache_dir() / "validated" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.jsonl"
+
+    def _folder(self, row: int) -> Path:
+        return self._image_folder or self._table.folder(row)
 
     def _states(self, row: int) -> list[list[int]]:
         """Return when the row's image files were changed and their sizes, for images that are files of their own."""
         cell = self._table.peek(row, self._reader.image_column)
         cells = cell if isinstance(cell, list | tuple) else [cell]
-        paths = [image_path(entry, self._table.folder(row)) for entry in cells]
+        paths = [image_path(entry, self._folder(row)) for entry in cells]
         return [list(file_state(path)) for path in paths if path is not None]
 
     def _read_report(self, path: Path) -> tuple[dict[str | None, int], dict[int, str]]:
@@ -262,7 +271,7 @@ class RowTaskSet:
     def _make(self, row: int) -> Task:
         where = self._table.where(row)
         draft = self._reader.read(self._table.row(row), where, row)
-        folder = self._table.folder(row)
+        folder = self._folder(row)
         pictures = [decode(data, where, self._rules) for data in image_sources(draft.images, where, folder)]
         boxes = place_boxes(draft.boxes, pictures[0], where, self._reader.frame)
         resized = [picture.resized for picture in pictures]

@@ -1,4 +1,4 @@
-"""V*Bench from disk, in the three forms it is published in (arXiv 2312.14135; `craigwu/vstar_bench`)."""
+"""V*Bench from disk, in the forms it is published in (arXiv 2312.14135; `craigwu/vstar_bench`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from codev_env.tasks.readers.fields import (
     text,
     texts,
 )
+from codev_env.tasks.readers.files import table_of
 from codev_env.tasks.readers.lettered import LetteredReader
-from codev_env.tasks.readers.rowset import Draft, OnError, RowTaskSet, Scan, check_on_error
-from codev_env.tasks.readers.table import ListTable, Table, TsvTable
+from codev_env.tasks.readers.rowset import Draft, OnError, Reader, RowTaskSet, Scan, check_on_error
+from codev_env.tasks.readers.table import ListTable, Table
+from codev_env.tasks.readers.vstar_parquet import ParquetReader
 
 CATEGORIES = ("direct_attributes", "relative_position")
 """The folders of V*Bench; the names are the categories of its questions."""
@@ -30,6 +32,7 @@ CATEGORIES = ("direct_attributes", "relative_position")
 QUESTIONS = "test_questions.jsonl"
 """The file that makes a folder the Hugging Face form."""
 
+_TABLES = (".parquet", ".tsv")
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 
 
@@ -51,8 +54,9 @@ class VStarTaskSet(RowTaskSet):
         Args:
             folder: The folder that holds `direct_attributes/` and `relative_position/`, each with images and a JSON
                 file of the same name per image. Where it also holds `test_questions.jsonl`, the questions and the
-                order of the options are read from there, and the JSON files only give the boxes. Or a TSV file
-                (`VStarBench.tsv`: options in columns A to D, images as base64, no boxes), or a folder with one.
+                order of the options are read from there, and the JSON files only give the boxes. Or a Parquet file
+                (`ParquetReader`) or a TSV file (`VStarBench.tsv`: options in columns A to D, images as base64), both
+                without boxes, or a folder with one (also in `data/`).
             split: V*Bench has only `"test"`.
             category: Only this category, or `None` for both.
             seed: Seeds the order of the options in the folder form, whose first option is always the right one.
@@ -73,22 +77,25 @@ class VStarTaskSet(RowTaskSet):
             )
         if category is not None and category not in CATEGORIES:
             raise unknown("category of V*Bench", category, CATEGORIES)
-        tsv = _tsv(root)
-        if tsv is not None:
-            table: Table = TsvTable(tsv)
-            reader: LetteredReader | _RowReader = LetteredReader("vstar", "vstar", CATEGORIES)
+        files = _files(root)
+        reader: Reader
+        if files:
+            table: Table = table_of(files)
+            is_tsv = files[0].suffix.lower() == ".tsv"
+            reader = LetteredReader("vstar", "vstar", CATEGORIES) if is_tsv else ParquetReader(CATEGORIES)
         else:
             if not root.is_dir():
                 raise TaskError(
-                    f"{root}: no such folder. Give the folder that holds {CATEGORIES[0]}/ and {CATEGORIES[1]}/, "
-                    "or a TSV file."
+                    f"{root}: no such file or folder. Give the folder that holds {CATEGORIES[0]}/ and "
+                    f"{CATEGORIES[1]}/, or a Parquet or TSV file."
                 )
             found = _read_questions(root) if (root / QUESTIONS).is_file() else _read_folders(root, seed)
             table, reader = found.table(root), _RowReader()
         if not len(table) or category not in (None, *table.values("category")):
             raise TaskError(
                 f"{root}: no questions{f' of category {category!r}' if category else ''} here. Expected "
-                f"{CATEGORIES[0]}/ and {CATEGORIES[1]}/ with an image and a JSON file each, or {QUESTIONS}."
+                f"{CATEGORIES[0]}/ and {CATEGORIES[1]}/ with an image and a JSON file each, {QUESTIONS}, or a Parquet "
+                "or TSV file."
             )
         super().__init__(table, reader, subset=category, on_error=on_error, images=images)
         self.folder = root
@@ -110,13 +117,15 @@ def open_vstar(
     return VStarTaskSet(path, split, category=subset, seed=seed, on_error=on_error, images=images)
 
 
-def _tsv(root: Path) -> Path | None:
-    """Return the TSV file that is meant, `None` for the folder forms."""
-    if root.is_file() and root.suffix.lower() == ".tsv":
-        return root
-    if not root.is_dir() or (root / QUESTIONS).is_file() or any((root / name).is_dir() for name in CATEGORIES):
-        return None
-    return next(iter(sorted(root.glob("*.tsv"))), None)
+def _files(root: Path) -> list[Path]:
+    """Return the Parquet files or the TSV file that are meant, nothing for the folder forms."""
+    if root.is_file():
+        return [root] if root.suffix.lower() in _TABLES else []
+    if (root / QUESTIONS).is_file() or any((root / name).is_dir() for name in CATEGORIES):
+        return []
+    found = (sorted(folder.glob(f"*{suffix}")) for suffix in _TABLES for folder in (root, root / "data"))
+    files = next((files for files in found if files), [])
+    return files if files and files[0].suffix == ".parquet" else files[:1]
 
 
 @dataclass(frozen=True)

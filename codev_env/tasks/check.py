@@ -1,0 +1,95 @@
+"""Reads every task of a set once and tells which cannot be used, and why (`codev data check`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from codev_env.errors import TaskError
+from codev_env.tasks.readers.rowset import Bad, RowTaskSet
+from codev_env.tasks.wrappers import TransformedTaskSet
+from codev_env.types import TaskSet
+
+_REMARK = re.compile(r"\s*\(.*?\)+")
+# Texts, lists, letters, paths and numbers.
+_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\b[A-Z](?:, [A-Z])+\b|\S*/\S+|(?<!\w)-?\d[\d.,x:]*(?<![.,:])")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `check_tasks` found.
+
+    Attributes:
+        checked: Tasks that were read, and rows that were left out when the data was opened.
+        bad: Those that cannot be used.
+    """
+
+    checked: int
+    bad: tuple[Bad, ...]
+
+    def kinds(self) -> dict[str, tuple[Bad, ...]]:
+        """Return the bad ones by what is wrong with them, the most frequent first."""
+        groups: dict[str, list[Bad]] = {}
+        for bad in self.bad:
+            groups.setdefault(kind_of(bad.reason), []).append(bad)
+        return {kind: tuple(groups[kind]) for kind in sorted(groups, key=lambda kind: (-len(groups[kind]), kind))}
+
+
+def check_tasks(tasks: TaskSet, n: int | None = None, progress: Callable[[int, int], None] | None = None) -> Checked:
+    """Read every task once.
+
+    Rows of data sets are checked by `RowTaskSet.validate`, which remembers how far it came and what it found. Of a set
+    under transforms the sources are read: nothing else in it can be bad.
+
+    Args:
+        tasks: Any task set. Rows that were left out when it was opened with `on_error="skip"` count as bad.
+        n: Only the first so many tasks; `None` for all.
+        progress: Called with tasks read and tasks in all.
+    """
+    if isinstance(tasks, TransformedTaskSet):
+        per_source = len(tasks) // len(tasks.tasks)
+        return check_tasks(tasks.tasks, None if n is None else -(-n // per_source), progress)
+    skipped = tasks.skipped if isinstance(tasks, RowTaskSet) else ()
+    if isinstance(tasks, RowTaskSet) and n is None:
+        found = tasks.validate(progress)
+        return Checked(found.checked + len(skipped), tuple(sorted((*skipped, *found.bad), key=lambda bad: bad.row)))
+    total = len(tasks) if n is None else min(n, len(tasks))
+    bad = []
+    for index in range(total):
+        try:
+            tasks[index]
+        except TaskError as error:
+            bad.append(Bad(index, str(error)))
+        if progress is not None:
+            progress(index + 1, total)
+    return Checked(total + len(skipped), (*skipped, *bad))
+
+
+def kind_of(reason: str) -> str:
+    """Return what is wrong without where and with which value: `"the image is broken"`."""
+    text = reason.partition(": ")[2] or reason
+    head, _, rest = text.partition(": ")
+    # A picture that is a file of its own is named behind the row that names it.
+    text = rest if rest and len(PurePath(head).parts) > 1 else text
+    column = re.match(r"'\w+' ", text)
+    start = column.end() if column else 0
+    told = _VALUE.sub("…", _REMARK.sub("", text[start:]))
+    clauses = re.split(r"[;,] |\. |\.$", re.sub(r"…([,\s]+…)*", "…", told))
+    # "is …" alone says little: what was expected follows.
+    kind = ", ".join(clauses[:2]) if clauses[0].endswith("is …") else clauses[0]
+    return text[:start] + kind
+
+
+def summary(checked: Checked, most: int = 20) -> Iterable[str]:
+    """Yield lines for people: counts by what is wrong, then the first bad rows with file and row."""
+    if not checked.bad:
+        yield f"All {checked.checked} tasks can be used."
+        return
+    yield f"{len(checked.bad)} of {checked.checked} tasks cannot be used:"
+    yield from (f"  {len(bad):>6}  {kind}" for kind, bad in checked.kinds().items())
+    yield ""
+    yield from (bad.reason for bad in checked.bad[:most])
+    if len(checked.bad) > most:
+        yield f"and {len(checked.bad) - most} more"

@@ -1,0 +1,80 @@
+"""V*Bench as one Parquet file with the images in it, the form that lmms-eval reads (`lmms-lab/vstar-bench`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from codev_env.errors import TaskError
+from codev_env.tasks.readers.checks import Frame, brief
+from codev_env.tasks.readers.fields import plain, scorer_meta, split_inline
+from codev_env.tasks.readers.rowset import Draft, Scan
+from codev_env.tasks.readers.table import Table
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Columns `image, text (the question with its lettered options), category, question_id, label (a letter)`.
+
+    There are no boxes. The options keep their order, and a task's id is `category-question_id`.
+
+    Attributes:
+        categories: The categories there are.
+    """
+
+    categories: tuple[str, ...]
+    bench: str = "vstar"
+    image_column: str = "image"
+    frame: Frame = "stored"
+
+    def key(self) -> str:
+        """Return what tells this reader from others."""
+        return repr(self)
+
+    def scan(self, table: Table) -> Scan:
+        """Check ids, questions, options, letters and categories of all rows."""
+        names = ("text", "label", "category", "question_id")
+        table.require("image", *names)
+        columns = {name: table.values(name) for name in names}
+        ids, categories, problems = [], [], {}
+        for row in range(len(table)):
+            fields = {name: values[row] for name, values in columns.items()}
+            categories.append(plain(fields["category"]))
+            ids.append(f"{categories[-1]}-{plain(fields['question_id'])}")
+            try:
+                self._check(fields, table.where(row))
+            except TaskError as error:
+                problems[row] = str(error)
+        return Scan(ids, categories, problems)
+
+    def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, dict[str, str], str]:
+        """Return question, options by letter and the right letter."""
+        if not plain(fields["question_id"]):
+            raise TaskError(f"{where}: 'question_id' is empty. Give each row one of its own.")
+        category, label = plain(fields["category"]), plain(fields["label"]).strip("().: ").upper()
+        if category not in self.categories:
+            raise TaskError(f"{where}: 'category' is {brief(category)}; expected one of {', '.join(self.categories)}.")
+        question, options = split_inline(plain(fields["text"]))
+        if not question or len(options) < 2 or not all(options.values()):
+            raise TaskError(f"{where}: 'text' is {brief(fields['text'])}; expected a question and options (A), (B), …")
+        if label not in options:
+            raise TaskError(f"{where}: 'label' is {brief(fields['label'])}, but the options are {', '.join(options)}.")
+        return question, options, label
+
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+        """Read one row."""
+        question, options, label = self._check(row, where)
+        return Draft(
+            images=row["image"],
+            question=question,
+            answer=options[label],
+            choices=tuple(options.values()),
+            category=plain(row["category"]),
+            meta={
+                "question_id": plain(row["question_id"]),
+                "text": plain(row["text"]),
+                "label": label,
+                **scorer_meta(self.bench, question_type="multi_choice"),
+            },
+        )

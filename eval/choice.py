@@ -1,0 +1,113 @@
+"""The options that choose tasks, the same for `codev eval` and every `codev data` command that works on tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from codev_env.errors import ConfigError
+from codev_env.tasks import load_tasks
+from codev_env.types import TaskSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskChoice:
+    """Which tasks a command works on."""
+
+    data: str
+    """`synthetic` for generated scenes, `hub` for the published data, or the path of a benchmark or data set."""
+    bench: str = "vstar"
+    """Which benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
+    split: str = "test"
+    """Which part of the data."""
+    scenes: str | None = None
+    """Which generated scenes (`toy`, `vstar`, …), or JSON such as `{"preset": "toy", "cue_p": 0}`."""
+    difficulty: float | None = None
+    """Of generated scenes: 0 (easiest) to 1 (hardest)."""
+    subset: str | None = None
+    """Only this category, or this variant of `--wrap`."""
+    wrap: tuple[str, ...] = ()
+    """Transforms and corruptions: a suite (`orientation`, `corruption`), names (`rotate_90 jpeg:3`), or JSON."""
+    columns: tuple[str, ...] = ()
+    """Your own data: which column holds what, such as `image=photo answer=label choices=A,B,C,D`."""
+    reader: tuple[str, ...] = ()
+    """Your own data: more options of its reader, such as `boxes=xywh shuffle_choices=true`."""
+    image_folder: Path | None = None
+    """Your own data: what names of image files start from, if not the file's folder."""
+    on_error: Literal["raise", "skip"] = "raise"
+    """What to do about bad rows: stop, or leave them out and count them."""
+    only: Path | None = None
+    """Only the tasks that this file names, as `codev data filter` writes it."""
+    n: int | None = None
+    """Only the first N tasks."""
+
+    def load(self) -> TaskSet:
+        """Load the tasks, all of them whatever `n` says; raises `ConfigError` and `TaskError` as `load_tasks` does."""
+        return load_tasks(self.data, self.split, bench=self.bench, **self.described())
+
+    def described(self) -> dict[str, Any]:
+        """Return what `load_tasks` takes besides data, split and bench; JSON-able."""
+        return {
+            "scenes": self._scenes(),
+            "subset": self.subset,
+            "wrap": self._wrap(),
+            "columns": _columns(self.columns),
+            "reader": {name: _value(value) for name, value in _pairs("reader", self.reader)},
+            "image_folder": None if self.image_folder is None else str(self.image_folder),
+            "on_error": self.on_error,
+            "only": None if self.only is None else str(self.only),
+        }
+
+    def _scenes(self) -> Any:
+        scenes = _json("scenes", self.scenes) if self.scenes else None
+        if self.difficulty is None:
+            return scenes
+        named = scenes if isinstance(scenes, dict) else {"preset": scenes} if scenes else {}
+        return {"difficulty": self.difficulty, **named}
+
+    def _wrap(self) -> Any:
+        return _json("wrap", self.wrap[0]) if len(self.wrap) == 1 else list(self.wrap)
+
+    def check(self, refuse_auto: str = "") -> None:
+        """Raise `ConfigError` for a number out of range, and for `--data auto` where a reason to refuse it is given."""
+        if refuse_auto and self.data == "auto":
+            raise ConfigError(f"--data auto is not for {refuse_auto}: give --data synthetic, or the path of the data.")
+        if self.n is not None and self.n < 1:
+            raise ConfigError(f"--n is {self.n}; it must be at least 1.")
+
+
+def _json(option: str, text: str) -> Any:
+    """Read an option that is a name or a JSON object."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--{option} {text}: is not JSON ({error}). Put it in quotes for the shell.") from error
+
+
+def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise ConfigError(f"--{option} {text}: write NAME=VALUE.")
+        pairs.append((name, value))
+    return pairs
+
+
+def _columns(given: Sequence[str]) -> dict[str, str | list[str]]:
+    """Return the columns of each field; several of `choices` are separated by commas."""
+    pairs = _pairs("columns", given)
+    return {name: value.split(",") if name == "choices" and "," in value else value for name, value in pairs}
+
+
+def _value(text: str) -> Any:
+    """Return what JSON says a text is, such as `true` or `3`; any other text is itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,94 @@
+"""The cold start on recorded episodes: what `codev data replay` made of published trajectories."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+from accelerate import Accelerator
+from demonstration_rows import CROP, mixed_rows, thyme_row, thyme_set
+from micro_run import TOY_OPTIONS
+
+from codev_env.demonstrations import ReplayOptions, ReplayRun
+from codev_env.errors import ConfigError
+from codev_env.trajectory import ImageFiles, read_trajectories, write_trajectories
+from codev_train import sft
+from codev_train.environments import make_env
+from codev_train.examples import ExampleMaker, StageData, read_recorded
+from codev_train.monitor import Monitor
+from codev_train.options import EnvOptions, OptimizerOptions, SFTOptions, StageOptions
+
+pytest.importorskip("cv2", reason="the recorded programs crop with cv2")
+
+IMITATE = StageOptions(steps=3, experts=4, optimizer=OptimizerOptions(lr=1e-3))
+
+
+@pytest.fixture(scope="module", params=["thyme", "codev"])
+def options(request, tmp_path_factory) -> SFTOptions:
+    """Episodes with one and with two images, without any, and with a failed program."""
+    folder = tmp_path_factory.mktemp(request.param)
+    no_image = thyme_row(("print(6 * 7)", "42"), images=[], question="What is 6 times 7?")
+    two_turns = thyme_row((CROP, "<image>"), ("print(1 / 0)", "ZeroDivisionError: division by zero"))
+    demos = thyme_set(folder, *mixed_rows(), no_image, two_turns)
+    with ReplayRun(demos, folder / "replayed", ReplayOptions(dialect=request.param)) as run:
+        assert run.run(workers=2)["kept"] == 9
+    env = EnvOptions(scenes="toy", max_turns=2, dialect=request.param)
+    return SFTOptions(
+        env=env, toy=TOY_OPTIONS, pool=2, micro_batch=1, trajectories=str(folder / "replayed"), imitate=IMITATE
+    )
+
+
+@pytest.fixture
+def maker(options, policy) -> ExampleMaker:
+    env = make_env(options.env, "train")
+    return ExampleMaker(options, policy.codec, (env, env), read_recorded(options))
+
+
+def test_the_loss_is_on_what_the_model_wrote(maker):
+    for trajectory in maker.recorded:
+        example = maker.imitated(trajectory)
+        learned = [i for i, weight in zip(example.ids, example.weights, strict=True) if weight > 0]
+        assert maker.codec.decode(learned) == "".join(turn.action for turn in trajectory.turns)
+        shown = len(trajectory.images) + sum(len(turn.images) for turn in trajectory.turns)
+        assert len(example.images) == shown
+
+
+def test_every_episode_is_learned_once_per_pass_whatever_the_pool(maker, options):
+    stage = dataclasses.replace(options.imitate, steps=6, experts=3)
+    batches = list(StageData(lambda: maker, stage, options.pool, (0, 1, 0)))
+    seen = [tuple(example.ids) for batch in batches for example in batch]
+    known = Counter(tuple(maker.imitated(trajectory).ids) for trajectory in maker.recorded)
+    assert Counter(seen[:9]) == Counter(seen[9:]) == known
+    again = [tuple(e.ids) for batch in StageData(lambda: maker, stage, 2, (0, 1, 0)) for e in batch]
+    assert again == seen and seen[:9] != seen[9:]
+
+
+def test_images_stay_in_their_files(maker):
+    assert all(isinstance(t.images, ImageFiles) for t in maker.recorded)
+    assert all(isinstance(turn.images, ImageFiles) for t in maker.recorded for turn in t.turns)
+    example = maker.imitated(maker.recorded[0])
+    assert example.images[0] is not maker.imitated(maker.recorded[0]).images[0], "nothing decoded is kept"
+
+
+def test_a_cold_start_learns_from_them(options, tmp_path, monkeypatch):
+    losses: list[float] = []
+    monkeypatch.setattr(Monitor, "scalars", lambda self, row, step: losses.append(row["sft/imitate/loss"]))
+    sft.cold_start(options, Monitor(tmp_path, False), Accelerator(mixed_precision="no"))
+    assert len(losses) == 3 and np.isfinite(losses).all() and losses[-1] < losses[0]
+
+
+def test_what_cannot_be_learned_from_is_told_before_anything_runs(options, tmp_path):
+    def told(**changes) -> None:
+        sft.cold_start(dataclasses.replace(options, **changes), Monitor(tmp_path, False), Accelerator())
+
+    with pytest.raises(ConfigError, match="in the dialect .* but env.dialect is 'deepeyes'"):
+        told(env=dataclasses.replace(options.env, dialect="deepeyes"))
+    recorded = read_trajectories(options.trajectories)
+    write_trajectories(tmp_path / "test", [dataclasses.replace(recorded[0], split="test")])
+    with pytest.raises(ConfigError, match="holds episodes of the test split"):
+        told(trajectories=str(tmp_path / "test"))
+    write_trajectories(tmp_path / "none", [])
+    with pytest.raises(ConfigError, match="holds no episodes"):
+        told(trajectories=str(tmp_path / "none"))
