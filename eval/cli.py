@@ -49,6 +49,9 @@ class EvalOptions(TaskChoice):
     scorer: str = "rules"
     """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `answer`, or
     `URL#NAME`, a model."""
+    judge: str = "auto"
+    """Who scores tool calls: `auto` (the target boxes, where there are any), `ground_truth`, `none`, `URL#NAME`, a
+    vision-language model, or JSON such as `{"name": "vlm", "model": "m", "cache": "judged"}`."""
     seed: int = 0
     """Seeds guesses, sampling and the bootstrap of intervals; the tasks do not depend on it."""
     dialect: str = "codev"
@@ -123,6 +126,7 @@ def run_eval(options: EvalOptions) -> list[Failure]:
         split=options.split,
         dialect=options.dialect,
         scorer=options.scorer,
+        judge=options.judge,
         wrap=None,
     )
     players = [(make_env(max_turns=options.max_turns), make_agent()) for _ in range(min(options.workers, count))]
@@ -190,6 +194,7 @@ def _finish(options: EvalOptions, tasks: TaskSet, failures: list[Failure]) -> No
         "source": tasks.source,
         "split": options.split,
         "scorer": options.scorer,
+        "judge": options.judge,
         "wrap": list(options.wrap),
         "tasks": options.described(),
         "seed": options.seed,

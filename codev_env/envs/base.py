@@ -18,7 +18,7 @@ from codev_env.envs import render
 from codev_env.envs.pixels import to_array, to_shown_array
 from codev_env.envs.pool import make_limits, shared_sandbox
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
-from codev_env.rewards import Reward, change, get_reward
+from codev_env.rewards import Reward, RewardFunction, change, get_reward
 from codev_env.spaces import Images, Unicode
 from codev_env.types import Answer, Code, Episode, Invalid, Step, StepScore, Task, TaskSet
 
@@ -50,9 +50,9 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         *,
         split: str = "",
         dialect: str | Dialect = "codev",
-        reward: str | Reward = "tapo",
+        reward: str | Reward | RewardFunction = "tapo",
         reward_weights: Mapping[str, float] | None = None,
-        judge: str | Judge = "auto",
+        judge: str | Mapping[str, Any] | Judge = "auto",
         max_turns: int = 6,
         limits: Limits | Mapping[str, Any] | None = None,
         sandbox: Sandbox | None = None,

@@ -14,7 +14,7 @@ from codev_env.types import TaskSet
 if TYPE_CHECKING:
     from codev_env.dialects import Dialect
     from codev_env.judges import Judge
-    from codev_env.rewards import Reward
+    from codev_env.rewards import Reward, RewardFunction
     from codev_env.sandbox import Limits, Sandbox
     from codev_env.scoring import Scorer
 
@@ -68,7 +68,7 @@ class CodeVBenchEnv(ImageToolEnv):
     | `format` | 0.3 | 1 while every turn is well formed |
     | `tool` | 0.5 | mean over the code turns of the judge's score: did an image show a target as its main content? |
 
-    `reward="outcome"` has the first term alone.
+    `reward="outcome"` has the first term alone; `codev rewards list` names the others.
 
     ## Episode End
     Termination: the model answers (`stop_reason` `"answer"`). Truncation: after `max_turns` turns without an answer
@@ -104,8 +104,8 @@ class CodeVBenchEnv(ImageToolEnv):
     | `on_error` | `"raise"` | what to do about bad rows of real data: `"raise"`, or `"skip"` with a count |
     | `scorer` | `"rules"` | who decides whether an answer is right: a name in `codev_env.scoring.SCORERS` or a `Scorer` |
     | `dialect` | `"codev"` | how the model talks |
-    | `reward`, `reward_weights` | `"tapo"`, `None` | a name, a `"module:attribute"` path or a `Reward`; weights to change, by term |
-    | `judge` | `"auto"` | who scores tool calls: a name or a `Judge` |
+    | `reward`, `reward_weights` | `"tapo"`, `None` | a name, a function of an `Episode`, a `"module:attribute"` path or a `Reward` (docs/rewards.md); weights to change, by term |
+    | `judge` | `"auto"` | who scores tool calls: a name, `"URL#NAME"`, a mapping with name and options, or a `Judge` (docs/judges.md) |
     | `max_turns` | `6` | turns of the model, the answer included |
     | `limits` | `None` | limits of the sandbox: a mapping such as `{"wall_s": 5}` or `Limits` |
     | `sandbox` | `None` | a live `Sandbox` to use instead of the one that the environments of a process share |
@@ -123,8 +123,8 @@ class CodeVBenchEnv(ImageToolEnv):
         split: str = "",
         subset: str | None = None,
         dialect: str | Dialect = "codev",
-        reward: str | Reward = "tapo",
-        judge: str | Judge = "auto",
+        reward: str | Reward | RewardFunction = "tapo",
+        judge: str | Mapping[str, Any] | Judge = "auto",
         max_turns: int = 6,
         limits: Limits | Mapping[str, Any] | None = None,
         render_mode: str | None = None,

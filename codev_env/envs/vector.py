@@ -162,11 +162,14 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         asked = [(self.envs[i], step) for i, step in zip(played, steps, strict=True) if isinstance(step.turn, Code)]
         items = [(env.task, step, tuple(env.episode.steps)) for env, step in asked]
         try:
-            scores = iter(judge.score_batch(items) if items else [])
+            scored = judge.score_batch(items) if items else []
         except JudgeError:
             raise
         except Exception as error:
             raise JudgeError(f"judge {judge.name!r} failed on a batch of {len(items)}: {error!r}") from error
+        if len(scored) != len(items):
+            raise JudgeError(f"judge {judge.name!r} returned {len(scored)} scores for a batch of {len(items)}.")
+        scores = iter(scored)
         return [next(scores) if isinstance(step.turn, Code) else None for step in steps]
 
     def _collect(self, results: dict[int, StepResult]) -> Any:

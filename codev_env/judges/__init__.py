@@ -2,31 +2,106 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
 from codev_env.errors import ConfigError, unknown
-from codev_env.judges.base import AutoJudge, Judge, NoJudge
+from codev_env.judges.base import AutoJudge, Judge, MaskingJudge, NoJudge
 from codev_env.judges.ground_truth import GroundTruthJudge
+from codev_env.judges.noisy import NoisyJudge
 
-__all__ = ["JUDGES", "AutoJudge", "GroundTruthJudge", "Judge", "NoJudge", "get_judge"]
+if TYPE_CHECKING:
+    from codev_env.judges.vlm import VLMJudge
 
-JUDGES: dict[str, type[AutoJudge] | type[GroundTruthJudge] | type[NoJudge]] = {
-    judge.name: judge for judge in (AutoJudge, GroundTruthJudge, NoJudge)
+__all__ = [
+    "JUDGES",
+    "AutoJudge",
+    "GroundTruthJudge",
+    "Judge",
+    "MaskingJudge",
+    "NoJudge",
+    "NoisyJudge",
+    "VLMJudge",
+    "get_judge",
+]
+
+ON_ERROR = ("raise", "mask")
+
+
+def _vlm(**options: Any) -> Judge:
+    from codev_env.judges.options import make_options
+    from codev_env.judges.vlm import shared_judge
+
+    return shared_judge(make_options(**options))
+
+
+JUDGES: dict[str, Callable[..., Judge]] = {
+    **{judge.name: judge for judge in (AutoJudge, GroundTruthJudge, NoJudge)},
+    "vlm": _vlm,
 }
-"""The judges that come with the package, by name."""
+"""What makes the judges that come with the package, by name."""
 
 
-def get_judge(judge: str | Judge = "auto") -> Judge:
+def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
     """Return a judge.
 
     Args:
-        judge: `"auto"`, `"ground_truth"`, `"none"`, or a `Judge`.
+        judge: A name (`"auto"`, `"ground_truth"`, `"none"`); `"noisy:RATE"`, see `NoisyJudge`; `"URL#NAME"`, such as
+            `"http://localhost:8000/v1#my-model"`, for a vision-language judge; a mapping with the name and options,
+            such as `{"name": "vlm", "model": "my-model", "cache": "verdicts"}`, also as JSON; or a `Judge`. Every judge named in a
+            mapping knows the option `on_error`: `"raise"`, or `"mask"` for scores without a value where it fails.
+            Vision-language judges with equal options are one and the same within a process.
 
     Raises:
-        ConfigError: If there is no such judge.
+        ConfigError: If there is no such judge, or it has no such option.
     """
     if isinstance(judge, str):
-        if judge not in JUDGES:
-            raise unknown("judge", judge, JUDGES)
-        return JUDGES[judge]()
+        if judge.startswith("noisy:"):
+            return NoisyJudge.parse(judge)
+        if judge.startswith("{"):
+            return get_judge(_parse(judge))
+        url, _, model = judge.partition("#")
+        if not url.startswith(("http://", "https://")):
+            return get_judge({"name": judge})
+        if not model:
+            raise ConfigError(f"judge {judge!r} names no model: add it after the address, {url}#NAME.")
+        return get_judge({"name": "vlm", "model": model, "base_url": url})
+    if isinstance(judge, Mapping):
+        return _made(**{"name": "vlm", **judge})
     if isinstance(judge, Judge):
         return judge
     raise ConfigError(f"judge is a {type(judge).__name__}; it must be one of {sorted(JUDGES)} or a codev_env Judge.")
+
+
+def _parse(text: str) -> Mapping[str, Any]:
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"judge {text!r} is not JSON: {error}.") from error
+    if not isinstance(options, dict):
+        raise ConfigError(f"judge {text!r} is a {type(options).__name__}; it must be an object of options.")
+    return options
+
+
+def _made(name: object, **options: Any) -> Judge:
+    if not isinstance(name, str) or name not in JUDGES:
+        raise unknown("judge", name, JUDGES)
+    if name == "vlm":
+        return JUDGES[name](**options)
+    on_error = options.pop("on_error", "raise")
+    if on_error not in ON_ERROR:
+        raise unknown(f"judge {name!r}: option on_error", on_error, ON_ERROR)
+    for option in options:
+        raise unknown(f"option of judge {name!r}", option, ["on_error"])
+    judge = JUDGES[name]()
+    return MaskingJudge(judge) if on_error == "mask" else judge
+
+
+def __getattr__(name: str) -> Any:
+    """Import `VLMJudge` when it is asked for."""
+    if name == "VLMJudge":
+        from codev_env.judges.vlm import VLMJudge
+
+        return VLMJudge
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

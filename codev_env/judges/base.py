@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from codev_env.errors import JudgeError
 from codev_env.judges.ground_truth import GroundTruthJudge
 from codev_env.types import Step, StepScore, Task
 
@@ -66,3 +67,22 @@ class AutoJudge:
                 stacklevel=2,
             )
         return StepScore(None, "no target boxes")
+
+
+class MaskingJudge:
+    """Turns the failures of a judge into scores without a value, so that their episodes are left out of training.
+
+    Args:
+        judge: Who scores.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.name = judge.name
+
+    def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
+        """Score by the judge; a `JudgeError` gives a score that has `failed` set."""
+        try:
+            return self.judge.score(task, step, history)
+        except JudgeError as error:
+            return StepScore(None, str(error), failed=True)

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from codev_env.errors import CodevError
 from codev_env.types import Task
 
-How = Literal["letter", "text", "number", "edit distance", "math", "llm", "none"]
+How = Literal["letter", "text", "number", "edit distance", "math", "llm", "rules", "math-verify", "none"]
 Bench = Literal["vstar", "hrbench4k", "hrbench8k", "mathvista"]
 
 BENCHES: tuple[Bench, ...] = ("vstar", "hrbench4k", "hrbench8k", "mathvista")
@@ -32,7 +32,7 @@ class Score:
         correct: The answer counts as right.
         extracted: What was read as the answer: an option's text where there are options, a number or a text
             otherwise, `""` if nothing could be read.
-        how: By what it was read; `"none"` if nothing could be read.
+        how: By what it was read, or decided (`answer`); `"none"` if nothing could be read.
         why: One line for people.
     """
 

@@ -50,6 +50,15 @@ _NUMBER_AND_WORD = re.compile(r"^[-+]?[\d.,]*\d[\d.,]*\s+([^\W\d_]+)$")
 _SCALES = frozenset("percent dozen hundred thousand million billion trillion half third quarter squared cubed".split())
 
 
+def installed() -> bool:
+    """Whether the package math-verify is there."""
+    return importlib.util.find_spec("math_verify") is not None
+
+
+class NotMathematicsError(ScorerError):
+    """The task's own answer cannot be read as mathematics."""
+
+
 @dataclass(frozen=True)
 class MathVerifyScorer:
     """The scorer `math-verify`; needs `pip install math-verify`.
@@ -72,7 +81,7 @@ class MathVerifyScorer:
     def __post_init__(self) -> None:
         if not 0 < self.cpu_s < float("inf"):
             raise ConfigError(f"option cpu_s is {self.cpu_s!r}; expected seconds above 0.")
-        if importlib.util.find_spec("math_verify") is None:
+        if not installed():
             raise ConfigError(
                 "scorer 'math-verify' needs the package math-verify. Install it: pip install math-verify."
             )
@@ -87,7 +96,9 @@ class MathVerifyScorer:
             return Score(False, score.extracted, score.how, "not the same; the right answer is no mathematics")
         for problem in (_too_long(task.answer), _too_deep(task.answer)):
             if problem:
-                raise ScorerError(f"task {task.task_id!r}: its own answer is {problem}; math-verify cannot read it.")
+                raise NotMathematicsError(
+                    f"task {task.task_id!r}: its own answer is {problem}; math-verify cannot read it."
+                )
         problem = _too_long(text) or _too_deep(text)
         if problem:
             return Score(False, why=f"the answer is {problem}")
@@ -101,7 +112,7 @@ class MathVerifyScorer:
             reply = _ask({"gold": _delimited(task.answer), "answers": forms, "cpu_s": self.cpu_s}, self.cpu_s)
         if not reply.get("gold"):
             why = reply.get("problem", "it does not parse")
-            raise ScorerError(
+            raise NotMathematicsError(
                 f"task {task.task_id!r}: math-verify cannot read its own answer {task.answer[:80]!r} ({why}). "
                 "Use the scorer 'rules' or 'llm'."
             )

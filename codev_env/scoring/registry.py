@@ -11,8 +11,8 @@ from codev_env.errors import ConfigError, unknown
 from codev_env.scoring.base import Score, Scorer
 from codev_env.types import Task
 
-SCORERS = ("rules", "official", "vlmevalkit", "lmms", "math-verify", "llm")
-"""The names that `get_scorer` knows, besides `"module:attribute"`."""
+SCORERS = ("rules", "official", "vlmevalkit", "lmms", "math-verify", "llm", "answer")
+"""The names that `get_scorer` knows, besides `"URL#NAME"` and `"module:attribute"`."""
 
 # Imported when asked for: what they need is optional or slow to import.
 _PLACES = {
@@ -22,6 +22,7 @@ _PLACES = {
     "lmms": "codev_env.scoring.lmms:score_lmms",
     "math-verify": "codev_env.scoring.maths:MathVerifyScorer",
     "llm": "codev_env.scoring.llm:LLMScorer",
+    "answer": "codev_env.scoring.answers:AnswerScorer",
 }
 
 
@@ -29,14 +30,21 @@ def get_scorer(name: str = "rules", **options: Any) -> Scorer:
     """Return a scorer, a function of a task and an answer's text.
 
     Args:
-        name: One of `SCORERS`, or `"module:attribute"` of a function `(task, answer) -> Score`, or of a class of such.
-        options: Given to the scorer's class: `OfficialScorer`, `MathVerifyScorer` and `LLMScorer` have some.
+        name: One of `SCORERS`; `"URL#NAME"`, short for `answer` with that `base_url` and `model`; or
+            `"module:attribute"` of a function `(task, answer) -> Score`, or of a class of such.
+        options: Given to the scorer's class: `OfficialScorer`, `MathVerifyScorer`, `LLMScorer` and `AnswerScorer` have
+            some.
 
     Raises:
         ConfigError: An unknown name, an option that the scorer lacks, or a missing optional package.
     """
+    if name.startswith(("http://", "https://")):
+        url, _, model = name.partition("#")
+        if not model:
+            raise ConfigError(f"scorer {name!r} names no model: add it after the address, {url}#NAME.")
+        return get_scorer("answer", base_url=url, model=model, **options)
     if name not in _PLACES and ":" not in name:
-        raise unknown("scorer", name, (*SCORERS, "module:attribute"))
+        raise unknown("scorer", name, (*SCORERS, "URL#NAME", "module:attribute"))
     place = _PLACES.get(name, name)
     found = _load(name, place)
     if isinstance(found, type):

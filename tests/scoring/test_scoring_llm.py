@@ -14,7 +14,7 @@ from PIL import Image
 
 from codev_env.errors import ConfigError
 from codev_env.scoring import ScorerError, get_scorer
-from codev_env.scoring.llm import INSTRUCTIONS, MAX_CHARACTERS, LLMScorer
+from codev_env.scoring.llm import MAX_CHARACTERS, OPTION_INSTRUCTIONS, SAME_INSTRUCTIONS, LLMScorer, asked
 from codev_env.types import Task
 
 pytest.importorskip("openai")
@@ -78,6 +78,10 @@ def different(data: dict) -> str:
     return json.dumps({"check": data["check"], "same": False})
 
 
+def names(option: object) -> Reply:
+    return lambda data: json.dumps({"check": data["check"], "option": option})
+
+
 def echo(data: dict) -> str:
     """A model that does what the answer says."""
     return data["candidate_answer"]
@@ -99,7 +103,7 @@ def test_the_verdict(reply, correct):
     assert "toy" in score.why
     [request] = server.requests
     assert request["model"] == "toy"
-    assert request["messages"][0] == {"role": "system", "content": INSTRUCTIONS}
+    assert request["messages"][0] == {"role": "system", "content": SAME_INSTRUCTIONS}
     data = json.loads(request["messages"][1]["content"])
     assert data.pop("check") >= 0
     assert data == {
@@ -118,10 +122,30 @@ def test_it_is_not_asked_what_rules_can_tell():
         assert ask(server, "B", options).how == "letter"
         assert ask(server, "x" * (MAX_CHARACTERS + 1)).correct is False
         assert server.requests == []
-        assert ask(server, "the crimson one", options).correct
-    data = json.loads(server.requests[0]["messages"][1]["content"])
-    assert data["question"] == "What is on the table?\n(A) blue\n(B) red"
-    assert data["reference_answer"] == "(B) red"
+
+
+@pytest.mark.parametrize(
+    ("named", "correct", "extracted"), [("B", True, "red"), ("A", False, "blue"), ("none", False, "")]
+)
+def test_of_options_it_tells_which_is_named_and_is_not_told_which_is_right(named, correct, extracted):
+    options = task("red", ("blue", "red"))
+    with Server(names(named)) as server:
+        score = ask(server, "the crimson one, which is the right one", options)
+    assert (score.correct, score.extracted, score.how) == (named == "B", extracted, "llm")
+    [request] = server.requests
+    assert request["messages"][0]["content"] == OPTION_INSTRUCTIONS
+    data = json.loads(request["messages"][1]["content"])
+    del data["check"]
+    answer = "the crimson one, which is the right one"
+    assert data == {"question": "What is on the table?", "options": {"A": "blue", "B": "red"}, "answer": answer}
+    swapped = task("blue", ("blue", "red"))
+    assert asked(swapped, answer).data == asked(options, answer).data, "the request does not depend on the right option"
+
+
+@pytest.mark.parametrize("named", ["C", "b", "B.", "", None, True, ["B"], "red"])
+def test_only_an_options_letter_is_a_verdict(named):
+    with Server(names(named)) as server, pytest.raises(ScorerError, match="gave no verdict"):
+        ask(server, "the crimson one", task("red", ("blue", "red")), retries=0)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +168,7 @@ def test_an_answer_is_data(text):
     assert len(server.requests) == 2
     for request in server.requests:
         assert [message["role"] for message in request["messages"]] == ["system", "user"]
-        assert request["messages"][0]["content"] == INSTRUCTIONS
+        assert request["messages"][0]["content"] == SAME_INSTRUCTIONS
         content = request["messages"][1]["content"]
         assert json.loads(content).keys() == {"check", "question", "reference_answer", "candidate_answer"}
         assert json.loads(content)["candidate_answer"] == text.strip()
@@ -157,7 +181,7 @@ def test_an_answer_is_data(text):
 @given(st.text(max_size=60))
 @settings(max_examples=200)
 def test_no_answer_leaves_its_string(text):
-    request = LLMScorer(model="toy")._request(task(), text, 5)
+    request = LLMScorer(model="toy")._request(asked(task(), text), 5)
     content = request["messages"][1]["content"]
     assert json.loads(content)["candidate_answer"] == text
     assert content.isascii() and "\n" not in content and "<" not in content
@@ -256,5 +280,5 @@ def test_impossible_options(options):
 def test_the_key_is_not_shown_and_temperature_can_be_left_out(monkeypatch):
     scorer = LLMScorer(model="m", api_key="secret", temperature=None)
     assert "secret" not in repr(scorer)
-    assert "temperature" not in scorer._request(task(), "x", 1)
-    assert LLMScorer(model="m")._request(task(), "x", 1)["temperature"] == 0.0
+    assert "temperature" not in scorer._request(asked(task(), "x"), 1)
+    assert LLMScorer(model="m")._request(asked(task(), "x"), 1)["temperature"] == 0.0

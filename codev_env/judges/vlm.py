@@ -1,0 +1,274 @@
+"""The judge `vlm`: a vision-language model behind an OpenAI-compatible server grades what a tool call showed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, TypeVar
+
+from PIL import Image
+
+from codev_env.errors import JudgeError
+from codev_env.judges.client import Asker, Question, import_openai
+from codev_env.judges.ground_truth import RED_LINE
+from codev_env.judges.options import JudgeStats, VLMOptions, make_options
+from codev_env.judges.rubrics import MAX_PRINTED, question_of, rubric_of
+from codev_env.types import Region, Step, StepScore, Task
+
+ORIGINAL_SHARE = 0.25
+T = TypeVar("T")
+Item = tuple[Task, Step, Sequence[Step]]
+
+_lock = threading.Lock()
+_judges: weakref.WeakSet[VLMJudge] = weakref.WeakSet()
+_by_options: dict[VLMOptions, VLMJudge] = {}
+"""Kept to the end of the process: a budget is not new because environments are."""
+_inherited: list[Asker] = []
+"""The askers of the process that this one was forked from: kept, for their connections must not be closed here."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One picture's score, of the judge or settled without it."""
+
+    value: float
+    why: str
+    faithful: bool = False
+
+
+class VLMJudge:
+    """Asks a vision-language model what a tool call showed; options in `VLMOptions`, prompts in `rubrics`.
+
+    It sees the question, the pictures and, for the rubric `calculation`, the printed text; never the model's reasoning,
+    code or answer. For `search` the value is the mean over the step's pictures, and the step is faithful if one picture
+    clearly shows what is asked about as its main content. Settled without a request: a program that ends with an error
+    and a picture that was seen before, exactly (both `RED_LINE`); no picture, and drawn ones (both 0).
+
+    Safe to use from several threads and after a fork. A copy is the judge itself; one that is pickled has the same
+    options, but a key that was passed stays behind: there the environment variable is read.
+
+    Args:
+        model: The model's name as the server knows it.
+        base_url: For example `http://localhost:8000/v1`.
+        api_key: `None` reads the environment variable `api_key_env`.
+        **options: The other fields of `VLMOptions`.
+
+    Raises:
+        ConfigError: If an option is unknown or cannot be used, or the package openai is missing.
+    """
+
+    name = "vlm"
+
+    def __init__(
+        self, model: str = "", base_url: str | None = None, api_key: str | None = None, **options: Any
+    ) -> None:
+        self.options = make_options(model=model, base_url=base_url, **options)
+        import_openai()
+        self._key = api_key
+        self._running: tuple[Asker, weakref.finalize[Any, Any]] | None = None
+        self._warned = False
+        with _lock:
+            _judges.add(self)
+
+    def __repr__(self) -> str:
+        return f"VLMJudge({self.options})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shared_judge, (self.options,)
+
+    def __copy__(self) -> VLMJudge:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> VLMJudge:
+        return self
+
+    def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
+        """Score a code turn; see `Judge.score`."""
+        return self.score_batch([(task, step, history)])[0]
+
+    def score_batch(self, items: Sequence[Item]) -> list[StepScore]:
+        """Score several code turns at once; each item is the arguments of `score`.
+
+        Raises:
+            JudgeError: If one cannot be had and `on_error` is `"raise"`; the other requests are given up.
+        """
+        asker, started = self._asker(), monotonic()
+        future = asker.submit(_all(self._score(asker, *item) for item in items))
+        try:
+            return self._warned_of(future.result())
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            asker.waited(monotonic() - started)
+
+    async def ascore(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
+        """Score a code turn from any event loop; see `Judge.score`."""
+        asker, started = self._asker(), monotonic()
+        try:
+            score = await asyncio.wrap_future(asker.submit(self._score(asker, task, step, history)))
+            return self._warned_of([score])[0]
+        finally:
+            asker.waited(monotonic() - started)
+
+    def stats(self) -> JudgeStats:
+        """Return what was counted in this process so far."""
+        running = self._running
+        return replace(running[0].stats) if running else JudgeStats()
+
+    def ping(self) -> str:
+        """Return one line on the server, which costs nothing; raises `JudgeError` if it or the model is not there."""
+        asker, options = self._asker(), self.options
+        models = asker.submit(asker.models()).result()
+        if options.model not in models:
+            raise JudgeError(
+                f"judge 'vlm': {options.base_url or 'the server'} has no model {options.model!r}; it serves: "
+                f"{', '.join(models[:20]) or 'nothing'}."
+            )
+        return f"{options.base_url or 'the server'} serves {options.model}"
+
+    def close(self) -> None:
+        """Give up what is being asked and close the connections; the next call opens new ones and counts anew."""
+        with _lock:
+            running, self._running = self._running, None
+        if running is not None:
+            running[1]()
+
+    def _asker(self) -> Asker:
+        with _lock:
+            if self._running is None:
+                asker = Asker(self.options, self._key)
+                self._running = asker, weakref.finalize(self, asker.close)
+            return self._running[0]
+
+    async def _score(self, asker: Asker, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
+        execution = step.execution
+        if execution is None:
+            return StepScore(None, "no code ran")
+        if execution.error is not None:
+            return StepScore(RED_LINE, f"avoidable error ({execution.stop})")
+        try:
+            if rubric_of(self.options.rubric, task, step) == "calculation":
+                return await self._score_calculation(asker, task, step)
+            return await self._score_search(asker, task, step, history)
+        except JudgeError as error:
+            if self.options.on_error == "raise":
+                raise
+            return StepScore(None, str(error), failed=True)
+
+    async def _score_search(self, asker: Asker, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
+        assert step.execution is not None
+        images = step.execution.images
+        if not images:
+            return StepScore(0.0, "no image")
+        parts = await asker.in_thread(self._settled, task, step, history)
+        open_parts = [i for i, part in enumerate(parts) if part is None]
+        for i in open_parts[self.options.max_images :]:
+            parts[i] = Part(0.0, "beyond max_images")
+        open_parts = open_parts[: self.options.max_images]
+        alone = self.options.images == "each"
+        groups = [(i,) for i in open_parts] if alone else [tuple(open_parts)] if open_parts else []
+        questions = [Question("search", question_of(task), tuple(images[i] for i in group)) for group in groups]
+        verdicts = await _all(asker.ask(question) for question in questions)
+        for group, verdict in zip(groups, verdicts, strict=True):
+            for i in group:
+                parts[i] = Part(verdict.score, f"{verdict.score:g}: {verdict.why}", verdict.faithful)
+        done = [part for part in parts if part is not None]
+        whys = dict.fromkeys(part.why for part in done)
+        value = sum(part.value for part in done) / len(done)
+        return StepScore(value, "; ".join(whys), any(part.faithful for part in done))
+
+    async def _score_calculation(self, asker: Asker, task: Task, step: Step) -> StepScore:
+        assert step.execution is not None
+        printed, images = step.execution.stdout, step.execution.images
+        if not images and not printed.strip():
+            return StepScore(0.0, "no output")
+        if len(printed) > MAX_PRINTED:
+            printed = printed[:MAX_PRINTED] + " …"
+        pictures = images[: self.options.max_images]
+        verdict = await asker.ask(Question("calculation", question_of(task), pictures, printed))
+        return StepScore(verdict.score, f"{verdict.score:g}: {verdict.why}")
+
+    def _settled(self, task: Task, step: Step, history: Sequence[Step]) -> list[Part | None]:
+        """Return, for each picture of a step, its score if nobody needs to look at it, else `None`."""
+        seen = [*task.images, *(image for earlier in history for image in shown(earlier))]
+        parts: list[Part | None] = []
+        for i, image in enumerate(shown(step)):
+            region = step.regions[i] if i < len(step.regions) else Region()
+            if any(_same(image, other) for other in seen):
+                parts.append(Part(RED_LINE, "no-op: shown before"))
+            elif self.options.only_original and _is_drawn(region):
+                parts.append(Part(0.0, "drawn or generated"))
+            else:
+                parts.append(None)
+        return parts
+
+    def _warned_of(self, scores: list[StepScore]) -> list[StepScore]:
+        """Return the scores; the first that is masked is warned of."""
+        why = next((score.why for score in scores if score.failed), None)
+        if why is not None and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"a tool call gets no score, and its episode must not be trained on: {why} Further ones are only "
+                "counted, in stats().failures.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return scores
+
+
+def shared_judge(options: VLMOptions) -> VLMJudge:
+    """Return this process's judge with these options, so that environments share its limits and connections."""
+    with _lock:
+        judge = _by_options.get(options)
+    if judge is None:
+        judge = VLMJudge(**vars(options))
+        with _lock:
+            judge = _by_options.setdefault(options, judge)
+    return judge
+
+
+def shown(step: Step) -> tuple[Image.Image, ...]:
+    """The images that a step showed."""
+    return step.execution.images if step.execution else ()
+
+
+def _is_drawn(region: Region) -> bool:
+    return region.how == "probe" and (region.polygon is None or region.original_share < ORIGINAL_SHARE)
+
+
+def _same(image: Image.Image, other: Image.Image) -> bool:
+    return image.size == other.size and image.tobytes() == other.tobytes()
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Wait for coroutines that run side by side; the first error cancels the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _after_fork() -> None:
+    """A forked child has its parent's objects, but neither its threads nor its connections."""
+    global _lock
+    _lock = threading.Lock()
+    for judge in list(_judges):
+        if judge._running is not None:
+            asker, finalizer = judge._running
+            finalizer.detach()
+            _inherited.append(asker)
+            judge._running = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,66 @@
+"""Agreement of two raters: shares, Cohen's kappa and intervals that respect which ratings belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+
+RESAMPLES = 1000
+
+
+def accuracy(counts: Matrix) -> Any:
+    """Return the share of equal ratings, NaN without any.
+
+    Args:
+        counts: Shape (..., k, k): how often one rater said i and the other j.
+    """
+    return _ratio(np.trace(counts, axis1=-2, axis2=-1), counts.sum((-2, -1)))
+
+
+def kappa(counts: Matrix, linear: bool = False) -> Any:
+    """Return Cohen's kappa (1960): 1 - Σ w·observed / Σ w·expected, by chance given how often each says what.
+
+    Args:
+        counts: Shape (..., k, k): how often one rater said i and the other j.
+        linear: w = |i - j| for levels in order (Cohen 1968); otherwise w = 1 for i ≠ j and 0 for i = j.
+
+    Returns:
+        Shape (...): 1 for full agreement, 0 for as much as by chance, NaN where both always say the same one thing.
+    """
+    index = np.arange(counts.shape[-1])
+    distance = np.abs(index[:, None] - index[None, :])
+    weights = distance if linear else (distance > 0)
+    total = counts.sum((-2, -1))
+    expected = counts.sum(-1)[..., :, None] * counts.sum(-2)[..., None, :]
+    observed, by_chance = (counts * weights).sum((-2, -1)), _ratio((expected * weights).sum((-2, -1)), total)
+    return 1 - _ratio(observed, by_chance)
+
+
+def bootstrap(groups: Matrix, statistic: Callable[[Matrix], Any], seed: int) -> list[float] | None:
+    """Return the 95 % percentile interval of a statistic of a sum over groups, by resampling whole groups.
+
+    Args:
+        groups: Shape (groups, ...): what each group adds to the sum, such as its matrix of counts.
+        statistic: From sums of shape (resamples, ...) to values of shape (resamples,).
+        seed: Seeds the resampling.
+
+    Returns:
+        Low and high; `None` for fewer than two groups, or where the statistic is not defined.
+    """
+    if len(groups) < 2:
+        return None
+    drawn = np.random.default_rng(seed).multinomial(len(groups), np.full(len(groups), 1 / len(groups)), RESAMPLES)
+    values = np.asarray(statistic(np.tensordot(drawn.astype(float), groups, axes=1)))
+    values = values[np.isfinite(values)]
+    return [float(end) for end in np.percentile(values, (2.5, 97.5))] if len(values) else None
+
+
+def _ratio(above: Any, below: Any) -> Any:
+    """Divide; NaN for x/0."""
+    below = np.asarray(below, float)
+    return np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
