@@ -42,7 +42,7 @@ COMMANDS = {
     "sft": Command("codev_train.cli:sft", "cold start: fine-tune on example trajectories", "train"),
     "eval": Command("codev_eval.cli:evaluate", "play held-out tasks with a model and measure how it looks", "eval"),
     "report": Command("codev_eval.cli:report", "make the report of a run folder again", "eval"),
-    "data": Command("codev_eval.data:main", "look at tasks, check them, replay training data, filter by difficulty", "eval"),
+    "data": Command("codev_eval.data:main", "look at tasks, check, replay and filter them", "eval"),
     "rewards": Command("codev_eval.rewards:main", "list rewards, explain an episode's, and try to cheat them", "eval"),
     "judge": Command("codev_eval.agreement:main", "measure how well a judge agrees with ground truth", "eval"),
     "doctor": Command("codev_env.doctor:main", "say what works on this machine, and what to do about the rest", ""),
