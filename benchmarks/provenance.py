@@ -6,58 +6,90 @@ import argparse
 import sys
 import time
 import warnings
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from geometric_programs import KINDS, NAME, generate, scene  # noqa: E402
+from geometric_programs import scene  # noqa: E402
+from traced_programs import EVERY, make  # noqa: E402
 
 from codev_env.provenance import Tracker  # noqa: E402
-from codev_env.sandbox import Sandbox  # noqa: E402
+from codev_env.sandbox import Limits, Sandbox  # noqa: E402
+
+
+class Row(NamedTuple):
+    """One program: how its image was placed, largest error of a corner in pixels, seconds of the run and the trace."""
+
+    how: str
+    exact: bool
+    error: float
+    run_s: float
+    trace_s: float
 
 
 def main() -> None:
-    """Print one line per kind: how images were placed, corner errors in pixels, medians of time in milliseconds."""
+    """Print one line per kind: shares of how images were placed, corner errors in pixels, medians of time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=50, help="programs per kind")
     parser.add_argument("--size", type=int, nargs=2, default=(672, 672), metavar=("WIDTH", "HEIGHT"))
+    parser.add_argument("--kinds", nargs="*", default=list(EVERY), choices=list(EVERY), metavar="KIND")
     options = parser.parse_args()
     size = (options.size[0], options.size[1])
-    image, tolerance = scene(size), max(2.0, 0.005 * max(size))
-    print(f"{size[0]}x{size[1]}, {options.programs} programs per kind; exact: within {tolerance:g} px at every corner")
-    names = {"probe": 6, "match": 6, "unkn.": 6, "exact": 7, "median": 7, "max px": 7, "run ms": 7, "trace ms": 8}
-    print(f"{'kind':18}", *(f"{name:>{width}}" for name, width in names.items()))
-    with Sandbox() as box, warnings.catch_warnings():
+    image = scene(size)
+    print(f"{size[0]}x{size[1]}, {options.programs} programs per kind; errors in pixels, times in milliseconds\n")
+    names = "kind, probe, match, unknown, exact, wrong, median error, max error, step, trace, trace/step".split(", ")
+    print("| " + " | ".join(names) + " |\n|" + " --- |" * len(names))
+    total: list[Row] = []
+    with Sandbox(Limits(image_pixels=1 << 27, memory_mb=4096, files_mb=2048)) as box, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        for kind in [*KINDS, "pure chain", "chain"]:
-            rows = [measure(box, kind, size, image, seed) for seed in range(options.programs)]
-            how = Counter(row[0] for row in rows)
-            errors = np.array([row[1] for row in rows if row[0] != "unknown"])
-            run, trace = (1e3 * float(np.median([row[i] for row in rows])) for i in (2, 3))
-            exact = f"{(errors <= tolerance).sum()}/{len(rows)}"
-            middle, worst = (float(np.median(errors)), float(errors.max())) if len(errors) else (np.nan, np.nan)
-            print(
-                f"{kind:18} {how['probe']:6} {how['match']:6} {how['unknown']:6} {exact:>7} "
-                f"{middle:7.2f} {worst:7.2f} {run:7.1f} {trace:8.1f}"
+        for kind in options.kinds:
+            rows = [row for row in measure(box, kind, image, options.programs)]
+            total += rows
+            print(line(kind, rows), flush=True)
+    print(line(f"all ({len(total)})", total))
+
+
+def line(kind: str, rows: list[Row]) -> str:
+    """One row of the table."""
+    share = {how: sum(row.how == how for row in rows) / len(rows) for how in ("probe", "match", "unknown")}
+    exact = sum(row.exact for row in rows) / len(rows)
+    wrong = sum(not row.exact and row.how != "unknown" for row in rows) / len(rows)
+    errors = [row.error for row in rows if np.isfinite(row.error)] or [float("nan")]
+    run, trace = (1e3 * float(np.median([row[i] for row in rows])) for i in (3, 4))
+    shares = (*share.values(), exact, wrong)
+    cells = [kind, *(f"{100 * value:.1f} %" for value in shares), f"{np.median(errors):.2f}", f"{max(errors):.2f}"]
+    return "| " + " | ".join([*cells, f"{run:.1f}", f"{trace:.1f}", f"{trace / run:.1f}"]) + " |"
+
+
+def measure(box: Sandbox, kind: str, image: Image.Image, programs: int) -> Iterator[Row]:
+    """Place the last image of each program of a kind."""
+    for seed in range(programs):
+        case = make(kind, image, seed)
+        with box.session(case.images) as session:
+            session.run("pass" if kind != "plot" else "import matplotlib.pyplot")  # Wait for the worker.
+            tracker = Tracker(session, case.images)
+            for program in case.programs:
+                times = [time.perf_counter()]
+                execution = session.run(program)
+                times.append(time.perf_counter())
+                regions = tracker.trace(program, execution)
+                times.append(time.perf_counter())
+        if not regions:
+            raise SystemExit(
+                f"{kind}, seed {seed}: no image ({execution.stop}: {execution.error})\n{case.programs[-1]}"
             )
-
-
-def measure(box: Sandbox, kind: str, size: tuple[int, int], image, seed: int) -> tuple[str, float, float, float]:  # type: ignore[no-untyped-def]
-    """Place one program's output: how, largest corner error in pixels, seconds of the run and of the trace."""
-    chain = generate(kind, size, np.random.default_rng(seed))
-    with box.session({NAME: image}) as session:
-        session.run("pass")  # Wait for the worker, so that it is not part of the time.
-        tracker = Tracker(session, [image])
-        times = [time.perf_counter()]
-        execution = session.run(chain.program())
-        times.append(time.perf_counter())
-        (region,) = tracker.trace(chain.program(), execution)
-        times.append(time.perf_counter())
-    error = np.inf if region.polygon is None else float(np.abs(np.array(region.polygon) - chain.polygon()).max())
-    return region.how, error, times[1] - times[0], times[2] - times[1]
+        region = regions[-1]
+        if region.polygon is None or case.polygon is None:
+            error, exact = np.inf, region.polygon is None and case.polygon is None and region.how == "probe"
+        else:
+            error = case.error(region.polygon)
+            exact = error <= case.tolerance and region.image_index == case.index
+        yield Row(region.how, exact, error, times[1] - times[0], times[2] - times[1])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,10 @@ class SandboxError(CodevError, RuntimeError):
     """The sandbox itself cannot work (never: a model's program failed, which is an `Execution`)."""
 
 
+class NoRoom(SandboxError):
+    """A sandbox session has no memory left for what is to be put there."""
+
+
 class JudgeError(CodevError, RuntimeError):
     """A judge could not give a score. It is never turned into a score of 0."""
 

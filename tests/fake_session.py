@@ -8,10 +8,16 @@ import math
 from collections.abc import Mapping
 from unittest import mock
 
+import cv2
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps
 
+from codev_env.sandbox.facade_pyplot import render
 from codev_env.types import Execution
+
+matplotlib.use("agg")
 
 
 class FakeSession:
@@ -20,7 +26,8 @@ class FakeSession:
         self.runs: list[str] = []
         self.add_view("main", images)
 
-    def add_view(self, name: str, images: Mapping[str, Image.Image]) -> None:
+    def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
+        assert replace or name not in self.views
         self.views[name] = dict(images)
 
     def run(self, code: str, *, view: str = "main") -> Execution:
@@ -33,22 +40,40 @@ class FakeSession:
                 module.__name__.split(".")[-1]: module
                 for module in (Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps)
             },
-            **{"np": np, "math": math, "show": shown.append},
+            **{"np": np, "math": math, "show": lambda image: shown.append(image), "cv2": cv2, "plt": plt},
         }
 
-        def save(image: Image.Image, name: str) -> None:
-            files[name] = image.convert("RGB")
+        def plot(*_args: object, **options: object) -> None:
+            for number in plt.get_fignums():
+                shown.append(render(plt.figure(number), options.get("dpi"), options.get("bbox_inches")))
+            plt.close("all")
 
-        error = None
+        def save_plot(name: str, **options: object) -> None:
+            files[name] = render(plt.gcf(), options.get("dpi"), options.get("bbox_inches"))
+
+        def save(image: Image.Image, name: object, *args: object, **options: object) -> None:
+            if isinstance(name, str):
+                files[name] = image.convert("RGB")
+            else:
+                real_save(image, name, *args, **options)
+
+        error, real_save, real_open = None, Image.Image.save, Image.open
         with (
             mock.patch.object(Image.Image, "save", save),
-            mock.patch.object(Image, "open", lambda name: files[name].copy()),
+            mock.patch.object(
+                Image, "open", lambda name: files[name].copy() if isinstance(name, str) else real_open(name)
+            ),
+            mock.patch.object(cv2, "imread", lambda name: np.asarray(files[name])[..., ::-1].copy()),
+            mock.patch.object(plt, "show", plot),
+            mock.patch.object(plt, "savefig", save_plot),
             contextlib.redirect_stdout(printed),
         ):
             try:
                 exec(code, names)
             except Exception as caught:
                 error = repr(caught)
+            finally:
+                plt.close("all")
         lines = printed.getvalue().splitlines()
         shown += [files[line] for line in lines if line in files]
         return Execution(

@@ -300,7 +300,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             self._session = self.sandbox.session(
                 images, seed=seed, persist=self.dialect.persist, repairs=self.dialect.repairs
             )
-            self._tracker = Tracker(self._session, images)
+            # Not the programs' seed: what they draw must not tell where provenance looks.
+            self._tracker = Tracker(self._session, images, secret=zlib.crc32(f"grid of {task.task_id}".encode()))
             self._seen = tuple(images)
         return self._session, self._tracker
 

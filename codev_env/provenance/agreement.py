@@ -9,16 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from codev_env.provenance import coordinates as geometry
+from codev_env.provenance.regions import resample
+
 Array = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 
 CELLS = 48
 _LEVELS = 24.0
+_SAME = 3.0
 _FLAT = 1.5
 _CORRELATION, _BLURRED = 0.6, 0.8
 
 
-def agrees(output: Image.Image, affine: Array, image: Image.Image, explained: Bools, inverted: bool = False) -> bool:
+def agrees(
+    output: Image.Image,
+    affine: Array,
+    image: Image.Image,
+    explained: Bools,
+    inverted: bool = False,
+    recoloured: bool = True,
+) -> bool:
     """Whether an output looks like the region of the image that a map says it shows, up to a change of colours.
 
     Both are shrunk to 48 cells on the longer side; only cells that the map explains and that lie in the image count.
@@ -36,19 +47,23 @@ def agrees(output: Image.Image, affine: Array, image: Image.Image, explained: Bo
         image: The input image.
         explained: Which parts of the output the map explains; a grid of any shape over the output.
         inverted: The output's colours are said to be inverted: only correlations below zero count.
+        recoloured: The output's colours may be changed at all; else only the first of the rules above counts, and the
+            mean of each channel must be the same to within 3 levels.
     """
-    small = _small_size(output.size)
-    expected, inside = _expected(affine, image, output.size, small)
-    mask_image = Image.fromarray(explained.astype(np.uint8) * 255)
-    masks = [np.asarray(mask.resize(small, Image.Resampling.BOX)) for mask in (inside, mask_image)]
-    covered = np.minimum(*masks) > 254
+    small, middle = _small_size(output.size)
+    expected = resample(image, affine, (0, 0, *output.size), middle)
+    mask = Image.fromarray(explained.astype(np.uint8) * 255).resize(small, Image.Resampling.BOX)
+    covered = _inside(affine, image.size, output.size, small) & (np.asarray(mask) > 254)
     # Next to what is not explained, such as padding, cells may hold some of it: the grid is coarse.
     inner = np.logical_and.reduce(list(_shifts(covered, 1, True)))
     covered = inner if inner.sum() >= 0.5 * covered.sum() else covered
     if covered.sum() < 4:
         return False
     a, b = (np.asarray(picture.resize(small, Image.Resampling.BOX), float) for picture in (expected, output))
-    if not inverted and _alike(a, b, covered) and _alike(b, a, covered):
+    alike = not inverted and _alike(a, b, covered) and _alike(b, a, covered)
+    if not recoloured:
+        return alike and float(np.abs((a - b)[covered].mean(0)).max()) <= _SAME
+    if alike:
         return True
     sign = -1 if inverted else 1
     fine_a, fine_b = (_details(cells.mean(-1), covered, 0) for cells in (a, b))
@@ -63,23 +78,19 @@ def _correlated(a: Array, b: Array, least: float) -> bool:
     return min(a.std(), b.std()) >= _FLAT / 3 and float((a * b).sum()) >= least * energy
 
 
-def _small_size(size: tuple[int, int]) -> tuple[int, int]:
+def _small_size(size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(width, height) in cells, and at twice the resolution."""
     shrink = min(1.0, CELLS / max(size))
-    return max(1, round(size[0] * shrink)), max(1, round(size[1] * shrink))
+    width, height = max(1, round(size[0] * shrink)), max(1, round(size[1] * shrink))
+    return (width, height), (min(size[0], 2 * width), min(size[1], 2 * height))
 
 
-def _expected(
-    affine: Array, image: Image.Image, size: tuple[int, int], small: tuple[int, int]
-) -> tuple[Image.Image, Image.Image]:
-    """The region as the output should show it, at about twice the final resolution, and where it lies in the image."""
-    middle = min(size[0], 2 * small[0]), min(size[1], 2 * small[1])
-    scale = np.array([size[0] / middle[0], size[1] / middle[1]])
-    to_middle = np.column_stack([affine[:, :2] * scale, affine[:, 2]])
-    step = int(np.hypot(to_middle[0, :2], to_middle[1, :2]).min())
-    source = image.reduce(step) if step > 1 else image
-    data = (to_middle / np.array([[image.width / source.width], [image.height / source.height]])).ravel().tolist()
-    expected = source.transform(middle, Image.Transform.AFFINE, data, Image.Resampling.BILINEAR)
-    return expected, Image.new("L", source.size, 255).transform(middle, Image.Transform.AFFINE, data)
+def _inside(affine: Array, image_size: tuple[int, int], size: tuple[int, int], small: tuple[int, int]) -> Bools:
+    """Which cells of an output show a place in the image with all four corners."""
+    u, v = (np.linspace(0, length, cells + 1) for length, cells in zip(size, small, strict=True))
+    corners = geometry.apply(affine, np.stack(np.meshgrid(u, v), -1).reshape(-1, 2)).reshape(len(v), len(u), 2)
+    fits = np.asarray(((corners > -0.5) & (corners < np.array(image_size) + 0.5)).all(-1))
+    return np.asarray(fits[1:, 1:] & fits[1:, :-1] & fits[:-1, 1:] & fits[:-1, :-1])
 
 
 def _shifts(cells: NDArray[Any], radius: int, fill: float) -> Iterator[NDArray[Any]]:
@@ -96,7 +107,7 @@ def _alike(a: Array, b: Array, covered: Bools) -> bool:
     low = np.minimum.reduce(list(_shifts(np.where(covered[..., None], b, np.inf), 1, np.inf)))
     high = np.maximum.reduce(list(_shifts(np.where(covered[..., None], b, -np.inf), 1, -np.inf)))
     near = ((a >= low - _LEVELS) & (a <= high + _LEVELS)).all(-1)
-    return bool(near[covered].all())
+    return bool((near | ~covered).all())
 
 
 def _details(cells: Array, covered: Bools, blur: int) -> Array:

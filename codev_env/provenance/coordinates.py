@@ -1,4 +1,4 @@
-"""Coordinate-coded images, how to read them back, and the affine geometry of crops.
+"""The affine geometry of crops: fits of maps to points, orientations, polygons and boxes.
 
 Pixel centres lie at half-integers: pixel (column 0, row 0) of an image covers the square from (0, 0) to (1, 1). An
 affine map is an array of shape (2, 3) that takes a point (u, v) of an output to the point (x, y) it shows of the
@@ -8,21 +8,15 @@ original.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from codev_env.types import Box, Point
 
 Array = NDArray[np.floating]
 Size = tuple[int, int]
 Polygon = tuple[Point, ...]
-
-AMPLITUDE, PERIOD = 32.0, 1.25
-"""Of the phase code: a tripled contrast does not clip it; the period, in image lengths, leaves phases unique."""
-_CODES = 2**24 - 2
 
 _SIGNS = {
     (1, 0, 0, 1): "rot0",
@@ -36,102 +30,27 @@ _SIGNS = {
 }
 
 
-class ExactCode:
-    """Every pixel of every input image carries its own number: 1 + its place in all images laid end to end.
-
-    Numbers fill the 24 bits of an RGB pixel; 0 (black, what padding leaves) stands for no pixel. Where there are more
-    than 2^24 - 2 pixels, blocks of `block` x `block` pixels share a number.
-    """
-
-    def __init__(self, sizes: tuple[Size, ...]) -> None:
-        self.sizes = sizes
-        self.block = 1
-        while sum(w * h for w, h in self._blocks()) > _CODES:
-            self.block += 1
-        self._starts = np.cumsum([1] + [w * h for w, h in self._blocks()])
-        self.images = tuple(self._draw(i) for i in range(len(sizes)))
-
-    def decode(self, pixels: NDArray[np.uint8]) -> tuple[NDArray[np.intp], Array]:
-        """Read pixels of shape (n, 3).
-
-        Returns:
-            The index of the input image, -1 for a pixel that codes none, shape (n,); and (x, y), the centre of the
-            pixel it shows, shape (n, 2).
-        """
-        wide = pixels.astype(np.int64)
-        code = (wide[:, 0] << 16) | (wide[:, 1] << 8) | wide[:, 2]
-        index = np.searchsorted(self._starts, code, side="right") - 1
-        index[(code < 1) | (code >= self._starts[-1])] = -1
-        columns = np.array([w for w, _ in self._blocks()])[index]
-        y, x = np.divmod(code - self._starts[index], columns)
-        return index, (np.stack([x, y], 1) + 0.5) * self.block
-
-    def _blocks(self) -> list[Size]:
-        return [(-(-w // self.block), -(-h // self.block)) for w, h in self.sizes]
-
-    def _draw(self, index: int) -> Image.Image:
-        (width, height), (columns, rows) = self.sizes[index], self._blocks()[index]
-        code = np.arange(columns * rows, dtype=">u4").reshape(rows, columns) + np.uint32(self._starts[index])
-        pixels = code.astype(">u4")[..., None].view(np.uint8)[..., 1:]
-        if self.block > 1:
-            pixels = pixels.repeat(self.block, 0).repeat(self.block, 1)[:height, :width]
-        return Image.fromarray(np.ascontiguousarray(pixels))
-
-
-@lru_cache(maxsize=8)
-def exact_code(sizes: tuple[Size, ...]) -> ExactCode:
-    """The exact code for input images of these (width, height); cached."""
-    return ExactCode(sizes)
-
-
-@lru_cache(maxsize=12)
-def phase_image(size: Size, axis: int, shift: int | None) -> Image.Image:
-    """An image whose colours are three cosines of one coordinate, a third of a period apart (phase-shift profilometry).
-
-    The coordinate survives what interpolates, blurs, or scales and offsets the colours.
-
-    Args:
-        size: (width, height).
-        axis: 0 codes x, 1 codes y.
-        shift: `None`: the three cosines are the red, green and blue channel. 0, 1, 2: a grey image of only that one.
-    """
-    length = size[axis]
-    phase = 2 * math.pi * (np.arange(length) + 0.5) / (PERIOD * length)
-    waves = np.stack([_wave(phase - 2 * math.pi * k / 3) for k in ((0, 1, 2) if shift is None else (shift,) * 3)], -1)
-    line = waves[None, :] if axis == 0 else waves[:, None]
-    # Dithered, so that rounding is noise that a fit averages out, not steps that a small crop shows one of.
-    dither = np.random.default_rng(0).random((64, 64, 1), np.float32)
-    tiles = np.tile(dither, (-(-size[1] // 64), -(-size[0] // 64), 1))[: size[1], : size[0]]
-    return Image.fromarray((line + tiles).astype(np.uint8))
-
-
-def _wave(phase: Array) -> NDArray[np.float32]:
-    return (127.5 + AMPLITUDE * np.cos(phase)).astype(np.float32)
-
-
-def decode_phase(waves: NDArray[np.uint8], length: int) -> tuple[Array, Array]:
-    """Read three cosines, shape (n, 3): the coordinate in pixels and the amplitude in grey levels, each shape (n,)."""
-    red, green, blue = waves.T.astype(np.float64)
-    real, imaginary = red - (green + blue) / 2, (green - blue) * math.sqrt(3) / 2
-    coordinate = (np.arctan2(imaginary, real) / (2 * math.pi)) % 1.0 * PERIOD * length
-    return coordinate, np.hypot(real, imaginary) * 2 / 3
-
-
 def apply(affine: Array, points: Array) -> Array:
     """Map points of shape (n, 2)."""
     return points @ affine[:, :2].T + affine[:, 2]
 
 
-def fit_affine(uv: Array, xy: Array, tolerance: float) -> tuple[Array, NDArray[np.bool_]] | None:
+def inverse(affine: Array) -> Array:
+    """The map from the original to the output; raises `LinAlgError` for one that shows a line."""
+    back = np.linalg.inv(affine[:, :2])
+    return np.column_stack([back, -back @ affine[:, 2]])
+
+
+def fit_affine(uv: Array, xy: Array, tolerance: float | Array) -> tuple[Array, NDArray[np.bool_]] | None:
     """Fit an affine map to point pairs of which some are wrong (RANSAC with fixed samples, then least squares).
 
     Args:
         uv: Points of the output, shape (n, 2).
         xy: What they show, shape (n, 2), up to noise.
-        tolerance: Largest error in pixels, in x and in y, of a pair that counts as right.
+        tolerance: Largest error in pixels of a pair that counts as right, in x and in y, or one for each.
 
     Returns:
-        The map and which pairs it explains; `None` if the points do not determine a map.
+        The map and which pairs it explains; `None` if the points do not determine one that can be inverted.
     """
     if len(uv) < 4:
         return None
@@ -144,15 +63,16 @@ def fit_affine(uv: Array, xy: Array, tolerance: float) -> tuple[Array, NDArray[n
         return None
     maps = np.linalg.solve(design[triples], xy[triples])
     probe = slice(None, None, max(1, len(uv) // 250))
-    errors = np.abs(design[probe] @ maps - xy[probe]).max(-1)
-    best = maps[np.argmax((errors <= tolerance).sum(-1))]
-    right = np.abs(design @ best - xy).max(-1) <= tolerance
+    near = (np.abs(design[probe] @ maps - xy[probe]) <= tolerance).all(-1)
+    best = maps[np.argmax(near.sum(-1))]
+    right = (np.abs(design @ best - xy) <= tolerance).all(-1)
     for _ in range(3):
         if right.sum() < 4 or np.linalg.matrix_rank(design[right]) < 3:
             return None
         best = np.linalg.lstsq(design[right], xy[right], rcond=None)[0]
-        right = np.abs(design @ best - xy).max(-1) <= tolerance
-    return best.T, right
+        right = (np.abs(design @ best - xy) <= tolerance).all(-1)
+    # A map that shows a line, or one point, shows nothing.
+    return (best.T, right) if abs(np.linalg.det(best[:2])) > 1e-6 else None
 
 
 def snap(affine: Array, size: Size) -> Array:
@@ -180,10 +100,10 @@ def orientation_of(affine: Array, tolerance: float = 0.02) -> str | None:
     return _SIGNS.get((a, b, c, d))
 
 
-def polygon_of(affine: Array, size: Size) -> tuple[Point, Point, Point, Point]:
-    """The points of the original that the corners of an output of (width, height) show."""
-    width, height = size
-    corners = apply(affine, np.array([(0, 0), (width, 0), (width, height), (0, height)], float))
+def polygon_of(affine: Array, bounds: tuple[float, float, float, float]) -> tuple[Point, Point, Point, Point]:
+    """The points of the original that the corners of a part of an output (left, top, right, bottom) show."""
+    left, top, right, bottom = bounds
+    corners = apply(affine, np.array([(left, top), (right, top), (right, bottom), (left, bottom)], float))
     a, b, c, d = ((float(x), float(y)) for x, y in corners)
     return a, b, c, d
 

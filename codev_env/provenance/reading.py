@@ -1,28 +1,35 @@
-"""Reads regions off the output that a program made of coordinate-coded images."""
+"""Reads regions off the outputs that a program made of coded images."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from codev_env.provenance import codes, detail
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.agreement import agrees
+from codev_env.provenance.regions import Bools, Grid, Indices, Originals, dice, make_region, shown_part
+from codev_env.provenance.stripes import StripeReader
 from codev_env.types import Region
 
 Pixels = NDArray[np.uint8]
+Decode = Callable[[Pixels], tuple[Indices, NDArray[np.floating]]]
 Array = NDArray[np.floating]
-Bools = NDArray[np.bool_]
 
-_GRID = 64
-"""Points per side at which an output is read."""
 _COPIED = 16
 """Colour levels by which a copied pixel may differ."""
 _LEAST_AMPLITUDE = 4.0
 """Grey levels; waves weaker than that are taken for no wave."""
+_MOST_BEND = 0.15
+_LIKE = 0.8
+"""Correlation with what it shows of an output in unchanged colours."""
+_ORDERS = (slice(None), slice(None, None, -1))
+"""The channels as they are, and with red and blue exchanged."""
 _TURNS = {
     "rot90": Image.Transpose.ROTATE_90,
     "rot180": Image.Transpose.ROTATE_180,
@@ -35,22 +42,30 @@ _TURNS = {
 
 
 class Reading(NamedTuple):
-    """A region read off the exact code; not `sure` where most of the output is something else."""
+    """A region read off the pixel code; not `sure` where most of the output is something else."""
 
     region: Region
     sure: bool
 
 
-def read_exact(
-    output: Image.Image, probe: Image.Image, code: geometry.ExactCode, images: tuple[Image.Image, ...]
+class _Fit(NamedTuple):
+    affine: Array
+    right: Bools
+    """Which samples it explains, shape (n,)."""
+    image_index: int
+
+
+def read_code(
+    output: Image.Image, probe: Image.Image, code: codes.PixelCode, images: tuple[Image.Image, ...], secret: int
 ) -> Reading | None:
-    """Read the region off the exact code and check it against the output.
+    """Read the region off the pixel code and check it against the output.
 
     Args:
         output: What the program returned.
         probe: What it returned, at the same place and of the same size, from `code.images`.
         code: The code of the input images.
         images: The input images.
+        secret: Decides with the output where it is looked at.
 
     Returns:
         `None` if the code was destroyed, or if the output's pixels are not those of the region.
@@ -58,31 +73,11 @@ def read_exact(
     region = _read_crop(output, probe, code, images)
     if region is not None:
         return Reading(region, True)
-    out, coded = np.asarray(output), np.asarray(probe)
-    v, u = _grid(output.size)
-    samples, returned = coded[v, u], out[v, u]
-    same = (samples == returned).all(-1)
-    for order in (slice(None), slice(None, None, -1)):  # As it is, and with red and blue exchanged.
-        index, xy = code.decode(samples[:, order])
-        fit = _fit_majority(np.column_stack([u, v]) + 0.5, index, xy, code.block)
-        if fit is None:
-            continue
-        affine, right, image_index = fit
-        # Chance finds a few pixels in anything: it takes a good part of those that depend on the input.
-        if right.sum() < 0.25 * (~same).sum() or not _copied(
-            returned[right][:, order], images[image_index], xy[right], code.block
-        ):
-            continue
-        affine = geometry.snap(affine, output.size)
-        region = make_region(affine, output.size, images[image_index].size, image_index, float(right.mean()))
-        return Reading(region, float((right | same).mean()) >= 0.9)
-    if same.mean() > 0.99:  # The input makes no difference: drawn or generated, or only padding.
-        return Reading(Region(how="probe"), True)
-    return None
+    return _Coded(output, probe, code, images, secret).read()
 
 
 def _read_crop(
-    output: Image.Image, probe: Image.Image, code: geometry.ExactCode, images: tuple[Image.Image, ...]
+    output: Image.Image, probe: Image.Image, code: codes.PixelCode, images: tuple[Image.Image, ...]
 ) -> Region | None:
     """The common case, fast: whole pixels of one image, turned or mirrored, nothing else."""
     width, height = output.size
@@ -98,7 +93,7 @@ def _read_crop(
     if orientation is None or np.abs(linear).max() != 1:
         return None
     image = images[index[0]]
-    region = make_region(affine, output.size, image.size, int(index[0]), 1.0)
+    region = make_region(affine, (0, 0, width, height), image.size, int(index[0]), 1.0)
     for made, source in ((probe, code.images[index[0]]), (output, image)):
         crop = source if region.box == (0, 0, *source.size) else source.crop(region.box)
         crop = crop.transpose(_TURNS[orientation]) if orientation in _TURNS else crop
@@ -107,32 +102,166 @@ def _read_crop(
     return region
 
 
-def _fit_majority(uv: Array, index: NDArray[np.intp], xy: Array, block: int) -> tuple[Array, Bools, int] | None:
+class _Coded:
+    """An output beside what the program made of the coded images, for all but plain crops."""
+
+    def __init__(
+        self,
+        output: Image.Image,
+        probe: Image.Image,
+        code: codes.PixelCode,
+        images: tuple[Image.Image, ...],
+        secret: int,
+    ) -> None:
+        self.output, self.code, self.images = output, code, images
+        self.out, self.probe = np.asarray(output), np.asarray(probe)
+        self.rng = dice(output, secret)
+        self.grid = Grid((0, 0, *output.size), self.rng)
+        at = self.grid.v.ravel(), self.grid.u.ravel()
+        self.samples, self.returned = self.probe[at], self.out[at]
+        self.same = (self.samples == self.returned).all(-1)
+
+    def read(self) -> Reading | None:
+        if self.same.all() and np.array_equal(self.out, self.probe):
+            return Reading(Region(how="probe"), True)  # Drawn or generated, or only padding.
+        for read in (self._exact, self._smooth):
+            for order in _ORDERS:
+                reading = read(order)
+                if reading is not None:
+                    return reading
+        # Edges and the like make few pixels, and none of a smooth image: later stages may find them.
+        return Reading(Region(how="probe"), False) if self.same.mean() > 0.99 else None
+
+    def _exact(self, order: slice) -> Reading | None:
+        """Whole pixels, repeated, left out, turned by any angle, drawn over or put side by side."""
+        index, xy = self.code.decode(self.samples[:, order])
+        fit = _fit_majority(self.grid.uv, index, xy, 0.6 + 0.6 * np.full(2, self.code.block))
+        if fit is None:
+            return None
+        copied = self._copied(index, xy, order)
+        right, image = fit.right, self.images[fit.image_index]
+        # Chance finds a few pixels in anything: it takes a good part of those that depend on the input.
+        if right.sum() < 0.25 * (~self.same).sum() or copied[right].mean() < 0.9995:
+            return None
+        affine = geometry.snap(fit.affine, self.output.size)
+        if self.code.block > 1 and not agrees(self._ordered(order), affine, image, right.reshape(self.grid.u.shape)):
+            return None
+        part = shown_part(self.output, affine, image.size, self._originals(fit, self.code.decode, order), self.rng)
+        region = make_region(affine, part.bounds, image.size, fit.image_index, part.share, seen=part.seen)
+        if self.code.block == 1:
+            scale = detail.of_codes(self.probe[..., order], affine, self.code, self.rng)
+            region = replace(region, scale=min(scale, region.scale or scale))
+        sure = float((right | self.same | (copied & (index >= 0))).mean()) >= 0.9
+        return Reading(region, sure)
+
+    def _smooth(self, order: slice) -> Reading | None:
+        """Pixels mixed with their neighbours, as by a resize, in colours that the program did not change."""
+        samples = self.samples[:, order]
+        index, xy = self.code.decode_smooth(samples)
+        index[self.same] = -1
+        fit = _fit_majority(self.grid.uv, index, xy, 1.6 * self.code.step + 0.6)
+        if fit is None or fit.right.sum() < 0.5 * (~self.same).sum():
+            return None
+        image, right = self.images[fit.image_index], fit.right
+        affine = geometry.snap(fit.affine, self.output.size)
+        if not self.code.colours_kept(fit.image_index, geometry.apply(affine, self.grid.uv[right]), samples[right]):
+            return None
+        output = self._ordered(order)
+        if not agrees(output, affine, image, right.reshape(self.grid.u.shape), recoloured=False):
+            return None
+        originals = self._originals(fit, self.code.decode_smooth, order)
+        # Truncated values, as some libraries leave them, shift the map by half a step.
+        most = 1.5 * float(self.code.step.max())
+        region = _with_detail(output, fit.affine, image, fit.image_index, originals, self.rng, most, _LIKE)
+        return None if region is None else Reading(region, True)
+
+    def _copied(self, index: Indices, xy: Array, order: slice) -> Bools:
+        """Which samples are the pixels of the images at the places they claim; all, where places are blocks."""
+        if self.code.block > 1:
+            return np.ones(len(index), bool)
+        near = np.zeros(len(index), bool)
+        columns, rows = xy.astype(int).T
+        for i, image in enumerate(self.images):
+            of = index == i
+            original = np.asarray(image)[rows[of], columns[of]].astype(int)
+            near[of] = np.abs(original - self.returned[of][:, order]).max(-1) <= _COPIED
+        return near
+
+    def _originals(self, fit: _Fit, decode: Decode, order: slice) -> Originals:
+        tolerance = 0.6 + (0.6 * self.code.block if decode == self.code.decode else 2.5 * self.code.step)
+
+        def originals(v: Indices, u: Indices) -> Bools:
+            samples = self.probe[v, u].reshape(-1, 3)
+            index, xy = decode(samples[:, order])
+            points = geometry.apply(fit.affine, np.column_stack([u.ravel(), v.ravel()]) + 0.5)
+            right = (index == fit.image_index) & (np.abs(points - xy) <= tolerance).all(-1)
+            return np.asarray((right & (samples != self.out[v, u].reshape(-1, 3)).any(-1)).reshape(v.shape))
+
+        return originals
+
+    def _ordered(self, order: slice) -> Image.Image:
+        return self.output if order == _ORDERS[0] else Image.merge("RGB", self.output.split()[order])
+
+
+def _fit_majority(uv: Array, index: Indices, xy: Array, tolerance: Array) -> _Fit | None:
     """Fit the map of the input image that most samples come from; `None` if the samples make no map."""
     valid = index >= 0
     if not valid.any():
         return None
     image_index = int(np.bincount(index[valid]).argmax())
     chosen = index == image_index
-    fit = geometry.fit_affine(uv[chosen], xy[chosen], 0.6 + 0.6 * block)
+    fit = geometry.fit_affine(uv[chosen], xy[chosen], tolerance)
     if fit is None or fit[1].sum() < max(4, 0.25 * chosen.sum()):
         return None
     right = chosen.copy()
     right[chosen] = fit[1]
-    return fit[0], right, image_index
+    return _Fit(fit[0], right, image_index)
 
 
-def _copied(returned: Pixels, image: Image.Image, xy: Array, block: int) -> bool:
-    """Whether returned pixels are the image's pixels at the places they claim."""
-    if block > 1:
-        return True  # The place is known to a block only; the caller's claim is checked by `agrees`.
-    columns, rows = xy.astype(int).T
-    original = np.asarray(image)[rows, columns].astype(int)
-    return bool((np.abs(original - returned).max(-1) <= _COPIED).mean() >= 0.9995)
+def _with_detail(
+    output: Image.Image,
+    affine: Array,
+    image: Image.Image,
+    image_index: int,
+    originals: Originals,
+    rng: np.random.Generator,
+    most: float,
+    like: float = -1.0,
+) -> Region | None:
+    """Describe an output whose pixels were mixed: its scale is as small as the detail that is left.
+
+    Args:
+        output: What the program returned.
+        affine: The map from its pixels to the image's.
+        image: The input image.
+        image_index: Its index.
+        originals: Which pixels of the output stem from where the map says.
+        rng: Draws where the output is looked at.
+        most: Pixels by which the map may be wrong, to be put right by what the output shows.
+        like: How much the output must be correlated with what the map says, where that is not too plain to tell.
+
+    Returns:
+        `None` if the output does not look like that.
+    """
+    part = shown_part(output, affine, image.size, originals, rng)
+    grey = image.convert("L")
+    overview = detail.overview(output, part.bounds, originals)
+    aligned = detail.align(affine, grey, [overview], most)
+    if aligned is None:
+        return None
+    alike = detail.likeness(aligned, grey, overview)
+    if alike is not None and alike < like:
+        return None
+    patches = detail.patches(output, aligned, part.bounds, originals)
+    finer = detail.align(aligned, grey, patches, 2.0)
+    affine = geometry.snap(aligned if finer is None else finer, output.size)
+    region = make_region(affine, part.bounds, image.size, image_index, part.share, seen=part.seen)
+    assert region.scale is not None
+    return replace(region, scale=region.scale * detail.kept(affine, grey, patches))
 
 
 def read_phase(
-    output: Image.Image, waves_x: Pixels, waves_y: Pixels, image: Image.Image, image_index: int
+    output: Image.Image, waves_x: Pixels, waves_y: Pixels, image: Image.Image, image_index: int, secret: int
 ) -> Region | None:
     """Read the region off phase-coded outputs and check it against the output.
 
@@ -142,64 +271,108 @@ def read_phase(
         waves_y: The same for y.
         image: The input image.
         image_index: Its index.
+        secret: Decides with the output where it is looked at.
 
     Returns:
         `None` if the waves were destroyed, or if the output does not look like the region.
     """
-    v, u = _grid(output.size)
-    uv = np.column_stack([u, v]) + 0.5
-    size = image.size
-    samples = waves_x[v, u], waves_y[v, u]
-    clipped = np.any([((wave == 0) | (wave == 255)).any(-1) for wave in samples], axis=0)
-    moving = (samples[0] != samples[1]).any(-1)  # Padding and drawings are the same whatever is coded.
+    rng = dice(output, secret)
+    grid = Grid((0, 0, *output.size), rng)
     for inverted in (False, True):  # Inverted colours shift the phase by half a period.
-        coordinates, valid = [], ~clipped
-        for wave, length in zip(samples, size, strict=True):
-            where, amplitude = geometry.decode_phase(wave, length)
-            period = geometry.PERIOD * length
-            coordinates.append((where + period / 2) % period if inverted else where)
-            valid &= amplitude >= _LEAST_AMPLITUDE
-        xy = np.column_stack(coordinates)
-        fit = geometry.fit_affine(uv[valid], xy[valid], max(3.0, 0.01 * max(size)))
+        waves = _Waves(waves_x, waves_y, image.size, inverted)
+        xy, valid, clipped = waves.decode(grid.v, grid.u)
+        fit = geometry.fit_affine(grid.uv[valid], xy[valid], waves.tolerance)
         if fit is None or fit[1].mean() < 0.5:
             continue
+        waves = waves.straightened(grid.v.ravel()[valid][fit[1]], grid.u.ravel()[valid][fit[1]])
+        xy, valid, clipped = waves.decode(grid.v, grid.u)
+        fit = geometry.fit_affine(grid.uv[valid], xy[valid], waves.tolerance)
+        if fit is None or fit[1].mean() < 0.5 or abs(waves.bend) > _MOST_BEND:
+            continue
         affine = geometry.snap(fit[0], output.size)
-        original = clipped & moving
-        original[valid] = fit[1]
-        if agrees(output, affine, image, original.reshape([len(axis) for axis in _axes(output.size)]), inverted):
-            return make_region(affine, output.size, size, image_index, float(original.mean()))
+        explained = clipped
+        explained[valid] = fit[1]
+        if agrees(output, affine, image, explained.reshape(grid.u.shape), inverted):
+            return _with_detail(output, fit[0], image, image_index, waves.originals(fit[0]), rng, waves.tolerance)
     return None
 
 
-def make_region(
-    affine: Array,
-    size: tuple[int, int],
-    image_size: tuple[int, int],
-    image_index: int,
-    share: float,
-    how: str = "probe",
-) -> Region:
-    """Describe what an output of (width, height) shows by the map from its pixels to the original's."""
-    polygon = geometry.polygon_of(affine, size)
-    return Region(
-        polygon=polygon,
-        box=geometry.box_of(polygon, image_size),
-        image_index=image_index,
-        orientation=geometry.orientation_of(affine),
-        scale=1 / max(*(math.hypot(*affine[:, axis].tolist()) for axis in (0, 1)), 1e-9),
-        original_share=share,
-        how="match" if how == "match" else "probe",
-    )
+def read_stripes(
+    output: Image.Image, reader: StripeReader, image: Image.Image, image_index: int, secret: int
+) -> Region | None:
+    """Read the region off stripes; `None` if they were destroyed, or do not fit together.
+
+    Args:
+        output: What the program returned.
+        reader: Followed the stripes of the image into it.
+        image: The input image.
+        image_index: Its index.
+        secret: Decides with the output where it is looked at.
+    """
+    fit = reader.fit()
+    if fit is None:
+        return None
+    affine, originals = fit
+    return _with_detail(output, affine, image, image_index, originals, dice(output, secret), 0.01 * max(image.size))
 
 
-def _grid(size: tuple[int, int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Row and column of up to 64 x 64 evenly spread pixels of an image of (width, height), row by row."""
-    v, u = np.meshgrid(*_axes(size), indexing="ij")
-    return v.ravel(), u.ravel()
+class _Waves(NamedTuple):
+    """The phase-coded outputs for x and y, and how to read them."""
 
+    x: Pixels
+    y: Pixels
+    size: tuple[int, int]
+    inverted: bool
+    bend: float = 0.0
+    """Second harmonic over first that a curved change of colours, such as a gamma, gave the waves."""
 
-def _axes(size: tuple[int, int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    columns, rows = (
-        ((np.arange(n) + 0.5) * length / n).astype(int) for n, length in ((min(k, _GRID), k) for k in size)
-    )
-    return rows, columns
+    @property
+    def tolerance(self) -> float:
+        """Error in pixels, in x and in y, up to which a point counts as right."""
+        return max(3.0, 0.01 * max(self.size))
+
+    def straightened(self, v: Indices, u: Indices) -> _Waves:
+        """Take back what a curved change of colours did to the phases, by pixels whose reading is right.
+
+        A second harmonic of strength r leaves the amplitude 1 + r cos(3 phase), and the phase off by -r sin(3 phase).
+        """
+        tops, strengths = [], []
+        for wave, length in zip((self.x, self.y), self.size, strict=True):
+            where, amplitude = codes.decode_phase(wave[v, u].reshape(-1, 3), length)
+            phase = 2 * np.pi * where / (codes.PERIOD * length) + np.pi * self.inverted
+            tops.append(np.cos(3 * phase))
+            strengths.append(amplitude)
+        top, strength = np.concatenate(tops), np.concatenate(strengths)
+        if np.ptp(top) < 0.2:
+            return self  # Too little of a period to tell.
+        slope, mean = np.polynomial.polynomial.polyfit(top, strength, 1)[::-1]
+        return self._replace(bend=float(slope / mean))
+
+    def decode(self, v: Indices, u: Indices) -> tuple[Array, Bools, Bools]:
+        """Read pixels by row and column.
+
+        Returns:
+            The coordinates, shape (n, 2); which of them are valid; which pixels depend on the input, but clip.
+        """
+        coordinates, samples = [], [wave[v, u].reshape(-1, 3) for wave in (self.x, self.y)]
+        clipped = np.any([((wave == 0) | (wave == 255)).any(-1) for wave in samples], axis=0)
+        valid = ~clipped
+        for wave, length in zip(samples, self.size, strict=True):
+            where, amplitude = codes.decode_phase(wave, length)
+            phase = 2 * np.pi * where / (codes.PERIOD * length) + np.pi * self.inverted
+            phase += self.bend * np.sin(3 * (phase + self.bend * np.sin(3 * phase)))
+            coordinates.append(phase / (2 * np.pi) % 1.0 * codes.PERIOD * length)
+            valid &= amplitude >= _LEAST_AMPLITUDE
+        # Padding and drawings are the same whatever is coded.
+        return np.column_stack(coordinates), valid, clipped & (samples[0] != samples[1]).any(-1)
+
+    def originals(self, affine: Array) -> Originals:
+        """Which pixels stem from where a map says."""
+
+        def originals(v: Indices, u: Indices) -> Bools:
+            xy, valid, clipped = self.decode(v, u)
+            points = geometry.apply(affine, np.column_stack([u.ravel(), v.ravel()]) + 0.5)
+            right = valid & (np.abs(points - xy) <= self.tolerance).all(-1)
+            return np.asarray((right | clipped).reshape(v.shape))
+
+        return originals

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from codev_env.provenance.reading import make_region
+from codev_env.provenance.regions import make_region
 from codev_env.types import Region
 
 _ANCHORS = 12
@@ -48,7 +48,7 @@ def find_copy(output: Image.Image, image: Image.Image, image_index: int = 0) -> 
             centre = np.array(place) + (width / 2, height / 2)
             offset = centre - linear @ (output.width / 2, output.height / 2)
             affine = np.column_stack([linear, offset])
-            return make_region(affine, output.size, image.size, image_index, 1.0, "match")
+            return make_region(affine, (0, 0, *output.size), image.size, image_index, 1.0, "match")
     return None
 
 

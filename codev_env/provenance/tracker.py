@@ -4,11 +4,12 @@ The same program runs again, in a view of the sandbox session that leaves no tra
 their own coordinates; the answer is read off its output, so no reading of the code is involved. Stages, each only for
 what the one before could not place:
 
-1. *Exact code*: each pixel is its own number (`coordinates.ExactCode`). Survives slicing, turning, mirroring, pasting,
-   nearest-neighbour sampling.
-2. *Phase code*: smooth waves (`coordinates.phase_image`), first in colour (two runs), then in grey (six runs). Survive
-   interpolation, blur, and what scales or offsets colours; in grey also the loss of colour.
-3. *Match*: for programs whose course depends on the pixels, the output is searched in the original, pixel by pixel.
+1. *Pixel code* (`codes.PixelCode`, one run): each pixel carries its own coordinates, exactly and smoothly. Survives
+   slicing, turning, mirroring, pasting, sampling, and interpolation, blur and plots that keep the colours.
+2. *Phase code* (`codes.phase_image`, two runs): smooth waves. Survive what scales, offsets or inverts colours.
+3. *Match* (no run): the output is searched in the original, pixel by pixel.
+4. *Stripes* (`stripes.Stripes`, about a dozen runs): stripes of the original itself are disturbed. Slight disturbance
+   survives most changes of colours, and often a course that depends on the pixels; a strong one also thresholds.
 
 A claim is only made if the pixels really returned agree with the region claimed: a program that behaves otherwise on
 coded images is caught, and its output is `unknown` unless it can be matched.
@@ -16,20 +17,26 @@ coded images is caught, and its output is `unknown` unless it can be matched.
 
 from __future__ import annotations
 
+import logging
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from PIL import Image
 
-from codev_env.errors import SandboxError
-from codev_env.provenance import coordinates as geometry
-from codev_env.provenance.reading import read_exact, read_phase
+from codev_env.errors import NoRoom
+from codev_env.provenance import codes
+from codev_env.provenance.reading import Reading, read_code, read_phase, read_stripes
 from codev_env.provenance.search import find_copy
+from codev_env.provenance.stripes import StripeReader, Stripes, planes
 from codev_env.types import Execution, Region
 
 UNKNOWN = Region()
+_CODE, _STRIPES = "code", "stripes"
+_log = logging.getLogger(__name__)
 
 
 class ProbeSession(Protocol):
@@ -39,8 +46,8 @@ class ProbeSession(Protocol):
         """Run a program in a view."""
         ...
 
-    def add_view(self, name: str, images: Mapping[str, Image.Image]) -> None:
-        """Make an independent namespace over other images of the same names."""
+    def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
+        """Make an independent namespace over other images of the same names; raises `NoRoom` where there is none."""
         ...
 
 
@@ -51,6 +58,9 @@ class Tracker:
         session: The episode's sandbox session; the programs passed to `trace` have run in its `main` view.
         images: The input images: by the names the programs open them under, or in order, named as in `names`.
         names: Names of the images given in order; default `input.png`, `input2.png`, ...
+        budget_s: Seconds after which one `trace` starts no further run but the first: what is not placed by then stays
+            unknown. Default: 6, and 10 times what the program itself took.
+        secret: Decides, with the images, where outputs are looked at.
     """
 
     def __init__(
@@ -58,6 +68,9 @@ class Tracker:
         session: ProbeSession,
         images: Mapping[str, Image.Image] | Sequence[Image.Image],
         names: Sequence[str] | None = None,
+        *,
+        budget_s: float | None = None,
+        secret: int = 0,
     ) -> None:
         if isinstance(images, Mapping):
             names, images = tuple(images), tuple(images.values())
@@ -65,9 +78,14 @@ class Tracker:
         self._images = tuple(images)
         self._sizes = tuple(image.size for image in images)
         self._session = session
+        self._budget_s = budget_s
+        self._secret = zlib.crc32(secret.to_bytes(8, "little", signed=True))
+        for image in self._images:
+            self._secret = zlib.crc32(np.asarray(image.reduce(max(1, min(image.size) // 16))).tobytes(), self._secret)
         self._history: list[str] = []
         self._played: dict[str, int] = {}
         self._refused: set[str] = set()
+        self._deadline = 0.0
 
     def trace(self, code: str, execution: Execution) -> tuple[Region, ...]:
         """Find the region of each image that a program returned.
@@ -87,80 +105,101 @@ class Tracker:
         self._history.append(code)
         if not execution.images:
             return ()
-        exact = geometry.exact_code(self._sizes)
-        readings = [
-            None if probe is None else read_exact(output, probe, exact, self._images)
-            for output, (probe,) in self._pairs(execution, {"exact": lambda: exact.images})
-        ]
+        budget = 6 + 10 * execution.wall_s if self._budget_s is None else self._budget_s
+        self._deadline = time.monotonic() + budget
+        readings = self._by_code(execution)
         found = [reading.region if reading and reading.sure else None for reading in readings]
-        for grey in (False, True):
-            found = self._by_phase(execution, found, grey)
-        weak = [reading.region if reading else None for reading in readings]
-        return tuple(
-            region or self._by_match(output) or guess or UNKNOWN
-            for region, output, guess in zip(found, execution.images, weak, strict=True)
-        )
+        found = self._by_phase(execution, found)
+        found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
+        for weak in (True, False):
+            found = self._by_stripes(execution, found, weak)
+        guesses = [reading.region if reading else UNKNOWN for reading in readings]
+        return tuple(region or guess for region, guess in zip(found, guesses, strict=True))
 
-    def _by_phase(self, execution: Execution, found: list[Region | None], grey: bool) -> list[Region | None]:
+    # Stages
+
+    def _by_code(self, execution: Execution) -> list[Reading | None]:
+        code = codes.pixel_code(self._sizes)
+        probes = _pair(execution, self._play(_CODE, code.images))
+        return [
+            None if probe is None else read_code(output, probe, code, self._images, self._secret)
+            for output, probe in zip(execution.images, probes, strict=True)
+        ]
+
+    def _by_phase(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         for index in range(len(self._images)):
-            if all(found):
+            # Waves are told by their colours.
+            open_ = [
+                region is None and not _is_grey(output) for region, output in zip(found, execution.images, strict=True)
+            ]
+            if not any(open_) or not self._in_time("phase code"):
                 break
-            views = {
-                f"phase-{index}-{axis}-{shift}": lambda a=axis, s=shift, i=index: self._phase_images(i, a, s)
-                for axis in (0, 1)
-                for shift in ((0, 1, 2) if grey else (None,))
-            }
-            pairs = self._pairs(execution, views)
+            pair = [self._play(f"phase-{index}-{axis}", self._phase_images(index, axis)) for axis in (0, 1)]
             found = [
-                region or (None if None in probes else self._read_waves(output, probes, grey, index))  # type: ignore[arg-type]
-                for region, (output, probes) in zip(found, pairs, strict=True)
+                read_phase(output, np.asarray(x), np.asarray(y), self._images[index], index, self._secret)
+                if missing and x is not None and y is not None
+                else region
+                for region, missing, output, x, y in zip(
+                    found, open_, execution.images, *(_pair(execution, run) for run in pair), strict=True
+                )
             ]
         return found
-
-    def _read_waves(self, output: Image.Image, probes: Sequence[Image.Image], grey: bool, index: int) -> Region | None:
-        arrays = [np.asarray(probe) for probe in probes]
-        if grey:  # Three runs make what the three channels of one coloured run are.
-            arrays = [np.stack([a[..., 1] for a in arrays[k : k + 3]], -1) for k in (0, 3)]
-        return read_phase(output, arrays[0], arrays[1], self._images[index], index)
 
     def _by_match(self, output: Image.Image) -> Region | None:
         regions = (find_copy(output, image, index) for index, image in enumerate(self._images))
         return next((region for region in regions if region is not None), None)
 
-    def _phase_images(self, coded: int, axis: int, shift: int | None) -> tuple[Image.Image, ...]:
+    def _by_stripes(self, execution: Execution, found: list[Region | None], weak: bool) -> list[Region | None]:
+        for index, image in enumerate(self._images):
+            if all(found) or not self._in_time("stripes"):
+                break
+            stripes = Stripes(image, weak, self._secret)
+            readers = [
+                None if region else StripeReader(output, stripes)
+                for region, output in zip(found, execution.images, strict=True)
+            ]
+            for plane in planes():
+                wanting = [reader is not None and reader.wants(plane) for reader in readers]
+                if not any(wanting):
+                    continue
+                if not self._in_time("stripes"):
+                    return found
+                images = (*self._images[:index], stripes.draw(plane), *self._images[index + 1 :])
+                self._played.pop(_STRIPES, None)
+                probes = _pair(execution, self._play(_STRIPES, images))
+                for reader, wants, probe in zip(readers, wanting, probes, strict=True):
+                    if reader is not None and wants:
+                        reader.read(plane, probe)
+            found = [
+                read_stripes(output, reader, image, index, self._secret) if reader else region
+                for region, reader, output in zip(found, readers, execution.images, strict=True)
+            ]
+        return found
+
+    def _phase_images(self, coded: int, axis: int) -> tuple[Image.Image, ...]:
         """The wave images of one input; the other inputs are flat, so that only this one is seen."""
         return tuple(
-            geometry.phase_image(size, axis, shift) if index == coded else Image.new("RGB", size, (128, 128, 128))
+            codes.phase_image(size, axis) if index == coded else Image.new("RGB", size, (128, 128, 128))
             for index, size in enumerate(self._sizes)
         )
 
-    def _pairs(
-        self, execution: Execution, views: Mapping[str, Callable[[], Sequence[Image.Image]]]
-    ) -> list[tuple[Image.Image, tuple[Image.Image | None, ...]]]:
-        """Pair each output with its counterparts in views; `None` where a view did not return one of the same size."""
-        runs = [self._play(view, images) for view, images in views.items()]
-        return [
-            (
-                output,
-                tuple(
-                    run.images[i]
-                    if len(run.images) == len(execution.images) and run.images[i].size == output.size
-                    else None
-                    for run in runs
-                ),
-            )
-            for i, output in enumerate(execution.images)
-        ]
+    # Runs
 
-    def _play(self, view: str, images: Callable[[], Sequence[Image.Image]]) -> Execution:
+    def _in_time(self, stage: str) -> bool:
+        in_time = time.monotonic() < self._deadline
+        if not in_time:
+            _log.info("provenance gave up at the stage %r: the time budget is spent", stage)
+        return in_time
+
+    def _play(self, view: str, images: Sequence[Image.Image]) -> Execution:
         """Run in a view the programs it has not seen yet; return the last one's result, an empty one without room."""
         result = Execution()
         if view in self._refused:
             return result
         if view not in self._played:
             try:
-                self._session.add_view(view, dict(zip(self._names, images(), strict=True)))
-            except SandboxError as error:
+                self._session.add_view(view, dict(zip(self._names, images, strict=True)), replace=True)
+            except NoRoom as error:
                 # Too many large inputs: what this view would place stays unknown; the episode goes on.
                 self._refused.add(view)
                 warnings.warn(f"provenance works without the view {view!r}: {error}", RuntimeWarning, stacklevel=2)
@@ -170,3 +209,16 @@ class Tracker:
             result = self._session.run(code, view=view)
         self._played[view] = len(self._history)
         return result
+
+
+def _pair(execution: Execution, run: Execution) -> tuple[Image.Image | None, ...]:
+    """For each image of an execution its counterpart in another run; `None` where there is none of the same size."""
+    if len(run.images) != len(execution.images):
+        return (None,) * len(execution.images)
+    pairs = zip(execution.images, run.images, strict=True)
+    return tuple(probe if probe.size == output.size else None for output, probe in pairs)
+
+
+def _is_grey(image: Image.Image) -> bool:
+    red, green, blue = image.split()
+    return red.tobytes() == green.tobytes() == blue.tobytes()

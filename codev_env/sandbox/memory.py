@@ -258,6 +258,10 @@ class Arena:
         """Keep a part for a file of a view; what the file was before is free."""
         self._live[view, name] = (start, end)
 
+    def forget(self, view: str) -> None:
+        """Free all parts kept for a view."""
+        self._live = {key: part for key, part in self._live.items() if key[0] != view}
+
     def read(self, offset: int, mode: str, size: tuple[int, int]) -> Image.Image:
         """Copy an image out of it; raises `EOFError` where the file was cut short."""
         return pixels.read(self.fd, offset, mode, size)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from codev_env.errors import SandboxError
+from codev_env.errors import NoRoom, SandboxError
 from codev_env.sandbox import descriptors, frames, memory, process, replies
 from codev_env.sandbox.handle import Handle, WorkerLost, cause_of
 from codev_env.types import Execution
@@ -107,7 +107,7 @@ class Session:
                 self._replace()
             return execution
 
-    def add_view(self, name: str, images: Mapping[str, Image.Image]) -> None:
+    def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
         """Add a namespace with files of its own, over other images: what runs there leaves no trace elsewhere.
 
         The k-th run of a program in a view draws the same random numbers as its k-th run in `"main"`.
@@ -115,29 +115,40 @@ class Session:
         Args:
             name: A new name.
             images: The view's input images by file name.
+            replace: Forget the view of that name first, if there is one, with its files and variables.
 
         Raises:
-            SandboxError: The name is taken, or there is no room left for the images.
+            NoRoom: There is no room left for the images.
+            SandboxError: The name is taken, or it is that of the main view.
         """
         if not isinstance(name, str) or not name:
             raise SandboxError(f"view name {name!r}: text is needed.")
         self._check_owner()
         with self._lock:
             self._check_open()
-            if name in self._files:
+            if name in self._files and (not replace or name == MAIN):
                 raise SandboxError(f"the view {name!r} exists already; choose another name.")
             plain = {key: memory.plain(image) for key, image in _check(images).items()}
+            self._forget(name)
             offsets = []
             for key, image in plain.items():
                 need = memory.room_for(image)
                 start = next((start for start, end in self._arena.gaps() if start + need <= end), None)
                 if start is None:
-                    raise SandboxError(f"no room for the view {name!r}: raise limits.files_mb={self._limits.files_mb}.")
+                    self._arena.forget(name)
+                    raise NoRoom(f"no room for the view {name!r}: raise limits.files_mb={self._limits.files_mb}.")
                 memory.write(self._arena.fd, start, image)
                 self._arena.keep(name, f"{key} as given", start, start + need)
                 offsets.append(start)
             self._given[name] = frozenset(plain)
             self._files[name] = self._pending[name] = _table(plain, offsets, "arena")
+
+    def _forget(self, view: str) -> None:
+        """Forget a view; its name may be used again, for one that begins anew."""
+        self._arena.forget(view)
+        for table in (self._files, self._given, self._pending):
+            table.pop(view, None)
+        self._counts = {key: count for key, count in self._counts.items() if key[0] != view}
 
     def close(self) -> None:
         """End the worker and free the memory; a second call, or one in a process forked since, does nothing."""

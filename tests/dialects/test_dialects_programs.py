@@ -232,7 +232,7 @@ def test_the_environment_numbers_images_through_the_episode() -> None:
             code = f"result = image.crop((10, 10, {300 - 50 * number}, 300))"
             observation, _, _, _, info = env.step(CODEVISION.write(Code(code, image_index=number)))
             assert len(observation["images"]) == 1, observation["text"]
-        assert info["crop_boxes"] == ((30, 30, 220, 320),)
+        assert info["crop_boxes"] == ((30, 30, 220, 300),)
     assert env.step(CODEVISION.write(Answer("0")))[2]
     env.close()
 

@@ -1,16 +1,20 @@
+"""What provenance says of single programs, in detail."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from fake_session import FakeSession
-from geometric_programs import KINDS, NAME, PURE, Chain, generate, scene
+from geometric_programs import NAME, Chain, generate, scene
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from codev_env.errors import SandboxError
+from codev_env.errors import NoRoom, SandboxError
 from codev_env.provenance import Tracker
-from codev_env.provenance.coordinates import exact_code, orientation_of
+from codev_env.provenance.codes import pixel_code
+from codev_env.provenance.coordinates import orientation_of
+from codev_env.provenance.regions import Grid, dice
 from codev_env.sandbox import Sandbox
 from codev_env.types import Region
 
@@ -32,32 +36,14 @@ def corner_error(region: Region, chain: Chain, size: tuple[int, int] = SIZE) -> 
     return float(np.abs(found - true).max())
 
 
-def check(kind: str, seed: int, size: tuple[int, int] = SIZE, image: Image.Image = SCENE) -> Region:
-    chain = generate(kind, size, np.random.default_rng(seed))
-    (region,) = trace(chain.program(), image)
-    if kind == "blur" and region.how == "unknown":
-        return region  # On a few plain pixels nothing is left to compare.
-    assert region.how == "probe", chain.program()
-    tolerance = max(2.0, 0.005 * max(size))
-    assert corner_error(region, chain, size) <= tolerance, chain.program()
-    if kind in (*PURE, "pure chain"):
-        assert region.original_share == 1.0
-        assert region.orientation == orientation_of(chain.affine[:2])
-        assert np.array_equal(np.array(region.polygon), chain.polygon())
-    return region
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_each_kind_of_program_is_placed(kind, seed):
-    check(kind, seed)
-
-
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_chains_of_whole_pixel_operations_are_exact(seed):
-    check("pure chain", seed)
+    chain = generate("pure chain", SIZE, np.random.default_rng(seed))
+    (region,) = trace(chain.program())
+    assert (region.how, region.original_share, region.seen) == ("probe", 1.0, None)
+    assert region.orientation == orientation_of(chain.affine[:2])
+    assert np.array_equal(np.array(region.polygon), chain.polygon())
 
 
 @settings(max_examples=25, deadline=None)
@@ -129,7 +115,7 @@ def test_crop_that_misses_the_image_shows_nothing_of_it():
 def test_drawn_and_generated_pixels_are_not_original():
     code = LOAD + 'im = im.crop((0, 0, 200, 200))\nImageDraw.Draw(im).rectangle((0, 0, 99, 199), fill="red")\nshow(im)'
     (region,) = trace(code)
-    assert region.box == (0, 0, 200, 200)
+    assert region.box == (100, 0, 200, 200)  # The red half is a frame on one side.
     assert region.original_share == pytest.approx(0.5, abs=0.02)
     (region,) = trace('show(Image.effect_noise((50, 50), 9) if 0 else Image.new("RGB", (50, 50), "red"))')
     assert region == Region(how="probe")
@@ -154,7 +140,7 @@ def test_crops_of_crops_over_several_turns_run_only_what_is_needed():
     assert regions[2][0].box == (230, 60, 280, 160)
     assert regions[2][0].orientation == "rot90"
     assert regions[3][0].box == (100, 50, 300, 250)
-    assert session.runs.count("exact") == 4
+    assert session.runs.count("code") == 4
     assert session.views["main"][NAME] is SCENE
 
 
@@ -195,17 +181,21 @@ def test_program_that_shows_something_else_under_the_probe_is_caught():
     assert (region.how, region.box) == ("match", (10, 20, 110, 120))
     region = lie("100, 100, 200, 200", "10, 20, 60, 70")
     assert (region.how, region.box) == ("match", (10, 20, 60, 70))
-    assert lie("100, 100, 200, 200", "10, 200, 110, 300", enlarge=".resize((97, 83), Image.BICUBIC)") == Region()
+    region = lie("100, 100, 200, 200", "10, 200, 110, 300", enlarge=".resize((97, 83), Image.BICUBIC)")
+    assert region.box is None or region.box == pytest.approx((10, 200, 110, 300), abs=2)
 
 
 @pytest.mark.parametrize("enlarge", ["", ".resize((300, 300))", ".resize((299, 299), Image.NEAREST)", ".rotate(9)"])
-def test_liar_on_a_plain_background_stays_unknown(enlarge):
+def test_liar_on_a_plain_background_is_not_believed(enlarge):
     plain = SCENE.copy()
     plain.paste((250, 250, 250), (0, 0, 210, 315))
-    assert lie("220, 100, 320, 200", "10, 20, 110, 120", plain, enlarge) == Region()
+    near = 10 if "rotate" in enlarge else 2  # The frame is turned, too.
+    truth = pytest.approx((10, 20, 110, 120), abs=near)
+    assert lie("220, 100, 320, 200", "10, 20, 110, 120", plain, enlarge).box in (None, truth)
     # A small mark on plain ground must not hide in a tolerance either.
     plain.paste((20, 90, 20), (60, 60, 70, 70))
-    assert lie("15, 15, 115, 115", "5, 150, 105, 250", plain, enlarge) == Region()
+    truth = pytest.approx((5, 150, 105, 250), abs=near)
+    assert lie("15, 15, 115, 115", "5, 150, 105, 250", plain, enlarge).box in (None, truth)
 
 
 def test_program_whose_course_depends_on_the_pixels_is_matched():
@@ -233,12 +223,14 @@ def test_collage_is_placed_by_its_larger_part():
 
 
 def test_images_with_more_pixels_than_codes():
-    size = (4400, 4000)
-    assert exact_code((size,)).block == 2
-    image = Image.effect_noise(size, 90).convert("RGB")
+    size = (5000, 4000)  # 20 megapixels; 0.5 % of the longer side are 25 pixels.
+    assert pixel_code((size,)).block == 2
+    image = Image.effect_noise(size, 90).resize(size).convert("RGB")
     (region,) = trace(LOAD + "show(im.crop((1001, 2003, 1501, 2403)).rotate(180))", image)
     assert region.box == pytest.approx((1001, 2003, 1501, 2403), abs=2)
     assert (region.how, region.orientation) == ("probe", "rot180")
+    (region,) = trace(LOAD + "show(im.crop((1001, 2003, 4001, 3403)).resize((900, 420), Image.LANCZOS))", image)
+    assert region.box == pytest.approx((1001, 2003, 4001, 3403), abs=25)
 
 
 def test_failed_and_killed_programs():
@@ -256,19 +248,10 @@ def box():
         yield made
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "pure chain"])
-def test_each_kind_of_program_is_placed_in_the_real_sandbox(kind, box):
-    chain = generate(kind, SIZE, np.random.default_rng(7))
-    with box.session({NAME: SCENE}) as session:
-        execution = session.run(chain.program())
-        (region,) = Tracker(session, [SCENE]).trace(chain.program(), execution)
-    assert region.how == "probe"
-    assert corner_error(region, chain) <= 2.1
-
-
 def test_probes_leave_no_trace_in_the_episode(box):
     programs = [
         LOAD + 'im.crop((100, 50, 300, 250)).save("a.png")\nprint("a.png")',
+        'Image.open("a.png").convert("L").point(lambda p: 255 if p > 99 else 0).save("b.png")\nprint("b.png")',
         'a = Image.open("a.png")\nprint(np.random.randint(10**9), np.array(a).sum())\n'
         'a.resize((333, 333), Image.BICUBIC).save("a.png")\nprint("a.png")',
         'print(Image.open("a.png").size, np.array(Image.open("input.png")).sum(), np.random.randint(10**9))',
@@ -282,8 +265,8 @@ def test_probes_leave_no_trace_in_the_episode(box):
                 results.append((execution.stdout, [image.tobytes() for image in execution.images]))
                 if traced:
                     assert all(region.how == "probe" for region in tracker.trace(program, execution))
-    assert results[:3] == results[3:]
-    assert "(333, 333)" in results[2][0]
+    assert results[:4] == results[4:]
+    assert "(333, 333)" in results[3][0]
 
 
 def test_random_crops_are_followed(box):
@@ -320,9 +303,9 @@ def test_opencv_programs(box):
 
 def test_no_room_for_a_probe_is_said_and_the_episode_goes_on():
     class Full(FakeSession):
-        def add_view(self, name, images):
+        def add_view(self, name, images, *, replace=False):
             if name != "main":
-                raise SandboxError("no room")
+                raise NoRoom("no room")
             super().add_view(name, images)
 
     session = Full({NAME: SCENE})
@@ -330,3 +313,126 @@ def test_no_room_for_a_probe_is_said_and_the_episode_goes_on():
     with pytest.warns(RuntimeWarning, match="no room"):
         (region,) = Tracker(session, [SCENE]).trace(program, session.run(program))
     assert (region.how, region.box, region.orientation) == ("match", (10, 20, 110, 80), "rot90")
+
+
+def test_other_failures_of_the_sandbox_are_not_taken_for_no_room():
+    class Broken(FakeSession):
+        def add_view(self, name, images, *, replace=False):
+            if name != "main":
+                raise SandboxError("this session is closed")
+            super().add_view(name, images)
+
+    session = Broken({NAME: SCENE})
+    program = LOAD + "show(im.crop((10, 20, 110, 80)))"
+    with pytest.raises(SandboxError, match="closed"):
+        Tracker(session, [SCENE]).trace(program, session.run(program))
+
+
+CROP = LOAD + "im = im.crop((60, 40, 260, 240))\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "share"),
+    [
+        ("show(ImageOps.expand(im, 17, fill='white'))", (200 / 234) ** 2),
+        ("show(ImageOps.expand(im, 3, fill=(9, 9, 9)))", (200 / 206) ** 2),
+        ("out = Image.new('RGB', (300, 200), 'blue')\nout.paste(im, (80, 0))\nshow(out)", 2 / 3),
+        ("plt.imshow(im)\nplt.axis('off')\nplt.show()", None),
+        ("plt.figure(figsize=(3, 5))\nplt.imshow(im)\nplt.title('A crop')\nplt.show()", None),
+    ],
+)
+def test_frame_is_not_part_of_what_is_shown(lines, share):
+    (region,) = trace(CROP + lines)
+    assert np.array(region.polygon).ravel() == pytest.approx([60, 40, 260, 40, 260, 240, 60, 240], abs=2)
+    assert region.seen is None or region.seen.mean() > 0.96  # A plot's axes run along the edge of its picture.
+    if share is None:
+        assert 0.2 < region.original_share < 0.8
+    else:
+        assert region.original_share == pytest.approx(share, abs=0.02)
+
+
+def test_two_crops_in_one_plot_are_placed_by_the_larger():
+    code = CROP + (
+        "fig, axes = plt.subplots(1, 2, figsize=(8, 4), gridspec_kw={'width_ratios': [3, 1]})\n"
+        f"axes[0].imshow(im)\naxes[1].imshow(Image.open('{NAME}').crop((300, 200, 400, 300)))\n"
+        "for ax in axes:\n    ax.axis('off')\nplt.show()"
+    )
+    (region,) = trace(code)
+    assert region.box == pytest.approx((60, 40, 260, 240), abs=2)
+
+
+@pytest.mark.parametrize("then", ["", ".resize((450, 330), Image.BICUBIC)"])
+def test_black_band_of_a_crop_out_of_range_belongs_to_it(then):
+    (region,) = trace(LOAD + f"show(im.crop((-50, 100, 250, 320)){then})")
+    assert np.array(region.polygon)[0] == pytest.approx((-50, 100), abs=2)
+    assert np.array(region.polygon)[2] == pytest.approx((250, 320), abs=2)
+    assert region.original_share == pytest.approx(250 / 300 * 215 / 220, abs=0.02)
+
+
+def test_what_was_painted_over_is_not_seen():
+    """A patch of 1/32 of the side is found; an outline around a target hides next to nothing of it."""
+    patch = CROP + "im.paste((250, 20, 20), (100, 100, 107, 107))\nshow(im)"
+    (region,) = trace(patch)
+    assert region.seen.shape == (64, 64)
+    assert not region.seen[33, 33]
+    assert region.seen.mean() == pytest.approx(1 - 49 / 40000, abs=0.001)
+    outline = CROP + "ImageDraw.Draw(im).rectangle((90, 90, 140, 130), outline='red', width=3)\nshow(im)"
+    (region,) = trace(outline)
+    assert region.seen[29:43, 29:45].mean() > 0.75
+    assert region.original_share > 0.97
+    (region,) = trace(CROP + "show(im)")
+    assert region.seen is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "low", "high"),
+    [
+        ("resize((25, 25), Image.LANCZOS).resize((200, 200), Image.LANCZOS)", 0.05, 0.35),
+        ("resize((25, 25), Image.NEAREST).resize((200, 200), Image.NEAREST)", 0.05, 0.35),
+        ("resize((50, 50)).resize((400, 400)).convert('L')", 0.1, 1.0),
+        ("resize((400, 400), Image.LANCZOS)", 1.9, 2.1),
+        ("filter(ImageFilter.SHARPEN)", 0.9, 1.1),
+        ("filter(ImageFilter.GaussianBlur(0.7))", 0.75, 1.1),
+        ("convert('L')", 0.9, 1.1),
+    ],
+)
+def test_scale_counts_detail_not_pixels(operation, low, high):
+    (region,) = trace(CROP + f"show(im.{operation})")
+    assert region.box == pytest.approx((60, 40, 260, 240), abs=2)
+    assert low <= region.scale <= high
+
+
+def test_places_that_are_looked_at_depend_on_the_output_and_a_secret():
+    def places(image, secret):
+        return Grid((0, 0, 200, 200), dice(image, secret)).u.tolist()
+
+    crops = [SCENE.crop((0, 0, 200, 200)), SCENE.crop((9, 0, 209, 200))]
+    assert places(crops[0], 1) == places(crops[0], 1)
+    assert places(crops[0], 1) != places(crops[0], 2)
+    assert places(crops[0], 1) != places(crops[1], 1)
+
+
+THRESHOLD = CROP + "show(im.convert('L').point(lambda p: 255 if p > 128 else 0))"
+
+
+def test_no_further_run_is_started_when_the_time_budget_is_spent(caplog):
+    session = FakeSession({NAME: SCENE})
+    execution = session.run(THRESHOLD)
+    with caplog.at_level("INFO"):
+        regions = Tracker(session, [SCENE], budget_s=0).trace(THRESHOLD, execution)
+    assert regions == (Region(),)
+    assert session.runs == ["main", "code"]
+    assert "time budget" in caplog.text
+
+
+def test_unknown_outputs_do_not_fill_the_memory_of_a_session():
+    """Each run of the last stage takes the place of the one before."""
+    with Sandbox() as box, box.session({NAME: SCENE}) as session:
+        tracker = Tracker(session, [SCENE])
+        sizes = []
+        for _ in range(3):
+            execution = session.run(THRESHOLD)
+            (region,) = tracker.trace(THRESHOLD, execution)
+            assert region.box == pytest.approx((60, 40, 260, 240), abs=2)
+            sizes.append(session._arena.gaps()[-1][0])
+        assert sizes[0] == sizes[1] == sizes[2]

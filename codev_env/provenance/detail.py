@@ -1,0 +1,235 @@
+"""Compares an output with the image in detail: how far a map is off, and how much of the image's detail is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from codev_env.provenance.codes import PixelCode
+from codev_env.provenance.regions import Bools, Bounds, Originals, resample, scales
+
+Array = NDArray[np.floating]
+
+_PATCH = 96
+_BANDS = 5
+_CELL = 2**_BANDS
+_LINES = 16
+_LEAST_ENERGY = 1.0
+_OVERVIEW = 96
+_LIKE, _PLAIN = 0.7, 3.0
+_SMALL = 8
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A part of an output, in grey, at the output's or the image's resolution, whichever is lower.
+
+    Attributes:
+        box: Left, top, right, bottom in the output.
+        picture: What the output shows there, shape (height, width).
+        cells: Which cells of 32 x 32 pixels hold nothing but original pixels.
+    """
+
+    box: tuple[float, float, float, float]
+    picture: Array
+    cells: Bools
+
+    def expected(self, affine: Array, image: Image.Image) -> Array:
+        """What the patch should show by a map; `image` is grey."""
+        return np.asarray(resample(image, affine, self.box, self.picture.shape[::-1]), np.float32)
+
+    def weights(self, octave: int = 0) -> Array:
+        """1 for pixels of whole cells, 0 for others, at a resolution that was halved `octave` times."""
+        side = max(1, self.picture.shape[0] // len(self.cells)) >> octave
+        return self.cells.repeat(side, 0).repeat(side, 1).astype(np.float32)
+
+
+def patches(output: Image.Image, affine: Array, bounds: Bounds, originals: Originals) -> list[Patch]:
+    """Up to four patches of the part of an output that shows the image, with some whole cell each."""
+    left, top, right, bottom = bounds
+    lines = []
+    for start, end, step in ((left, right, scales(affine)[0]), (top, bottom, scales(affine)[1])):
+        enlarged = max(1.0, 1 / max(step, 1e-9))
+        count = min(_PATCH, int((end - start) / enlarged)) // _CELL * _CELL
+        room = (end - start) - count * enlarged
+        places = [start + 0.2 * room, start + 0.8 * room] if room > count * enlarged else [start + room / 2]
+        lines.append(([float(int(p)) for p in places] if enlarged == 1 else places, count, count * enlarged))
+    (xs, columns, width), (ys, rows, height) = lines
+    if not rows or not columns:
+        return []
+    found = (_patch(output, (x, y, x + width, y + height), (columns, rows), originals) for y in ys for x in xs)
+    return [patch for patch in found if patch.cells.any()]
+
+
+def _patch(
+    output: Image.Image, box: tuple[float, float, float, float], size: tuple[int, int], originals: Originals
+) -> Patch:
+    columns, rows = size[0] // _CELL, size[1] // _CELL
+    u = np.linspace(box[0], box[2] - 1, 5 * columns).astype(np.intp)
+    v = np.linspace(box[1], box[3] - 1, 5 * rows).astype(np.intp)
+    found = originals(*np.meshgrid(v, u, indexing="ij"))
+    picture = output.resize(size, Image.Resampling.BOX, box).convert("L")
+    return Patch(box, np.asarray(picture, np.float32), np.asarray(found.reshape(rows, 5, columns, 5).all((1, 3))))
+
+
+def overview(output: Image.Image, bounds: Bounds, originals: Originals) -> Patch:
+    """The whole part of an output that shows the image, shrunk; each pixel is a cell."""
+    left, top, right, bottom = bounds
+    shrink = min(1.0, _OVERVIEW / max(right - left, bottom - top))
+    size = max(1, round((right - left) * shrink)), max(1, round((bottom - top) * shrink))
+    u = (left + (np.arange(size[0]) + 0.5) / shrink).astype(np.intp).clip(left, right - 1)
+    v = (top + (np.arange(size[1]) + 0.5) / shrink).astype(np.intp).clip(top, bottom - 1)
+    found = originals(*np.meshgrid(v, u, indexing="ij"))
+    box = (float(left), float(top), float(right), float(bottom))
+    return Patch(box, np.asarray(output.resize(size, Image.Resampling.BOX, bounds).convert("L"), np.float32), found)
+
+
+def likeness(affine: Array, image: Image.Image, patch: Patch) -> float | None:
+    """Correlation of a patch with what a map says it shows, -1 to 1; `None` where that is too plain to tell.
+
+    Args:
+        affine: The map.
+        image: The image, grey.
+        patch: The patch.
+    """
+    weight, expected = patch.weights(), patch.expected(affine, image)
+    if expected[weight > 0].size < 16 or expected[weight > 0].std() < _PLAIN:
+        return None
+    a, b = _normal(expected, weight), _normal(patch.picture, weight)
+    return float((weight * a * b).sum() / weight.sum())
+
+
+def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) -> Array | None:
+    """Shift a map so that the image, as the map shows it, lies on what patches show (Lucas and Kanade, 1981).
+
+    Brightness and contrast do not matter, nor whether they are inverted; what looks like nothing in the image, such as
+    edges, stays where it is.
+
+    Args:
+        affine: The map, right up to a shift of a few pixels of the patches.
+        image: The image, grey.
+        patch: The patches, of one resolution.
+        most: Pixels of the image by which the map may be off.
+
+    Returns:
+        `None` if the map is off by more.
+    """
+    patch = [one for one in patch if min(one.picture.shape) >= _SMALL]
+    if not patch:
+        return affine
+    first = patch[0]
+    pixel = np.array([first.box[2] - first.box[0], first.box[3] - first.box[1]]) / first.picture.shape[::-1]
+    weights = [one.weights()[1:-1, 1:-1] for one in patch]
+    shifted = affine
+    for _ in range(4):
+        normal, target = np.zeros((2, 2)), np.zeros(2)
+        for one, weight in zip(patch, weights, strict=True):
+            expected, returned = (
+                _normal(part[1:-1, 1:-1], weight) for part in (one.expected(shifted, image), one.picture)
+            )
+            alike = float((weight * expected * returned).sum() / max(weight.sum(), 1))
+            if abs(alike) < _LIKE:
+                continue
+            du, dv = (np.gradient(expected, axis=axis) for axis in (1, 0))
+            off = np.sign(alike) * returned - expected
+            wu, wv = weight * du, weight * dv
+            across = (wu * dv).sum()
+            normal += [[(wu * du).sum(), across], [across, (wv * dv).sum()]]
+            target += [(wu * off).sum(), (wv * off).sum()]
+        if not normal.any() or np.linalg.cond(normal) > 1e4:
+            break  # A plain area lies anywhere.
+        step = (shifted[:, :2] * pixel) @ np.linalg.solve(normal, target)
+        shifted = np.column_stack([shifted[:, :2], shifted[:, 2] + step])
+        if np.abs(step).max() < 0.05:
+            break
+    return shifted if np.abs(shifted[:, 2] - affine[:, 2]).max() <= most else None
+
+
+def _normal(picture: Array, weight: Array) -> Array:
+    """A picture with mean 0 and variance 1 under weights of 0 and 1."""
+    total = max(float(weight.sum()), 1.0)
+    centred = picture - (picture * weight).sum() / total
+    return np.asarray(centred / max(float(np.sqrt((centred**2 * weight).sum() / total)), 1.0))
+
+
+def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
+    """The share of an output's resolution that holds detail of the image, 0 to 1.
+
+    Patches of both are taken apart into octaves of detail (a Laplacian pyramid). Of each octave, that share is left to
+    which the two are correlated, or to which the output's part in it is weaker than in the best octave. Detail ends
+    where half is left: that a contrast scales all octaves does not matter, nor does noise make up for a lost one.
+
+    Args:
+        affine: The map from the output's pixels to the image's.
+        image: The input image, grey.
+        found: Patches of the output.
+    """
+    sums = np.zeros((_BANDS, 3))
+    for patch in found:
+        sums += _octaves(patch, patch.expected(affine, image))
+    cross, expected, returned = sums.T / max(1, sum(int(patch.cells.sum()) for patch in found))
+    told = np.flatnonzero(expected >= _LEAST_ENERGY)
+    if not len(told):
+        return 1.0
+    cross, expected, returned = np.abs(cross[told]), expected[told], returned[told]
+    coherence = cross / np.sqrt(np.maximum(expected * returned, 1e-12))
+    best = int(np.argmax(coherence))
+    if coherence[best] < _LIKE:
+        return 1.0  # Edges, for one, are no image of what they are the edges of.
+    left = np.minimum(coherence / coherence[best], cross / expected / (cross[best] / expected[best]))
+    first = int(np.argmax(left >= 0.5))
+    if first == 0:
+        return 1.0
+    part = (0.5 - left[first - 1]) / (left[first] - left[first - 1])
+    return float(0.5 ** (told[first - 1] + part * (told[first] - told[first - 1])))
+
+
+def _octaves(patch: Patch, expected: Array) -> Array:
+    """Sums of products of the details of two pictures over whole cells, by octave, finest first.
+
+    Returns:
+        Of both, of the first with itself, of the second with itself, in means over a cell; shape (octaves, 3).
+    """
+    rows = []
+    pair = expected, patch.picture
+    for octave in range(_BANDS):
+        smooth = _smooth(pair[0]), _smooth(pair[1])
+        a, b = pair[0] - smooth[0], pair[1] - smooth[1]
+        weights = patch.weights(octave) / (_CELL >> octave) ** 2
+        rows.append([(a * b * weights).sum(), (a * a * weights).sum(), (b * b * weights).sum()])
+        pair = smooth[0][::2, ::2], smooth[1][::2, ::2]
+    return np.array(rows)
+
+
+def _smooth(picture: Array) -> Array:
+    """A picture under a binomial filter of 5 x 5, which leaves about half of its resolution."""
+    for _ in range(2):
+        a = np.concatenate([picture[:1], picture[:1], picture, picture[-1:], picture[-1:]])
+        picture = ((a[:-4] + a[4:]) / 16 + (a[1:-3] + a[3:-1]) / 4 + a[2:-2] * 0.375).T
+    return picture
+
+
+def of_codes(probe: NDArray[np.uint8], affine: Array, code: PixelCode, rng: np.random.Generator) -> float:
+    """The effective scale of an output of whole pixels, some of which may be repeated: distinct pixels per pixel.
+
+    Args:
+        probe: What the program made of the coded images, shape (height, width, 3).
+        affine: The map from the output to the image.
+        code: The code.
+        rng: Draws the rows and columns that are looked at.
+    """
+    effective = []
+    for axis, step in enumerate(scales(affine)):
+        lines = probe if axis == 0 else probe.transpose(1, 0, 2)
+        chosen = lines[rng.integers(0, len(lines), min(len(lines), _LINES))]
+        index, xy = code.decode(chosen.reshape(-1, 3))
+        index, xy = index.reshape(chosen.shape[:2]), xy.reshape(*chosen.shape[:2], 2)
+        both = (index[:, 1:] >= 0) & (index[:, :-1] >= 0)
+        changes = (xy[:, 1:] != xy[:, :-1]).any(-1)[both]
+        fresh = float(changes.mean()) / min(1.0, step) if len(changes) > 8 else 1.0
+        # Turned by an odd angle, some neighbours come from one pixel though none was lost.
+        effective.append((1.0 if fresh > 0.8 else fresh) / max(step, 1e-9))
+    return min(effective)

@@ -1,0 +1,225 @@
+"""Makes the record of what an output shows, from the map of its pixels and from which of them are original."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from codev_env.provenance import coordinates as geometry
+from codev_env.types import Region
+
+Array = NDArray[np.floating]
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+Originals = Callable[[Indices, Indices], Bools]
+"""Tells of pixels of the output, given by row and column, arrays of one shape, which stem from where the map says."""
+Bounds = tuple[int, int, int, int]
+"""Left, top, right, bottom of a part of the output."""
+
+GRID = 64
+"""Points per side at which an output is read."""
+_BLACK = 8
+"""Levels up to which a pixel counts as black."""
+
+
+class Grid:
+    """Up to 64 x 64 points of a part of an output, one in each of as many equal cells, at a place drawn at random.
+
+    A program cannot know where it is looked at: the places depend on a secret and on the output itself.
+
+    Args:
+        bounds: The part.
+        rng: Draws the places.
+
+    Attributes:
+        v: Rows, shape (rows, columns).
+        u: Columns, of the same shape.
+    """
+
+    def __init__(self, bounds: Bounds, rng: np.random.Generator) -> None:
+        left, top, right, bottom = bounds
+        rows, columns = min(bottom - top, GRID), min(right - left, GRID)
+        v, u = np.mgrid[:rows, :columns] + rng.random((2, rows, columns))
+        self.v = top + (v * (bottom - top) / rows).astype(np.intp)
+        self.u = left + (u * (right - left) / columns).astype(np.intp)
+
+    @property
+    def uv(self) -> Array:
+        """The centres of the pixels, shape (rows * columns, 2)."""
+        return np.column_stack([self.u.ravel(), self.v.ravel()]) + 0.5
+
+
+def dice(output: Image.Image, secret: int) -> np.random.Generator:
+    """Seed a generator by an output's pixels and a secret: the same for a repeated episode, and for no program."""
+    pixels = np.asarray(output)
+    few = pixels[:: max(1, output.height // 64), :: max(1, output.width // 64)]
+    return np.random.default_rng((secret, zlib.crc32(few.tobytes()), *output.size))
+
+
+class Part(NamedTuple):
+    """The part of an output that shows the image."""
+
+    bounds: Bounds
+    share: float
+    """Of all pixels of the output, how many stem from the image."""
+    seen: Bools | None
+    """As in `Region`."""
+
+
+def shown_part(
+    output: Image.Image, affine: Array, size: tuple[int, int], originals: Originals, rng: np.random.Generator
+) -> Part:
+    """Find the part of an output that shows an image.
+
+    A frame around what stems from the image, such as the margins of a plot, does not belong to it. Black bands that
+    the map puts outside the image do: they are what a crop out of range leaves.
+
+    Args:
+        output: What the program returned.
+        affine: The map from its pixels to the image's, shape (2, 3).
+        size: (width, height) of the image.
+        originals: Which pixels of the output stem from where the map says.
+        rng: Draws where the output is looked at.
+    """
+    everything = 0, 0, *output.size
+    whole = Grid(everything, rng)
+    found = originals(whole.v, whole.u)
+    if found.all():
+        return Part(everything, 1.0, None)
+    bounds, seen = _with_black_bands(output, affine, size, _bounds(found, everything, originals)), found
+    if bounds != everything:
+        part = Grid(bounds, rng)
+        seen = originals(part.v, part.u)
+    return Part(bounds, float(found.mean()), None if seen.all() else seen)
+
+
+def make_region(
+    affine: Array,
+    bounds: Bounds,
+    image_size: tuple[int, int],
+    image_index: int,
+    share: float,
+    how: str = "probe",
+    seen: Bools | None = None,
+) -> Region:
+    """Make the record of a part of an output by the map from its pixels to those of an image of (width, height)."""
+    polygon = geometry.polygon_of(affine, bounds)
+    return Region(
+        polygon=polygon,
+        box=geometry.box_of(polygon, image_size),
+        image_index=image_index,
+        orientation=geometry.orientation_of(affine),
+        scale=1 / max(*scales(affine), 1e-9),
+        original_share=share,
+        how="match" if how == "match" else "probe",
+        seen=seen,
+    )
+
+
+def scales(affine: Array) -> tuple[float, float]:
+    """Original pixels per output pixel along the output's rows and along its columns."""
+    return math.hypot(*affine[:, 0].tolist()), math.hypot(*affine[:, 1].tolist())
+
+
+def _bounds(found: Bools, everything: Bounds, originals: Originals) -> Bounds:
+    """The smallest part that holds all original pixels, to the pixel; everything where there are none."""
+    if not found.any():
+        return everything
+    _, _, width, height = everything
+    top, bottom = _extent(found, 0, height)
+    left, right = _extent(found, 1, width)
+    columns, rows = _spread(left, right), _spread(top, bottom)
+
+    def any_in_row(v: Indices) -> Bools:
+        return np.asarray(originals(*np.meshgrid(v, columns, indexing="ij")).any(1))
+
+    def any_in_column(u: Indices) -> Bools:
+        return np.asarray(originals(*np.meshgrid(rows, u, indexing="ij")).any(0))
+
+    v_step, u_step = -(-height // len(found)), -(-width // found.shape[1])
+    top, bottom = _refine(top, bottom, height, 2 * v_step, any_in_row)
+    left, right = _refine(left, right, width, 2 * u_step, any_in_column)
+    return left, top, right, bottom
+
+
+def _extent(found: Bools, axis: int, length: int) -> tuple[int, int]:
+    """First and last pixel that may belong to cells with an original point, by the grid."""
+    hit = np.flatnonzero(found.any(1 - axis))
+    cells = found.shape[axis]
+    return int(hit[0] * length / cells), math.ceil((hit[-1] + 1) * length / cells)
+
+
+def _refine(start: int, end: int, length: int, step: int, hit: Callable[[Indices], Bools]) -> tuple[int, int]:
+    """Move both ends of a range to the first and last line with an original pixel, looking a step around them."""
+    first = np.arange(max(0, start - step), min(start + step, length))
+    last = np.arange(max(0, end - step), min(end + step, length))
+    hits, ends = first[hit(first)], last[hit(last)]
+    return int(hits[0]) if len(hits) else start, int(ends[-1]) + 1 if len(ends) else end
+
+
+def _spread(start: int, end: int) -> Indices:
+    """Up to 256 whole numbers, evenly spread over a range, its ends included."""
+    return np.unique(np.linspace(start, end - 1, 256).astype(np.intp))
+
+
+def _with_black_bands(output: Image.Image, affine: Array, size: tuple[int, int], bounds: Bounds) -> Bounds:
+    """Extend a part by the black bands next to it that the map puts outside an image of (width, height)."""
+    left, top, right, bottom = bounds
+    blend = 2 + math.ceil(4 / min(*scales(affine), 1.0))  # Pixels in which a resize mixes content and black.
+    if top > 0 or bottom < output.height:
+        lines = _dark(output.crop((left, 0, right, output.height)), 1)
+        middles = np.column_stack([np.full(output.height, (left + right) / 2), np.arange(output.height) + 0.5])
+        lines &= _outside(geometry.apply(affine, middles), size)
+        top, bottom = top - _run(lines[:top][::-1], blend), bottom + _run(lines[bottom:], blend)
+    if left > 0 or right < output.width:
+        lines = _dark(output.crop((0, bounds[1], output.width, bounds[3])), 0)
+        middles = np.column_stack([np.arange(output.width) + 0.5, np.full(output.width, (top + bottom) / 2)])
+        lines &= _outside(geometry.apply(affine, middles), size)
+        left, right = left - _run(lines[:left][::-1], blend), right + _run(lines[right:], blend)
+    return left, top, right, bottom
+
+
+def _dark(part: Image.Image, axis: int) -> Bools:
+    """Which rows (axis 1) or columns (axis 0) are black all along."""
+    return np.asarray((np.asarray(part) <= _BLACK).all((axis, 2)))
+
+
+def _outside(points: Array, size: tuple[int, int]) -> Bools:
+    return np.asarray(((points < 0) | (points > size)).any(-1))
+
+
+def _run(lines: Bools, blend: int) -> int:
+    """Length of the run of lines that are set, from the first on; up to `blend` others may come before it."""
+    start = int(np.argmax(lines)) if lines.any() else len(lines)
+    if start > blend or start == len(lines):
+        return 0
+    unset = np.flatnonzero(~lines[start:])
+    return start + (int(unset[0]) if len(unset) else len(lines) - start)
+
+
+def resample(image: Image.Image, affine: Array, bounds: tuple[float, float, float, float], size: Any) -> Image.Image:
+    """Show what a part of an output, scaled to (width, height), should be; black outside the image.
+
+    Args:
+        image: The input image.
+        affine: The map from the output's pixels to the image's.
+        bounds: Left, top, right, bottom of the part.
+        size: (width, height) of the result.
+    """
+    left, top, right, bottom = bounds
+    to_output = np.array([[(right - left) / size[0], 0, left], [0, (bottom - top) / size[1], top], [0, 0, 1]])
+    to_image = affine @ to_output
+    step = max(1, int(min(scales(to_image))))
+    corners = np.array(geometry.polygon_of(to_image, (0, 0, *size)))
+    low = np.clip(np.floor(corners.min(0)) - 3 * step, 0, np.array(image.size) - 1).astype(int)
+    high = np.clip(np.ceil(corners.max(0)) + 3 * step, low + 1, image.size).astype(int)
+    source = image.reduce(step, (*low.tolist(), *high.tolist()))
+    to_image[:, 2] -= low
+    data = (to_image / step).ravel().tolist()
+    return source.transform(tuple(size), Image.Transform.AFFINE, data, Image.Resampling.BICUBIC)
