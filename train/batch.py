@@ -1,4 +1,4 @@
-"""Token sequences to padded model inputs."""
+"""Token sequences to padded model inputs, and their positions."""
 
 from __future__ import annotations
 
@@ -43,6 +43,29 @@ def collate(
         batch["pixel_values"] = torch.cat([block.values for block in blocks])
         batch["image_grid_thw"] = torch.tensor([block.grid for block in blocks])
     return batch
+
+
+def rope_positions(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute position ids of a padded batch.
+
+    Args:
+        model: A model of the Qwen-VL family, or one whose positions count tokens.
+        batch: From `collate`, `[batch, length]`.
+
+    Returns:
+        Positions `[3, batch, length]` (time, height, width; all the same for text) and, `[batch, 1]`, what to add to a
+        row's number of tokens to get the position of its next token.
+    """
+    rope = getattr(getattr(model, "model", None), "get_rope_index", None)
+    if rope is not None and "image_grid_thw" in batch:
+        return rope(
+            input_ids=batch["input_ids"],
+            mm_token_type_ids=batch["mm_token_type_ids"],
+            image_grid_thw=batch["image_grid_thw"],
+            attention_mask=batch["attention_mask"],
+        )
+    positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    return positions[None].expand(3, -1, -1), torch.zeros_like(positions[:, :1])
 
 
 def bucket(lengths: Sequence[int], most: int, slack: float = 1.25) -> list[list[int]]:

@@ -42,9 +42,16 @@ def check(options: TrainOptions, processes: int = 1) -> None:
     require(options.minibatches <= rollouts, "minibatches", options.minibatches, f"at most the {rollouts} rollouts")
     require(options.temperature > 0, "temperature", options.temperature, "above 0, because rollouts are sampled")
     require(options.eval.temperature >= 0, "eval.temperature", options.eval.temperature, "0 (greedy) or more")
-    require(0 < options.clip_low < 1, "clip-low", options.clip_low, "between 0 and 1")
+    require(0 < options.clip_low <= 1, "clip-low", options.clip_low, "above 0, and at most 1")
     require(options.clip_high > 0, "clip-high", options.clip_high, "above 0")
     require(options.dual_clip == 0 or options.dual_clip > 1, "dual-clip", options.dual_clip, "above 1, or 0 for none")
+    require(options.correction_cap >= 1, "correction-cap", options.correction_cap, "at least 1")
+    for name in ("kl", "entropy", "token_budget"):
+        require(getattr(options, name) >= 0, name, getattr(options, name), "0 or more")
+    require(options.lora.rank >= 0, "lora.rank", options.lora.rank, "0 (all weights) or more")
+    require(options.lora.alpha > 0, "lora.alpha", options.lora.alpha, "above 0")
+    require(options.health.mismatch > 0, "health.mismatch", options.health.mismatch, "above 0")
+    require(options.health.patience >= 1, "health.patience", options.health.patience, "at least 1")
     require(options.seed >= 0, "seed", options.seed, "0 or more")
     check_optimizer(options.optimizer, "optimizer")
     if options.env.data == "auto":

@@ -68,7 +68,8 @@ def train(argv: Sequence[str]) -> Path | None:
     started = time.perf_counter()
     request = _with_resumed_options(read_request(argv))
     options = request.parse("train", TrainOptions, "codev train")
-    accelerator = Accelerator(mixed_precision="no", kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
+    mixed = "bf16" if options.precision == "bf16" else "no"
+    accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
     check(options, accelerator.num_processes)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None
     run = Path(options.resume) if resume else _free_folder(Path(options.out) / options.name)
@@ -79,11 +80,21 @@ def train(argv: Sequence[str]) -> Path | None:
     seconds = _read_seconds(run)
     with _timed(seconds, "cold start"):
         start = options.model or _find_start(request, say)
-    policy = Policy.load(str(resume / "model") if resume else start)
+    # A saved model has its adapters merged: they are trained on beside the weights that they were started with.
+    policy = Policy.load(str(resume / "model") if resume and not options.lora.rank else start)
+    policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
     policy.model.to(accelerator.device)
     if options.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable()
-    engine = make_engine(options.engine, policy.model, policy.codec, options.engine_batch, options.seed)
+    engine = make_engine(
+        options.engine,
+        policy.model,
+        policy.codec,
+        options.engine_batch,
+        options.seed,
+        options.vllm,
+        options.max_length,
+    )
     done = checkpoint.read_step(resume) if resume else 0
     if accelerator.is_main_process:
         run.mkdir(parents=True, exist_ok=True)
@@ -99,7 +110,8 @@ def train(argv: Sequence[str]) -> Path | None:
                 before = evaluate(engine, policy.codec, options, run / "before", "before")
                 _write_json(before_file, before)
         with _timed(seconds, "training"), _threads(options.threads):
-            finished = tapo(options, policy, engine, run, monitor, accelerator, resume)
+            given = dataclasses.replace(options, model=start)
+            finished = tapo(given, policy, engine, run, monitor, accelerator, resume)
         if not finished and accelerator.is_main_process:
             seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
             _write_json(run / "seconds.json", seconds)

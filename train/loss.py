@@ -1,96 +1,180 @@
-"""The policy loss, and log-probabilities and entropies of the loss tokens only. Pure functions on tensors."""
+"""Policy losses: what each sampled token contributes, and what the tokens are averaged over. Pure functions on tensors.
+
+Notation: r = exp(logprobs - old) is the ratio of a token's probabilities under the policy and under the policy that the
+update started from; A its advantage; sg stops the gradient. `sequences` `[tokens]` numbers the trajectories from 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.utils.checkpoint import checkpoint
-
-CHUNK = 1024  # loss tokens whose logits over the whole vocabulary exist at the same time
-
-
-def token_logprobs(
-    hidden: torch.Tensor,
-    head: torch.nn.Module,
-    targets: torch.Tensor,
-    temperature: float = 1.0,
-    banned: Sequence[int] = (),
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute log-probability and entropy of each target under the distribution that is sampled from.
-
-    Args:
-        hidden: Last hidden states at the positions that predict the targets, `[tokens, width]`.
-        head: The language-model head.
-        targets: Ids, `[tokens]`.
-        temperature: The sampler's temperature (1 for greedy sampling).
-        banned: Ids that the sampler never writes.
-
-    Returns:
-        Log-probabilities `[tokens]` with gradient, and entropies in nats `[tokens]` without.
-    """
-
-    def chunk(h: torch.Tensor, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = head(h).float()
-        if banned:
-            logits = logits.index_fill(-1, torch.tensor(list(banned), device=logits.device), -torch.inf)
-        logp = torch.log_softmax(logits / temperature, dim=-1)
-        with torch.no_grad():
-            entropy = -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
-        return logp.gather(-1, t[:, None])[:, 0], entropy
-
-    logprobs, entropies = [], []
-    for start in range(0, len(targets), CHUNK):
-        part = slice(start, start + CHUNK)
-        if hidden.requires_grad and len(targets) > CHUNK:
-            lp, ent = checkpoint(chunk, hidden[part], targets[part], use_reentrant=False)
-        else:
-            lp, ent = chunk(hidden[part], targets[part])
-        logprobs.append(lp)
-        entropies.append(ent)
-    return torch.cat(logprobs), torch.cat(entropies)
 
 
 @dataclass(frozen=True)
-class LossStats:
-    """Means over tokens: how far the policy is from the sampler, and how often the clip was active."""
+class Clip:
+    """Limits of the ratio.
 
-    kl: float
-    clip_fraction: float
-    ratio_max: float
+    Attributes:
+        low: Lower limit is 1 - this.
+        high: Upper limit is 1 + this.
+        dual: Bound of the loss for negative advantages, as a multiple of the advantage; 0 for none.
+    """
+
+    low: float
+    high: float
+    dual: float = 0.0
 
 
-def policy_loss(
-    logprobs: torch.Tensor,
-    old: torch.Tensor,
-    advantages: torch.Tensor,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float = 0.0,
-) -> tuple[torch.Tensor, LossStats]:
-    """Clipped surrogate with a dual clip, summed over tokens (divide by the number of loss tokens of the whole batch).
+@dataclass(frozen=True, eq=False)
+class LossTokens:
+    """The sampled tokens of some whole trajectories, each field `[tokens]`.
 
-    Per token, with ratio r = exp(logprobs - old): L = -min(r A, clip(r, 1 - low, 1 + high) A); where A < 0, also
-    L = min(L, -dual_clip A). Sources: PPO, arXiv 1707.06347, equation 7; dual clip, arXiv 1912.09729, equation 5.
+    Attributes:
+        logprobs: Under the policy, with gradient.
+        old: Under the policy that the ratio is taken against.
+        advantages: As `credit` gives them.
+        sequences: Number of each token's trajectory, from 0.
+    """
+
+    logprobs: torch.Tensor
+    old: torch.Tensor
+    advantages: torch.Tensor
+    sequences: torch.Tensor
+
+
+Surrogate = Callable[[LossTokens, Clip], tuple[torch.Tensor, torch.Tensor]]
+"""From tokens to the loss of each and whether its ratio was clipped, both `[tokens]`."""
+
+
+def clipped(tokens: LossTokens, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each token by its own ratio: L = -min(r A, clip(r, 1 - low, 1 + high) A); where A < 0, L = min(L, -dual A).
+
+    Sources: PPO, arXiv 1707.06347, equation 7; clip limits apart, DAPO, arXiv 2503.14476, equation 10; dual clip,
+    arXiv 1912.09729, equation 5.
+    """
+    return _clip((tokens.logprobs - tokens.old).exp(), tokens.advantages, clip)
+
+
+def sequence_clipped(tokens: LossTokens, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each trajectory by one ratio: s = exp(mean of log r over its tokens), in the place of r in `clipped`.
+
+    The gradient is that of sg(s) r / sg(r), so that turns may have different advantages; where they have the same one
+    it is the gradient of s. Source: GSPO and GSPO-token, arXiv 2507.18071, equations 5, 7 and 13.
+    """
+    log_ratio = sequence_mean(tokens.logprobs.detach() - tokens.old, tokens.sequences)
+    return _clip((log_ratio + tokens.logprobs - tokens.logprobs.detach()).exp(), tokens.advantages, clip)
+
+
+def weighted(tokens: LossTokens, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
+    """REINFORCE with a clipped weight: L = -sg(clip(r, 1 - low, 1 + high)) A logprobs; no token loses its gradient.
+
+    The paper sets no lower limit: `low` = 1. Source: CISPO, MiniMax-M1, arXiv 2506.13585, equations 4 and 5.
+    """
+    ratio = (tokens.logprobs.detach() - tokens.old).exp()
+    weight = ratio.clamp(1 - clip.low, 1 + clip.high)
+    return -weight * tokens.advantages * tokens.logprobs, weight != ratio
+
+
+def _clip(ratio: torch.Tensor, advantages: torch.Tensor, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
+    plain = -ratio * advantages
+    limited = -ratio.clamp(1 - clip.low, 1 + clip.high) * advantages
+    loss = torch.maximum(plain, limited)
+    if clip.dual > 0:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -clip.dual * advantages), loss)
+    return loss, limited > plain
+
+
+@dataclass(frozen=True)
+class Average:
+    """How token losses become one number: sum of share times loss, divided by a total over the whole optimizer step.
+
+    Attributes:
+        share: From `sequences` `[tokens]` to each token's share `[tokens]`.
+        total: From the step's number of tokens, its number of trajectories, and the longest response in tokens.
+    """
+
+    share: Callable[[torch.Tensor], torch.Tensor]
+    total: Callable[[float, float, int], float]
+
+
+def _equal(sequences: torch.Tensor) -> torch.Tensor:
+    return torch.ones(sequences.shape, device=sequences.device)
+
+
+def _by_length(sequences: torch.Tensor) -> torch.Tensor:
+    return 1 / sequences.bincount()[sequences]
+
+
+AVERAGES = {
+    # sum over all tokens / number of tokens. DAPO, arXiv 2503.14476, equation 8.
+    "token": Average(_equal, lambda tokens, sequences, longest: tokens),
+    # mean over trajectories of the mean over tokens. DeepSeekMath, arXiv 2402.03300, equation 3.
+    "sequence": Average(_by_length, lambda tokens, sequences, longest: sequences),
+    # sum over all tokens / (trajectories * longest response): no bias by length. Dr. GRPO, arXiv 2503.20783, section 3.
+    "constant": Average(_equal, lambda tokens, sequences, longest: sequences * longest),
+}
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """A published loss: its surrogate and its average."""
+
+    surrogate: Surrogate
+    average: Average
+
+
+LOSSES = {
+    "grpo": PolicyLoss(clipped, AVERAGES["sequence"]),
+    "dapo": PolicyLoss(clipped, AVERAGES["token"]),
+    "dr_grpo": PolicyLoss(clipped, AVERAGES["constant"]),
+    "gspo": PolicyLoss(sequence_clipped, AVERAGES["sequence"]),
+    "cispo": PolicyLoss(weighted, AVERAGES["token"]),
+}
+
+
+def importance_weights(
+    level: str, old: torch.Tensor, sampler: torch.Tensor, sequences: torch.Tensor, cap: float
+) -> torch.Tensor:
+    """Correct for an engine that samples from another distribution than the trainer computes with the same weights.
+
+    With d = old - sampler: `token` min(exp(d), cap); `sequence` min(exp(sum of d over the trajectory), cap);
+    `geometric` min(exp(mean of d over the trajectory), cap); `none` 1. Sources: truncated importance sampling, Ionides
+    2008; for engines, F. Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training";
+    token against sequence, arXiv 2512.01374; the geometric mean as the ratio of a sequence, arXiv 2507.18071,
+    equation 7.
 
     Args:
-        logprobs: Log-probabilities under the policy, `[tokens]`, with gradient.
-        old: Log-probabilities under the policy that the ratio is taken against, `[tokens]`.
-        advantages: `[tokens]`.
-        clip_low: Lower clip is 1 - this.
-        clip_high: Upper clip is 1 + this.
-        dual_clip: Bound for negative advantages; 0 for none.
+        level: One of the names above.
+        old: The trainer's log-probabilities for the weights that sampled, `[tokens]`.
+        sampler: The engine's, `[tokens]`.
+        sequences: `[tokens]`.
+        cap: Largest weight.
+
+    Returns:
+        Weights `[tokens]`, without gradient.
     """
-    ratio = (logprobs - old).exp()
-    plain = -ratio * advantages
-    clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
-    loss = torch.maximum(plain, clipped)
-    if dual_clip > 0:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
-    with torch.no_grad():
-        # k3 estimator of KL(old || policy): non-negative, low variance (J. Schulman, "Approximating KL divergence").
-        difference = logprobs - old
-        kl = (difference.exp() - 1 - difference).mean().item()
-        stats = LossStats(kl, (clipped > plain).float().mean().item(), ratio.max().item())
-    return loss.sum(), stats
+    difference = (old - sampler).detach()
+    if level == "none":
+        return torch.ones_like(difference)
+    if level == "sequence":
+        difference = sequence_mean(difference, sequences) * sequences.bincount()[sequences]
+    elif level == "geometric":
+        difference = sequence_mean(difference, sequences)
+    return difference.exp().clamp(max=cap)
+
+
+def kl_estimate(logprobs: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Estimate KL(p || other) from tokens of p: exp(d) - 1 - d with d = other - logprobs, per token; never negative.
+
+    Sources: J. Schulman, "Approximating KL divergence" (k3); as a loss, DeepSeekMath, arXiv 2402.03300, equation 4.
+    """
+    difference = other - logprobs
+    return difference.exp() - 1 - difference
+
+
+def sequence_mean(values: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
+    """Replace each token's value by the mean over its trajectory, `[tokens]`."""
+    counts = sequences.bincount()
+    return (values.new_zeros(len(counts)).index_add(0, sequences, values) / counts)[sequences]

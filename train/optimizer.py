@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from codev_env.errors import ConfigError
 from codev_train.options import OptimizerOptions
 
 
@@ -19,14 +20,19 @@ class CombinedOptimizer(torch.optim.Optimizer):
         matrices: list[torch.nn.Parameter] = []
         rest: list[torch.nn.Parameter] = []
         for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue
             table = "embed" in name or "lm_head" in name
             (matrices if parameter.ndim == 2 and not table else rest).append(parameter)
-        self.parts: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(
-                matrices, lr=options.lr, weight_decay=options.weight_decay, adjust_lr_fn="match_rms_adamw"
-            ),
-            torch.optim.AdamW(rest, lr=options.lr, betas=(0.9, options.beta2), weight_decay=0.0),
-        ]
+        decay = options.weight_decay
+        self.parts: list[torch.optim.Optimizer] = []
+        if matrices:
+            self.parts.append(
+                torch.optim.Muon(matrices, lr=options.lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+            )
+        if rest:
+            betas = (0.9, options.beta2)
+            self.parts.append(torch.optim.AdamW(rest, lr=options.lr, betas=betas, weight_decay=0.0))
         super().__init__([*matrices, *rest], {"lr": options.lr})
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 
@@ -47,12 +53,25 @@ class CombinedOptimizer(torch.optim.Optimizer):
 
 
 def make_optimizer(model: torch.nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
-    """Make the optimizer that the options name; weight decay is on matrices only."""
+    """Make the optimizer that the options name, over the weights that are trained; weight decay is on matrices only.
+
+    Raises:
+        ConfigError: The optimizer's package is not installed.
+    """
     if options.name == "muon":
         return CombinedOptimizer(model, options)
     matrices = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
     rest = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    if options.name == "adamw8bit":
+        try:
+            from torchao.optim import AdamW8bit
+        except ImportError as error:
+            raise ConfigError(
+                f"optimizer.name is 'adamw8bit', but torchao cannot be imported ({error}): "
+                "pip install 'codev-env[lowbit]'."
+            ) from error
+        return AdamW8bit(groups, lr=options.lr, betas=(0.9, options.beta2))
     return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, options.beta2))
 
 

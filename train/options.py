@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from codev_train.engines.options import VllmOptions
+from codev_train.health import HealthOptions
 from codev_train.toy import ToyModelOptions
 
 
@@ -23,7 +25,7 @@ class EnvOptions:
     dialect: str = "codev"
     """How the model family talks."""
     judge: str = "auto"
-    """Who scores tool calls."""
+    """Who scores tool calls: a name, `URL#NAME` of a vision-language model, or options as JSON; see docs/judges.md."""
     max_turns: int = 6
     """Turns of the model before an episode is cut off."""
 
@@ -32,8 +34,9 @@ class EnvOptions:
 class OptimizerOptions:
     """The optimizer and its schedule."""
 
-    name: Literal["adamw", "muon"] = "adamw"
-    """"muon" uses Muon for the weight matrices of the layers and AdamW for the rest."""
+    name: Literal["adamw", "muon", "adamw8bit"] = "adamw"
+    """"muon" uses Muon for the weight matrices of the layers and AdamW for the rest; "adamw8bit" keeps AdamW's moments
+    in 8 bits (needs torchao)."""
     lr: float = 1e-6
     """Peak learning rate."""
     warmup: int = 0
@@ -107,6 +110,16 @@ class SFTOptions:
 
 
 @dataclass(frozen=True)
+class LoraOptions:
+    """Low-rank adapters (needs peft) instead of all weights."""
+
+    rank: int = 0
+    """Rank; 0 trains all weights."""
+    alpha: float = 32.0
+    """Scale of the adapters, divided by the rank."""
+
+
+@dataclass(frozen=True)
 class EvalOptions:
     """Evaluation before and after training."""
 
@@ -135,7 +148,7 @@ class TrainOptions:
     env: EnvOptions = field(default_factory=EnvOptions)
     """The environment that is trained in."""
     reward: str = "tapo"
-    """Reward table: "tapo", "outcome" or "module:attribute"."""
+    """Reward: a name (`codev rewards list` shows them), or "module:attribute" of a function or a `Reward`."""
     weights: dict[str, float] = field(default_factory=dict)
     """Weights of reward terms that differ from the table's."""
     steps: int = 200
@@ -150,28 +163,58 @@ class TrainOptions:
     """Longest turn, in tokens."""
     max_length: int = 32768
     """Longest trajectory, in tokens; an episode that would outgrow it is cut off between turns."""
-    engine: Literal["hf"] = "hf"
-    """What samples rollouts."""
+    engine: Literal["hf", "vllm", "vllm-server"] = "hf"
+    """What samples rollouts: the training model itself, vLLM in this process, or a vLLM server (`docs/engines.md`)."""
+    vllm: VllmOptions = field(default_factory=VllmOptions)
+    """The engines that run vLLM."""
     engine_batch: int = 256
     """Most episodes that are played, and sequences that are decoded, at the same time."""
     credit: Literal["trajectory", "turn"] = "trajectory"
     """How reward becomes advantage; see `credit.py`."""
+    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = "dapo"
+    """What each token contributes and what tokens are averaged over; see `loss.py`. "dapo" is the clipped surrogate
+    averaged over all tokens, as CodeV and CodeVision were trained; its clip limits are options of their own."""
     clip_low: float = 0.2
     """Lower clip of the importance ratio is 1 - this."""
     clip_high: float = 0.2
     """Upper clip of the importance ratio is 1 + this."""
     dual_clip: float = 3.0
     """Bound of the loss for negative advantages, as a multiple of the advantage; 0 for none."""
+    correction: Literal["ratio", "none", "token", "sequence", "geometric"] = "ratio"
+    """How a sampler that differs from the trainer is corrected for. "ratio" takes the clipped ratio against the
+    sampler's log-probabilities; the others take it against the trainer's own and weight tokens by truncated importance
+    weights ("none": by 1); see `loss.importance_weights`."""
+    correction_cap: float = 2.0
+    """Largest importance weight."""
+    kl: float = 0.0
+    """Weight of the KL divergence from the policy that the run started with; 0 loads no such reference."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    mask_overlong: bool = False
+    """Learn nothing from episodes that were cut off at `max_length`."""
+    mask_overturn: bool = False
+    """Learn nothing from episodes that ran out of turns."""
     epochs: int = 1
     """Passes over each batch of rollouts."""
     minibatches: int = 1
     """Optimizer steps per pass."""
     micro_batch: int = 64
     """Most trajectories per forward pass; gradients accumulate."""
+    token_budget: int = 0
+    """Most tokens per forward pass, packed without padding; a longer trajectory gets a pass of its own. 0 pads
+    `micro_batch` trajectories."""
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
     """The optimizer."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the computation while training; weights and optimizer stay in fp32."""
     gradient_checkpointing: bool = False
     """Trade compute for memory."""
+    train_vision: bool = True
+    """Train the vision tower too."""
+    lora: LoraOptions = field(default_factory=LoraOptions)
+    """Low-rank adapters."""
+    health: HealthOptions = field(default_factory=HealthOptions)
+    """When to warn or stop."""
     workers: int = 2
     """Threads that step environments."""
     threads: int = 0

@@ -13,7 +13,10 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextTo
 from transformers.utils import logging as transformers_logging
 
 from codev_env.errors import ConfigError
-from codev_train.loss import token_logprobs
+from codev_train import lora
+from codev_train.logprobs import token_logprobs
+from codev_train.options import LoraOptions
+from codev_train.packing import pack
 from codev_train.tokens import Codec
 
 # A checkpoint every few minutes: one progress bar of ours is enough.
@@ -70,9 +73,31 @@ class Policy:
         linear_patch_embedding(model)
         return cls(model, Codec(tokenizer, processor))
 
+    def restrict(self, vision: bool, adapters: LoraOptions, resume: Path | None = None) -> None:
+        """Choose which weights are trained; all are unless this is called.
+
+        Args:
+            vision: Train the vision tower.
+            adapters: Train adapters of the language model instead of all weights, if their rank is not 0.
+            resume: Folder written by `save` to take trained adapters from.
+
+        Raises:
+            ConfigError: peft is missing, or the adapters to resume from are.
+        """
+        if not vision:
+            self.model.model.visual.requires_grad_(False)
+        if adapters.rank:
+            lora.add_adapters(self.model, adapters)
+            if resume:
+                lora.load_adapters(self.model, resume)
+
     def save(self, folder: Path) -> None:
-        """Write model, tokenizer and image processor, loadable with `from_pretrained`."""
-        self.model.save_pretrained(folder)
+        """Write model, tokenizer and image processor, loadable with `from_pretrained`; adapters are merged into it."""
+        if lora.has_adapters(self.model):
+            self.model.save_pretrained(folder, state_dict=lora.merged_state(self.model))
+            lora.save_adapters(self.model, folder)
+        else:
+            self.model.save_pretrained(folder)
         self.codec.tokenizer.save_pretrained(folder)
         self.codec.image_processor.save_pretrained(folder)
 
@@ -105,24 +130,32 @@ class Scorer(torch.nn.Module):
         chosen: torch.Tensor,
         temperature: float = 1.0,
         banned: tuple[int, ...] = (),
+        packed: bool = False,
+        entropy_gradient: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Score tokens.
 
         Args:
             batch: Model inputs, right-padded; see `batch.collate`.
             chosen: Which tokens of `input_ids` to score, boolean `[batch, length]`; never the first of a row.
-            temperature: As in `loss.token_logprobs`.
-            banned: As in `loss.token_logprobs`.
+            temperature: As in `token_logprobs`.
+            banned: As in `token_logprobs`.
+            packed: Take the padding out before the model runs.
+            entropy_gradient: As in `token_logprobs`.
 
         Returns:
             Log-probabilities and entropies of the chosen tokens in row-major order, each `[tokens]`.
         """
-        hidden = self.model.model(**batch, use_cache=False).last_hidden_state
+        inputs: dict[str, Any] = batch
+        if packed:
+            inputs, chosen = pack(self.model, batch, chosen)
+        hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
         before = chosen[:, 1:]
         return token_logprobs(
             hidden[:, :-1][before],
             self.model.get_output_embeddings(),
-            batch["input_ids"][:, 1:][before],
+            inputs["input_ids"][:, 1:][before],
             temperature,
             banned,
+            entropy_gradient,
         )

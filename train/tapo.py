@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +17,13 @@ from codev_train import checkpoint
 from codev_train.credit import CREDITS, combine
 from codev_train.engines.base import Engine, Sampling
 from codev_train.environments import make_env
+from codev_train.health import Health, Unhealthy
 from codev_train.interrupt import Interrupt
 from codev_train.monitor import Monitor
 from codev_train.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.options import TrainOptions
 from codev_train.policy import Policy, Scorer
+from codev_train.reference import make_reference
 from codev_train.rollout import Roller, Rollout
 from codev_train.update import Updater
 
@@ -38,11 +41,16 @@ def tapo(
 
     Each update: (1) play a group of episodes for every task; (2) turn rewards into group-relative advantages; (3) take
     clipped policy-gradient steps on the sampled tokens.
+
+    Raises:
+        Unhealthy: The numbers of the run show that it no longer learns; it is saved.
     """
     scorer = Scorer(policy.model)
     optimizer = make_optimizer(scorer, options.optimizer)
     module, optimizer = accelerator.prepare(scorer, optimizer)
-    updater = Updater(module, optimizer, policy.codec, options, accelerator)
+    reference = make_reference(options, module, accelerator)
+    updater = Updater(module, optimizer, policy.codec, options, accelerator, reference)
+    health = Health(options.health)
     done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
     roller = Roller(
         lambda: make_env(options.env, "train", options.reward, options.weights),
@@ -64,6 +72,7 @@ def tapo(
                 # 1. Rollouts.
                 started = time.perf_counter()
                 rollouts = roller.play(engine, tasks, options.group, Sampling(options.temperature, options.max_tokens))
+                engine.sleep()
                 played = time.perf_counter()
 
                 # 2. Advantages.
@@ -93,12 +102,19 @@ def tapo(
                 bar.set_postfix(
                     reward=f"{row['reward']:.2f}", accuracy=f"{row['accuracy']:.2f}", faithful=f"{row['faithful']:.2f}"
                 )
+                findings = health.look(row)
+                for finding in findings if accelerator.is_main_process else ():
+                    bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)
+                fatal = next((finding.reason for finding in findings if finding.stop), "")
                 last = step + 1 == options.steps
                 # Processes stop together, whichever of them was asked.
                 asked = torch.tensor(float(interrupt.asked), device=accelerator.device)
                 stop = float(accelerator.reduce(asked)) > 0
-                if (stop or last or (step + 1) % options.save_every == 0) and accelerator.is_main_process:
+                if (stop or fatal or last or (step + 1) % options.save_every == 0) and accelerator.is_main_process:
                     checkpoint.save(run, step + 1, policy, optimizer, options.keep)
+                if fatal:
+                    accelerator.wait_for_everyone()
+                    raise Unhealthy(f"stopped after update {step + 1}: {fatal}. To go on: codev train --resume {run}")
                 if stop and not last:
                     accelerator.wait_for_everyone()  # The checkpoint is complete before any process ends.
                     return False

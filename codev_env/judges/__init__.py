@@ -50,7 +50,8 @@ def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
         judge: A name (`"auto"`, `"ground_truth"`, `"none"`); `"noisy:RATE"`, see `NoisyJudge`; `"URL#NAME"`, such as
             `"http://localhost:8000/v1#my-model"`, for a vision-language judge; a mapping with the name and options,
             such as `{"name": "vlm", "model": "my-model", "cache": "verdicts"}`, or its JSON; or a `Judge`. Every judge
-            named in a mapping knows the option `on_error`: `"raise"`, or `"mask"` for scores without a value where it fails.
+            named in a mapping knows the option `on_error`: `"raise"`, or `"mask"` for scores without a value where it
+            fails.
             Vision-language judges with equal options are one and the same within a process.
 
     Raises:

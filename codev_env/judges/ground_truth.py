@@ -13,9 +13,10 @@ An image that shows nine tenths of the original or more is worth 0, and if it tu
 - -1/4 if it turns it the wrong way.
 
 An image is *faithful* (clearly shows a target as its main content: coverage at least 0.75, everything else in
-`evidence` at least 0.5) in any orientation, unless tiling has brought its value below half. A step's value is the mean
-over its images, so that many crops do not pay; a step without an image is worth 0. Red lines (after CodeV, arXiv
-2511.19661) are worth -1/2: a program that ends with an error, and an image that
+`evidence` at least 0.5) in any orientation, unless tiling has brought its value below half. A step is faithful if at
+least half of its images are, and its value is the mean over them, so that many crops do not pay; a step without an
+image is worth 0. Red lines (after CodeV, arXiv 2511.19661) are worth -1/2: a program that ends with an error, and an
+image that
 
 - reaches out of the original by more than 5 % of its area, or is one flat colour that stems from nowhere (invalid
   coordinates);
@@ -80,7 +81,9 @@ class GroundTruthJudge:
             return StepScore(0.0, "no image")
         scores = _Scoring(task, [pair for earlier in history for pair in _shown(earlier)], shown).scores()
         value = sum(score.value for score in scores) / len(scores)
-        return StepScore(value, "; ".join(score.why for score in scores), any(score.faithful for score in scores))
+        # Of many crops in one call, one shows a target by chance.
+        faithful = sum(score.faithful for score in scores) >= len(scores) / 2
+        return StepScore(value, "; ".join(score.why for score in scores), faithful)
 
 
 class _Scoring:

@@ -21,6 +21,7 @@ _LEAST_ENERGY = 1.0
 _OVERVIEW = 96
 _LIKE, _PLAIN = 0.7, 3.0
 _SMALL = 8
+_VISIBLE, _FADED = 4.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,14 @@ def likeness(affine: Array, image: Image.Image, patch: Patch) -> float | None:
         return None
     a, b = _normal(expected, weight), _normal(patch.picture, weight)
     return float((weight * a * b).sum() / weight.sum())
+
+
+def visible(affine: Array, image: Image.Image, patch: Patch) -> bool:
+    """Whether a patch shows anything where the image has something to show: not faded to a rest of its contrast."""
+    weight, expected = patch.weights() > 0, patch.expected(affine, image)
+    if weight.sum() < 16 or expected[weight].std() < _PLAIN:
+        return True
+    return bool(patch.picture[weight].std() >= max(_VISIBLE, expected[weight].std() / _FADED))
 
 
 def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) -> Array | None:

@@ -21,6 +21,8 @@ Pixels = NDArray[np.uint8]
 Decode = Callable[[Pixels], tuple[Indices, NDArray[np.floating]]]
 Array = NDArray[np.floating]
 
+_UNLIKE = 0.3
+"""Correlation with what a map says is shown, below which an output does not show it, inverted or not."""
 _COPIED = 16
 """Colour levels by which a copied pixel may differ."""
 _LEAST_AMPLITUDE = 4.0
@@ -120,6 +122,7 @@ class _Coded:
         at = self.grid.v.ravel(), self.grid.u.ravel()
         self.samples, self.returned = self.probe[at], self.out[at]
         self.same = (self.samples == self.returned).all(-1)
+        self._arrays: dict[int, Pixels] = {}
 
     def read(self) -> Reading | None:
         if self.same.all() and np.array_equal(self.out, self.probe):
@@ -138,7 +141,7 @@ class _Coded:
         fit = _fit_majority(self.grid.uv, index, xy, 0.6 + 0.6 * np.full(2, self.code.block))
         if fit is None:
             return None
-        copied = self._copied(index, xy, order)
+        copied = self._copied(index, xy, self.returned, order)
         right, image = fit.right, self.images[fit.image_index]
         # Chance finds a few pixels in anything: it takes a good part of those that depend on the input.
         if right.sum() < 0.25 * (~self.same).sum() or copied[right].mean() < 0.9995:
@@ -175,17 +178,23 @@ class _Coded:
         region = _with_detail(output, fit.affine, image, fit.image_index, originals, self.rng, most, _LIKE)
         return None if region is None else Reading(region, True)
 
-    def _copied(self, index: Indices, xy: Array, order: slice) -> Bools:
-        """Which samples are the pixels of the images at the places they claim; all, where places are blocks."""
+    def _copied(self, index: Indices, xy: Array, returned: Pixels, order: slice) -> Bools:
+        """Which returned pixels are the pixels of the images at the places they claim; all, where places are blocks."""
         if self.code.block > 1:
             return np.ones(len(index), bool)
         near = np.zeros(len(index), bool)
         columns, rows = xy.astype(int).T
-        for i, image in enumerate(self.images):
+        for i in range(len(self.images)):
             of = index == i
-            original = np.asarray(image)[rows[of], columns[of]].astype(int)
-            near[of] = np.abs(original - self.returned[of][:, order]).max(-1) <= _COPIED
+            original = self._array(i)[rows[of], columns[of]].astype(int)
+            near[of] = np.abs(original - returned[of][:, order]).max(-1) <= _COPIED
         return near
+
+    def _array(self, index: int) -> Pixels:
+        """An input image's pixels; a copy of 4K takes a step's time, so it is made once."""
+        if index not in self._arrays:
+            self._arrays[index] = np.asarray(self.images[index])
+        return self._arrays[index]
 
     def _originals(self, fit: _Fit, decode: Decode, order: slice) -> Originals:
         tolerance = 0.6 + (0.6 * self.code.block if decode == self.code.decode else 2.5 * self.code.step)
@@ -195,7 +204,11 @@ class _Coded:
             index, xy = decode(samples[:, order])
             points = geometry.apply(fit.affine, np.column_stack([u.ravel(), v.ravel()]) + 0.5)
             right = (index == fit.image_index) & (np.abs(points - xy) <= tolerance).all(-1)
-            return np.asarray((right & (samples != self.out[v, u].reshape(-1, 3)).any(-1)).reshape(v.shape))
+            returned = self.out[v, u].reshape(-1, 3)
+            right &= (samples != returned).any(-1)
+            if decode == self.code.decode:
+                right &= self._copied(index, xy, returned, order)
+            return np.asarray(right.reshape(v.shape))
 
         return originals
 
@@ -247,10 +260,10 @@ def _with_detail(
     grey = image.convert("L")
     overview = detail.overview(output, part.bounds, originals)
     aligned = detail.align(affine, grey, [overview], most)
-    if aligned is None:
+    if aligned is None or not detail.visible(aligned, grey, overview):
         return None
     alike = detail.likeness(aligned, grey, overview)
-    if alike is not None and alike < like:
+    if alike is not None and (alike < like or abs(alike) < _UNLIKE):
         return None
     patches = detail.patches(output, aligned, part.bounds, originals)
     finer = detail.align(aligned, grey, patches, 2.0)

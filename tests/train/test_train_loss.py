@@ -1,4 +1,4 @@
-"""The policy loss against hand-computed numbers, and log-probabilities against the full softmax."""
+"""Policy losses against numbers computed by hand: surrogates, averages, importance weights, KL."""
 
 from __future__ import annotations
 
@@ -7,20 +7,33 @@ import math
 import pytest
 import torch
 
-from codev_train import loss
-from codev_train.loss import policy_loss, token_logprobs
+from codev_train.loss import (
+    LOSSES,
+    Clip,
+    LossTokens,
+    clipped,
+    importance_weights,
+    kl_estimate,
+    sequence_clipped,
+    weighted,
+)
+
+CLIP = Clip(0.2, 0.3, 3.0)
 
 
-def one(ratio: float, advantage: float, dual_clip: float = 3.0) -> tuple[float, float, loss.LossStats]:
-    """Loss, its gradient by the log-probability, and the statistics for one token, clipped at 0.8 and 1.3."""
-    logprob = torch.tensor([math.log(ratio) - 2.0], requires_grad=True)
-    value, stats = policy_loss(logprob, torch.tensor([-2.0]), torch.tensor([advantage]), 0.2, 0.3, dual_clip)
-    (gradient,) = torch.autograd.grad(value, logprob)
-    return value.item(), gradient.item(), stats
+def tokens(ratios: list[float], advantages: list[float], sequences: list[int] | None = None) -> LossTokens:
+    """Tokens whose log-probability is that of `old`, -2, times the ratio."""
+    old = torch.full((len(ratios),), -2.0)
+    logprobs = (old + torch.tensor(ratios).log()).requires_grad_()
+    return LossTokens(logprobs, old, torch.tensor(advantages), torch.tensor(sequences or [0] * len(ratios)))
+
+
+def gradient(values: torch.Tensor, given: LossTokens) -> list[float]:
+    return torch.autograd.grad(values.sum(), given.logprobs)[0].tolist()
 
 
 @pytest.mark.parametrize(
-    ("ratio", "advantage", "value", "gradient", "clipped"),
+    ("ratio", "advantage", "value", "slope", "hit"),
     [
         pytest.param(1.0, 2.0, -2.0, -2.0, 0, id="on policy, good"),
         pytest.param(1.0, -2.0, 2.0, 2.0, 0, id="on policy, bad"),
@@ -34,88 +47,115 @@ def one(ratio: float, advantage: float, dual_clip: float = 3.0) -> tuple[float, 
         pytest.param(1.5, 0.0, 0.0, 0.0, 0, id="no advantage"),
     ],
 )
-def test_clip_cases(ratio, advantage, value, gradient, clipped):
-    found, slope, stats = one(ratio, advantage)
-    assert found == pytest.approx(value, rel=1e-5, abs=1e-6)
-    assert slope == pytest.approx(gradient, rel=1e-5, abs=1e-6)
-    assert stats.clip_fraction == clipped
-    assert stats.ratio_max == pytest.approx(ratio, rel=1e-5)
-    assert stats.kl == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
+def test_clip_cases(ratio, advantage, value, slope, hit):
+    # A trajectory of one token has one ratio: its own.
+    for surrogate in (clipped, sequence_clipped):
+        given = tokens([ratio], [advantage])
+        values, hits = surrogate(given, CLIP)
+        assert values.tolist() == pytest.approx([value], rel=1e-5, abs=1e-6)
+        assert gradient(values, given) == pytest.approx([slope], rel=1e-5, abs=1e-6)
+        assert hits.tolist() == [bool(hit)]
 
 
 def test_without_dual_clip_a_bad_token_is_pushed_down_without_bound():
-    value, gradient, _ = one(4.0, -2.0, dual_clip=0.0)
-    assert value == pytest.approx(8.0) and gradient == pytest.approx(8.0)
+    given = tokens([4.0], [-2.0])
+    values, _ = clipped(given, Clip(0.2, 0.3))
+    assert values.tolist() == pytest.approx([8.0]) and gradient(values, given) == pytest.approx([8.0])
 
 
-def test_loss_sums_and_statistics_average_over_tokens():
-    old = torch.tensor([-1.0, -1.0, -1.0, -1.0])
-    new = old + torch.tensor([1.0, 1.5, 0.5, 4.0]).log()
-    value, stats = policy_loss(new, old, torch.tensor([1.0, 1.0, -1.0, -1.0]), 0.2, 0.2, 3.0)
-    assert value.item() == pytest.approx(-1.0 - 1.2 + 0.8 + 3.0)
-    assert stats.clip_fraction == pytest.approx(0.5)
-    ratios = [1.0, 1.5, 0.5, 4.0]
-    assert stats.kl == pytest.approx(sum(r - 1 - math.log(r) for r in ratios) / 4)
+def test_a_trajectory_is_clipped_as_one():
+    # Ratios 2 and 1/2 cancel to s = 1; 4 and 1 make s = 2, clipped at 1.3.
+    given = tokens([2.0, 0.5, 4.0, 1.0], [1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1])
+    values, hits = sequence_clipped(given, CLIP)
+    assert values.tolist() == pytest.approx([-1.0, -1.0, -1.3, -1.3])
+    assert hits.tolist() == [False, False, True, True]
+    assert gradient(values, given) == pytest.approx([-1.0, -1.0, 0.0, 0.0])
 
 
-class Head(torch.nn.Linear):
-    """A language-model head that notes how many positions it was given at a time."""
-
-    def __init__(self, width: int, vocabulary: int) -> None:
-        super().__init__(width, vocabulary, bias=False)
-        self.rows: list[int] = []
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        self.rows.append(len(hidden))
-        return super().forward(hidden)
+def test_the_ratio_of_a_trajectory_has_the_gradient_of_the_published_sequence_loss():
+    """Averaged over its tokens, it is that of s A with s = exp(mean log r): s A / length for every token."""
+    given = tokens([1.2, 0.9, 1.1], [2.0, 2.0, 2.0])
+    values, _ = sequence_clipped(given, CLIP)
+    s = (1.2 * 0.9 * 1.1) ** (1 / 3)
+    assert gradient(values / 3, given) == pytest.approx([-2.0 * s / 3] * 3)
 
 
-@pytest.fixture
-def head() -> Head:
-    torch.manual_seed(0)
-    return Head(8, 13)
+def test_turns_of_one_trajectory_keep_their_own_advantages():
+    given = tokens([1.0, 1.0], [1.0, -2.0])
+    values, _ = sequence_clipped(given, CLIP)
+    assert gradient(values, given) == pytest.approx([-1.0, 2.0])
 
 
-@pytest.fixture
-def hidden(head) -> torch.Tensor:
-    return torch.randn(10, 8, requires_grad=True)
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "weight", "hit"),
+    [(1.1, 2.0, 1.1, 0), (1.5, 2.0, 1.3, 1), (1.5, -2.0, 1.3, 1), (0.5, -2.0, 0.8, 1), (4.0, -1.0, 1.3, 1)],
+)
+def test_a_clipped_weight_leaves_every_token_its_gradient(ratio, advantage, weight, hit):
+    given = tokens([ratio], [advantage])
+    values, hits = weighted(given, CLIP)
+    assert values.tolist() == pytest.approx([-weight * advantage * (math.log(ratio) - 2)])
+    assert gradient(values, given) == pytest.approx([-weight * advantage])
+    assert hits.tolist() == [bool(hit)]
 
 
-TARGETS = torch.tensor([0, 3, 5, 12, 1, 1, 7, 9, 2, 4])
+def test_a_clipped_weight_without_lower_limit():
+    given = tokens([0.01], [1.0])
+    values, hits = weighted(given, Clip(1.0, 0.3))
+    assert gradient(values, given) == pytest.approx([-0.01]) and not hits.any()
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])
-@pytest.mark.parametrize("banned", [(), (6, 11)])
-def test_logprobs_and_entropies_are_those_of_the_full_softmax(head, hidden, temperature, banned):
-    logits = head(hidden).detach() / temperature
-    allowed = [i for i in range(13) if i not in banned]
-    full = torch.full_like(logits, -torch.inf)
-    full[:, allowed] = torch.log_softmax(logits[:, allowed], -1)
-    entropy = -(full[:, allowed].exp() * full[:, allowed]).sum(-1)
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        # Losses 1, 2, 3 of one trajectory and 10 of another; the longest response would have 8 tokens.
+        ("dapo", (1 + 2 + 3 + 10) / 4),
+        ("cispo", (1 + 2 + 3 + 10) / 4),
+        ("grpo", (2 + 10) / 2),
+        ("gspo", (2 + 10) / 2),
+        ("dr_grpo", (1 + 2 + 3 + 10) / (2 * 8)),
+    ],
+)
+def test_averages(name, wanted):
+    average = LOSSES[name].average
+    losses, sequences = torch.tensor([1.0, 2.0, 3.0, 10.0]), torch.tensor([0, 0, 0, 1])
+    whole = (losses * average.share(sequences)).sum() / average.total(4.0, 2.0, 8)
+    assert float(whole) == pytest.approx(wanted)
+    # Two passes of one step add up to it.
+    parts = [(losses[:3], torch.tensor([0, 0, 0])), (losses[3:], torch.tensor([0]))]
+    added = sum((part * average.share(s)).sum() for part, s in parts) / average.total(4.0, 2.0, 8)
+    assert float(added) == pytest.approx(wanted)
 
-    logprobs, entropies = token_logprobs(hidden, head, TARGETS, temperature, banned)
-    torch.testing.assert_close(logprobs, full.gather(1, TARGETS[:, None])[:, 0])
-    torch.testing.assert_close(entropies, entropy)
-    assert not entropies.requires_grad
+
+@pytest.mark.parametrize(
+    ("level", "wanted"),
+    [
+        # Ratios of trainer to sampler: 2 and 3 in one trajectory, 1/2 in another; cut at 4.
+        ("none", [1.0, 1.0, 1.0]),
+        ("token", [2.0, 3.0, 0.5]),
+        ("sequence", [4.0, 4.0, 0.5]),
+        ("geometric", [math.sqrt(6), math.sqrt(6), 0.5]),
+    ],
+)
+def test_importance_weights(level, wanted):
+    sampler = torch.tensor([-3.0, -2.0, -1.0])
+    old = (sampler + torch.tensor([2.0, 3.0, 0.5]).log()).requires_grad_()
+    found = importance_weights(level, old, sampler, torch.tensor([0, 0, 1]), 4.0)
+    assert found.tolist() == pytest.approx(wanted) and not found.requires_grad
 
 
-def test_a_banned_target_has_no_probability_and_no_weight_is_trained_for_it(head, hidden):
-    logprobs, entropies = token_logprobs(hidden, head, TARGETS, banned=(6, 9))
-    assert logprobs[7] == -math.inf and torch.isfinite(logprobs[TARGETS != 9]).all() and torch.isfinite(entropies).all()
-    logprobs[TARGETS != 9].sum().backward()
-    assert not head.weight.grad[6].any() and not head.weight.grad[9].any() and head.weight.grad[0].any()
+def test_importance_weights_are_cut_to_the_cap():
+    found = importance_weights(
+        "token", torch.tensor([0.0, -5.0]), torch.tensor([-9.0, -5.5]), torch.tensor([0, 0]), 2.0
+    )
+    assert found.tolist() == pytest.approx([2.0, math.exp(0.5)])
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 10, 4096])
-def test_chunks_change_neither_values_nor_gradients(head, hidden, monkeypatch, chunk):
-    def run() -> tuple[torch.Tensor, ...]:
-        logprobs, entropies = token_logprobs(hidden, head, TARGETS, 0.9, (6,))
-        weights = torch.linspace(-1, 1, 10)
-        return logprobs, entropies, *torch.autograd.grad((logprobs * weights).sum(), [hidden, head.weight])
-
-    whole = run()
-    monkeypatch.setattr(loss, "CHUNK", chunk)
-    head.rows.clear()
-    for part, wanted in zip(run(), whole, strict=True):
-        torch.testing.assert_close(part, wanted)
-    assert max(head.rows) == min(chunk, 10)
+def test_the_kl_estimate_is_right_on_average():
+    """Summed over all tokens by their probability it is the divergence itself: 0.5 ln(0.5/0.9) + 0.5 ln(0.5/0.1)."""
+    p, q = torch.tensor([0.5, 0.5], requires_grad=True), torch.tensor([0.9, 0.1])
+    values = kl_estimate(p.log(), q.log())
+    assert (p * values).sum().item() == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
+    assert (values >= 0).all() and values[0].item() == pytest.approx(0.9 / 0.5 - 1 - math.log(0.9 / 0.5))
+    # Per token d/dlogp is 1 - q / p: it pulls towards the reference.
+    (slope,) = torch.autograd.grad(values.sum(), p)
+    assert (slope * p).tolist() == pytest.approx([1 - 0.9 / 0.5, 1 - 0.1 / 0.5])

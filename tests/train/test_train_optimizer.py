@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import sys
 
 import pytest
 import torch
 
+from codev_env.errors import ConfigError
 from codev_train.optimizer import CombinedOptimizer, learning_rate, make_optimizer, set_learning_rate
 from codev_train.options import OptimizerOptions
 
@@ -83,3 +85,41 @@ def test_a_restored_state_goes_on_bit_by_bit(name, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), half.parameters(), strict=True))
     fresh = Net()
     assert any(not torch.equal(a, b) for a, b in zip(net.parameters(), fresh.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_frozen_weights_are_left_out(name):
+    net = Net()
+    net.embed_tokens.requires_grad_(False)
+    net.layer.requires_grad_(False)
+    optimizer = make_optimizer(net, OptimizerOptions(name=name, lr=0.1, weight_decay=0.5))
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert held == {id(p) for p in net.parameters() if p.requires_grad}
+
+
+def test_eight_bits_without_the_package_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchao.optim", None)
+    with pytest.raises(ConfigError, match=r"adamw8bit.*pip install 'codev-env\[lowbit\]'"):
+        make_optimizer(Net(), OptimizerOptions(name="adamw8bit"))
+
+
+@pytest.mark.integration
+def test_eight_bits_learn_as_adamw_does():
+    """The moments of matrices of 4096 weights and more are rounded to 8 bits; the loss must fall all the same."""
+    pytest.importorskip("torchao.optim", reason="torchao is not installed: pip install 'codev-env[lowbit]'")
+    losses = {}
+    for name in ("adamw", "adamw8bit"):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(128, 64)
+        optimizer = make_optimizer(net, OptimizerOptions(name=name, lr=1e-2))
+        inputs = torch.randn(256, 128)
+        found = []
+        for _ in range(20):
+            loss = (net(inputs) - inputs[:, :64]).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        losses[name] = found
+    assert losses["adamw8bit"][-1] == pytest.approx(losses["adamw"][-1], rel=0.2)
+    assert losses["adamw8bit"][-1] < 0.5 * losses["adamw8bit"][0]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import micro_run
 import pytest
+import torch
 from micro_run import history, same_weights, untimed
 
 from codev_env.trajectory import read_trajectories
 from codev_train.checkpoint import checkpoints
+from codev_train.engines.base import Sampling
+from codev_train.engines.hf import HFEngine
+from codev_train.environments import make_env
+from codev_train.rollout import Roller
 
 pytestmark = pytest.mark.integration
 
@@ -84,3 +90,54 @@ def test_two_processes_stop_together_and_go_on_as_if_never_stopped(whole, folder
     assert done.returncode == 0, done.stderr
     assert untimed(history(folder / "stopped")) == untimed(history(whole))
     assert same_weights(folder / "stopped" / "model", whole / "model")
+
+
+@pytest.fixture(scope="module")
+def update_folder(tmp_path_factory, policy, env_options) -> Path:
+    """A policy and four rollouts of it, the third without a gradient."""
+    made = tmp_path_factory.mktemp("update")
+    policy.save(made / "policy")
+    roller = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    try:
+        rollouts = roller.play(HFEngine(policy.model, policy.codec, seed=4), [0, 1], 2, Sampling(0.8, 12))
+    finally:
+        roller.close()
+    advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
+    torch.save((rollouts, advantages), made / "rollouts.pt")
+    return made
+
+
+def one_update(folder: Path, shares: list[int], *options: str) -> tuple[torch.Tensor, dict[str, float]]:
+    """Return how the weights moved and the statistics of one update by as many processes as there are shares."""
+    script = (str(HERE / "uneven_processes.py"), str(folder), str(shares), *options)
+    if len(shares) == 1:
+        subprocess.run([sys.executable, *script], check=True, timeout=120)
+    else:
+        done = launch(*script)
+        assert done.returncode == 0, done.stderr
+    before, after = torch.load(folder / f"weights-{len(shares)}.pt")
+    return after - before, json.loads((folder / f"stats-{len(shares)}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "options", [("micro_batch=1",), ("token_budget=1", "loss=grpo", "correction=token", "epochs=2")]
+)
+def test_uneven_processes_take_the_step_of_one(update_folder, options):
+    """One of them has three rollouts, two of which have a gradient, and the other one: it runs an empty pass."""
+    wanted, stats = one_update(update_folder, [4], *options)
+    found, found_stats = one_update(update_folder, [3, 1], *options)
+    assert wanted.abs().max() > 1e-4
+    torch.testing.assert_close(found, wanted, atol=2e-6, rtol=1e-3)
+    assert found_stats == pytest.approx(stats, rel=1e-3, abs=1e-5, nan_ok=True)
+
+
+def test_a_process_without_signal_takes_part_in_the_step_of_the_other(update_folder):
+    rollouts, advantages = torch.load(update_folder / "rollouts.pt", weights_only=False)
+    changed = update_folder / "silent"
+    shutil.copytree(update_folder / "policy", changed / "policy")
+    for name, factor in (("one", torch.tensor([[1.0], [1.0], [0.0], [0.0]])), ("none", torch.zeros(4, 1))):
+        torch.save((rollouts, advantages * factor), changed / "rollouts.pt")
+        wanted, _ = one_update(changed, [4], "micro_batch=1")
+        found, stats = one_update(changed, [2, 2], "micro_batch=1")
+        torch.testing.assert_close(found, wanted, atol=2e-6, rtol=1e-3)
+        assert bool(found.any()) == (name == "one") == (stats["grad_norm"] > 0)

@@ -18,9 +18,8 @@ from codev_env.cli import main
 from codev_env.errors import CodevError
 from codev_env.metrics import summarize
 from codev_env.trajectory import read_trajectories
-from codev_train import cli
+from codev_train import cli, engines
 from codev_train.checkpoint import checkpoints
-from codev_train.engines import ENGINES
 from codev_train.engines.hf import HFEngine
 from codev_train.monitor import Monitor
 from codev_train.policy import Policy
@@ -376,7 +375,7 @@ def test_an_engine_that_samples_from_another_distribution_is_refused(arguments, 
             token, logprob = super()._sample(logits, temperature)
             return token, logprob + 0.01
 
-    monkeypatch.setitem(ENGINES, "hf", Liar)
+    monkeypatch.setattr(engines, "HFEngine", Liar)
     assert main(["train", *arguments("liar")]) == 1
     assert "sampler and trainer differ by 0.01 nats" in capsys.readouterr().err
     assert not checkpoints(runs / "liar")

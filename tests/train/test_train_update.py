@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from codev_train.batch import collate
 from codev_train.engines.base import Sampling
 from codev_train.engines.hf import HFEngine
 from codev_train.environments import make_env
+from codev_train.health import HealthOptions
 from codev_train.options import OptimizerOptions, TrainOptions
 from codev_train.policy import Policy, Scorer
 from codev_train.rollout import Roller, Rollout
@@ -44,12 +46,14 @@ def options(**changes) -> TrainOptions:
     return dataclasses.replace(base, **changes)
 
 
-def run_update(policy: Policy, rollouts, advantages=ADVANTAGES, optimizer=None, optimizer_options=None, **changes):
+def run_update(
+    policy: Policy, rollouts, advantages=ADVANTAGES, optimizer=None, optimizer_options=None, reference=None, **changes
+):
     scorer = Scorer(policy.model)
     # Plain gradient descent of rate 1: the weights move by exactly the gradient.
     optimizer = optimizer or torch.optim.SGD(scorer.parameters(), lr=1.0)
     chosen = options(**changes, **({"optimizer": optimizer_options} if optimizer_options else {}))
-    updater = Updater(scorer, optimizer, policy.codec, chosen, Accelerator())
+    updater = Updater(scorer, optimizer, policy.codec, chosen, Accelerator(), reference)
     return updater.update(rollouts, advantages, np.random.default_rng(0))
 
 
@@ -58,30 +62,54 @@ def movement(policy: Policy, trained: Policy) -> torch.Tensor:
     return torch.cat([(a - b).detach().flatten() for a, b in pairs])
 
 
-def gradient_by_hand(policy: Policy, rollouts: list[Rollout]) -> torch.Tensor:
-    """The policy gradient: minus the mean over all sampled tokens of advantage times log-probability, row by row."""
+def gradient_by_hand(policy: Policy, rollouts: list[Rollout], shares: list[float] | None = None) -> torch.Tensor:
+    """The policy gradient: minus the sum over sampled tokens of share times advantage times log-probability, by row.
+
+    `shares` are those of the tokens of each row; without them, of all tokens the same.
+    """
     model, codec = copy.deepcopy(policy.model), policy.codec
-    count = sum(t >= 0 for r in rollouts for t in r.tokens.turns)
     total = torch.zeros(())
     for row, rollout in enumerate(rollouts):
         tokens = rollout.tokens
+        share = shares[row] if shares else 1 / sum(map(length, rollouts))
         logits = model(**collate([tokens.ids], [tokens.images], codec.pad_id, codec.image_id)).logits[0]
         logits[:, codec.banned_ids] = -torch.inf
         logprobs = (logits / TEMPERATURE).log_softmax(-1)
         for place, turn in enumerate(tokens.turns):
             if turn >= 0:
-                total = total - ADVANTAGES[row, turn].float() * logprobs[place - 1, tokens.ids[place]] / count
+                total = total - ADVANTAGES[row, turn].float() * logprobs[place - 1, tokens.ids[place]] * share
     total.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize("micro_batch", [1, 2, 64])
-def test_the_first_step_follows_the_policy_gradient(policy, trained, rollouts, micro_batch):
+def length(rollout: Rollout) -> int:
+    return sum(t >= 0 for t in rollout.tokens.turns)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [{"micro_batch": 1}, {"micro_batch": 2}, {"micro_batch": 64}, {"token_budget": 1}, {"token_budget": 100_000}],
+)
+def test_the_first_step_follows_the_policy_gradient(policy, trained, rollouts, size):
     wanted = gradient_by_hand(policy, rollouts)
-    stats = run_update(trained, rollouts, micro_batch=micro_batch)
+    stats = run_update(trained, rollouts, **size)
     torch.testing.assert_close(movement(policy, trained), wanted, atol=1e-5, rtol=1e-3)
     assert stats.grad_norm == pytest.approx(float(wanted.norm()), rel=1e-3)
     assert stats.kl == pytest.approx(0, abs=1e-6) and stats.clip_fraction == 0 and stats.entropy > 0
+    assert stats.sampler_gap < 1e-4 and stats.sampler_gap <= stats.sampler_gap_max < 1e-3
+    assert stats.truncated == stats.kl_reference == 0
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo", "cispo"])
+def test_on_policy_the_losses_differ_in_their_average_only(policy, trained, rollouts, loss):
+    longest = 12 * 6  # max_tokens * env.max_turns
+    shares = {
+        "grpo": [1 / length(r) / len(rollouts) for r in rollouts],
+        "dr_grpo": [1 / longest / len(rollouts)] * len(rollouts),
+    }
+    wanted = gradient_by_hand(policy, rollouts, shares.get({"gspo": "grpo"}.get(loss, loss)))
+    run_update(trained, rollouts, loss=loss, micro_batch=3, max_tokens=12)
+    torch.testing.assert_close(movement(policy, trained), wanted, atol=1e-5, rtol=1e-3)
 
 
 def test_checkpointed_gradients_are_the_same(policy, trained, rollouts):
@@ -135,6 +163,111 @@ def test_a_sampler_of_other_probabilities_is_refused(policy, trained, rollouts, 
     with pytest.raises(EngineMismatch, match=r"differ by 0\.\d+ nats per token"):
         run_update(trained, falsified(rollouts, by))
     assert not movement(policy, trained).any()
+
+
+@pytest.mark.parametrize("correction", ["none", "token", "geometric"])
+def test_a_tolerated_sampler_is_corrected_for(policy, trained, rollouts, correction):
+    """Where the sampler's log-probabilities are all lower by 0.1, each token weighs exp(0.1) of itself."""
+    wanted = gradient_by_hand(policy, rollouts) * (1.0 if correction == "none" else math.exp(0.1))
+    tolerant = HealthOptions(mismatch=0.2)
+    stats = run_update(trained, falsified(rollouts, -0.1), correction=correction, health=tolerant, clip_low=0.01)
+    torch.testing.assert_close(movement(policy, trained), wanted, atol=1e-5, rtol=1e-3)
+    assert stats.sampler_gap == pytest.approx(0.1, abs=1e-4) and stats.clip_fraction == 0 and stats.truncated == 0
+
+
+def test_the_weight_of_a_trajectory_is_truncated(policy, trained, rollouts):
+    """exp(0.1 * 12 sampled tokens) is more than 1.5 already."""
+    wanted = gradient_by_hand(policy, rollouts) * 1.5
+    tolerant = HealthOptions(mismatch=0.2)
+    shifted = falsified(rollouts, -0.1)
+    stats = run_update(trained, shifted, correction="sequence", correction_cap=1.5, health=tolerant)
+    torch.testing.assert_close(movement(policy, trained), wanted, atol=1e-5, rtol=1e-3)
+    assert stats.truncated == 1
+
+
+@pytest.mark.parametrize("size", [{"micro_batch": 3}, {"token_budget": 400}])
+def test_later_steps_compare_with_the_trainers_own_probabilities(policy, rollouts, size):
+    """What the sampler reports scales tokens; it decides neither the ratio nor the clip."""
+    moved = []
+    for shift in (0.0, -0.1):
+        trained = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
+        slow = torch.optim.SGD(trained.model.parameters(), lr=1e-3)
+        stats = run_update(
+            trained,
+            falsified(rollouts, shift),
+            optimizer=slow,
+            correction="none",
+            epochs=2,
+            minibatches=2,
+            health=HealthOptions(mismatch=0.2),
+            **size,
+        )
+        assert stats.kl > 0
+        moved.append(movement(policy, trained))
+    torch.testing.assert_close(moved[0], moved[1], atol=0, rtol=0)
+
+
+def test_the_kl_term_pulls_towards_the_reference(policy, trained, rollouts):
+    reference = Scorer(copy.deepcopy(policy.model))
+    nothing = torch.zeros_like(ADVANTAGES)
+    stats = run_update(trained, rollouts, nothing, reference=reference, kl=1.0)
+    assert stats.kl_reference == pytest.approx(0, abs=1e-6)
+    assert movement(policy, trained).abs().max() < 1e-5, "a policy that is its own reference stays where it is"
+
+    with torch.no_grad():
+        trained.model.get_input_embeddings().weight.mul_(1.05)
+    slow = {"optimizer": torch.optim.SGD(trained.model.parameters(), lr=1e-4), "health": HealthOptions(mismatch=9.0)}
+    found = [run_update(trained, rollouts, nothing, reference=reference, kl=1.0, **slow) for _ in range(3)]
+    assert found[0].kl_reference > found[1].kl_reference > found[2].kl_reference > 0
+    assert found[0].loss == pytest.approx(found[0].kl_reference, rel=1e-4)
+
+
+def test_the_entropy_bonus_raises_the_entropy(trained, rollouts):
+    slow = torch.optim.SGD(trained.model.parameters(), lr=1e-3)
+    tolerant = HealthOptions(mismatch=9.0)
+    nothing = torch.zeros_like(ADVANTAGES)
+    found = [run_update(trained, rollouts, nothing, slow, entropy=1.0, health=tolerant).entropy for _ in range(3)]
+    assert found[0] < found[1] < found[2]
+
+
+@pytest.mark.parametrize("kind", ["overlong", "overturn"])
+def test_masked_episodes_count_for_nothing(policy, rollouts, kind):
+    cut = copy.deepcopy(rollouts)
+    if kind == "overlong":
+        cut[1].cut = True
+    else:
+        reasons = ["answer", "max_turns", "answer", "answer"]
+        for rollout, reason in zip(cut, reasons, strict=True):
+            rollout.trajectory = dataclasses.replace(rollout.trajectory, stop_reason=reason)
+    moved = []
+    for given, advantages, options in (
+        (cut, ADVANTAGES, {f"mask_{kind}": True}),
+        ([cut[row] for row in (0, 2, 3)], ADVANTAGES[[0, 2, 3]], {}),
+    ):
+        trained = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
+        run_update(trained, given, advantages, **options)
+        moved.append(movement(policy, trained))
+    torch.testing.assert_close(moved[0], moved[1], atol=1e-6, rtol=1e-4)
+
+
+def test_a_batch_of_masked_episodes_changes_nothing(policy, trained, rollouts):
+    cut = copy.deepcopy(rollouts)
+    for rollout in cut:
+        rollout.cut = True
+    stats = run_update(trained, cut, mask_overlong=True)
+    assert not movement(policy, trained).any() and stats.loss == stats.grad_norm == 0
+
+
+def test_small_steps_in_bf16_move_the_weights(policy, rollouts):
+    """The computation is rounded to bf16, the weights are not: in bf16 a step of 1e-6 from 1 would be lost."""
+    trained = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
+    optimizer = torch.optim.AdamW(trained.model.parameters(), lr=1e-6, weight_decay=0.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        stats = run_update(trained, rollouts, optimizer=optimizer, health=HealthOptions(mismatch=9.0))
+    moved = movement(policy, trained).abs()
+    assert {p.dtype for p in trained.model.parameters()} == {torch.float32}
+    assert moved.max() == pytest.approx(1e-6, rel=0.3) and (moved > 0).float().mean() > 0.5
+    assert 1e-4 < stats.sampler_gap < 1
 
 
 def test_a_sampler_of_another_temperature_is_refused(policy, trained, rollouts):

@@ -7,13 +7,45 @@ from typing import Any
 from codev_env.errors import unknown
 from codev_train.engines.base import Engine
 from codev_train.engines.hf import HFEngine
+from codev_train.engines.options import VllmOptions
+from codev_train.engines.vllm import VllmEngine
+from codev_train.engines.vllm_server import VllmServerEngine
 from codev_train.tokens import Codec
 
-ENGINES = {"hf": HFEngine}
+ENGINES = ("hf", "vllm", "vllm-server")
+"""Names of the engines."""
 
 
-def make_engine(name: str, model: Any, codec: Codec, max_batch: int, seed: int) -> Engine:
-    """Make the engine of that name; raises `ConfigError` if there is none."""
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
-    return ENGINES[name](model, codec, max_batch, seed)
+def make_engine(
+    name: str,
+    model: Any,
+    codec: Codec,
+    max_batch: int,
+    seed: int,
+    vllm: VllmOptions | None = None,
+    max_length: int = 32768,
+) -> Engine:
+    """Make an engine.
+
+    Args:
+        name: One of `ENGINES`.
+        model: The policy.
+        codec: The tokenizer side of the policy.
+        max_batch: Most sequences decoded together.
+        seed: Seed of the sampling.
+        vllm: Options of the engines that run vLLM.
+        max_length: Longest sequence, in tokens.
+
+    Raises:
+        ConfigError: There is no engine of that name, or what it needs is missing.
+        EngineError: The server of `vllm-server` cannot be used.
+    """
+    vllm = vllm or VllmOptions()
+    match name:
+        case "hf":
+            return HFEngine(model, codec, max_batch, seed)
+        case "vllm":
+            return VllmEngine(model, codec, vllm, max_batch, max_length, seed)
+        case "vllm-server":
+            return VllmServerEngine(model, codec, vllm, max_batch, seed)
+    raise unknown("engine", name, ENGINES)

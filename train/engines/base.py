@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from codev_env.errors import CodevError
 from codev_train.tokens import PixelBlock
+
+
+class EngineError(CodevError, RuntimeError):
+    """An engine cannot sample; the message says what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,10 @@ class Engine(Protocol):
         """Make the next samples a function of `seed`."""
         ...
 
+    def sleep(self) -> None:
+        """Give memory back to the trainer until the next `sync`."""
+        ...
+
     def sync(self, model: Any) -> None:
-        """Take over the weights of `model`."""
+        """Take over the weights of `model`, and be ready to sample from them."""
         ...

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from codev_train.batch import collate, to_device
+from codev_train.batch import collate, rope_positions, to_device
 from codev_train.engines.base import Completion, Prompt, Sampling
 from codev_train.tokens import Codec
 
@@ -37,6 +37,9 @@ class HFEngine:
     def seed(self, seed: int) -> None:
         """Make the next samples a function of `seed`."""
         self.generator.manual_seed(seed)
+
+    def sleep(self) -> None:
+        """Nothing to do: no memory is held between two calls."""
 
     def sync(self, model: Any) -> None:
         """Nothing to do: the engine samples from the training model."""
@@ -134,22 +137,3 @@ class HFEngine:
         tails = self.codec.tokenizer.batch_decode([ids[row][-_STOP_WINDOW:] for row in running])
         for row, tail in zip(running, tails, strict=True):
             stopped[row] = any(s in tail for s in stop)
-
-
-def rope_positions(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute position ids of a padded batch.
-
-    Returns:
-        Positions `[3, batch, length]` (time, height, width; all the same for text) and, `[batch, 1]`, what to add to a
-        row's number of tokens to get the position of its next token.
-    """
-    rope = getattr(getattr(model, "model", None), "get_rope_index", None)
-    if rope is not None and "image_grid_thw" in batch:
-        return rope(
-            input_ids=batch["input_ids"],
-            mm_token_type_ids=batch["mm_token_type_ids"],
-            image_grid_thw=batch["image_grid_thw"],
-            attention_mask=batch["attention_mask"],
-        )
-    positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-    return positions[None].expand(3, -1, -1), torch.zeros_like(positions[:, :1])

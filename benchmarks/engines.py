@@ -1,0 +1,92 @@
+"""What the engines cost: tokens per second of `hf` and `vllm` on the same prompts, and what a push of weights takes.
+
+Run `python benchmarks/engines.py [--model FOLDER] [--device cuda] [--rollouts 64] [--tokens 128] [--rounds 3]` with a
+Python that has vLLM. Without a model it makes a toy, as large as vLLM needs at least. The engines take turns on prompts
+with an image each, `rounds` times, after a round that warms up. Completions are cut at `tokens`:
+random weights hardly ever end one earlier. Only ratios of one run mean anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from codev_env.types import IMAGE_PLACEHOLDER
+from codev_train.engines import make_engine
+from codev_train.engines.base import Engine, Prompt, Sampling
+from codev_train.engines.options import VllmOptions
+from codev_train.options import EnvOptions, SFTOptions
+from codev_train.policy import Policy
+from codev_train.sft import toy_policy
+from codev_train.toy import ToyModelOptions
+
+_GROUP = 8
+
+
+def make_policy(model: str) -> Policy:
+    if model:
+        return Policy.load(model)
+    toy = ToyModelOptions(hidden=256, layers=6, heads=8)
+    return toy_policy(SFTOptions(env=EnvOptions(scenes="tiny"), toy=toy))
+
+
+def make_prompts(policy: Policy, rollouts: int) -> list[Prompt]:
+    """Groups of rollouts that share a prompt with one image."""
+    rng = np.random.default_rng(0)
+    prompts = []
+    for number in range(max(1, rollouts // _GROUP)):
+        image = policy.codec.image(rng.integers(0, 256, (400, 600, 3), dtype=np.uint8))
+        ids = policy.codec.prompt("Look closely.", f"{IMAGE_PLACEHOLDER}\nWhat is number {number}?", [image])
+        prompts += [Prompt(ids, [image])] * _GROUP
+    return prompts
+
+
+def measure(engine: Engine, prompts: list[Prompt], sampling: Sampling, model: Any) -> tuple[float, float]:
+    """Return tokens per second, and seconds of a push of weights after it."""
+    started = time.perf_counter()
+    found = engine.generate(prompts, sampling)
+    sampled = time.perf_counter()
+    engine.sleep()
+    engine.sync(model)
+    return sum(len(c.ids) for c in found) / (sampled - started), time.perf_counter() - sampled
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rollouts", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    policy = make_policy(options.model)
+    policy.model.to(options.device)
+    prompts = make_prompts(policy, options.rollouts)
+    sampling = Sampling(1.0, options.tokens)
+    parts = (policy.model, policy.codec, len(prompts), 0)
+    engines = {name: make_engine(name, *parts, VllmOptions(), 4096) for name in ("hf", "vllm")}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
+    for number in range(options.rounds + 1):
+        for name, engine in engines.items():
+            row = measure(engine, prompts, sampling, policy.model)
+            if number:
+                results[name].append(row)
+    weights = sum(p.numel() for p in policy.model.parameters())
+    print(
+        f"{len(prompts)} rollouts of {options.tokens} tokens, {weights / 1e6:.1f} million weights, {options.device}, "
+        f"{torch.get_num_threads()} threads; medians of {options.rounds} rounds\n"
+    )
+    print("| engine | tokens / s | push of weights, ms |")
+    print("| --- | --- | --- |")
+    for name, rows in results.items():
+        speed, push = (statistics.median(column) for column in zip(*rows, strict=True))
+        print(f"| `{name}` | {speed:.0f} | {1000 * push:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

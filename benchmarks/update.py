@@ -1,0 +1,161 @@
+"""What packing saves in an update: `python benchmarks/update.py [--rows 32] [--longest 1024] [--budget 4096]`.
+
+A toy Qwen3-VL takes the same gradient step on the same trajectories in two ways: padded, in batches of `micro_batch`
+trajectories sorted by length, and packed, in rows of at most `--budget` tokens. `micro_batch` is the budget divided by
+the longest trajectory: both ways hold the same number of tokens at most. Lengths are drawn from a log-normal
+distribution, as multi-turn trajectories have them: most are short, a few are long. Each way is run in a process of its
+own, in turns; printed are the median seconds (wall clock, and the process's own CPU time, which other programs disturb
+less), the peak memory above that of the loaded model (the process's own memory on a CPU, allocated memory on a GPU),
+their ratios, and how far the two gradients differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+VOCABULARY = 4096
+IMAGE, PAD = 5, 0
+
+
+def model(device: str) -> torch.nn.Module:
+    from transformers import PreTrainedTokenizerFast
+
+    from codev_train.toy import ToyModelOptions, build_model, build_tokenizer
+
+    tokenizer: PreTrainedTokenizerFast = build_tokenizer(["a line of text"], [], [])
+    made = build_model(ToyModelOptions(), tokenizer, seed=0)
+    made.resize_token_embeddings(VOCABULARY, mean_resizing=False)
+    return made.to(device)
+
+
+def trajectories(rows: int, longest: int) -> tuple[list[list[int]], list[list]]:
+    """Draw trajectories with one image each; half of the tokens after the image are the model's."""
+    from codev_train.tokens import PixelBlock
+
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(np.log(longest / 8), 0.9, rows), 60, longest).astype(int)
+    lengths[0] = longest
+    ids, images = [], []
+    for length in lengths:
+        block = PixelBlock(
+            torch.from_numpy(rng.standard_normal((144, 3 * 2 * 7 * 7), dtype=np.float32)), (1, 12, 12), 36
+        )
+        text = rng.integers(10, VOCABULARY, length - 38).tolist()
+        ids.append([3, *[IMAGE] * 36, 4, *text])
+        images.append([block])
+    return ids, images
+
+
+def peak(device: str, run: Callable[[], None]) -> float:
+    """Run and return the greatest memory on the way, in MiB."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        return torch.cuda.max_memory_allocated() / 2**20
+    found, done = [resident()], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.002):
+            found.append(resident())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    run()
+    done.set()
+    thread.join()
+    return max(found)
+
+
+def resident() -> float:
+    """Return the memory this process holds itself, in MiB (Linux)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+
+def measure(way: str, rows: int, longest: int, budget: int, out: str) -> dict[str, float]:
+    """Take the gradient in one way, twice; the first time warms up."""
+    from codev_train.batch import collate, to_device
+    from codev_train.packing import plan
+    from codev_train.policy import Scorer, linear_patch_embedding
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    scorer = Scorer(model(device))
+    linear_patch_embedding(scorer.model)
+    ids, images = trajectories(rows, longest)
+    order = sorted(range(rows), key=lambda row: len(ids[row]))
+    micro_batch = max(1, budget // longest)
+    passes = [order[start : start + micro_batch] for start in range(0, rows, micro_batch)]
+    if way == "packed":
+        passes = plan([len(s) for s in ids], budget)
+    places = 0
+
+    def step() -> None:
+        nonlocal places
+        places = 0
+        for part in passes:
+            batch = to_device(collate([ids[r] for r in part], [images[r] for r in part], PAD, IMAGE), device)
+            length = batch["input_ids"].shape[1]
+            chosen = batch["attention_mask"].bool() & (torch.arange(length, device=device) % 2 == 0)
+            chosen[:, :38] = False
+            scorer(batch, chosen, packed=way == "packed")[0].sum().div(rows * longest).backward()
+            places += int(batch["attention_mask"].sum()) if way == "packed" else batch["input_ids"].numel()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    base = resident() if device == "cpu" else torch.cuda.memory_allocated() / 2**20
+    memory = peak(device, step) - base
+    gradient = torch.cat([p.grad.flatten() for p in scorer.parameters() if p.grad is not None]).cpu()
+    scorer.zero_grad()
+    started, cpu = time.perf_counter(), time.process_time()
+    step()
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    torch.save(gradient, out)
+    counts = {"passes": len(passes), "places": places, "tokens": sum(map(len, ids))}
+    return {"seconds": seconds, "cpu": cpu, "MiB": memory} | counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--longest", type=int, default=1024)
+    parser.add_argument("--budget", type=int, default=4096)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--way", choices=("padded", "packed"), help=argparse.SUPPRESS)
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.way:
+        print(json.dumps(measure(given.way, given.rows, given.longest, given.budget, given.out)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        found: dict[str, list[dict[str, float]]] = {"padded": [], "packed": []}
+        for _ in range(given.repeats):
+            for way, values in found.items():
+                command = [sys.executable, *sys.argv, "--way", way, "--out", f"{folder}/{way}.pt"]
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                values.append(json.loads(done.stdout.splitlines()[-1]))
+        a, b = (torch.load(f"{folder}/{way}.pt") for way in found)
+    medians = {way: {k: statistics.median(v[k] for v in values) for k in values[0]} for way, values in found.items()}
+    print("| | passes | places for tokens | seconds | CPU seconds | peak MiB |\n| --- | --- | --- | --- | --- | --- |")
+    for way, m in medians.items():
+        cells = f"{m['seconds']:.2f} | {m['cpu']:.2f} | {m['MiB']:.0f}"
+        print(f"| {way} | {m['passes']:.0f} | {m['places']:.0f} | {cells} |")
+    ratios = [f"{medians['packed'][k] / medians['padded'][k]:.2f}" for k in ("places", "seconds", "cpu", "MiB")]
+    print(f"| packed / padded | | {' | '.join(ratios)} |")
+    difference = float((a - b).norm() / b.norm())
+    print(f"\n{medians['packed']['tokens']:.0f} tokens; the gradients differ by {difference:.1e} of their norm")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A real vLLM server that is killed while it samples: the call completes after a restart. Needs a Python with vLLM."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from test_train_engine_contract import other_weights, untied
+from test_train_engine_contract import policy as policy  # a toy that vLLM can run; pytest takes it from here
+from vllm_process import VllmProcess
+
+from codev_train.engines import make_engine
+from codev_train.engines.base import Prompt, Sampling
+from codev_train.engines.hf import HFEngine
+from codev_train.engines.options import VllmOptions
+from codev_train.policy import Policy
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed in this environment"),
+]
+
+
+def running(url: str) -> bool:
+    """Whether the server is sampling."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return any(x.startswith("vllm:num_requests_running") and float(x.split()[-1]) > 0 for x in lines)
+
+
+def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
+    own = untied(policy)
+    Policy(other_weights(own.model), own.codec).save(tmp_path / "model")
+    prompts = [Prompt(own.codec.prompt("sys", f"number {i}", [])) for i in range(4)]
+    sampling = Sampling(temperature=0.0, max_tokens=1500)
+    ends = {own.codec.eos_id, own.codec.pad_id}
+    found: list[list[int]] = []
+    with VllmProcess(tmp_path / "model", tmp_path / "log.txt") as server:
+        options = VllmOptions(url=server.url, patience=300)
+        engine = make_engine("vllm-server", own.model, own.codec, 4, 0, options)
+        call = threading.Thread(target=lambda: found.extend(c.ids for c in engine.generate(prompts, sampling)))
+        call.start()
+        while not running(server.url):
+            time.sleep(0.02)
+        server.kill()
+    assert not found
+    with VllmProcess(tmp_path / "model", tmp_path / "log.txt", server.port):
+        call.join()
+    # Long texts of random weights run in circles; the first tokens tell whose weights wrote them.
+    wanted = HFEngine(own.model, own.codec).generate(prompts, Sampling(0.0, 32))
+    assert [ids[:32] for ids in found] == [c.ids for c in wanted]
+    assert all(len(ids) == 1500 or ids[-1] in ends for ids in found)

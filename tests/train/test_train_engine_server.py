@@ -1,0 +1,212 @@
+"""The `vllm-server` engine and a server that fails: nothing is lost, nothing is sampled by the wrong weights."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fake_vllm_server import FakeVllmServer
+
+from codev_env.errors import ConfigError
+from codev_env.types import IMAGE_PLACEHOLDER
+from codev_train.engines import make_engine
+from codev_train.engines.base import EngineError, Prompt, Sampling
+from codev_train.engines.hf import HFEngine
+from codev_train.engines.options import VllmOptions
+from codev_train.engines.pixels import to_picture
+from codev_train.engines.vllm_request import one_per_image
+from codev_train.engines.weights import named_weights
+
+GREEDY = Sampling(temperature=0.0, max_tokens=8)
+GENERATE = "/inference/v1/generate"
+
+
+@pytest.fixture
+def server(policy) -> Iterator[FakeVllmServer]:
+    """A server that was started with other weights than the policy's."""
+    model = copy.deepcopy(policy.model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.neg_()
+    server = FakeVllmServer(model, policy.codec)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def prompts(policy, picture) -> list[Prompt]:
+    image = policy.codec.image(picture(100, 60))
+    texts: list[tuple[str, list[Any]]] = [("hello", []), (f"{IMAGE_PLACEHOLDER} what?", [image])]
+    return [Prompt(policy.codec.prompt("sys", text, images), images) for text, images in texts]
+
+
+@pytest.fixture
+def wanted(policy, prompts) -> list[list[int]]:
+    return [c.ids for c in HFEngine(policy.model, policy.codec).generate(prompts, GREEDY)]
+
+
+def engine_of(server: FakeVllmServer, policy: Any, patience: float = 20.0) -> Any:
+    options = VllmOptions(url=server.url, patience=patience)
+    return make_engine("vllm-server", policy.model, policy.codec, 4, 0, options)
+
+
+def test_a_push_resets_every_cache_and_is_made_once(server, policy, prompts, wanted):
+    engine = engine_of(server, policy)
+    resets = [path for path in server.asked if path.startswith("/reset")]
+    assert sorted(resets) == ["/reset_encoder_cache", "/reset_mm_cache", "/reset_prefix_cache"]
+    assert server.asked.index("/collective_rpc") < server.asked.index(resets[0]) < server.asked.index("/resume")
+    for _ in range(2):
+        assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+    assert server.asked.count("/collective_rpc") == 1
+    engine.sync(policy.model)
+    assert server.asked.count("/collective_rpc") == 2
+
+
+@pytest.mark.parametrize("failures", [["drop"], [500], [503, "drop"], ["abort"], ["drop", 500, 502, "abort"]])
+def test_a_failed_request_is_made_again(server, policy, prompts, wanted, failures):
+    engine = engine_of(server, policy)
+    server.failures += failures
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+    assert not server.failures
+
+
+def test_an_answer_that_got_lost_is_sampled_again_the_same(server, policy, prompts):
+    engine = engine_of(server, policy)
+    engine.seed(7)
+    first = engine.generate(prompts, Sampling(1.0, 8))
+    engine.seed(7)
+    server.failures += ["drop", "drop"]
+    assert [c.ids for c in engine.generate(prompts, Sampling(1.0, 8))] == [c.ids for c in first]
+
+
+def test_a_restarted_server_gets_the_weights_again(server, policy, prompts, wanted):
+    engine = engine_of(server, policy)
+    server.stop()
+    server.start()
+    assert server.version == "default"
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+    assert server.asked.count("/collective_rpc") == 2
+
+
+def test_a_call_waits_for_a_server_that_comes_back(server, policy, prompts, wanted):
+    engine = engine_of(server, policy)
+    server.stop()
+    back = threading.Timer(0.5, server.start)
+    back.start()
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+    back.join()
+
+
+def test_a_server_that_stays_away_is_an_error(server, policy, prompts):
+    engine = engine_of(server, policy, patience=0.3)
+    server.stop()
+    try:
+        with pytest.raises(
+            EngineError, match=rf"no answer from .* at {server.url}, tried again for 0.3 s .*--vllm.url"
+        ):
+            engine.generate(prompts, GREEDY)
+    finally:
+        server.start()
+
+
+def test_a_server_that_fails_every_time_is_an_error(server, policy, prompts):
+    engine = engine_of(server, policy)
+    server.failures += [500] * 20
+    with pytest.raises(EngineError, match="is there, but 5 tries .* status 500"):
+        engine.generate(prompts[:1], GREEDY)
+    assert len(server.failures) == 15
+
+
+def test_a_push_is_not_done_before_every_cache_is_empty(server, policy):
+    engine = engine_of(server, policy)
+    server.stuck, before = 2, server.version
+    engine.sync(policy.model)
+    assert not server.stuck and server.version != before
+    done = [path for path in server.asked if path != "/weight_info"]
+    assert done[-2:] == ["/resume", "/update_weight_version"]
+
+
+def test_a_refusal_is_an_error_at_once(server, policy, prompts):
+    engine = engine_of(server, policy)
+    server.failures += [400, 404]
+    with pytest.raises(EngineError, match=f"{server.url}{GENERATE} refused with status 400: .*told to fail"):
+        engine.generate(prompts[:1], GREEDY)
+    assert server.failures == [404]
+
+
+def test_other_logprobs_than_those_sampled_from_are_refused(server, policy):
+    server.report = -2.5
+    with pytest.raises(ConfigError, match="--logprobs-mode processed_logprobs"):
+        engine_of(server, policy)
+
+
+def test_only_the_newest_weights_are_kept(server, policy, tmp_path):
+    options = VllmOptions(url=server.url, folder=str(tmp_path))
+    engine = make_engine("vllm-server", policy.model, policy.codec, 4, 0, options)
+    engine.sync(policy.model)
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 1
+    del engine
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(("width", "height"), [(112, 112), (300, 60), (57, 200), (10, 10), (640, 480)])
+def test_an_image_survives_being_sent(policy, picture, width, height):
+    """An engine that processes the picture sees the same pixels as the trainer."""
+    codec = policy.codec
+    block = codec.image(picture(width, height))
+    sent = to_picture(block, codec.image_processor)
+    again = codec.image(sent)
+    assert again.grid == block.grid and torch.equal(again.values, block.values)
+    patch = codec.image_processor.patch_size
+    assert sent.size == (block.grid[2] * patch, block.grid[1] * patch)
+
+
+def test_every_image_is_sent_as_one_token(policy, picture):
+    codec = policy.codec
+    images = [codec.image(picture(*size)) for size in ((56, 56), (112, 112), (56, 112))]
+    text = f"{IMAGE_PLACEHOLDER}{IMAGE_PLACEHOLDER} and {IMAGE_PLACEHOLDER}"
+    ids = codec.prompt("", text, images)
+    short = one_per_image(Prompt(ids, images), codec.image_id)
+    assert short.count(codec.image_id) == 3
+    assert len(ids) - len(short) == sum(image.tokens - 1 for image in images)
+    assert [i for i in short if i != codec.image_id] == [i for i in ids if i != codec.image_id]
+
+
+class Adapted(torch.nn.Module):
+    """A linear layer with a low-rank adapter, as peft makes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base_layer = torch.nn.Linear(2, 2)
+        self.lora_A = torch.nn.Linear(2, 1, bias=False)
+
+    def get_delta_weight(self, name: str) -> torch.Tensor:
+        assert name == "default"
+        return torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+
+
+def test_adapters_are_merged_on_the_way():
+    model = torch.nn.ModuleDict({"head": torch.nn.Linear(2, 1), "layer": Adapted()})
+    found = dict(named_weights(model, torch.float64))
+    assert set(found) == {"head.weight", "head.bias", "layer.weight", "layer.bias"}
+    base = model["layer"].base_layer.weight.detach()
+    assert torch.equal(found["layer.weight"], (base + torch.tensor([[1.0, 0.0], [0.0, 2.0]])).double())
+    assert all(weight.dtype == torch.float64 for weight in found.values())
+
+
+def test_an_unknown_engine_names_the_nearest(policy):
+    with pytest.raises(ConfigError, match="Did you mean 'vllm'"):
+        make_engine("vlm", policy.model, policy.codec, 4, 0)
+
+
+def test_vllm_that_is_not_installed_is_named(policy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_LEVEL", "VLLM_CPU_OMP_THREADS_BIND"):
+        monkeypatch.setenv(name, "0")
+    with pytest.raises(ConfigError, match=r"codev-env\[vllm\]"):
+        make_engine("vllm", policy.model, policy.codec, 4, 0)

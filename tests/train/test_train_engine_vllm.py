@@ -1,0 +1,59 @@
+"""The engines on real vLLM, run by the Python that has it: `$CODEV_VLLM_PYTHON`, or the environment of `make vllm`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+FINITE = ("reward", "update/loss", "update/kl", "update/grad_norm", "tokens_per_second/rollouts")
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def python() -> str:
+    found = Path(os.environ.get("CODEV_VLLM_PYTHON") or ROOT / ".venv-vllm" / "bin" / "python")
+    if not found.exists():
+        pytest.skip(f"{found} is missing: make vllm, or set CODEV_VLLM_PYTHON")
+    return str(found)
+
+
+def test_vllm_keeps_the_contract_and_survives_a_kill(python):
+    files = [str(HERE / name) for name in ("test_train_engine_contract.py", "test_train_engine_restart.py")]
+    command = [python, "-m", "pytest", *files, "-m", "integration", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert "skipped" not in done.stdout
+
+
+def test_a_run_with_vllm_trains(python, tmp_path):
+    """From the cold start to the summary; sampler and trainer agree, else the run would end with an error."""
+    # Attention heads of 32 channels: vLLM has no kernel for smaller ones.
+    (tmp_path / "heads.yaml").write_text(yaml.safe_dump({"sft": {"toy": {"heads": 2}}}))
+    command = [
+        python,
+        "-m",
+        "codev_env.cli",
+        "train",
+        "--preset",
+        "smoke",
+        "--config",
+        "heads.yaml",
+        "--engine",
+        "vllm",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    run = tmp_path / "runs" / "smoke"
+    assert json.loads((run / "summary.json").read_text())["options"]["engine"] == "vllm"
+    rows = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    assert all(math.isfinite(row[name]) for row in rows for name in FINITE)

@@ -1,0 +1,133 @@
+"""Adapters: they alone are trained, merged weights are those of the adapted model, and training goes on from a file."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+
+from codev_env.errors import ConfigError
+from codev_train.batch import collate
+from codev_train.lora import ADAPTERS, WithoutAdapters, has_adapters, merged_state
+from codev_train.optimizer import make_optimizer
+from codev_train.options import LoraOptions, OptimizerOptions
+from codev_train.policy import Policy, Scorer
+
+OPTIONS = LoraOptions(rank=2, alpha=4.0)
+
+
+def fresh(policy: Policy) -> Policy:
+    return dataclasses.replace(policy, model=copy.deepcopy(policy.model))
+
+
+@pytest.fixture
+def batch(policy, picture):
+    codec = policy.codec
+    image = codec.image(picture(112, 112))
+    ids = codec.prompt("look", "<image>what is it?", [image])
+    return collate([ids], [[image]], codec.pad_id, codec.image_id)
+
+
+@pytest.fixture
+def adapted(policy) -> Policy:
+    """A policy whose adapters have been trained for a step, so that they do something."""
+    pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+    torch.manual_seed(0)
+    made = fresh(policy)
+    made.restrict(True, OPTIONS)
+    with torch.no_grad():
+        for name, parameter in made.model.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.1)
+    return made
+
+
+def logits(model, batch) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**batch).logits
+
+
+def test_without_peft_the_option_says_what_to_install(policy, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    with pytest.raises(ConfigError, match=r"lora.rank is 2.*pip install 'codev-env\[lora\]'"):
+        fresh(policy).restrict(True, OPTIONS)
+
+
+def test_a_frozen_vision_tower_is_not_trained_and_needs_no_gradient(policy, batch):
+    frozen = fresh(policy)
+    frozen.restrict(False, LoraOptions())
+    scorer = Scorer(frozen.model)
+    for name in ("adamw", "muon"):
+        optimizer = make_optimizer(scorer, OptimizerOptions(name=name, lr=0.01, weight_decay=0.1))
+        chosen = torch.zeros(batch["input_ids"].shape, dtype=torch.bool)
+        chosen[:, -3:] = True
+        scorer(batch, chosen)[0].sum().backward()
+        optimizer.step()
+    for (path, before), after in zip(policy.model.named_parameters(), frozen.model.parameters(), strict=True):
+        assert torch.equal(before, after) == ("visual" in path), path
+        assert (after.grad is None) == ("visual" in path)
+
+
+def test_only_adapters_of_the_language_model_are_trained(policy, adapted):
+    names = [name for name, p in adapted.model.named_parameters() if p.requires_grad]
+    assert names and all("lora_" in name and "language_model" in name for name in names)
+    layers = adapted.model.config.get_text_config().num_hidden_layers
+    assert len(names) == layers * 7 * 2
+    assert has_adapters(adapted.model) and not has_adapters(policy.model)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_fresh_adapters_change_nothing_and_have_gradients(policy, batch, checkpointing):
+    pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+    made = fresh(policy)
+    made.restrict(True, OPTIONS)
+    torch.testing.assert_close(logits(made.model, batch), logits(policy.model, batch))
+    if checkpointing:
+        made.model.gradient_checkpointing_enable()
+    made.model.train()
+    chosen = torch.zeros(batch["input_ids"].shape, dtype=torch.bool)
+    chosen[:, -3:] = True
+    Scorer(made.model)(batch, chosen)[0].sum().backward()
+    trained = [p for p in made.model.parameters() if p.requires_grad]
+    assert sum(bool(p.grad is not None and p.grad.any()) for p in trained) == len(trained) // 2, "B is 0, so A has none"
+
+
+def test_merged_weights_are_the_adapted_model(policy, adapted, batch):
+    wanted = logits(adapted.model, batch)
+    assert (wanted - logits(policy.model, batch)).abs().max() > 0.1
+    state = merged_state(adapted.model)
+    assert state.keys() == policy.model.state_dict().keys()
+    plain = fresh(policy)
+    plain.model.load_state_dict(state)
+    torch.testing.assert_close(logits(plain.model, batch), wanted, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(logits(adapted.model, batch), wanted, atol=0, rtol=0)
+
+
+def test_a_saved_policy_is_merged_and_training_goes_on_with_its_adapters(policy, adapted, batch, tmp_path):
+    adapted.save(tmp_path / "model")
+    assert (tmp_path / "model" / ADAPTERS).is_file()
+    loaded = Policy.load(str(tmp_path / "model"))
+    torch.testing.assert_close(logits(loaded.model, batch), logits(adapted.model, batch), atol=1e-4, rtol=1e-4)
+
+    resumed = fresh(policy)
+    resumed.restrict(True, OPTIONS, tmp_path / "model")
+    torch.testing.assert_close(logits(resumed.model, batch), logits(adapted.model, batch), atol=0, rtol=0)
+    with pytest.raises(ConfigError, match="another lora.rank"):
+        fresh(policy).restrict(True, LoraOptions(rank=3), tmp_path / "model")
+    with pytest.raises(ConfigError, match="adapters.safetensors is missing"):
+        fresh(policy).restrict(True, OPTIONS, tmp_path)
+
+
+def test_a_module_without_its_adapters_is_the_policy_it_started_from(policy, adapted, batch):
+    chosen = torch.zeros(batch["input_ids"].shape, dtype=torch.bool)
+    chosen[:, 3:6] = True
+    scorer = Scorer(adapted.model)
+    with torch.no_grad():
+        changed, _ = scorer(batch, chosen)
+        reference, _ = WithoutAdapters(scorer)(batch, chosen)
+        wanted, _ = Scorer(policy.model)(batch, chosen)
+        torch.testing.assert_close(reference, wanted)
+        assert not torch.allclose(changed, wanted, atol=1e-3)
+        torch.testing.assert_close(scorer(batch, chosen)[0], changed, atol=0, rtol=0)

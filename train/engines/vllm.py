@@ -1,0 +1,160 @@
+"""The `vllm` engine: vLLM in the trainer's own process. It sleeps while the trainer computes gradients."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from codev_env.errors import ConfigError
+from codev_train.engines.base import Completion, EngineError, Prompt, Sampling
+from codev_train.engines.options import VllmOptions
+from codev_train.engines.pixels import to_picture
+from codev_train.engines.vllm_request import Seeds, one_per_image, sampling_params
+from codev_train.engines.weights import named_weights, weight_dtype
+from codev_train.tokens import Codec, PixelBlock
+
+CPU_CACHE = 1 << 30
+"""Bytes of key-value cache where there is no GPU."""
+
+
+class VllmEngine:
+    """Samples with vLLM, one engine per training process, each on its process's GPU.
+
+    vLLM is started without weights and gets the policy's from memory, at the start and by each `sync`.
+
+    Args:
+        model: The policy; a model that vLLM knows, too.
+        codec: The tokenizer side.
+        options: Memory and type of the weights.
+        max_batch: Most sequences decoded together.
+        max_length: Longest sequence, in tokens.
+        seed: Seed of the sampling.
+
+    Raises:
+        ConfigError: vLLM is not installed.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        codec: Codec,
+        options: VllmOptions,
+        max_batch: int = 256,
+        max_length: int = 32768,
+        seed: int = 0,
+    ) -> None:
+        self.codec = codec
+        self.dtype = weight_dtype(options.dtype, model)
+        self._seeds = Seeds(seed)
+        self._on_cpu = model.device.type == "cpu"
+        self._asleep = False
+        self._llm = self._start(model, options, max_batch, max_length)
+        self.sync(model)
+
+    def _start(self, model: Any, options: VllmOptions, max_batch: int, max_length: int) -> Any:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the weights are handed over in memory
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the threads are the trainer's, too
+        try:
+            from vllm import LLM
+        except ImportError as error:
+            raise ConfigError(
+                f'--engine vllm needs vLLM ({error}): pip install "codev-env[vllm]", or use --engine hf.'
+            ) from error
+        set_num_threads = torch.set_num_threads
+        longest = model.config.get_text_config().max_position_embeddings
+        machine: dict[str, Any] = (
+            {"enforce_eager": True, "kv_cache_memory_bytes": CPU_CACHE}
+            if self._on_cpu
+            else {"enable_sleep_mode": True, "gpu_memory_utilization": options.memory}
+        )
+        # vLLM reads tokenizer and image processor from a folder, whenever it likes.
+        self._folder = tempfile.TemporaryDirectory(prefix="codev-vllm-")
+        config = copy.deepcopy(model.config)
+        config.architectures = config.architectures or [type(model).__name__]
+        for part in (config, self.codec.tokenizer, self.codec.image_processor):
+            part.save_pretrained(self._folder.name)
+        llm = LLM(
+            self._folder.name,
+            load_format="dummy",
+            mm_device_do_normalize=False,  # its constants count as weights: "dummy" would make them up, too
+            generation_config="vllm",  # no defaults of the checkpoint, such as a repetition penalty
+            dtype=str(self.dtype).removeprefix("torch."),
+            max_model_len=min(max_length, longest),
+            max_num_seqs=max_batch,
+            logprobs_mode="processed_logprobs",
+            limit_mm_per_prompt={"video": 0},
+            # Processes of one launcher know each other already; each has an engine of its own all the same.
+            distributed_executor_backend="external_launcher" if torch.distributed.is_initialized() else "uni",
+            disable_log_stats=True,
+            **machine,
+        )
+        torch.set_num_threads = set_num_threads  # vLLM takes it away on CPUs
+        return llm
+
+    def seed(self, seed: int) -> None:
+        """Make the next samples a function of `seed`."""
+        self._seeds = Seeds(seed)
+
+    def sleep(self) -> None:
+        """Give weights and key-value cache back (GPUs only)."""
+        if not self._on_cpu and not self._asleep:
+            self._llm.sleep(level=2)
+            self._asleep = True
+
+    def sync(self, model: Any) -> None:
+        """Wake up with the weights of `model`, and forget all that was computed with others."""
+        if self._asleep:
+            self._llm.wake_up(tags=["weights"])
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named_weights(model, self.dtype)})
+        if self._asleep:
+            self._llm.wake_up(tags=["kv_cache"])
+            self._asleep = False
+        if self._on_cpu:
+            self._llm.collective_rpc(_pack_tied_head)
+        self._llm.reset_prefix_cache()
+        self._llm.reset_mm_cache()
+        self._llm.llm_engine.reset_encoder_cache()
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
+        """Sample one completion per prompt, in order."""
+        from vllm import SamplingParams
+
+        pictures: dict[PixelBlock, Any] = {}
+        inputs = [self._input(prompt, pictures) for prompt in prompts]
+        params = [
+            SamplingParams(**sampling_params(sampling, self.codec, seed)) for seed in self._seeds.take(len(prompts))
+        ]
+        outputs = self._llm.generate(inputs, params, use_tqdm=False)
+        return [completion(output) for output in outputs]
+
+    def _input(self, prompt: Prompt, pictures: dict[PixelBlock, Any]) -> dict[str, Any]:
+        for block in prompt.images:
+            if block not in pictures:
+                pictures[block] = to_picture(block, self.codec.image_processor)
+        given: dict[str, Any] = {"prompt_token_ids": one_per_image(prompt, self.codec.image_id)}
+        if prompt.images:
+            given["multi_modal_data"] = {"image": [pictures[block] for block in prompt.images]}
+        return given
+
+
+def _pack_tied_head(worker: Any) -> None:
+    """Pack the output head again: on CPUs a head that is the input embedding, too, keeps its old packed weights."""
+    head = getattr(worker.get_model().get_language_model(), "lm_head", None)
+    if head is not None:
+        head.quant_method.process_weights_after_loading(head)
+
+
+def completion(output: Any) -> Completion:
+    """Read a `RequestOutput` of vLLM."""
+    (sampled,) = output.outputs
+    if sampled.finish_reason not in ("stop", "length"):
+        raise EngineError(f"vLLM ended a completion by {sampled.finish_reason!r}; its log says why.")
+    ids = list(sampled.token_ids)
+    logprobs = [found[token].logprob for token, found in zip(ids, sampled.logprobs, strict=True)]
+    return Completion(ids, logprobs, list(output.prompt_token_ids), sampled.finish_reason)

@@ -1,0 +1,121 @@
+"""Health of a run: reads the numbers of each update, and says with a reason when one shows that learning has broken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codev_env.errors import CodevError
+
+
+@dataclass(frozen=True)
+class HealthOptions:
+    """When a run is unwell; a threshold of 0 is never crossed, that of `signal` and `judge_failed` is 1."""
+
+    mismatch: float = 1e-3
+    """Largest mean difference between the engine's log-probabilities and the trainer's for the same weights, in nats
+    per token; more stops the run before it learns from them. Rounding makes less than 1e-3 in fp32, more in bf16."""
+    ratio: float = 10.0
+    """Largest factor between the probabilities that engine and trainer give to any one token."""
+    entropy: float = 0.01
+    """Least entropy of the policy, in nats per token."""
+    tools: float = 0.05
+    """Least number of tool calls per episode, once there were four times as many."""
+    signal: float = 1.0
+    """Share of groups without signal (all rewards equal) at which nothing is learned."""
+    judge_failed: float = 0.2
+    """Largest share of episodes in which a tool call could not be judged."""
+    patience: int = 5
+    """Updates in a row that cross a threshold before it is reported."""
+    stop: bool = False
+    """Stop the run instead of warning. Numbers that are not finite, and `mismatch`, stop it in any case."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, in a sentence, and whether the run has to stop."""
+
+    reason: str
+    stop: bool
+
+
+class Unhealthy(CodevError, RuntimeError):
+    """A run was stopped because its numbers show that it no longer learns."""
+
+
+class Health:
+    """Looks at the numbers of one update after the other.
+
+    A condition has to hold for `patience` updates in a row; it is then reported once, and again only after it was gone.
+    """
+
+    def __init__(self, options: HealthOptions) -> None:
+        self.options = options
+        self._lasting: dict[str, int] = {}
+        self._most_tools = 0.0
+
+    def look(self, row: Mapping[str, float | None]) -> list[Finding]:
+        """Look at one update.
+
+        Args:
+            row: Its numbers by name, as `history.jsonl` has them. Names that are missing, None and NaN say nothing, but
+                for the loss, the gradient and the reward, which must be finite.
+
+        Returns:
+            What is wrong, worst first.
+        """
+        findings = [
+            Finding(f"{name} is {row[name]}: the weights or the rewards are broken", True)
+            for name in ("update/loss", "update/grad_norm", "reward")
+            if name in row and not math.isfinite(_number(row, name))
+        ]
+        for name, reason in self._crossed(row).items():
+            self._lasting[name] = self._lasting.get(name, 0) + 1 if reason else 0
+            if self._lasting[name] == self.options.patience:
+                lasting = f" ({self.options.patience} updates in a row)" if self.options.patience > 1 else ""
+                findings.append(Finding(reason + lasting, self.options.stop))
+        return findings
+
+    def _crossed(self, row: Mapping[str, float | None]) -> dict[str, str]:
+        """Return for each condition what is wrong, or nothing."""
+        options = self.options
+        tools, entropy = _number(row, "tool_calls"), _number(row, "update/entropy")
+        silent, failed = _number(row, "share/groups_without_signal"), _number(row, "share/judge_failed")
+        factor = math.exp(min(_number(row, "update/sampler_gap_max"), 700.0))
+        self._most_tools = max(self._most_tools, 0.0 if math.isnan(tools) else tools)
+        used = self._most_tools >= 4 * options.tools
+        # A comparison with NaN is false: what is not known crosses nothing.
+        rules = {
+            "ratio": (
+                options.ratio > 0 and factor > options.ratio,
+                f"engine and trainer give one token probabilities that differ by a factor of {factor:.3g}, more than "
+                f"health.ratio ({options.ratio:g}): compare their precision, or use --correction token",
+            ),
+            "entropy": (
+                entropy < options.entropy,
+                f"entropy is {entropy:.2g} nats per token, below health.entropy ({options.entropy:g}): the policy no "
+                "longer explores; lower optimizer.lr, or raise clip-high or entropy",
+            ),
+            "tools": (
+                used and tools < options.tools,
+                f"{tools:.2g} tool calls per episode, below health.tools ({options.tools:g}), after "
+                f"{self._most_tools:.2g}: tool use has collapsed; check the reward of tool calls",
+            ),
+            "signal": (
+                silent >= options.signal,
+                f"{silent:.0%} of the groups are without signal: all rewards of a task are equal, nothing is learned; "
+                "use harder or easier tasks, or a larger group",
+            ),
+            "judge_failed": (
+                failed > options.judge_failed,
+                f"the judge failed in {failed:.0%} of the episodes, more than health.judge-failed "
+                f"({options.judge_failed:.0%}): check its server",
+            ),
+        }
+        return {name: reason if crossed else "" for name, (crossed, reason) in rules.items()}
+
+
+def _number(row: Mapping[str, float | None], name: str) -> float:
+    value = row.get(name)
+    return math.nan if value is None else value
