@@ -61,6 +61,8 @@ EXTRA_OF = {
     "openai": "eval",
     "vllm": "vllm",
     "flash_attn": "flash",
+    "peft": "lora",
+    "torchao": "lowbit",
     "skimage": "photos",
     "sklearn": "photos",
 }
