@@ -37,6 +37,8 @@ PURPOSE = {
     "data": "Parquet files and data sets of the hub",
     "corruptions": "`CodeV-Corruption-v0`",
     "math": "the scorer `math-verify`",
+    "lora": "training adapters only (`lora.rank`)",
+    "lowbit": "optimizer moments in 8 bits (`adamw8bit`)",
 }
 """By extra that a user may want: what it is for."""
 
