@@ -77,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         With `--debug` before the subcommand, or `CODEV_DEBUG=1`, errors also show their traceback.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    if os.getcwd() not in sys.path:  # "module:attribute" of an option may lie beside the user's data
+        sys.path.append(os.getcwd())
     debug = os.environ.get("CODEV_DEBUG", "") not in ("", "0")
     while args and args[0] == "--debug":
         debug = True
@@ -108,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR):
             raise
         where = f" at {error.filename}" if error.filename else ""
         return _fail(name, f"cannot write{where}: {error.strerror}. Make room or choose another folder.", debug)

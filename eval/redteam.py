@@ -258,6 +258,12 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError(f"--out {options.out} already holds {FILE_NAME}: give another folder.")
     rewards = [get_reward(name) for name in options.reward or REWARDS]
     tested = [reward for reward in rewards if reward.tool_terms and "probing" not in reward.needs]
+    left = [reward.name for reward in rewards if reward not in tested]
+    if options.reward and left:
+        raise ConfigError(
+            f"--reward {', '.join(left)}: cannot be played against, for it names no terms that pay for tools "
+            "(Reward.tool_terms), or it needs probing."
+        )
     tasks = RedTeamTasks(options.tasks, options.seed)
     bounds, cheats = Bounds(tasks, options.seed), choose(options.cheats)
     verdicts = [_wrong_crop(reward, bounds) for reward in (*tested, None)]

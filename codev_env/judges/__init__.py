@@ -87,7 +87,7 @@ def _parse(text: str) -> Mapping[str, Any]:
 
 def _made(name: object, **options: Any) -> Judge:
     if not isinstance(name, str) or name not in JUDGES:
-        raise unknown("judge", name, JUDGES)
+        raise unknown("judge", name, [*JUDGES, "noisy:RATE", "URL#NAME"])
     if name == "vlm":
         return JUDGES[name](**options)
     on_error = options.pop("on_error", "raise")

@@ -22,7 +22,7 @@ Decode = Callable[[Pixels], tuple[Indices, NDArray[np.floating]]]
 Array = NDArray[np.floating]
 
 _UNLIKE = 0.3
-"""Correlation with what a map says is shown, below which an output does not show it, inverted or not."""
+"""Kinship with what a map says is shown, below which an output does not show it, whatever its colours."""
 _COPIED = 16
 """Colour levels by which a copied pixel may differ."""
 _LEAST_AMPLITUDE = 4.0
@@ -263,7 +263,7 @@ def _with_detail(
     if aligned is None or not detail.visible(aligned, grey, overview):
         return None
     alike = detail.likeness(aligned, grey, overview)
-    if alike is not None and (alike < like or abs(alike) < _UNLIKE):
+    if alike is not None and (alike < like or detail.kinship(aligned, grey, overview) < _UNLIKE):
         return None
     patches = detail.patches(output, aligned, part.bounds, originals)
     finer = detail.align(aligned, grey, patches, 2.0)
