@@ -276,9 +276,10 @@ def test_a_sampler_of_another_temperature_is_refused(policy, trained, rollouts):
     assert not movement(policy, trained).any()
 
 
-def test_only_the_first_step_is_checked_against_the_sampler(trained, rollouts):
+def test_only_the_first_step_is_checked_against_the_sampler(policy, trained, rollouts):
     """Later ones differ by right: the weights have moved."""
     run_update(trained, rollouts, epochs=2, optimizer=torch.optim.SGD(trained.model.parameters(), lr=0.1))
+    assert movement(policy, trained).any()
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
