@@ -15,7 +15,7 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server sends: `cut` hangs up in the middle of the body."""
+    """What the server sends: `cut` hangs up before the end of the body, which counts at least one byte."""
 
     body: Any = None
     status: int = 200
@@ -103,7 +103,8 @@ class FakeJudgeServer:
                 self.keys.add(fields.get("authorization", ""))
                 reply = self._models_reply() if head.startswith("get ") else await self._answer(json.loads(body))
                 data = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
-                fields = {"content-type": "application/json", "content-length": str(len(data))} | reply.headers
+                length = max(len(data), 1) if reply.cut else len(data)  # Else an empty reply would be whole.
+                fields = {"content-type": "application/json", "content-length": str(length)} | reply.headers
                 lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
                 writer.write(f"HTTP/1.1 {reply.status} X\r\n{lines}\r\n".encode())
                 writer.write(data[: len(data) // 2] if reply.cut else data)

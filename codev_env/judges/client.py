@@ -26,8 +26,6 @@ from codev_env.judges.rubrics import SCHEMA, VERSION, RubricName, Verdict, messa
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_ASKED_PAUSE_S = 0.5, 8.0, 60.0
 ENCODERS = 4
-# The time that httpx takes to choose a connection grows with their number, so that clients share many of them.
-CONNECTIONS_PER_CLIENT = 32
 _AGAIN = (408, 409, 429)
 T = TypeVar("T")
 
@@ -97,11 +95,8 @@ class Asker:
         self._random = random.Random()
         self._pid, self._lock = os.getpid(), threading.Lock()
         self._encoders = ThreadPoolExecutor(ENCODERS, "codev-judge-encode")
-        self._clients = [self._client() for _ in range(-(-options.concurrency // CONNECTIONS_PER_CLIENT))]
-        # Last in, first out: the connections that are warm are used first.
-        self._slots: asyncio.LifoQueue[Any] = asyncio.LifoQueue()
-        for i in range(options.concurrency):
-            self._slots.put_nowait(self._clients[i // CONNECTIONS_PER_CLIENT])
+        self._client = self._make_client()
+        self._slots = asyncio.Semaphore(options.concurrency)
         self._encoded = asyncio.Semaphore(2 * options.concurrency)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="codev-judge", daemon=True)
@@ -156,8 +151,9 @@ class Asker:
     async def models(self) -> list[str]:
         """Return the names of the models that the server knows; raises `JudgeError` if it cannot be reached."""
         try:
-            return [model.id async for model in self._clients[0].models.list()]
-        except self._openai.OpenAIError as error:
+            async with asyncio.timeout(self.options.timeout_s):
+                return [model.id async for model in self._client.models.list()]
+        except (TimeoutError, self._openai.OpenAIError) as error:
             raise JudgeError(f"judge 'vlm': {self._where()} cannot be reached: {self._describe(error)}") from error
 
     async def _fetch(self, key: str, question: Question) -> Verdict:
@@ -168,11 +164,8 @@ class Asker:
         try:
             async with self._encoded:  # Not all at once: encoded pictures take memory.
                 pictures = await self.in_thread(_encode, question, self.options.image_side)
-                client = await self._slots.get()
-                try:
-                    verdict = await self._try(client, question, pictures)
-                finally:
-                    self._slots.put_nowait(client)
+                async with self._slots:
+                    verdict = await self._try(question, pictures)
         except JudgeError:
             self.stats.failures += 1
             raise
@@ -180,7 +173,7 @@ class Asker:
             await self.in_thread(self._cache.put, key, verdict)
         return verdict
 
-    async def _try(self, client: Any, question: Question, pictures: list[str]) -> Verdict:
+    async def _try(self, question: Question, pictures: list[str]) -> Verdict:
         """Try until there is a verdict or no try is left. Pauses keep the slot, to spare a server that is busy."""
         problem: _Again | None = None
         for attempt in range(self.options.retries + 1):
@@ -190,7 +183,7 @@ class Asker:
             check = 100_000 + secrets.randbelow(900_000)
             chat = messages(question.rubric, question.text, question.printed, pictures, check)
             try:
-                return _verdict(await self._send(client, chat), check)
+                return _verdict(await self._send(chat), check)
             except _Again as error:
                 problem = error
         raise JudgeError(
@@ -198,18 +191,18 @@ class Asker:
             "Check the server, raise timeout_s, retries or max_tokens, or take another model."
         )
 
-    async def _send(self, client: Any, chat: list[dict[str, Any]]) -> Any:
+    async def _send(self, chat: list[dict[str, Any]]) -> Any:
         """Send one request and return the reply's JSON; without structured output if the server refuses that."""
         openai, structured = self._openai, self._structured
         try:
             try:
-                reply = await self._post(client, chat, structured)
+                reply = await self._post(chat, structured)
             except (openai.BadRequestError, openai.UnprocessableEntityError):
                 if not structured:
                     raise
-                reply = await self._post(client, chat, False)
+                reply = await self._post(chat, False)
                 self._structured = False
-        except (TimeoutError, openai.APITimeoutError) as error:
+        except TimeoutError as error:
             raise _Again(f"no reply within {self.options.timeout_s:g} s") from error
         except openai.APIConnectionError as error:
             raise _Again(self._describe(error)) from error
@@ -224,7 +217,7 @@ class Asker:
         self._count(reply)
         return reply
 
-    async def _post(self, client: Any, chat: list[dict[str, Any]], structured: bool) -> Any:
+    async def _post(self, chat: list[dict[str, Any]], structured: bool) -> Any:
         options, stats = self.options, self.stats
         if options.max_calls is not None and stats.calls >= options.max_calls:
             raise JudgeError(f"judge 'vlm': the budget of option max_calls={options.max_calls} is used up; raise it.")
@@ -241,7 +234,7 @@ class Asker:
             body["response_format"] = {"type": "json_schema", "json_schema": SCHEMA}
         # `chat.completions.create` would check every field of request and reply, at nearly twice the time of a call.
         async with asyncio.timeout(options.timeout_s):
-            return await client.post("/chat/completions", body=body, cast_to=object)
+            return await self._client.post("/chat/completions", body=body, cast_to=object)
 
     def _count(self, reply: Any) -> None:
         options, stats = self.options, self.stats
@@ -263,24 +256,28 @@ class Asker:
             return problem.pause_s
         return min(FIRST_PAUSE_S * 2 ** (attempt - 1), LONGEST_PAUSE_S) * self._random.uniform(0.5, 1.0)
 
-    def _client(self) -> Any:
+    def _make_client(self) -> Any:
         openai, options = self._openai, self.options
         limits = type(openai.DEFAULT_CONNECTION_LIMITS)(
-            max_connections=CONNECTIONS_PER_CLIENT, max_keepalive_connections=CONNECTIONS_PER_CLIENT
+            max_connections=options.concurrency, max_keepalive_connections=options.concurrency
         )
         return openai.AsyncOpenAI(
             base_url=options.base_url,
             api_key=self._key,
             max_retries=0,
-            timeout=options.timeout_s,
-            http_client=openai.DefaultAsyncHttpxClient(limits=limits),
+            timeout=None,  # `_post` has it.
+            # A call takes it two thirds of the processor time that httpx takes, whose choice among a thousand
+            # connections is slow.
+            http_client=openai.DefaultAioHttpClient(limits=limits),
         )
 
     def _where(self) -> str:
-        return f"{self.options.model!r} at {self._clients[0].base_url}"
+        return f"{self.options.model!r} at {self._client.base_url}"
 
-    def _describe(self, error: Exception) -> str:
+    def _describe(self, error: BaseException) -> str:
         """Return an error's kind and text, without the key that a server may repeat."""
+        if isinstance(error, self._openai.APIConnectionError) and error.__cause__:
+            error = error.__cause__  # Says what is wrong with the connection; the error itself does not.
         text = " ".join(f"{type(error).__name__}: {error}".split())
         return text.replace(self._key, "***")[:300] if len(self._key) >= 8 else text[:300]
 
@@ -293,8 +290,7 @@ class Asker:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        for client in self._clients:
-            await client.close()
+        await self._client.close()
 
 
 def asked_pause(headers: Mapping[str, str]) -> float | None:
@@ -332,9 +328,12 @@ def _verdict(reply: Any, check: int) -> Verdict:
 
 
 def import_openai() -> Any:
-    """Return the module openai; raises `ConfigError` if it is not installed."""
+    """Return the module openai; raises `ConfigError` if it or its aiohttp is not installed."""
     try:
+        import aiohttp  # noqa: F401
         import openai
     except ImportError as error:
-        raise ConfigError("judge 'vlm' needs the package openai. Install it: pip install codev-env[eval].") from error
+        raise ConfigError(
+            f"judge 'vlm' needs the package openai[aiohttp] ({error}). Install it: pip install codev-env[eval]."
+        ) from error
     return openai

@@ -48,6 +48,7 @@ FAILURES = {
     "503": fails(503),
     "cut": lambda request: Reply(completion(verdict(request)), cut=True),
     "nothing": lambda request: Reply(b"", cut=True),
+    "an empty body": lambda request: Reply(b""),
     "not JSON": lambda request: Reply(b"<html>busy</html>"),
     "not JSON of another type": lambda request: Reply(b"busy", headers={"content-type": "text/plain"}),
     "half a JSON": lambda request: Reply(b'{"choices": ['),
@@ -115,7 +116,7 @@ def test_a_slow_server():
 def test_no_server():
     with FakeJudgeServer() as server:
         pass
-    with pytest.raises(JudgeError, match="APIConnectionError"):
+    with pytest.raises(JudgeError, match="Cannot connect to host"):
         judge_of(server, retries=1).score(TASK, STEP, ())
 
 
