@@ -1,4 +1,4 @@
-"""`codev judge`: how well a judge agrees with ground truth on crops of known kind, shown by the real sandbox."""
+"""`codev judge`: whether a judge is there, and how well it agrees with ground truth on crops of known kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from codev_env.errors import CodevError, ConfigError, unknown
-from codev_env.judges import Judge, get_judge
+from codev_env.judges import Judge, NoJudge, VLMJudge, get_judge
 from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, TrajectoryWriter
@@ -64,14 +64,25 @@ class AgreementOptions:
     """Replace the results that `--out` holds."""
 
 
+@dataclass(frozen=True)
+class PingOptions:
+    """Ask whether a judge is there, and knows the model, at no cost."""
+
+    judge: tyro.conf.Positional[str]
+    """Which: in the forms of `codev judge agreement --judge`, for example http://localhost:8000/v1#my-model."""
+
+
 def main(argv: Sequence[str]) -> int:
     """Run `codev judge COMMAND` and return its exit code: 1 if some crops could not be judged."""
     args = list(argv)
     if not args or args[0] in ("-h", "--help"):
         print(_USAGE, file=sys.stdout if args else sys.stderr)
         return 0 if args else 2
+    if args[0] == "ping":
+        print(ping(tyro.cli(PingOptions, args=args[1:], prog="codev judge ping").judge))
+        return 0
     if args[0] != "agreement":
-        raise unknown("command of `codev judge`", args[0], ("agreement",))
+        raise unknown("command of `codev judge`", args[0], ("agreement", "ping"))
     options = tyro.cli(AgreementOptions, args=args[1:], prog="codev judge agreement")
     record = run_agreement(options)
     print(json.dumps(record, indent=2) if options.json else f"\n{text_table(record)}\n\nResults: {options.out}")
@@ -89,6 +100,7 @@ usage: codev judge COMMAND [options]
 
 commands:
   agreement  measure how well a judge agrees with ground truth
+  ping       ask whether a judge is there, at no cost
 
 `codev judge COMMAND --help` shows the options."""
 
@@ -103,7 +115,7 @@ def run_agreement(options: AgreementOptions) -> dict[str, Any]:
     for name, least in (("n", 1), ("seed", 0), ("workers", 1), ("calls", 1)):
         if getattr(options, name) < least:
             raise ConfigError(f"--{name} is {getattr(options, name)}; it must be at least {least}.")
-    judge, reference = parse_judge(options.judge, "--judge"), parse_judge(options.against, "--against")
+    judge, reference = (_ready(getattr(options, name), f"--{name}") for name in ("judge", "against"))
     sets = [
         load_tasks("synthetic", "test", scenes={"preset": name, "size": options.n, "seed": options.seed})
         for name in options.scenes
@@ -140,6 +152,22 @@ def parse_judge(spec: str, option: str) -> Judge:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{option} {spec!r} cannot be imported ({error}). Expected 'module:attribute'.") from error
     return get_judge(found() if isinstance(found, type) or not isinstance(found, Judge) else found)
+
+
+def ping(spec: str) -> str:
+    """Return one line on a judge; raises `JudgeError` if it needs a server that is not there."""
+    judge = parse_judge(spec, "judge")
+    return judge.ping() if isinstance(judge, VLMJudge) else f"{spec} needs no server"
+
+
+def _ready(spec: str, option: str) -> Judge:
+    """Make the judge that an option names, and see that it is there: a study without it would only fail later."""
+    judge = parse_judge(spec, option)
+    if isinstance(judge, NoJudge):
+        raise ConfigError(f"{option} {spec!r} scores nothing; name a judge that does, such as ground_truth.")
+    if isinstance(judge, VLMJudge):
+        judge.ping()
+    return judge
 
 
 def _old_results(options: AgreementOptions) -> list[Path]:

@@ -66,7 +66,7 @@ class FakeJudgeServer:
         most: The largest number of requests that it worked on at the same time.
     """
 
-    def __init__(self, *answers: Callable[[Request], Reply], models: tuple[str, ...] = ("toy",)) -> None:
+    def __init__(self, *answers: Callable[[Request], Reply], models: tuple[str, ...] | None = ("toy",)) -> None:
         self.requests: list[Request] = []
         self.keys: set[str] = set()
         self.most = self._now = 0
@@ -125,5 +125,7 @@ class FakeJudgeServer:
             self._now -= 1
 
     def _models_reply(self) -> Reply:
+        if self._models is None:
+            return Reply({"error": {"message": "no such page"}}, 404)
         models = [{"id": name, "object": "model", "created": 0, "owned_by": "x"} for name in self._models]
         return Reply({"object": "list", "data": models})

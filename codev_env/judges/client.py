@@ -148,12 +148,18 @@ class Asker:
                 if self._flights.get(key) is flight:
                     del self._flights[key]
 
-    async def models(self) -> list[str]:
-        """Return the names of the models that the server knows; raises `JudgeError` if it cannot be reached."""
+    async def models(self) -> list[str] | None:
+        """Return the names of the models that the server knows, `None` if it does not list them.
+
+        Raises:
+            JudgeError: If the server cannot be reached, or refuses.
+        """
         try:
             async with asyncio.timeout(self.options.timeout_s):
                 return [model.id async for model in self._client.models.list()]
         except (TimeoutError, self._openai.OpenAIError) as error:
+            if getattr(error, "status_code", None) in (404, 405, 501):
+                return None
             raise JudgeError(f"judge 'vlm': {self._where()} cannot be reached: {self._describe(error)}") from error
 
     async def _fetch(self, key: str, question: Question) -> Verdict:

@@ -125,13 +125,16 @@ class VLMJudge:
     def ping(self) -> str:
         """Return one line on the server, which costs nothing; raises `JudgeError` if it or the model is not there."""
         asker, options = self._asker(), self.options
+        server = options.base_url or "the server"
         models = asker.submit(asker.models()).result()
+        if models is None:
+            return f"{server} answers, but does not list its models"
         if options.model not in models:
             raise JudgeError(
-                f"judge 'vlm': {options.base_url or 'the server'} has no model {options.model!r}; it serves: "
+                f"judge 'vlm': {server} has no model {options.model!r}; it serves: "
                 f"{', '.join(models[:20]) or 'nothing'}."
             )
-        return f"{options.base_url or 'the server'} serves {options.model}"
+        return f"{server} serves {options.model}"
 
     def close(self) -> None:
         """Give up what is being asked and close the connections; the next call opens new ones and counts anew."""

@@ -379,6 +379,8 @@ def test_a_server_that_fails_is_a_failure(tmp_path):
         (("--judge", "no_such_module:x"), "--judge.*cannot be imported"),
         (("--judge", f"{__name__}:NotAJudge"), "NotAJudge; it must be"),
         (("--judge", "http://localhost:1/v1"), "names no model"),
+        (("--judge", "none"), "--judge 'none' scores nothing"),
+        (("--judge", "ground_truth", "--against", "none"), "--against 'none' scores nothing"),
         (("--judge", "ground_truth", "--n", "0"), "--n is 0"),
         (("--judge", "ground_truth", "--calls", "0"), "--calls is 0"),
         (("--judge", "ground_truth", "--scenes", "vstr"), "Did you mean 'vstar'"),
@@ -401,6 +403,24 @@ def test_usage(capsys):
     assert "agreement" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="Did you mean 'agreement'"):
         main(["agrement"])
+
+
+def test_ping(capsys):
+    with FakeJudgeServer() as server:
+        assert main(["ping", f"{server.url}#toy"]) == 0
+        assert capsys.readouterr().out == f"{server.url} serves toy\n"
+        with pytest.raises(JudgeError, match="has no model 'other'; it serves: toy"):
+            main(["ping", f"{server.url}#other"])
+    assert main(["ping", "ground_truth"]) == 0
+    assert "needs no server" in capsys.readouterr().out
+
+
+def test_a_server_that_is_not_there_is_told_before_the_study(tmp_path):
+    with FakeJudgeServer() as server:
+        pass
+    with pytest.raises(JudgeError, match=r"cannot be reached: .*Cannot connect"):
+        main(["agreement", "--n", "1", "--out", str(tmp_path / "out"), "--judge", f"{server.url}#toy"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_judge_or_what_makes_one():

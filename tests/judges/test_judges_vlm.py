@@ -173,6 +173,8 @@ def test_by_name():
             get_judge(f"{server.url}#other").ping()
     with pytest.raises(JudgeError, match="cannot be reached"):
         judge.ping()
+    with FakeJudgeServer(models=None) as server:
+        assert "does not list its models" in VLMJudge("toy", server.url).ping()
 
 
 @pytest.mark.parametrize(
