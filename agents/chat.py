@@ -29,7 +29,7 @@ class ChatAgent:
         max_tokens: Tokens per turn.
         timeout_s: Seconds to wait for one reply.
         retries: How often a failed request (429, 5xx, timeout, lost connection) is sent again, with back-off.
-        seed: Sampling seed, for servers that know it.
+        seed: Sampling seed, for servers that know it; may be changed between two episodes.
         extra_body: Further fields of the request, for example `{"top_k": 20}`.
 
     Raises:
@@ -66,8 +66,7 @@ class ChatAgent:
             max_retries=retries,
         )
         self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
-        if seed is not None:
-            self._options["seed"] = seed
+        self.seed = seed
         if extra_body:
             self._options["extra_body"] = dict(extra_body)
         self.meta: dict[str, Any] = {}
@@ -115,6 +114,8 @@ class ChatAgent:
     def _request(self, same_message: bool = False) -> Any:
         openai = self._openai
         options = dict(self._options)
+        if self.seed is not None:
+            options["seed"] = self.seed
         if same_message:  # vLLM's names for going on with the last message
             go_on = {"add_generation_prompt": False, "continue_final_message": True}
             options["extra_body"] = {**options.get("extra_body", {}), **go_on}

@@ -7,7 +7,7 @@ code.
 | name | meaning |
 | --- | --- |
 | `n` | episodes |
-| `n_judged` | those whose tool calls were all judged; the shares of faithful ones are among these |
+| `n_judged` | those whose tool calls were all judged, see `judged_episodes`; faithful shares are among these |
 | `accuracy` | share with the right answer |
 | `faithful` | share with a faithful crop |
 | `faithful_given_correct` | share with a faithful crop among the correct ones; `None` if none is correct |
@@ -52,8 +52,7 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
         `{name: [low, high] or None}`: Wilson intervals for shares, percentile bootstrap (1000 resamples) for means.
     """
     episodes = list(trajectories)
-    # A tool call that nobody judged is not an unfaithful one: such episodes say nothing about faithfulness.
-    judged = [t for t in episodes if all(turn.score is not None for turn in t.turns if turn.kind == "code")]
+    judged = judged_episodes(episodes)
     correct = [t for t in judged if t.is_correct]
     calls = [turn for t in judged for turn in t.turns if turn.kind == "code"]
     shares = {
@@ -78,6 +77,23 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
     intervals: dict[str, list[float] | None] = {name: wilson(hits, n) for name, (hits, n) in shares.items()}
     intervals |= _bootstrap(means, seed)
     return values | {"ci95": intervals}
+
+
+def judged_episodes(episodes: Sequence[Trajectory]) -> list[Trajectory]:
+    """Return the episodes that say something about faithfulness: all their tool calls were judged.
+
+    A call that nobody judged is not an unfaithful one. An episode without a call is unfaithful if a call could have
+    been judged: the task has target boxes, or calls on tasks without were judged, as a vision-language judge does.
+    """
+    calls = [[turn for turn in t.turns if turn.kind == "code"] for t in episodes]
+    boxless = any(
+        turn.score is not None for t, made in zip(episodes, calls, strict=True) if not t.targets for turn in made
+    )
+    return [
+        t
+        for t, made in zip(episodes, calls, strict=True)
+        if all(turn.score is not None for turn in made) and (made or t.targets or boxless)
+    ]
 
 
 def summarize_groups(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, dict[str, Any]]:

@@ -14,13 +14,9 @@ from codev_env.types import TaskSet
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskChoice:
-    """Which tasks a command works on."""
+class TaskOptions:
+    """Which tasks of a benchmark or data set."""
 
-    data: str
-    """`synthetic` for generated scenes, `hub` for the published data, or the path of a benchmark or data set."""
-    bench: str = "vstar"
-    """Which benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
     split: str = "test"
     """Which part of the data."""
     scenes: str | None = None
@@ -44,16 +40,12 @@ class TaskChoice:
     n: int | None = None
     """Only the first N tasks."""
 
-    def load(self) -> TaskSet:
-        """Load the tasks, all of them whatever `n` says; raises `ConfigError` and `TaskError` as `load_tasks` does."""
-        return load_tasks(self.data, self.split, bench=self.bench, **self.described())
-
     def described(self) -> dict[str, Any]:
         """Return what `load_tasks` takes besides data, split and bench; JSON-able."""
         return {
             "scenes": self._scenes(),
             "subset": self.subset,
-            "wrap": self._wrap(),
+            "wrap": wrap_spec("wrap", self.wrap),
             "columns": _columns(self.columns),
             "reader": {name: _value(value) for name, value in _pairs("reader", self.reader)},
             "image_folder": None if self.image_folder is None else str(self.image_folder),
@@ -68,15 +60,35 @@ class TaskChoice:
         named = scenes if isinstance(scenes, dict) else {"preset": scenes} if scenes else {}
         return {"difficulty": self.difficulty, **named}
 
-    def _wrap(self) -> Any:
-        return _json("wrap", self.wrap[0]) if len(self.wrap) == 1 else list(self.wrap)
+    def check(self) -> None:
+        """Raise `ConfigError` for a number out of range."""
+        if self.n is not None and self.n < 1:
+            raise ConfigError(f"--n is {self.n}; it must be at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskChoice(TaskOptions):
+    """Which tasks a command works on."""
+
+    data: str
+    """`synthetic` for generated scenes, `hub` for the published data, or the path of a benchmark or data set."""
+    bench: str = "vstar"
+    """Which benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
 
     def check(self, refuse_auto: str = "") -> None:
         """Raise `ConfigError` for a number out of range, and for `--data auto` where a reason to refuse it is given."""
         if refuse_auto and self.data == "auto":
             raise ConfigError(f"--data auto is not for {refuse_auto}: give --data synthetic, or the path of the data.")
-        if self.n is not None and self.n < 1:
-            raise ConfigError(f"--n is {self.n}; it must be at least 1.")
+        super().check()
+
+    def load(self) -> TaskSet:
+        """Load the tasks, all of them whatever `n` says; raises `ConfigError` and `TaskError` as `load_tasks` does."""
+        return load_tasks(self.data, self.split, bench=self.bench, **self.described())
+
+
+def wrap_spec(option: str, given: Sequence[str]) -> Any:
+    """Return how to wrap tasks, from the words of an option: a suite or JSON if it is one word, else names."""
+    return _json(option, given[0]) if len(given) == 1 else list(given)
 
 
 def _json(option: str, text: str) -> Any:

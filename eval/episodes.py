@@ -10,8 +10,10 @@ from PIL import Image
 
 from codev_env.trajectory import Trajectory, TurnRecord
 from codev_eval.highlight import highlight
+from codev_eval.measures import bench_of
 from codev_eval.pictures import Mark, PictureStore, draw
 from codev_eval.plots import duration
+from codev_eval.suspicions import suspicions
 
 # A model may write without end: the page shows the head of each text, the trajectory file has it all.
 MAX_TEXT = 6000
@@ -53,14 +55,17 @@ def _choice(text: str, gold: bool) -> str:
 
 def episode(run: str, trajectory: Trajectory, store: PictureStore) -> str:
     """Return one episode; its `data-` attributes are what the page's filters look at."""
+    signs = suspicions(trajectory)
     badges = [
         _badge("correct", "good") if trajectory.is_correct else _badge("wrong", "bad"),
         _look_badge(trajectory),
+        *(_badge(sign) for sign in signs),
     ]
     turns = "".join(_turn(turn, first, trajectory, store) for turn, first in _with_crop_numbers(trajectory.turns))
     return (
         f'<article class="episode" data-run="{escape(run)}" data-correct="{int(trajectory.is_correct)}"'
-        f' data-faithful="{int(trajectory.is_faithful)}" data-category="{escape(trajectory.category)}">'
+        f' data-faithful="{int(trajectory.is_faithful)}" data-category="{escape(trajectory.category)}"'
+        f' data-bench="{escape(bench_of(trajectory))}" data-suspected="{escape("|".join(signs))}">'
         f'<h4><span class="run">{_run_name(run)}</span>{"".join(badges)}</h4>'
         f'<div class="scene">{_scene(trajectory, store)}</div>'
         f'<ol class="turns">{turns}{_end(trajectory)}</ol></article>'
@@ -79,7 +84,10 @@ def _badge(text: str, kind: str = "") -> str:
 def _look_badge(trajectory: Trajectory) -> str:
     if trajectory.is_faithful:
         return _badge("faithful", "good")
-    if any(turn.kind == "code" for turn in trajectory.turns):
+    calls = [turn for turn in trajectory.turns if turn.kind == "code"]
+    if calls and all(turn.score is None for turn in calls):
+        return _badge("not judged")
+    if calls:
         return _badge("not faithful", "bad")
     return _badge("no tool call")
 

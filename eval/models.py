@@ -1,4 +1,4 @@
-"""What `--model` names: a scripted agent or a model behind an OpenAI-compatible server."""
+"""What `--model` names: a scripted agent, a model behind an OpenAI-compatible server, or a saved model's folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Any
 from codev_agents import SCRIPTED, Agent, ChatAgent
 from codev_env.errors import ConfigError, unknown
 
-FORMS = f"scripted:{'|'.join(SCRIPTED)}, or URL#NAME such as http://localhost:8000/v1#my-model"
+FORMS = (
+    f"scripted:{'|'.join(SCRIPTED)}, URL#NAME such as http://localhost:8000/v1#my-model, or the folder of a saved model"
+)
+
+
+def is_folder(spec: str) -> bool:
+    """Whether `spec` names a folder on this machine, which an engine of ours plays."""
+    return bool(spec) and not spec.startswith(("scripted:", "http:", "https:")) and Path(spec).is_dir()
 
 
 def parse_model(spec: str, *, seed: int = 0, temperature: float = 0.0, max_tokens: int = 2048) -> Callable[[], Agent]:
@@ -37,9 +44,4 @@ def parse_model(spec: str, *, seed: int = 0, temperature: float = 0.0, max_token
         if not model:
             raise ConfigError(f"--model {spec!r} names no model: add it after the address, {url}#NAME.")
         return lambda: ChatAgent(model, url, temperature=temperature, max_tokens=max_tokens, seed=seed)
-    if spec and Path(spec).is_dir():
-        raise ConfigError(
-            f"--model {spec!r} is a folder of weights, which only a server can play: run `vllm serve {spec}` and pass"
-            f" --model http://localhost:8000/v1#{spec}"
-        )
     raise ConfigError(f"--model {spec!r} is none of: {FORMS}.")

@@ -6,12 +6,16 @@ import base64
 import hashlib
 import io
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
 
 from PIL import Image
 
 from codev_env.types import Box
+
+FLAT = 4096
+"""Most colours of a picture that may be smaller as PNG."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class PictureStore:
     def __init__(self, max_width: int = 480, quality: int = 82):
         self.max_width, self.quality = max_width, quality
         self._by_digest: dict[str, Picture] = {}
-        self._elements: list[str] = []
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="codev-pictures")
+        self._encoded: list[tuple[Picture, Future[str]]] = []
 
     def add(self, image: Image.Image) -> Picture:
         """Store an image (if it is new) and return its handle."""
@@ -59,10 +64,8 @@ class PictureStore:
         if digest not in self._by_digest:
             picture = Picture(f"p{len(self._by_digest)}", rgb.width, rgb.height)
             self._by_digest[digest] = picture
-            self._elements.append(
-                f'<image id="{picture.key}" width="{rgb.width}" height="{rgb.height}" preserveAspectRatio="none"'
-                f' href="{data_uri(small, self.quality)}"/>'
-            )
+            # Encoded beside the rest of the page: libraries do it without Python's lock.
+            self._encoded.append((picture, self._pool.submit(data_uri, small, self.quality)))
         return self._by_digest[digest]
 
     def _scaled(self, image: Image.Image) -> Image.Image:
@@ -70,19 +73,25 @@ class PictureStore:
             return image
         ratio = min(self.max_width / image.width, 4 * self.max_width / image.height)
         size = (max(1, round(image.width * ratio)), max(1, round(image.height * ratio)))
-        return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=2.0)
+        return image.resize(size, Image.Resampling.BILINEAR, reducing_gap=1.5)
 
     def html(self) -> str:
         """The hidden element that holds all images; `draw` refers to it."""
-        return (
-            f'<svg class="store" aria-hidden="true" width="0" height="0"><defs>{"".join(self._elements)}</defs></svg>'
-        )
+        elements = [
+            f'<image id="{picture.key}" width="{picture.width}" height="{picture.height}" preserveAspectRatio="none"'
+            f' href="{uri.result()}"/>'
+            for picture, uri in self._encoded
+        ]
+        return f'<svg class="store" aria-hidden="true" width="0" height="0"><defs>{"".join(elements)}</defs></svg>'
 
 
 def data_uri(image: Image.Image, quality: int) -> str:
     """Encode as JPEG or PNG, whichever is smaller, as a data URI."""
+    kinds: list[tuple[str, dict[str, int]]] = [("jpeg", {"quality": quality})]
+    if image.getcolors(FLAT) is not None:  # of a photograph a PNG is never smaller, and slow to make
+        kinds.append(("png", {"compress_level": 6}))
     encoded = []
-    for kind, options in (("jpeg", {"quality": quality}), ("png", {"compress_level": 6})):
+    for kind, options in kinds:
         buffer = io.BytesIO()
         image.save(buffer, kind, **options)
         encoded.append((len(buffer.getvalue()), kind, buffer.getvalue()))

@@ -97,6 +97,26 @@ def phases(seconds: Mapping[str, float]) -> str:
     return f'<div class="phases" aria-hidden="true">{"".join(parts)}</div><ul class="legend">{"".join(legend)}</ul>'
 
 
+def histogram(title: str, bins: Sequence[int]) -> str:
+    """Return a figure with the counts of values in equal bins from 0 to 1."""
+    total, most = sum(bins), max([1, *bins])
+    wide = (WIDTH - LEFT - RIGHT) / len(bins)
+    bars = []
+    for number, count in enumerate(bins):
+        high = count / most * (HEIGHT - TOP - BOTTOM)
+        x, y = LEFT + number * wide, HEIGHT - BOTTOM - high
+        bars.append(f'<rect class="bar" x="{x + 1:.1f}" y="{y:.1f}" width="{wide - 2:.1f}" height="{high:.1f}"/>')
+    text = ", ".join(f"{n / len(bins):.1f}: {count}" for n, count in enumerate(bins))
+    baseline = HEIGHT - BOTTOM + 17
+    return (
+        f'<figure class="curve"><figcaption>{escape(title)} <b>{total} episodes</b></figcaption>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(f"{title}, episodes from {text}")}">'
+        f"{_grid_line(TOP, str(most))}{_grid_line(HEIGHT - BOTTOM, '0')}{''.join(bars)}"
+        f'<text class="axis" x="{LEFT}" y="{baseline}">0</text>'
+        f'<text class="axis" x="{WIDTH - RIGHT}" y="{baseline}" text-anchor="end">1</text></svg></figure>'
+    )
+
+
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
     """Return about `count` round numbers that cover `low` to `high`."""
     if not high > low:

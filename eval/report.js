@@ -1,11 +1,30 @@
 // Filters, overlays and keys of the report. The state lives in the URL: report.html#correct=0&faithful=1&run=after
 (() => {
   "use strict";
+  // A live page loads itself again when its server tells another version, but not under somebody's hands.
+  const version = document.body.dataset.live;
+  const touched = () => document.activeElement?.closest("select") || document.querySelector(".task details[open]");
+  async function look() {
+    try {
+      const told = await (await fetch("/version")).json();
+      if (told !== version && !touched()) location.reload();
+    } catch { /* The server is gone: the page stays as it is. */ }
+    setTimeout(look, 2000);
+  }
+  if (version) look();
+
   const form = document.getElementById("filters");
   if (!form) return;
   const count = document.getElementById("count");
   const tasks = [...document.querySelectorAll(".task")];
-  const fields = ["correct", "faithful", "run", "category"].filter((name) => form.elements[name]);
+  const fields = ["correct", "faithful", "run", "differ", "bench", "category", "suspected"].filter(
+    (name) => form.elements[name],
+  );
+  const differ = (task) => new Set([...task.querySelectorAll(".episode")].map((e) => e.dataset.correct)).size > 1;
+  const matches = {
+    suspected: (episode, value) => episode.dataset.suspected.split("|").includes(value),
+    differ: (episode) => differ(episode.closest(".task")),
+  };
 
   function apply() {
     const wanted = fields.map((name) => [name, form.elements[name].value]).filter(([, value]) => value !== "");
@@ -13,7 +32,9 @@
     for (const task of tasks) {
       let any = false;
       for (const episode of task.querySelectorAll(".episode")) {
-        const fits = wanted.every(([name, value]) => episode.dataset[name] === value);
+        const fits = wanted.every(([name, value]) =>
+          matches[name] ? matches[name](episode, value) : episode.dataset[name] === value,
+        );
         episode.hidden = !fits;
         any = any || fits;
         shown += fits;
@@ -50,10 +71,20 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("hashchange", readHash);
 
+  // c and f turn a filter to its next value, r takes all back.
+  function turn(name) {
+    const values = [...form.elements[name]].map((radio) => radio.value);
+    form.elements[name].value = values[(values.indexOf(form.elements[name].value) + 1) % values.length];
+    writeHash();
+  }
+
   // j and k walk through the visible tasks, as in many readers.
   document.addEventListener("keydown", (event) => {
-    if (!["j", "k"].includes(event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("select, textarea")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, textarea")) return;
+    if (event.key === "c") return turn("correct");
+    if (event.key === "f") return turn("faithful");
+    if (event.key === "r") return form.reset();
+    if (!["j", "k"].includes(event.key)) return;
     const visible = tasks.filter((task) => !task.hidden);
     const here = visible.indexOf(document.activeElement.closest(".task"));
     const next = visible[event.key === "j" ? here + 1 : here - 1];

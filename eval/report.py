@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page of a training run or of an evaluation."""
+"""The report: one self-contained HTML page of a training run, of an evaluation, or of two evaluations side by side."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ from codev_env.errors import CodevError
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_eval.episodes import task_section
+from codev_eval.measures import bench_of
 from codev_eval.pictures import PictureStore
-from codev_eval.results import metrics_section
+from codev_eval.plots import histogram
+from codev_eval.results import Results, counts_line, metrics_section
+from codev_eval.suspicions import suspicions
+from codev_eval.tables import Table, html_of, tables
 from codev_eval.training import curves_section, facts_of, read_history, seconds_section
 
 FILE_NAME = "report.html"
 RUN_TASKS = 12
 """Tasks shown in the report of a training run."""
-EVAL_TASKS = 200
-"""Tasks shown in the report of an evaluation."""
+EVAL_EPISODES = 1000
+"""Episodes shown in the report of an evaluation."""
+COMPARED_TASKS = 500
+"""Tasks shown in the report of two evaluations."""
 
 FAITHFUL = (
     "An answer can be right without a look at the evidence. So beside accuracy this page counts how often an episode is"
@@ -84,7 +90,7 @@ def write_report(
     Args:
         out_dir: The folder, made if missing.
         trajectories: The episodes, in the order to show.
-        metrics: What `codev_env.metrics.summarize` says of them.
+        metrics: The content of metrics.json, or what `codev_env.metrics.summarize` says of the episodes.
         title: The page's title.
 
     Returns:
@@ -94,14 +100,87 @@ def write_report(
         kicker="Evaluation",
         title=title,
         lead=f'<p class="lead">{FAITHFUL}</p>',
-        facts="",
-        results=metrics_section([("", metrics)]),
-        curves="",
-        seconds="",
+        facts=_facts(metrics) if "benches" in metrics else "",
+        results=_results(metrics),
         played={"": list(trajectories)},
-        limit=EVAL_TASKS,
+        limit=EVAL_EPISODES,
     )
     return write_page(Path(out_dir) / FILE_NAME, page)
+
+
+def write_comparison(
+    path: Path, played: Mapping[str, Sequence[Trajectory]], parts: Sequence[Table], title: str
+) -> Path:
+    """Write the page of two evaluations side by side.
+
+    Args:
+        path: Of the page.
+        played: The episodes by name of the run.
+        parts: What to say about their differences.
+        title: The page's title.
+
+    Returns:
+        The path of the page.
+    """
+    page = render_page(
+        kicker="Comparison",
+        title=title,
+        lead=f'<p class="lead">{FAITHFUL}</p>',
+        results=f'<section id="results"><h2>Results</h2>{"".join(map(html_of, parts))}</section>',
+        played=played,
+        limit=COMPARED_TASKS,
+    )
+    return write_page(path, page)
+
+
+def live_page(run: Path, played: Mapping[str, Sequence[Trajectory]], results: Results, version: str) -> str:
+    """Return the page of a run under way, which loads itself again when the server tells another version.
+
+    Args:
+        run: The run's folder.
+        played: The newest episodes of each part of the run.
+        results: What they measure so far.
+        version: What the server tells until something changes.
+    """
+    history = read_history(run / "history.jsonl")
+    return render_page(
+        kicker="Live view",
+        title=run.resolve().name,
+        lead=f'<p class="lead">The newest episodes first. {FAITHFUL}</p>',
+        results=metrics_section(results),
+        curves=curves_section(history),
+        played=played,
+        limit=RUN_TASKS * 5,
+        live=version,
+    )
+
+
+def _facts(record: Mapping[str, Any]) -> str:
+    """Say what was asked for, and what it took."""
+    used = record.get("usage") or {}
+    tokens = {name.replace("_", " "): used[name] for name in ("prompt_tokens", "completion_tokens") if used.get(name)}
+    names = ("model", "data", "source", "split", "scorer", "judge", "seed", "samples")
+    cost = {"cost": round(used["cost"], 2)} if used.get("cost") else {}
+    return facts_of({name: record[name] for name in names if name in record} | tokens | cost)
+
+
+def _results(metrics: Mapping[str, Any]) -> str:
+    if "benches" not in metrics:
+        return metrics_section([("", metrics)])
+    sections = []
+    for number, (bench, found) in enumerate(metrics["benches"].items()):
+        plots = "".join(
+            histogram(title, found[name]["bins"])
+            for name, title in (("coverage", "Share of the target in the best crop"), ("iou", "IoU of the best crop"))
+            if (found.get(name) or {}).get("n")
+        )
+        parts = (f'<div class="curves">{plots}</div>' if plots else "") + "".join(map(html_of, tables(found)))
+        counts = counts_line(found)
+        note = f'<p class="note">{escape(counts)}.</p>' if counts != f"{found.get('n')} episodes" else ""
+        title = f"Results: {bench}" if len(metrics["benches"]) > 1 else "Results"
+        key = "results" if number == 0 else f"results-{number}"
+        sections.append(metrics_section([("", found)], note + parts, title, key))
+    return "".join(sections)
 
 
 def read_summary(run: Path) -> dict[str, Any]:
@@ -125,17 +204,32 @@ def render_page(
     kicker: str,
     title: str,
     lead: str,
-    facts: str,
-    results: str,
-    curves: str,
-    seconds: str,
     played: Mapping[str, Sequence[Trajectory]],
     limit: int,
+    facts: str = "",
+    results: str = "",
+    curves: str = "",
+    seconds: str = "",
+    live: str = "",
 ) -> str:
-    """Fill the page's template. All arguments but `kicker` and `title` are HTML or data; `limit` counts tasks."""
+    """Fill the page's template.
+
+    Args:
+        kicker: What kind of page it is, as text.
+        title: The title, as text.
+        lead: What it is about, as HTML, as are `facts`, `results`, `curves` and `seconds`.
+        played: The episodes by name of the run.
+        limit: Most tasks to show.
+        facts: The settings.
+        results: The metrics.
+        curves: The curves over training.
+        seconds: Where the time went.
+        live: Version of a page that a server makes again; empty for one that stands alone.
+    """
     tasks = pair(played)
     store = PictureStore(*picture_size(min(limit, len(tasks))))
-    episodes = _episodes_section(played, tasks, limit, store)
+    order = "the newest first" if live else "in the order of the data set; none was picked"
+    episodes = _episodes_section(played, tasks, limit, store, order)
     files = resources.files("codev_eval")
     script = files.joinpath("report.js").read_text("utf-8")
     links = {"results": "Results", "training": "Training", "time": "Time", "episodes": "Episodes"}
@@ -157,23 +251,26 @@ def render_page(
         script_hash=f"sha256-{digest}",
         style=files.joinpath("report.css").read_text("utf-8"),
         version=escape(__version__),
+        connect="; connect-src 'self'" if live else "",
+        live=escape(live),
     )
 
 
 def picture_size(tasks: int) -> tuple[int, int]:
     """Greatest width in pixels and JPEG quality of the pictures of a page, so that it stays below some 20 MB."""
-    return (480, 82) if tasks <= 60 else (320, 76)
+    return (480, 82) if tasks <= 60 else (320, 76) if tasks <= 300 else (256, 68)
 
 
 def pair(played: Mapping[str, Sequence[Trajectory]]) -> list[list[tuple[str, Trajectory]]]:
     """Group the episodes of all runs by task, in the order of the first run that has the task."""
-    tasks: dict[tuple[str, int], list[tuple[str, Trajectory]]] = {}
+    tasks: dict[tuple[str, str, int], list[tuple[str, Trajectory]]] = {}
     for run, trajectories in played.items():
-        seen: dict[str, int] = {}
+        seen: dict[tuple[str, str], int] = {}
         for trajectory in trajectories:
             # A task that was sampled several times is shown several times.
-            sample = seen[trajectory.task_id] = seen.get(trajectory.task_id, -1) + 1
-            tasks.setdefault((trajectory.task_id, sample), []).append((run, trajectory))
+            name = bench_of(trajectory), trajectory.task_id
+            sample = seen[name] = seen.get(name, -1) + 1
+            tasks.setdefault((*name, sample), []).append((run, trajectory))
     return list(tasks.values())
 
 
@@ -182,14 +279,16 @@ def _episodes_section(
     tasks: Sequence[Sequence[tuple[str, Trajectory]]],
     limit: int,
     store: PictureStore,
+    order: str,
 ) -> str:
     if not tasks:
         return ""
     shown = tasks[:limit]
     which = f"The first {len(shown)} of {len(tasks)} tasks" if len(shown) < len(tasks) else f"All {len(tasks)} tasks"
     note = (
-        f"{which}, in the order of the data set; none was picked. Dashed: where the evidence is. Solid, numbered: what"
-        " each returned image shows. Keys <kbd>j</kbd> and <kbd>k</kbd> go to the next and the previous task."
+        f"{which}, {order}. Dashed: where the evidence is. Solid, numbered: what"
+        " each returned image shows. Keys: <kbd>j</kbd> and <kbd>k</kbd> go to the next and the previous task,"
+        " <kbd>c</kbd> and <kbd>f</kbd> filter by the answer and by the look, <kbd>r</kbd> takes the filters back."
     )
     sections = "\n".join(task_section(runs, store) for runs in shown)
     return (
@@ -206,10 +305,11 @@ def _filters(played: Mapping[str, Sequence[Trajectory]], shown: Sequence[Sequenc
     ]
     if len(played) > 1:
         parts.append(_segments("run", "Run", {"": "both", **{name: name for name in played}}))
-    categories = sorted({trajectory.category for runs in shown for _, trajectory in runs} - {""})
-    if len(categories) > 1:
-        options = "".join(f'<option value="{escape(c)}">{escape(c.replace("_", " "))}</option>' for c in categories)
-        parts.append(f'<label>Category <select name="category"><option value="">all</option>{options}</select></label>')
+        parts.append(_segments("differ", "Runs", {"": "all", "1": "disagree"}))
+    episodes = [trajectory for runs in shown for _, trajectory in runs]
+    parts.append(_select("bench", "Benchmark", {bench_of(t) for t in episodes}, 2))
+    parts.append(_select("category", "Category", {t.category for t in episodes}, 2))
+    parts.append(_select("suspected", "Hack suspected", {sign for t in episodes for sign in suspicions(t)}, 1))
     for kind, text in (("target", "targets"), ("crop", "crops")):
         box = f'<input type="checkbox" name="show-{kind}" checked>'
         parts.append(f'<label class="check">{box}<span class="dash {kind}"></span>{text}</label>')
@@ -217,6 +317,15 @@ def _filters(played: Mapping[str, Sequence[Trajectory]], shown: Sequence[Sequenc
     parts.append(f'<button type="reset">Reset</button><output id="count" aria-live="polite">{count} episodes</output>')
     form = '<form id="filters" class="filters" aria-label="Filter the episodes" autocomplete="off">'
     return f"{form}{''.join(parts)}</form>"
+
+
+def _select(name: str, label: str, values: set[str], least: int) -> str:
+    """Return a choice of values, empty where there are fewer than `least`."""
+    named = sorted(values - {""})
+    if len(named) < least:
+        return ""
+    options = "".join(f'<option value="{escape(v)}">{escape(v.replace("_", " "))}</option>' for v in named)
+    return f'<label>{label} <select name="{name}"><option value="">all</option>{options}</select></label>'
 
 
 def _segments(name: str, legend: str, options: Mapping[str, str]) -> str:

@@ -28,6 +28,10 @@ METRICS = {
     "faithful_given_correct": Metric("Faithful, given correct", "of the right answers, those that looked", share=True),
     "faithful_and_correct": Metric("Faithful and correct", "looked at the evidence and answered right", share=True),
     "lazy": Metric("Lazy crops", "episodes with a crop of more than 90 % of the image", share=True),
+    "lazy_crops": Metric("Lazy share of crops", "crops of more than 90 % of the image", share=True),
+    "hallucinated_tool_use": Metric(
+        "Hallucinated tool use", "episodes that claim a crop in their text and made none", share=True
+    ),
     "tool_calls": Metric("Tool calls", "programs run per episode"),
     "crops": Metric("Crops", "returned images with a known place in the original, per episode"),
     "errors": Metric("Errors", "programs that failed, per episode"),
@@ -38,12 +42,14 @@ METRICS = {
 TILES = ("faithful", "accuracy", "faithful_and_correct")
 MAIN = ("faithful", "accuracy", "faithful_given_correct", "faithful_and_correct", "tool_calls")
 """Rows that are always open; the rest is behind a disclosure."""
+COUNTS = ("n", "n_judged", "n_failed", "tasks", "samples")
+"""Numbers that are told in a sentence instead of a row."""
 
 
 def rows_of(results: Results) -> list[str]:
     """The names of the metrics to show: the known ones first, then any other number."""
     names = {name for _, metrics in results for name, value in metrics.items() if is_number(value)}
-    return [name for name in METRICS if name in names] + sorted(names - METRICS.keys() - {"n"})
+    return [name for name in METRICS if name in names] + sorted(names - METRICS.keys() - set(COUNTS))
 
 
 def is_number(value: Any) -> bool:
@@ -66,8 +72,15 @@ def interval_of(metrics: Mapping[str, Any], name: str) -> tuple[float, float] | 
     return (float(pair[0]), float(pair[1])) if pair else None
 
 
-def metrics_section(results: Results) -> str:
-    """Return the section with tiles and table; empty without results."""
+def metrics_section(results: Results, parts: str = "", title: str = "", key: str = "results") -> str:
+    """Return the section with tiles and table; empty without results.
+
+    Args:
+        results: Of each run.
+        parts: More HTML, under the table.
+        title: Instead of "Results".
+        key: Id of the section.
+    """
     if not results:
         return ""
     tiles = "".join(_tile(name, results) for name in TILES if any(is_number(m.get(name)) for _, m in results))
@@ -76,12 +89,14 @@ def metrics_section(results: Results) -> str:
     if more:
         more = f'<details class="more"><summary>More metrics</summary>{more}</details>'
     counts = " and ".join(dict.fromkeys(str(metrics["n"]) for _, metrics in results if is_number(metrics.get("n"))))
-    trained = any(run for run, _ in results)
+    trained = any(run in ("before", "after") for run, _ in results)
     episodes = f"{counts} {'held-out ' if trained else ''}episodes; " if counts else ""
-    title = "Before and after training" if trained else "Results"
+    title = title or ("Before and after training" if trained else "Results")
     return (
-        f'<section id="results"><h2>{title}</h2><p class="note">{episodes}95 % intervals in brackets and as bars.</p>'
-        f'<ul class="tiles">{tiles}</ul>{_table([name for name in names if name in MAIN], results)}{more}</section>'
+        f'<section id="{key}"><h2>{escape(title)}</h2>'
+        f'<p class="note">{episodes}95 % intervals in brackets and as bars.</p>'
+        f'<ul class="tiles">{tiles}</ul>{_table([name for name in names if name in MAIN], results)}'
+        f"{more}{parts}</section>"
     )
 
 
@@ -138,3 +153,35 @@ def text_table(metrics: Mapping[str, Any]) -> str:
         bracket = f"[{shown(name, interval[0])}, {shown(name, interval[1])}]" if interval else ""
         lines.append(f"{name:<24} {shown(name, metrics[name]):>8}   {bracket}".rstrip())
     return "\n".join(lines)
+
+
+def counts_line(metrics: Mapping[str, Any]) -> str:
+    """Say how many episodes there are, of how many tasks, and how many are missing or could not be judged."""
+    n, tasks = metrics.get("n", 0), metrics.get("tasks", 0)
+    line = f"{n} episodes" + (f" of {tasks} tasks" if is_number(tasks) and tasks not in (0, n) else "")
+    judged = metrics.get("n_judged", n)
+    if judged != n:
+        line += f"; faithful shares are among the {judged} whose tool calls were judged"
+    if metrics.get("n_failed"):
+        line += f"; {metrics['n_failed']} more could not be evaluated and are not counted"
+    return line
+
+
+def text_results(record: Mapping[str, Any]) -> str:
+    """Return metrics.json as text for a terminal: each benchmark's table, then those of its protocols."""
+    from codev_eval.tables import tables, text_of
+
+    parts = []
+    for bench, metrics in record["benches"].items():
+        told = record["sets"][bench]
+        parts.append(f"\n{record['model']} on {bench} ({told['data']}, {told['source']}), {counts_line(metrics)}")
+        parts.append(text_table(metrics))
+        parts += [text_of(table) for table in tables(metrics)]
+    used = record["usage"]
+    if used["requests"]:
+        cost = f", cost {used['cost']:.2f}" if used["cost"] else ""
+        parts.append(
+            f"{used['requests']} requests, {used['prompt_tokens']} prompt tokens,"
+            f" {used['completion_tokens']} completion tokens{cost}"
+        )
+    return "\n\n".join(parts)

@@ -1,9 +1,9 @@
-"""Plays tasks with an agent over a few threads and writes down every episode."""
+"""Plays tasks with an agent over a few threads and yields every episode in order."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -18,6 +18,8 @@ from codev_env.trajectory import Trajectory
 T = TypeVar("T")
 R = TypeVar("R")
 Player = tuple[gym.Env[Any, Any], Agent]
+Key = tuple[int, int]
+"""Names an episode: index of its task, and which sample of it."""
 
 
 @dataclass(frozen=True)
@@ -27,19 +29,30 @@ class Failure:
     Attributes:
         index: Index of the task in its set.
         reason: One line for people.
+        sample: Which sample of the task.
     """
 
     index: int
     reason: str
+    sample: int = 0
 
 
-def play(players: Sequence[Player], indices: Iterable[int], *, seed: int = 0) -> Iterator[Trajectory | Failure]:
-    """Play one episode of each task, several at a time, and yield the outcomes in the order of `indices`.
+def play(
+    players: Sequence[Player],
+    indices: Iterable[int],
+    *,
+    seed: int = 0,
+    samples: int = 1,
+    skip: Container[Key] = (),
+) -> Generator[Trajectory | Failure]:
+    """Play episodes of each task, several at a time, and yield the outcomes in the order of `indices`.
 
     Args:
         players: An environment with an agent for each thread; the environments are closed in the end.
         indices: Indices of the tasks.
         seed: Passed, with the task's index added, to `env.reset`.
+        samples: Episodes of each task; an agent's attribute `seed` is `seed` plus the number of the sample.
+        skip: Episodes that are not to be played.
 
     Yields:
         The episode, or a `Failure` where the agent, the judge, the sandbox or the task could not do their part.
@@ -48,20 +61,33 @@ def play(players: Sequence[Player], indices: Iterable[int], *, seed: int = 0) ->
     for player in players:
         free.put(player)
 
-    def episode(index: int) -> Trajectory | Failure:
+    def episode(key: Key) -> Trajectory | Failure:
+        index, sample = key
         env, agent = player = free.get()
         try:
+            if samples > 1:
+                agent.seed = seed + sample  # type: ignore[attr-defined]
             return run_episode(env, agent, seed=seed + index, options={"index": index})
         except CodevError as error:
-            return Failure(index, f"{type(error).__name__}: {' '.join(str(error).split())}")
+            return Failure(index, reason_of(error), sample)
         finally:
             free.put(player)
 
     try:
-        yield from ordered_map(episode, indices, len(players))
+        yield from ordered_map(episode, keys(indices, samples, skip), len(players))
     finally:
         for env, _ in players:
             env.close()
+
+
+def keys(indices: Iterable[int], samples: int = 1, skip: Container[Key] = ()) -> Iterator[Key]:
+    """Yield the episodes to play: all samples of a task, then the next task."""
+    return ((index, sample) for index in indices for sample in range(samples) if (index, sample) not in skip)
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -46,8 +47,16 @@ def test_what_nobody_judged_is_not_unfaithful():
         assert alone[name] is None and alone["ci95"][name] is None
     beside = summarize([episode(True, False, unjudged, ANSWER), episode(True, True, crop((0, 0, 10, 10)), ANSWER)])
     assert beside["faithful"] == beside["faithful_given_correct"] == 1.0
-    none = summarize([episode(True, False, ANSWER)])
-    assert none["faithful"] == 0.0, "an episode without a tool call looked at nothing"
+    boxes = dataclasses.replace(episode(True, False, ANSWER), targets=((0, 0, 5, 5),))
+    assert summarize([boxes])["faithful"] == 0.0, "an episode without a tool call looked at nothing"
+
+
+def test_without_boxes_an_episode_without_calls_is_judged_only_where_such_calls_are():
+    idle = episode(True, False, ANSWER)
+    alone = summarize([idle, idle])
+    assert (alone["n_judged"], alone["faithful"]) == (0, None)
+    beside = summarize([idle, idle, episode(True, True, crop((0, 0, 10, 10)), ANSWER)])
+    assert (beside["n_judged"], beside["faithful"]) == (3, 1 / 3)
 
 
 def test_rates_and_means():

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from codev_env.errors import CodevError, ConfigError
 from codev_train.policy import Policy
+from codev_train.sharding import load_optimizer_state, optimizer_state
 
 _NAME = re.compile(r"step-(\d+)")
 
@@ -40,8 +41,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         for path in partial.rglob("*"):
             if path.is_file():
                 _flush(path)
-        if folder.exists():
-            shutil.rmtree(folder)
+        _remove(folder)
         partial.rename(folder)
         _flush(folder.parent)
     except Exception as error:
@@ -78,32 +78,55 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
 
 
-def save(run: Path, step: int, policy: Policy, optimizer: Any, keep: int) -> Path:
+def save(run: Path, step: int, policy: Policy, optimizer: Any, keep: int, write: bool = True) -> Path:
     """Write the checkpoint after `step` updates, then remove all but the newest `keep`.
 
     A checkpoint holds the policy (loadable with `from_pretrained`), the optimizer, and the number of updates; the
-    order of data and sampling are functions of seed and update, so nothing else is needed to go on.
+    order of data and sampling are functions of seed and update, so nothing else is needed to go on. Weights and moments
+    are whole, whatever number of processes shared them out, and any number can go on from them.
+
+    Args:
+        run: The run folder.
+        step: Updates that are done.
+        policy: The policy.
+        optimizer: As Accelerate wraps it.
+        keep: How many checkpoints stay.
+        write: Whether this process writes. All have to call this: what is shared out is gathered.
     """
     folder = run / "checkpoints" / f"step-{step:06d}"
+    if not write:
+        policy.save(None)
+        optimizer_state(optimizer, keep=False)
+        return folder
     with replace_folder(folder) as partial:
         policy.save(partial / "model")
-        torch.save(optimizer.state_dict(), partial / "optimizer.pt")
+        torch.save(optimizer_state(optimizer), partial / "optimizer.pt")
         (partial / "state.json").write_text(json.dumps({"step": step}))
     for old in checkpoints(run)[:-keep]:
-        shutil.rmtree(old)
+        _remove(old)
+    for torn in folder.parent.glob(".step-*"):  # of a run that was killed while it wrote or removed one
+        shutil.rmtree(torn)
     return folder
 
 
-def last(run: Path) -> Path:
-    """Return the newest checkpoint of a run; raises `ConfigError` if there is none to resume from."""
+def _remove(folder: Path) -> None:
+    """Remove a folder so that no half of it is ever seen under its name."""
+    if folder.exists():
+        hidden = folder.with_name(f".{folder.name}.removed")
+        shutil.rmtree(hidden, ignore_errors=True)
+        folder.rename(hidden)
+        shutil.rmtree(hidden)
+
+
+def last(run: Path) -> Path | None:
+    """Return the newest checkpoint of a run; None if it was killed before the first was complete.
+
+    Raises:
+        ConfigError: There is no such run.
+    """
     if not run.is_dir():
         raise ConfigError(f"resume: there is no folder {run}.")
-    found = checkpoints(run)
-    if not found:
-        raise ConfigError(
-            f"resume: {run} has no complete checkpoint in {run / 'checkpoints'}; start a new run instead."
-        )
-    return found[-1]
+    return next(reversed(checkpoints(run)), None)
 
 
 def load_optimizer(checkpoint: Path, optimizer: Any) -> int:
@@ -114,7 +137,8 @@ def load_optimizer(checkpoint: Path, optimizer: Any) -> int:
     """
     step = read_step(checkpoint)
     try:
-        optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location="cpu"))
+        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location="cpu")
+        load_optimizer_state(optimizer, state)
     except _UNREADABLE as error:
         raise _broken(checkpoint, "optimizer.pt", error) from error
     return step

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,15 +16,15 @@ from typing import Any
 import torch
 import yaml
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, set_seed
+from accelerate.utils import DistributedType, InitProcessGroupKwargs, broadcast_object_list, set_seed
 
 from codev_env.errors import CodevError, ConfigError
 from codev_env.trajectory import read_trajectories
 from codev_train import checkpoint
-from codev_train.checks import check, check_optimizer, require
+from codev_train.checks import check, check_sft
 from codev_train.config import Request, fingerprint, read_file, read_request
+from codev_train.dryrun import dry_run
 from codev_train.engines import make_engine
-from codev_train.environments import make_env
 from codev_train.evaluate import comparison, evaluate
 from codev_train.monitor import Monitor
 from codev_train.options import SFTOptions, TrainOptions
@@ -43,13 +44,12 @@ class Interrupted(CodevError, KeyboardInterrupt):
 def sft(argv: Sequence[str]) -> int:
     """Run `codev sft`; returns the exit code."""
     request = read_request(argv)
+    if request.dry_run:
+        raise ConfigError("--dry-run is an option of `codev train`, which looks at the cold start as well.")
     options = request.parse("sft", SFTOptions, "codev sft")
     if not options.ground.steps and not options.imitate.steps:
         raise ConfigError("nothing to learn: both stages have 0 steps. Use --preset tiny, or set --imitate.steps.")
-    for stage in ("ground", "imitate"):
-        check_optimizer(getattr(options, stage).optimizer, f"{stage}.optimizer")
-    require(options.seed >= 0, "seed", options.seed, "0 or more")
-    make_env(options.env, "train").close()
+    check_sft(options)
     folder = start_folder(options)
     if (folder / "config.json").exists():
         print(f"This start exists already: {folder}. Remove the folder to make it again.")
@@ -64,15 +64,18 @@ def sft(argv: Sequence[str]) -> int:
 
 
 def train(argv: Sequence[str]) -> Path | None:
-    """Run `codev train`; returns the run folder, on other than the main process nothing."""
+    """Run `codev train`; returns the run folder, on other than the main process and after `--dry-run` nothing."""
     started = time.perf_counter()
     request = _with_resumed_options(read_request(argv))
     options = request.parse("train", TrainOptions, "codev train")
+    if request.dry_run:
+        dry_run(request, options)
+        return None
     mixed = "bf16" if options.precision == "bf16" else "no"
     accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
     check(options, accelerator.num_processes)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None
-    run = Path(options.resume) if resume else _free_folder(Path(options.out) / options.name)
+    run = Path(options.resume) if options.resume else _free_folder(Path(options.out) / options.name)
     run = broadcast_object_list([run])[0]
     say = print if accelerator.is_main_process else lambda *_: None
     _announce(request, options, run, say)
@@ -97,7 +100,6 @@ def train(argv: Sequence[str]) -> Path | None:
     )
     done = checkpoint.read_step(resume) if resume else 0
     if accelerator.is_main_process:
-        run.mkdir(parents=True, exist_ok=True)
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
     monitor = Monitor(run, accelerator.is_main_process, done)
     before_file = run / "before" / "metrics.json"
@@ -106,7 +108,7 @@ def train(argv: Sequence[str]) -> Path | None:
     # The main process evaluates; the others meet it again at the first reduction.
     try:
         with _timed(seconds, "evaluation before"):
-            if accelerator.is_main_process and not resume:
+            if accelerator.is_main_process and not before_file.exists():
                 before = evaluate(engine, policy.codec, options, run / "before", "before")
                 _write_json(before_file, before)
         with _timed(seconds, "training"), _threads(options.threads):
@@ -123,7 +125,8 @@ def train(argv: Sequence[str]) -> Path | None:
             after = evaluate(engine, policy.codec, options, run / "after", "after")
         before = json.loads(before_file.read_text())
         with _timed(seconds, "saving"), checkpoint.replace_folder(run / "model") as partial:
-            policy.save(partial)
+            # The last checkpoint holds the same weights, whole, whatever number of processes share them out here.
+            shutil.copytree(checkpoint.checkpoints(run)[-1] / "model", partial, dirs_exist_ok=True)
     except KeyboardInterrupt as error:
         if isinstance(error, Interrupted) or not checkpoint.checkpoints(run):
             raise
@@ -157,13 +160,20 @@ def make_start(options: SFTOptions, folder: Path) -> None:
     """Run the cold start and write the policy to `folder`."""
     set_seed(options.seed)
     accelerator = Accelerator(mixed_precision="no")
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        raise ConfigError(
+            "the cold start does not run under DeepSpeed, which shares a model out once: make it first with codev sft "
+            "in one process or with FSDP2, and give --model."
+        )
     monitor = Monitor(folder.with_name(folder.name + "-log"), accelerator.is_main_process)
     try:
         with _threads(options.threads):
             policy = cold_start(options, monitor, accelerator)
     finally:
         monitor.close()
-    if accelerator.is_main_process:
+    if not accelerator.is_main_process:
+        policy.save(None)
+    else:
         with checkpoint.replace_folder(folder) as partial:
             policy.save(partial)
             (partial / "sft.json").write_text(json.dumps(dataclasses.asdict(options), indent=1))
@@ -206,13 +216,18 @@ def _with_resumed_options(request: Request) -> Request:
             run = Path(attached or value)
             if not (run / OPTIONS).is_file():
                 raise ConfigError(f"resume: {run} is not a run folder ({OPTIONS} is missing).")
-            return Request((*request.layers, read_file(str(run / OPTIONS))), request.arguments)
+            return dataclasses.replace(request, layers=(*request.layers, read_file(str(run / OPTIONS))))
     return request
 
 
 def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
     content = {"about": request.about, "train": dataclasses.asdict(options)}
-    (run / OPTIONS).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    text = yaml.safe_dump(content, sort_keys=False)
+    if run.exists():
+        _write_text(run / OPTIONS, text)
+    else:  # A run folder never lacks its options: without them it could not be resumed.
+        with checkpoint.replace_folder(run) as partial:
+            (partial / OPTIONS).write_text(text, encoding="utf-8")
 
 
 def _free_folder(wanted: Path) -> Path:
@@ -240,8 +255,12 @@ def _read_seconds(run: Path) -> dict[str, float]:
 
 
 def _write_json(path: Path, content: Any) -> None:
+    _write_text(path, json.dumps(content, indent=1))
+
+
+def _write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
 
 

@@ -61,10 +61,17 @@ SECTIONS = ("about", "env", "sft", "train")
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the user asked for, before options are parsed: presets and files first, then the command line."""
+    """What the user asked for, before options are parsed: presets and files first, then the command line.
+
+    Attributes:
+        layers: Presets and files, in order.
+        arguments: The command line without them.
+        dry_run: Only look and tell.
+    """
 
     layers: tuple[dict[str, Any], ...]
     arguments: tuple[str, ...]
+    dry_run: bool = False
 
     @property
     def about(self) -> str:
@@ -91,6 +98,7 @@ class Request:
         description = (
             f"{summary}\n\nGo first: --preset NAME ({', '.join(presets())}) and --config FILE.yaml set many options at "
             "once; options on the command line go over them."
+            + (" --dry-run checks everything, tells memory and time, and trains nothing." if section == "train" else "")
         )
         return tyro.cli(
             kind,
@@ -102,7 +110,8 @@ class Request:
 
 
 def read_request(argv: Sequence[str], default_preset: str | None = None) -> Request:
-    """Take `--preset NAME` and `--config FILE` off a command line; a later one goes over an earlier one."""
+    """Take `--preset NAME`, `--config FILE` and `--dry-run` off a command line; later files go over earlier ones."""
+    dry_run = False
     layers: list[dict[str, Any]] = []
     rest: list[str] = []
     words = iter(argv)
@@ -115,11 +124,13 @@ def read_request(argv: Sequence[str], default_preset: str | None = None) -> Requ
                     f"{name} needs a value" + (f": one of {', '.join(presets())}." if name == "--preset" else ".")
                 )
             layers.append(read_preset(value) if name == "--preset" else read_file(value))
+        elif word == "--dry-run":
+            dry_run = True
         else:
             rest.append(word)
     if not layers and default_preset:
         layers.append(read_preset(default_preset))
-    return Request(tuple(layers), tuple(rest))
+    return Request(tuple(layers), tuple(rest), dry_run)
 
 
 def to_arguments(options: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -20,8 +20,16 @@ def trajectory(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor)
     R is the sum of a trajectory's rewards; std is the sample standard deviation. A group of one gets 0.
     Source: DeepSeekMath, arXiv 2402.03300, section 4.1; CodeV, arXiv 2511.19661.
     """
-    advantage = _normalise(rewards.sum(1), groups)
-    return advantage[:, None].expand_as(rewards) * _within(rewards, turns)
+    return _by_trajectory(rewards, turns, groups, _standardise)
+
+
+def trajectory_mean(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Dr. GRPO: A = R - mean(R) over the group, the same for every turn.
+
+    Without the division by std, tasks that are almost always or almost never solved do not weigh more than others.
+    Source: arXiv 2503.20783, section 3.
+    """
+    return _by_trajectory(rewards, turns, groups, _centre)
 
 
 def turn(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
@@ -30,13 +38,39 @@ def turn(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> to
     Mean and sample standard deviation are over the group's trajectories that reached turn t. A turn that only one of
     them reached gets 0.
     """
+    return _by_turn(rewards, turns, groups, _standardise)
+
+
+def turn_mean(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Each turn by its own return, without the division by std: A_t = G_t - mean(G_t). See `turn`."""
+    return _by_turn(rewards, turns, groups, _centre)
+
+
+Scale = Callable[[torch.Tensor], torch.Tensor]
+"""From the values of one group, two or more `[n]`, to their advantages `[n]`."""
+
+
+def _centre(values: torch.Tensor) -> torch.Tensor:
+    return values - values.mean()
+
+
+def _standardise(values: torch.Tensor) -> torch.Tensor:
+    return (values - values.mean()) / (values.std() + EPSILON)
+
+
+def _by_trajectory(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor, scale: Scale) -> torch.Tensor:
+    advantage = _within_groups(rewards.sum(1), groups, scale)
+    return advantage[:, None].expand_as(rewards) * _within(rewards, turns)
+
+
+def _by_turn(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor, scale: Scale) -> torch.Tensor:
     within = _within(rewards, turns)
     returns = (rewards * within).flip(1).cumsum(1).flip(1)
     advantages = torch.zeros_like(rewards)
     for t in range(rewards.shape[1]):
         reached = within[:, t] > 0
         if reached.any():
-            advantages[reached, t] = _normalise(returns[reached, t], groups[reached])
+            advantages[reached, t] = _within_groups(returns[reached, t], groups[reached], scale)
     return advantages
 
 
@@ -44,14 +78,13 @@ def _within(rewards: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     return (torch.arange(rewards.shape[1], device=rewards.device)[None] < turns[:, None]).to(rewards.dtype)
 
 
-def _normalise(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Centre and scale `values` `[n]` within each group."""
+def _within_groups(values: torch.Tensor, groups: torch.Tensor, scale: Scale) -> torch.Tensor:
+    """Scale `values` `[n]` within each group; a group of one, and one of equal values, gets exactly 0."""
     out = torch.zeros_like(values)
     for group in groups.unique():
         rows = groups == group
-        if rows.sum() > 1:
-            part = values[rows]
-            out[rows] = (part - part.mean()) / (part.std() + EPSILON)
+        if len(values[rows].unique()) > 1:
+            out[rows] = scale(values[rows])
     return out
 
 
@@ -76,7 +109,7 @@ def combine(
         rewards: `[channels, trajectories, turns]`.
         turns: `[trajectories]`.
         groups: `[trajectories]`.
-        weights: One for each channel.
+        weights: One for each channel, see `channel_factors`.
         kept: `[channels, trajectories]`, bool: which trajectories a channel is normalised over; the others get 0 of it.
 
     Returns:
@@ -88,7 +121,18 @@ def combine(
     return advantages
 
 
+def channel_factors(name: str, weights: Sequence[float]) -> list[float]:
+    """Return what `combine` multiplies the channels by under the credit `name`: the weight of each.
+
+    Rewards are weighted already; a credit that divides by the standard deviation takes that away, the others do not and
+    get 1.
+    """
+    return [1.0] * len(weights) if CREDITS[name] in (trajectory_mean, turn_mean) else list(weights)
+
+
 CREDITS: dict[str, Credit] = {
     "trajectory": trajectory,
+    "trajectory-mean": trajectory_mean,
     "turn": turn,
+    "turn-mean": turn_mean,
 }

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 
 from codev_env.errors import ConfigError
-from codev_train.options import EnvOptions
+from codev_train.options import EnvOptions, TrainOptions
+
+
+def make_train_env(options: TrainOptions) -> gym.Env[Any, Any]:
+    """Make an environment that a run trains in; raises as `make_env`."""
+    return make_env(options.env, "train", options.reward, options.weights)
+
+
+def make_eval_env(options: TrainOptions) -> gym.Env[Any, Any]:
+    """Make an environment that a run is evaluated in; raises as `make_env`."""
+    env = options.env
+    if options.eval.id:
+        env = dataclasses.replace(env, id=options.eval.id, data="synthetic", scenes="", scene={})
+    if options.eval.scenes:
+        env = dataclasses.replace(env, scenes=options.eval.scenes, scene={})
+    env = dataclasses.replace(env, data=options.eval.data or env.data)
+    return make_env(env, options.eval.split, options.reward, options.weights)
 
 
 def make_env(
@@ -32,7 +49,7 @@ def make_env(
             data=options.data,
             split=split,
             # A path describes its own tasks; only generated scenes take options.
-            scenes={"preset": options.scenes, **options.scene} if options.data in ("synthetic", "auto") else None,
+            scenes=_scenes(options) if options.data in ("synthetic", "auto") else None,
             dialect=options.dialect,
             reward=reward,
             reward_weights=dict(weights or {}),
@@ -41,3 +58,8 @@ def make_env(
         )
     except gym.error.UnregisteredEnv as error:
         raise ConfigError(f"env.id {options.id!r} is not a registered environment: {error}") from error
+
+
+def _scenes(options: EnvOptions) -> dict[str, Any] | None:
+    scenes = {"preset": options.scenes, **options.scene} if options.scenes else {**options.scene}
+    return scenes or None

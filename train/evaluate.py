@@ -9,14 +9,12 @@ from typing import Any
 from tqdm import tqdm
 
 from codev_env.metrics import summarize
-from codev_env.trajectory import Trajectory, write_trajectories
+from codev_env.trajectory import write_trajectories
 from codev_train.engines.base import Engine, Sampling
-from codev_train.environments import make_env
+from codev_train.environments import make_eval_env
 from codev_train.options import TrainOptions
 from codev_train.rollout import Roller
 from codev_train.tokens import Codec
-
-BATCH = 128  # episodes between two moves of the progress bar
 
 TABLE = (
     ("accuracy", "accuracy"),
@@ -41,22 +39,20 @@ def evaluate(engine: Engine, codec: Codec, options: TrainOptions, folder: Path, 
         The metrics of `codev_env.metrics.summarize`.
     """
     roller = Roller(
-        lambda: make_env(options.env, options.eval.split, options.reward, options.weights),
+        lambda: make_eval_env(options),
         codec,
         options.workers,
-        max_length=options.max_length,
+        options.engine_batch,
+        options.max_length,
     )
     sampling = Sampling(options.eval.temperature, options.max_tokens)
-    trajectories: list[Trajectory] = []
     try:
         indices = range(min(options.eval.episodes, roller.size()))
         with tqdm(total=len(indices), desc=what) as bar:
-            for start in range(0, len(indices), BATCH):
-                part = list(indices[start : start + BATCH])
-                trajectories += [r.trajectory for r in roller.play(engine, part, 1, sampling)]
-                bar.update(len(part))
+            played = roller.play(engine, indices, 1, sampling, lambda ended: bar.update(len(ended)))
     finally:
         roller.close()
+    trajectories = [rollout.trajectory for rollout in played]
     shutil.rmtree(folder, ignore_errors=True)  # A resumed run evaluates again: nothing is to be counted twice.
     write_trajectories(folder, trajectories)
     return summarize(trajectories, seed=options.seed)

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from codev_env.errors import ConfigError
 from codev_train.options import LoraOptions
+from codev_train.sharding import gathered, whole
 
 ADAPTERS = "adapters.safetensors"
 """File of the adapters beside a saved model, which has them merged."""
@@ -54,9 +55,20 @@ def merged_state(model: Any) -> dict[str, torch.Tensor]:
     return state
 
 
-def save_adapters(model: Any, folder: Path) -> None:
+def adapters(model: Any, keep: bool = True) -> dict[str, torch.Tensor]:
+    """Return the adapters' weights by name; where they are shared out, processes that do not `keep` them take part."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            with gathered([parameter]):
+                weight = whole(parameter)
+                if keep:
+                    found[name] = weight.contiguous().clone()
+    return found
+
+
+def save_adapters(tensors: dict[str, torch.Tensor], folder: Path) -> None:
     """Write the adapters beside the saved model, so that training can go on with them."""
-    tensors = {name: p.detach().contiguous() for name, p in model.named_parameters() if "lora_" in name}
     save_file(tensors, folder / ADAPTERS)
 
 

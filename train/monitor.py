@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ class Monitor:
         if active:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=start or None)
+            # What comes after `start` in earlier files is not shown: it will happen again.
+            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
             _cut_history(folder / HISTORY, start)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
@@ -46,6 +48,14 @@ class Monitor:
             row = {"step": step} | {k: v if math.isfinite(v) else None for k, v in values.items()}
             with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
+            self._writer.flush()  # A process that is killed writes nothing more.
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the rows of the updates that are done; on other than the main process there are none."""
+        path = self.folder / HISTORY
+        if not self._writer or not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def episodes(self, trajectories: list[Trajectory], step: int) -> None:
         """Show episodes: the image with target (green) and crop boxes (red), the crops, and the transcript."""
@@ -63,7 +73,9 @@ class Monitor:
 def _cut_history(path: Path, start: int) -> None:
     if path.exists():
         lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        path.write_text("".join(line for line in lines if json.loads(line)["step"] <= start), encoding="utf-8")
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text("".join(line for line in lines if json.loads(line)["step"] <= start), encoding="utf-8")
+        os.replace(partial, path)
 
 
 def draw(trajectory: Trajectory, height: int = 336) -> np.ndarray[Any, Any]:

@@ -19,7 +19,7 @@ class EnvOptions:
     data: str = "synthetic"
     """"synthetic" or the path of a data set."""
     scenes: str = "vstar"
-    """Preset of the generated scenes."""
+    """Preset of the generated scenes; empty takes what is usual for the id."""
     scene: dict[str, int | float] = field(default_factory=dict)
     """Options of the generated scenes that differ from the preset's, for example `cue_p 0.5`."""
     dialect: str = "codev"
@@ -127,8 +127,42 @@ class EvalOptions:
     """Held-out episodes; the same ones before and after."""
     split: Literal["val", "test"] = "test"
     """Which split they come from."""
+    id: str = ""
+    """Environment they are played in, where it is another than `env.id`: training data without a held-out part is
+    evaluated on a benchmark."""
+    data: str = ""
+    """Its data; empty takes `env.data`, or "synthetic" where `id` is given."""
+    scenes: str = ""
+    """Its preset of generated scenes, without `env.scene`; empty takes those of `env`, or what is usual for `id` where
+    that is given."""
     temperature: float = 0.0
     """Sampling temperature; 0 is greedy."""
+
+
+@dataclass(frozen=True)
+class EstimateOptions:
+    """What `--dry-run` takes machines and episodes to be like; training reads none of these."""
+
+    gpus: int = 0
+    """GPUs that train, one process each; 0 is the CPU of this machine."""
+    gpu: Literal["a100", "h100", "h200"] = "h200"
+    """Which GPU; see `estimate.GPUS`."""
+    shards: int = 1
+    """Processes that share one copy of weights, gradients and moments (FSDP, ZeRO-3)."""
+    servers: int = 0
+    """GPUs of the `vllm-server`; 0 is as many as train."""
+    trajectory: int = 0
+    """Tokens of a mean trajectory; the longest is taken to be twice as long. 0 is half of `max_length`."""
+    response: int = 0
+    """Sampled tokens of a mean trajectory; 0 is half of those that stand for no image."""
+    images: float = 0.5
+    """Share of the tokens that stand for images."""
+    mfu: float = 0.3
+    """Share of the GPU's peak that forward and backward passes reach."""
+    decode: float = 0.5
+    """Share of the GPU's memory bandwidth that decoding reaches."""
+    network: float = 25.0
+    """Speed at which weights reach engines, in GB/s."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +191,11 @@ class TrainOptions:
     """Tasks per update."""
     group: int = 8
     """Rollouts per task."""
+    curriculum: str = "uniform"
+    """Which tasks are played: "uniform", "success-band", or "module:function"; see `curriculum.py`."""
+    resample: int = 0
+    """Most times per update that groups whose outcomes are all equal are thrown away and other tasks are played in
+    their place (dynamic sampling of DAPO); of those left at the end nothing is learned. 0 keeps every group."""
     temperature: float = 1.0
     """Sampling temperature of rollouts."""
     max_tokens: int = 4096
@@ -169,8 +208,9 @@ class TrainOptions:
     """The engines that run vLLM."""
     engine_batch: int = 256
     """Most episodes that are played, and sequences that are decoded, at the same time."""
-    credit: Literal["trajectory", "turn"] = "trajectory"
-    """How reward becomes advantage; see `credit.py`."""
+    credit: Literal["trajectory", "trajectory-mean", "turn", "turn-mean"] = "trajectory"
+    """How reward becomes advantage: of whole trajectories or of turns, "-mean" without the division by the group's
+    standard deviation; see `credit.py`."""
     loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = "dapo"
     """What each token contributes and what tokens are averaged over; see `loss.py`. "dapo" is the clipped surrogate
     averaged over all tokens, as CodeV and CodeVision were trained; its clip limits are options of their own."""
@@ -194,6 +234,11 @@ class TrainOptions:
     """Learn nothing from episodes that were cut off at `max_length`."""
     mask_overturn: bool = False
     """Learn nothing from episodes that ran out of turns."""
+    step_timeout: float = 0.0
+    """Longest time that one call of an environment or its judge may take in training, in seconds; then the episode is
+    cut off, as a straggler. 0 waits, and is all that keeps runs repeatable."""
+    mask_stragglers: bool = True
+    """Learn nothing from episodes that were cut off by `step_timeout`: what was cut off counts as not judged."""
     epochs: int = 1
     """Passes over each batch of rollouts."""
     minibatches: int = 1
@@ -216,7 +261,7 @@ class TrainOptions:
     health: HealthOptions = field(default_factory=HealthOptions)
     """When to warn or stop."""
     workers: int = 2
-    """Threads that step environments."""
+    """Environments that are stepped, and images that are processed, at the same time. Judges are asked besides."""
     threads: int = 0
     """CPU threads of torch; 0 leaves the choice to torch."""
     eval: EvalOptions = field(default_factory=EvalOptions)
@@ -227,3 +272,5 @@ class TrainOptions:
     """Checkpoints to keep."""
     show_every: int = 25
     """Updates between pictures and transcripts of episodes in TensorBoard."""
+    estimate: EstimateOptions = field(default_factory=EstimateOptions)
+    """Assumptions of `--dry-run`."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
 from codev_env.errors import ConfigError
@@ -17,6 +18,7 @@ from codev_train import lora
 from codev_train.logprobs import token_logprobs
 from codev_train.options import LoraOptions
 from codev_train.packing import pack
+from codev_train.sharding import is_sharded, named_weights
 from codev_train.tokens import Codec
 
 # A checkpoint every few minutes: one progress bar of ours is enough.
@@ -40,6 +42,9 @@ class Policy:
         Raises:
             ConfigError: There is no model there, or not one that sees images.
         """
+        # Under DeepSpeed ZeRO-3, `transformers` would cut weights up as it loads them, but an engine samples from them
+        # before they are prepared.
+        unset_hf_deepspeed_config()
         folder = Path(path)
         if folder.exists() and not (folder / "config.json").is_file():
             raise ConfigError(f"{path} holds no model: config.json is missing. Give the folder of a saved model.")
@@ -91,15 +96,32 @@ class Policy:
             if resume:
                 lora.load_adapters(self.model, resume)
 
-    def save(self, folder: Path) -> None:
-        """Write model, tokenizer and image processor, loadable with `from_pretrained`; adapters are merged into it."""
-        if lora.has_adapters(self.model):
-            self.model.save_pretrained(folder, state_dict=lora.merged_state(self.model))
-            lora.save_adapters(self.model, folder)
-        else:
-            self.model.save_pretrained(folder)
+    def save(self, folder: Path | None) -> None:
+        """Write model, tokenizer and image processor, loadable with `from_pretrained`; adapters are merged into it.
+
+        Args:
+            folder: Where to. Where processes share the weights out, all of them have to call this, those that do not
+                write with None.
+        """
+        adapters = lora.adapters(self.model, folder is not None)
+        weights = self._weights(folder is not None)
+        if folder is None:
+            return
+        self.model.save_pretrained(folder, state_dict=weights)
+        if adapters:
+            lora.save_adapters(adapters, folder)
         self.codec.tokenizer.save_pretrained(folder)
         self.codec.image_processor.save_pretrained(folder)
+
+    def _weights(self, keep: bool) -> dict[str, torch.Tensor] | None:
+        """Return whole weights, adapters merged, on the CPU if they have to be gathered; None for the model's own."""
+        if not is_sharded(self.model):
+            return lora.merged_state(self.model) if lora.has_adapters(self.model) else None
+        weights = {}
+        for name, weight in named_weights(self.model):
+            if keep:
+                weights[name] = weight.cpu()
+        return weights
 
 
 def linear_patch_embedding(model: Any) -> None:
@@ -123,6 +145,12 @@ class Scorer(torch.nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+        # FSDP2 asks the module that it is given what to gather at a time: these layers, one by one.
+        self._no_split_modules = getattr(model, "_no_split_modules", None)
+
+    def tie_weights(self) -> None:
+        """Tie the model's weights again, where they were replaced."""
+        self.model.tie_weights()
 
     def forward(
         self,

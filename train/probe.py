@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import gymnasium as gym
-
+from codev_env.dialects import Dialect
 from codev_env.types import Answer
-from codev_train.engines.base import Engine, Prompt, Sampling
+from codev_train.engines.base import Completion, Prompt, Sampling
 from codev_train.tokens import Codec, TokenSequence
 
 MAX_TOKENS = 64
@@ -16,35 +14,30 @@ MAX_TOKENS = 64
 _MARK = "0"
 
 
-def probe(
-    engine: Engine,
-    codec: Codec,
-    envs: Sequence[gym.Env[Any, Any]],
-    sequences: Sequence[TokenSequence],
-    room: int = MAX_TOKENS,
-) -> list[bool]:
-    """Tell for each episode whether the policy, made to answer now, answers right.
+class Probe:
+    """Tells whether the policy, made to answer now, answers right.
 
     The dialect's opening of an answer is put after the tokens so far, and continued greedily. Nothing of it stays.
 
     Source: the answer probe of TACO (arXiv 2606.30251).
 
     Args:
-        engine: What samples.
         codec: The tokenizer side of the policy.
-        envs: The environments, with the task and its scorer; all of one dialect.
-        sequences: The tokens of each episode, up to where the policy's next turn begins.
-        room: Most tokens that fit after each of them.
+        dialect: How the policy talks.
+        room: Most tokens that fit after an episode's tokens.
     """
-    dialect = envs[0].unwrapped.dialect  # type: ignore[attr-defined]
-    opening = dialect.write(Answer(_MARK)).partition(_MARK)[0]
-    ids = codec.encode(opening)
-    prompts = [Prompt([*sequence.ids, *ids], list(sequence.images)) for sequence in sequences]
-    sampling = Sampling(0.0, max(1, min(MAX_TOKENS, room - len(ids))), tuple(dialect.stop))
-    completions = engine.generate(prompts, sampling)
-    turns = [dialect.parse(opening + codec.decode(completion.ids)) for completion in completions]
-    return [_is_right(env.unwrapped, turn) for env, turn in zip(envs, turns, strict=True)]
 
+    def __init__(self, codec: Codec, dialect: Dialect, room: int) -> None:
+        self._codec, self._dialect = codec, dialect
+        self._opening = dialect.write(Answer(_MARK)).partition(_MARK)[0]
+        self._ids = codec.encode(self._opening)
+        self.sampling = Sampling(0.0, max(1, min(MAX_TOKENS, room - len(self._ids))), tuple(dialect.stop))
 
-def _is_right(env: Any, turn: Any) -> bool:
-    return isinstance(turn, Answer) and bool(env.scorer(env.task, turn.text).correct)
+    def prompt(self, tokens: TokenSequence) -> Prompt:
+        """Return what to complete, from the tokens up to where the policy's next turn begins."""
+        return Prompt([*tokens.ids, *self._ids], list(tokens.images))
+
+    def is_right(self, completion: Completion, env: Any) -> bool:
+        """Whether the answer is right, by the environment's own scorer."""
+        turn = self._dialect.parse(self._opening + self._codec.decode(completion.ids))
+        return isinstance(turn, Answer) and bool(env.scorer(env.task, turn.text).correct)

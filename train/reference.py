@@ -9,6 +9,7 @@ from accelerate import Accelerator
 from codev_train.lora import WithoutAdapters, has_adapters
 from codev_train.options import TrainOptions
 from codev_train.policy import Policy, Scorer
+from codev_train.sharding import prepare_frozen
 
 
 def make_reference(options: TrainOptions, module: Any, accelerator: Accelerator) -> Any:
@@ -27,4 +28,4 @@ def make_reference(options: TrainOptions, module: Any, accelerator: Accelerator)
     if has_adapters(accelerator.unwrap_model(module).model):
         return WithoutAdapters(module)
     model = Policy.load(options.model).model.to(accelerator.device).requires_grad_(False)
-    return accelerator.prepare_model(Scorer(model), evaluation_mode=True).eval()
+    return prepare_frozen(accelerator, Scorer(model).eval())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Sequence
@@ -10,13 +11,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 
 from codev_env.rewards import Reward
 from codev_train import checkpoint
-from codev_train.credit import CREDITS, combine
+from codev_train.credit import CREDITS, channel_factors, combine
+from codev_train.curriculum import TaskChooser
 from codev_train.engines.base import Engine, Sampling
-from codev_train.environments import make_env
+from codev_train.environments import make_train_env
+from codev_train.episode import STRAGGLER
 from codev_train.health import Health, Unhealthy
 from codev_train.interrupt import Interrupt
 from codev_train.monitor import Monitor
@@ -24,7 +28,9 @@ from codev_train.optimizer import learning_rate, make_optimizer, set_learning_ra
 from codev_train.options import TrainOptions
 from codev_train.policy import Policy, Scorer
 from codev_train.reference import make_reference
+from codev_train.resample import play_with_signal, with_signal
 from codev_train.rollout import Roller, Rollout
+from codev_train.sharding import is_sharded, prepare
 from codev_train.update import Updater
 
 
@@ -47,19 +53,29 @@ def tapo(
     """
     scorer = Scorer(policy.model)
     optimizer = make_optimizer(scorer, options.optimizer)
-    module, optimizer = accelerator.prepare(scorer, optimizer)
+    module, optimizer = prepare(accelerator, scorer, optimizer, options.optimizer)
+    if is_sharded(policy.model):
+        engine.sync(policy.model)  # It was made when the weights were whole.
     reference = make_reference(options, module, accelerator)
     updater = Updater(module, optimizer, policy.codec, options, accelerator, reference)
-    health = Health(options.health)
     done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
+    health = Health(options.health)
+    for row in broadcast_object_list([monitor.history()])[0]:
+        health.look(row)  # It remembers what lasts.
     roller = Roller(
-        lambda: make_env(options.env, "train", options.reward, options.weights),
+        lambda: make_train_env(options),
         policy.codec,
         options.workers,
         options.engine_batch,
         options.max_length,
+        step_timeout=options.step_timeout,
+        mask_stragglers=options.mask_stragglers,
     )
     credit, reward = CREDITS[options.credit], roller.reward()
+    factors = channel_factors(options.credit, reward.channel_weights)
+    chooser = TaskChooser(options.curriculum, roller.size(), run, done, accelerator.is_main_process)
+    sampling = Sampling(options.temperature, options.max_tokens)
+    prompts = options.prompts // accelerator.num_processes
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
         with Interrupt() as interrupt:
@@ -67,18 +83,22 @@ def tapo(
                 # Tasks and sampling depend on seed and update only: a resumed run goes on as if never stopped.
                 rng = np.random.default_rng((options.seed, step, accelerator.process_index))
                 engine.seed(int(rng.integers(2**62)))
-                tasks = rng.integers(roller.size(), size=options.prompts // accelerator.num_processes).tolist()
 
                 # 1. Rollouts.
-                started = time.perf_counter()
-                rollouts = roller.play(engine, tasks, options.group, Sampling(options.temperature, options.max_tokens))
+                started, idle = time.perf_counter(), roller.idle_s
+                play = functools.partial(roller.play, engine, group=options.group, sampling=sampling)
+                choose = functools.partial(chooser.choose, rng)
+                batch = play_with_signal(play, choose, prompts, options.resample)
+                rollouts = batch.rollouts
                 engine.sleep()
                 played = time.perf_counter()
 
                 # 2. Advantages.
                 rewards, turns, groups = reward_table(rollouts)
                 channels, kept = channel_table(rollouts, rewards, reward)
-                advantages = combine(credit, channels, turns, groups, reward.channel_weights, kept)
+                if options.resample:
+                    kept &= with_signal(rollouts)
+                advantages = combine(credit, channels, turns, groups, factors, kept)
 
                 # 3. Update.
                 set_learning_rate(optimizer, rate := learning_rate(options.optimizer, step, options.steps))
@@ -87,10 +107,15 @@ def tapo(
                 updated = time.perf_counter()
 
                 row = describe(rollouts, rewards, turns, groups, accelerator)
+                outcomes = gather_object(batch.played)
+                chooser.note(step + 1, outcomes)
+                if options.resample:
+                    row["groups_played"] = len(outcomes)
                 sampled = sum(t >= 0 for r in rollouts for t in r.tokens.turns) * accelerator.num_processes
                 row |= {f"update/{name}": value for name, value in vars(stats).items()} | {
                     "update/learning_rate": rate,
                     "seconds/rollouts": played - started,
+                    "seconds/engine_idle": roller.idle_s - idle,
                     "seconds/update": updated - played,
                     "tokens_per_second/rollouts": sampled / (played - started),
                     "tokens_per_second/update": sampled / (updated - played),
@@ -110,8 +135,8 @@ def tapo(
                 # Processes stop together, whichever of them was asked.
                 asked = torch.tensor(float(interrupt.asked), device=accelerator.device)
                 stop = float(accelerator.reduce(asked)) > 0
-                if (stop or fatal or last or (step + 1) % options.save_every == 0) and accelerator.is_main_process:
-                    checkpoint.save(run, step + 1, policy, optimizer, options.keep)
+                if stop or fatal or last or (step + 1) % options.save_every == 0:
+                    checkpoint.save(run, step + 1, policy, optimizer, options.keep, accelerator.is_main_process)
                 if fatal:
                     accelerator.wait_for_everyone()
                     raise Unhealthy(f"stopped after update {step + 1}: {fatal}. To go on: codev train --resume {run}")
@@ -186,6 +211,7 @@ def describe(
         "share/invalid_turns": sum(r.kind == "invalid" for r in records) / len(records),
         "share/errors": sum(r.error is not None for r in records) / len(records),
         "share/cut": sum(r.cut for r in rollouts) / count,
+        "share/stragglers": sum(r.trajectory.stop_reason == STRAGGLER for r in rollouts) / count,
         "share/judge_failed": sum(r.judge_failed for r in rollouts) / count,
         "share/groups_without_signal": silent / len(groups.unique()),
     }

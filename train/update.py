@@ -18,6 +18,7 @@ from codev_train.loss import LOSSES, Clip, LossTokens, importance_weights, kl_es
 from codev_train.options import TrainOptions
 from codev_train.packing import plan
 from codev_train.rollout import Rollout
+from codev_train.sharding import is_sharded
 from codev_train.tokens import Codec
 
 
@@ -149,7 +150,10 @@ class Updater:
         sums, gap_max = np.zeros(8), 0.0
         for number, part in enumerate(passes):
             is_last = number + 1 == len(passes)
-            with contextlib.nullcontext() if is_last else accelerator.no_sync(self.module):
+            accelerator.sync_gradients = is_last  # DeepSpeed steps as soon as this is true
+            # Sharded gradients are reduced in every pass: whole ones, kept until the last, would not fit.
+            reduces = is_last or is_sharded(self.module)
+            with contextlib.nullcontext() if reduces else accelerator.no_sync(self.module):
                 loss, values, gap = self._loss(work, part)
                 accelerator.backward(loss / total * accelerator.num_processes)
             sums += values

@@ -87,6 +87,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self.dialect = get_dialect(dialect)
         self.reward = get_reward(reward, reward_weights)
         self.judge = get_judge(judge)
+        if not isinstance(scorer, str) and not callable(scorer):
+            raise ConfigError(f"scorer is {scorer!r}; it must be a name or a function of a task and an answer.")
         self.scorer = get_scorer(scorer) if isinstance(scorer, str) else scorer
         self.system_prompt = self.dialect.system_prompt()
         self.observation_space = spaces.Dict({"text": Unicode(), "images": Images()})

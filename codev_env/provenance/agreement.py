@@ -116,6 +116,12 @@ def _details(cells: Array, covered: Bools, blur: int) -> Array:
 
 
 def _local_mean(cells: Array, covered: Bools, radius: int) -> Array:
-    total = sum(_shifts(np.where(covered, cells, 0.0), radius, 0.0))
-    count = sum(_shifts(covered.astype(float), radius, 0.0))
-    return np.asarray(total / np.maximum(count, 1.0))
+    total = box_sum(np.where(covered, cells, 0.0), radius)
+    return np.asarray(total / np.maximum(box_sum(covered.astype(float), radius), 1.0))
+
+
+def box_sum(cells: Array, radius: int) -> Array:
+    """The sum over the square of that radius around each cell, by rows, then by columns."""
+    padded, (rows, columns) = np.pad(cells, radius), cells.shape
+    lines = np.add.reduce([padded[k : k + rows] for k in range(2 * radius + 1)])
+    return np.asarray(np.add.reduce([lines[:, k : k + columns] for k in range(2 * radius + 1)]))

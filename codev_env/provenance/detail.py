@@ -89,27 +89,21 @@ def overview(output: Image.Image, bounds: Bounds, originals: Originals) -> Patch
     return Patch(box, np.asarray(output.resize(size, Image.Resampling.BOX, bounds).convert("L"), np.float32), found)
 
 
-def likeness(affine: Array, image: Image.Image, patch: Patch) -> float | None:
-    """Correlation of a patch with what a map says it shows, -1 to 1; `None` where that is too plain to tell.
-
-    Args:
-        affine: The map.
-        image: The image, grey.
-        patch: The patch.
-    """
-    weight, expected = patch.weights(), patch.expected(affine, image)
+def likeness(expected: Array, patch: Patch) -> float | None:
+    """Correlation of a patch with what it is expected to show, -1 to 1; `None` where that is too plain to tell."""
+    weight = patch.weights()
     if expected[weight > 0].size < 16 or expected[weight > 0].std() < _PLAIN:
         return None
     a, b = _normal(expected, weight), _normal(patch.picture, weight)
     return float((weight * a * b).sum() / weight.sum())
 
 
-def kinship(affine: Array, image: Image.Image, patch: Patch) -> float:
-    """How much of a patch what a map says explains, 0 to 1: by its brightness, through any function, or by its edges.
+def kinship(expected: Array, patch: Patch) -> float:
+    """How much of a patch what is expected explains, 0 to 1: by its brightness, through any function, or by its edges.
 
     The first is the correlation ratio over 16 levels of brightness, the second the correlation with the gradient.
     """
-    weight, expected = patch.weights(), patch.expected(affine, image)
+    weight = patch.weights()
     values, returned = expected[weight > 0], patch.picture[weight > 0]
     if returned.std() == 0:
         return 0.0
@@ -121,9 +115,9 @@ def kinship(affine: Array, image: Image.Image, patch: Patch) -> float:
     return max(ratio, float((weight * gradient * _normal(patch.picture, weight)).sum() / weight.sum()))
 
 
-def visible(affine: Array, image: Image.Image, patch: Patch) -> bool:
-    """Whether a patch shows anything where the image has something to show: not faded to a rest of its contrast."""
-    weight, expected = patch.weights() > 0, patch.expected(affine, image)
+def visible(expected: Array, patch: Patch) -> bool:
+    """Whether a patch shows anything where there is something to show: not faded to a rest of its contrast."""
+    weight = patch.weights() > 0
     if weight.sum() < 16 or expected[weight].std() < _PLAIN:
         return True
     return bool(patch.picture[weight].std() >= max(_VISIBLE, expected[weight].std() / _FADED))
@@ -170,7 +164,7 @@ def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) ->
             break  # A plain area lies anywhere.
         step = (shifted[:, :2] * pixel) @ np.linalg.solve(normal, target)
         shifted = np.column_stack([shifted[:, :2], shifted[:, 2] + step])
-        if np.abs(step).max() < 0.05:
+        if np.abs(step).max() < max(0.05, 0.02 * float(pixel.max())):
             break
     return shifted if np.abs(shifted[:, 2] - affine[:, 2]).max() <= most else None
 

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageChops
 
 from codev_env.provenance import codes, detail
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.agreement import agrees
 from codev_env.provenance.regions import Bools, Grid, Indices, Originals, dice, make_region, shown_part
+from codev_env.provenance.seen import Colours, without_unlike
 from codev_env.provenance.stripes import StripeReader
 from codev_env.types import Region
 
@@ -99,7 +100,8 @@ def _read_crop(
     for made, source in ((probe, code.images[index[0]]), (output, image)):
         crop = source if region.box == (0, 0, *source.size) else source.crop(region.box)
         crop = crop.transpose(_TURNS[orientation]) if orientation in _TURNS else crop
-        if crop.size != made.size or crop.tobytes() != made.tobytes():
+        # Comparing bytes, which have to be packed first, takes many times as long.
+        if crop.size != made.size or ImageChops.difference(crop, made).getbbox() is not None:
             return None
     return region
 
@@ -127,8 +129,8 @@ class _Coded:
     def read(self) -> Reading | None:
         if self.same.all() and np.array_equal(self.out, self.probe):
             return Reading(Region(how="probe"), True)  # Drawn or generated, or only padding.
-        for read in (self._exact, self._smooth):
-            for order in _ORDERS:
+        for order in _ORDERS:
+            for read in (self._exact, self._smooth):
                 reading = read(order)
                 if reading is not None:
                     return reading
@@ -150,6 +152,11 @@ class _Coded:
         if self.code.block > 1 and not agrees(self._ordered(order), affine, image, right.reshape(self.grid.u.shape)):
             return None
         part = shown_part(self.output, affine, image.size, self._originals(fit, self.code.decode, order), self.rng)
+        if self.code.block > 1:
+            alike = without_unlike(part, self._ordered(order), affine, image, 1.0, "kept")
+            if alike is None:
+                return None
+            part = alike
         region = make_region(affine, part.bounds, image.size, fit.image_index, part.share, seen=part.seen)
         if self.code.block == 1:
             scale = detail.of_codes(self.probe[..., order], affine, self.code, self.rng)
@@ -175,7 +182,7 @@ class _Coded:
         originals = self._originals(fit, self.code.decode_smooth, order)
         # Truncated values, as some libraries leave them, shift the map by half a step.
         most = 1.5 * float(self.code.step.max())
-        region = _with_detail(output, fit.affine, image, fit.image_index, originals, self.rng, most, _LIKE)
+        region = _with_detail(output, fit.affine, image, fit.image_index, originals, self.rng, most, _LIKE, "kept")
         return None if region is None else Reading(region, True)
 
     def _copied(self, index: Indices, xy: Array, returned: Pixels, order: slice) -> Bools:
@@ -203,7 +210,7 @@ class _Coded:
             samples = self.probe[v, u].reshape(-1, 3)
             index, xy = decode(samples[:, order])
             points = geometry.apply(fit.affine, np.column_stack([u.ravel(), v.ravel()]) + 0.5)
-            right = (index == fit.image_index) & (np.abs(points - xy) <= tolerance).all(-1)
+            right = (index == fit.image_index) & geometry.both_within(points - xy, tolerance)
             returned = self.out[v, u].reshape(-1, 3)
             right &= (samples != returned).any(-1)
             if decode == self.code.decode:
@@ -223,8 +230,8 @@ def _fit_majority(uv: Array, index: Indices, xy: Array, tolerance: Array) -> _Fi
         return None
     image_index = int(np.bincount(index[valid]).argmax())
     chosen = index == image_index
-    fit = geometry.fit_affine(uv[chosen], xy[chosen], tolerance)
-    if fit is None or fit[1].sum() < max(4, 0.25 * chosen.sum()):
+    fit = geometry.fit_affine(uv[chosen], xy[chosen], tolerance, 0.25)
+    if fit is None:
         return None
     right = chosen.copy()
     right[chosen] = fit[1]
@@ -240,6 +247,7 @@ def _with_detail(
     rng: np.random.Generator,
     most: float,
     like: float = -1.0,
+    colours: Colours = "any",
 ) -> Region | None:
     """Describe an output whose pixels were mixed: its scale is as small as the detail that is left.
 
@@ -252,6 +260,7 @@ def _with_detail(
         rng: Draws where the output is looked at.
         most: Pixels by which the map may be wrong, to be put right by what the output shows.
         like: How much the output must be correlated with what the map says, where that is not too plain to tell.
+        colours: What the program did to them.
 
     Returns:
         `None` if the output does not look like that.
@@ -260,17 +269,25 @@ def _with_detail(
     grey = image.convert("L")
     overview = detail.overview(output, part.bounds, originals)
     aligned = detail.align(affine, grey, [overview], most)
-    if aligned is None or not detail.visible(aligned, grey, overview):
+    if aligned is None:
         return None
-    alike = detail.likeness(aligned, grey, overview)
-    if alike is not None and (alike < like or detail.kinship(aligned, grey, overview) < _UNLIKE):
+    expected = overview.expected(aligned, grey)
+    alike = detail.likeness(expected, overview)
+    if not detail.visible(expected, overview):
+        return None
+    if alike is not None and (alike < like or detail.kinship(expected, overview) < _UNLIKE):
         return None
     patches = detail.patches(output, aligned, part.bounds, originals)
     finer = detail.align(aligned, grey, patches, 2.0)
     affine = geometry.snap(aligned if finer is None else finer, output.size)
+    left = detail.kept(affine, grey, patches)
+    without = without_unlike(part, output, affine, image, left, colours)
+    if without is None and colours != "any":
+        return None
+    part = without or part
     region = make_region(affine, part.bounds, image.size, image_index, part.share, seen=part.seen)
     assert region.scale is not None
-    return replace(region, scale=region.scale * detail.kept(affine, grey, patches))
+    return replace(region, scale=region.scale * left)
 
 
 def read_phase(
@@ -294,19 +311,20 @@ def read_phase(
     for inverted in (False, True):  # Inverted colours shift the phase by half a period.
         waves = _Waves(waves_x, waves_y, image.size, inverted)
         xy, valid, clipped = waves.decode(grid.v, grid.u)
-        fit = geometry.fit_affine(grid.uv[valid], xy[valid], waves.tolerance)
-        if fit is None or fit[1].mean() < 0.5:
+        fit = geometry.fit_affine(grid.uv[valid], xy[valid], waves.tolerance, 0.5)
+        if fit is None:
             continue
         waves = waves.straightened(grid.v.ravel()[valid][fit[1]], grid.u.ravel()[valid][fit[1]])
         xy, valid, clipped = waves.decode(grid.v, grid.u)
-        fit = geometry.fit_affine(grid.uv[valid], xy[valid], waves.tolerance)
-        if fit is None or fit[1].mean() < 0.5 or abs(waves.bend) > _MOST_BEND:
+        fit = geometry.fit_affine(grid.uv[valid], xy[valid], waves.tolerance, 0.5)
+        if fit is None or abs(waves.bend) > _MOST_BEND:
             continue
         affine = geometry.snap(fit[0], output.size)
         explained = clipped
         explained[valid] = fit[1]
         if agrees(output, affine, image, explained.reshape(grid.u.shape), inverted):
-            return _with_detail(output, fit[0], image, image_index, waves.originals(fit[0]), rng, waves.tolerance)
+            originals = waves.originals(fit[0])
+            return _with_detail(output, fit[0], image, image_index, originals, rng, waves.tolerance, colours="changed")
     return None
 
 
@@ -385,7 +403,7 @@ class _Waves(NamedTuple):
         def originals(v: Indices, u: Indices) -> Bools:
             xy, valid, clipped = self.decode(v, u)
             points = geometry.apply(affine, np.column_stack([u.ravel(), v.ravel()]) + 0.5)
-            right = valid & (np.abs(points - xy) <= self.tolerance).all(-1)
+            right = valid & geometry.both_within(points - xy, self.tolerance)
             return np.asarray((right | clipped).reshape(v.shape))
 
         return originals

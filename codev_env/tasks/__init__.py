@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from codev_env.errors import ConfigError, unknown
+from codev_env.errors import CodevError, ConfigError, TaskError, unknown
 from codev_env.tasks.benches import BENCHES, Bench
 from codev_env.tasks.check import Checked, check_tasks
 from codev_env.tasks.filtered import FilteredTaskSet
@@ -20,7 +20,7 @@ from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.sums import SumsOptions
 from codev_env.tasks.readers.vstar import VStarTaskSet
 from codev_env.tasks.scenes import SCENES, GridOptions, SceneOptions, SceneTaskSet, SearchOptions, parse_scenes
-from codev_env.tasks.wrappers import TransformedTaskSet, parse_wrappers, wrap_tasks
+from codev_env.tasks.wrappers import TransformedTaskSet, WrapOptions, parse_wrappers, wrap_tasks
 from codev_env.types import TaskSet
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 _GENERATED_SPLITS = ("train", "val", "test")
+_OWN = {"path", "source", "split", "subset", "on_error", "columns", "image_folder"}  # what `reader` may not name
 _WORDS = ("synthetic", "auto", "hub")  # what `data` may be besides a path
 
 
@@ -103,6 +104,10 @@ def load_tasks(
     wrapped = parse_wrappers(wrap)
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
+    for name in sorted(
+        {"path", "source", "split", "subset", "on_error", "columns", "image_folder"} & set(reader or {})
+    ):
+        raise ConfigError(f"reader: {name!r} is no option of the reader; give it on its own.")
     if bench == "dataset":
         options |= {"columns": columns, "image_folder": image_folder, **(reader or {})}
     elif columns or reader or image_folder:
@@ -110,7 +115,10 @@ def load_tasks(
             f"columns, reader and image_folder describe your own data: leave them out for bench={bench!r}."
         )
     if data in ("synthetic", "auto"):
-        tasks = _generated_or_found(data, split, found, scenes, options)
+        try:
+            tasks = _generated_or_found(data, split, found, scenes, options)
+        except ConfigError as error:
+            raise _with_variants(error, options["subset"], wrapped) from None
     elif scenes is not None:
         raise ConfigError(
             f"option 'scenes' is {scenes!r}, but data is the path {data!r}: scenes only describe generated tasks. "
@@ -118,13 +126,23 @@ def load_tasks(
         )
     else:
         _check_word(data)
-        tasks = found.open(data, split, **options)
+        try:
+            tasks = found.open(data, split, **options)
+        except TaskError as error:
+            raise _with_variants(error, options["subset"], wrapped) from None
     return narrow(wrap_tasks(tasks, wrap, variant), only)
 
 
 def narrow(tasks: TaskSet, only: str | Path | None) -> TaskSet:
     """Return the tasks that a file names, in its order, or all where there is none; see `FilteredTaskSet`."""
     return FilteredTaskSet(tasks, only) if only else tasks
+
+
+def _with_variants(error: CodevError, subset: str | None, wrapped: WrapOptions | None) -> CodevError:
+    """Name the variants too where a subset, which may be one of them, is none of the categories."""
+    if subset is None or wrapped is None or repr(subset) not in str(error):
+        return error
+    return type(error)(f"{error} Variants of the transforms: {', '.join(wrapped.transforms)}.")
 
 
 def _check_word(data: str) -> None:

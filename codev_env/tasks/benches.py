@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codev_env.errors import unknown
 from codev_env.tasks.readers.checks import Rules
 from codev_env.tasks.readers.rowset import OnError
 from codev_env.types import TaskSet
+
+_GIVEN = {"path", "source", "split", "subset", "seed", "on_error", "images", "columns", "image_folder"}
+"""Arguments of openers that have options of their own, or none; what else an opener takes are its reader's options."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,10 @@ class Bench:
 
             path = fetch(self.name)
         opener = resolve(self.opener)
+        known = inspect.signature(opener).parameters
+        for name in options:
+            if name not in known:
+                raise unknown(f"option of the reader of {self.name!r}", name, known.keys() - _GIVEN)
         opened: TaskSet = opener(path, split, subset=subset, seed=seed, on_error=on_error, images=images, **options)
         return opened
 

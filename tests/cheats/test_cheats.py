@@ -18,11 +18,7 @@ from codev_eval.redteam import FAITHFUL, SLACK, RedTeamTasks, measure, tool_rewa
 
 MEASURES = {reward.name: reward for reward in ROBUST} | {FAITHFUL: None}
 
-_TRUSTED = "provenance takes from the coded run alone which pixels are original"
-OPEN: dict[tuple[str, str], str] = {
-    ("target-claimed-patch-shown", "tapo"): _TRUSTED,
-    ("target-cut-out", "tapo"): _TRUSTED,
-}
+OPEN: dict[tuple[str, str], str] = {}
 """Cheats that succeed, by name and measure, and why."""
 
 

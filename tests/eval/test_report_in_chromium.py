@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
 
 import pytest
-from eval_samples import make_run
+from browser import CHROMIUM, Browser
+from eval_samples import episodes, make_run
 from PIL import Image
 from test_report import evil_trajectory
+from test_view import Running
 
-from codev_env.trajectory import read_trajectories
+from codev_env.metrics import summarize
+from codev_env.trajectory import read_trajectories, write_trajectories
 from codev_eval.report import RUN_TASKS, write_report, write_run_report
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 pytestmark = [
     pytest.mark.integration,
@@ -130,3 +130,72 @@ def test_injected_scripts_do_not_run(tmp_path):
     broken.write_text(html.replace("</header>", attack + "</header>", 1), "utf-8")
     for path in (page, broken):
         assert "<title>plain title</title>" in chromium(path, "--dump-dom")
+
+
+@pytest.fixture
+def browser():
+    with Browser() as opened:
+        yield opened
+
+
+def shown(browser: Browser) -> str:
+    return browser.js("document.querySelector('#count').textContent")
+
+
+def test_mouse_and_keys_filter_by_every_field(browser, tmp_path):
+    played = episodes(True, 16)
+    page = write_report(tmp_path, played, summarize(played), "evaluation")
+    browser.open(page.as_uri())
+    assert shown(browser) == "16 episodes"
+    browser.click('input[name=correct][value="0"]')
+    wrong = sum(not t.is_correct for t in played)
+    assert shown(browser) == f"{wrong} of 16 episodes"
+    browser.click("button[type=reset]")
+    browser.js("new Promise(done => setTimeout(done, 50))")
+    assert shown(browser) == "16 episodes"
+    browser.js("document.activeElement.blur()")
+    browser.press("c")
+    assert shown(browser) == f"{16 - wrong} of 16 episodes"
+    browser.press("f")
+    both = sum(t.is_correct and t.is_faithful for t in played)
+    assert shown(browser) == f"{both} of 16 episodes"
+    browser.press("r")
+    browser.js("new Promise(done => setTimeout(done, 50))")
+    options = browser.js("[...document.querySelectorAll('select[name=suspected] option')].map(o => o.value)")
+    assert "right, not faithful" in options
+    browser.js("location.hash = '#' + new URLSearchParams({suspected: 'right, not faithful'})")
+    browser.js("new Promise(done => setTimeout(done, 50))")
+    blind = sum(t.is_correct and not t.is_faithful for t in played)
+    assert blind and shown(browser) == f"{blind} of 16 episodes"
+    assert len(browser.screenshot()) > 10_000
+
+
+def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, run):
+    browser.open((run / "report.html").as_uri())
+    tree = browser.send("Accessibility.getFullAXTree")["nodes"]
+    roles = {"radio", "checkbox", "button", "combobox", "link", "image"}
+    named = [n for n in tree if n.get("role", {}).get("value") in roles and not n.get("ignored")]
+    assert len(named) > 10
+    assert not [n for n in named if not n.get("name", {}).get("value")]
+    assert browser.js("[...document.querySelectorAll('input, select, button, summary, a')].every(e => e.tabIndex >= 0)")
+
+
+def test_runs_that_disagree_can_be_filtered(browser, run):
+    browser.open((run / "report.html").as_uri())
+    before, after = (read_trajectories(run / part)[:RUN_TASKS] for part in ("before", "after"))
+    differ = sum(a.is_correct != b.is_correct for a, b in zip(before, after, strict=True))
+    browser.click('input[name=differ][value="1"]')
+    assert 0 < differ < RUN_TASKS and shown(browser) == f"{2 * differ} of {2 * RUN_TASKS} episodes"
+
+
+def test_a_live_page_loads_itself_again_when_the_run_went_on(browser, tmp_path):
+    write_trajectories(tmp_path, episodes(True, 2))
+    with Running(tmp_path) as running:
+        browser.open(running.url)
+        assert shown(browser) == "2 episodes"
+        browser.js("new Promise(done => setTimeout(done, 300))")  # it has asked for the version once
+        browser.events.clear()
+        write_trajectories(tmp_path, episodes(True, 5)[2:])
+        browser.wait_for("Page.loadEventFired")
+        assert shown(browser) == "5 episodes"
+        browser.open("about:blank")

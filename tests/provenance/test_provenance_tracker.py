@@ -13,7 +13,7 @@ from PIL import Image
 from codev_env.errors import NoRoom, SandboxError
 from codev_env.provenance import Tracker
 from codev_env.provenance.codes import pixel_code
-from codev_env.provenance.coordinates import orientation_of
+from codev_env.provenance.coordinates import fit_affine, orientation_of
 from codev_env.provenance.regions import Grid, dice
 from codev_env.sandbox import Sandbox
 from codev_env.types import Region
@@ -410,6 +410,59 @@ def test_places_that_are_looked_at_depend_on_the_output_and_a_secret():
     assert places(crops[0], 1) == places(crops[0], 1)
     assert places(crops[0], 1) != places(crops[0], 2)
     assert places(crops[0], 1) != places(crops[1], 1)
+
+
+HOLES = {
+    "painted when not probed": "if real: ImageDraw.Draw(im).rectangle((90, 60, 139, 109), fill='gray')",
+    "replaced when not probed": "if real: im.paste(Image.open('input.png').crop((0, 0, 50, 50)), (90, 60))",
+    "its mean": "a = np.array(im)\na[60:110, 90:140] = a[60:110, 90:140].mean((0, 1))\nim = Image.fromarray(a)",
+}
+CHANGES = {
+    "none": "",
+    "resize": "im = im.resize((333, 333), Image.LANCZOS)\n",
+    "contrast": "im = ImageEnhance.Contrast(im).enhance(1.5)\n",
+    "saturation": "im = ImageEnhance.Color(im).enhance(2)\n",
+    "inverted": "im = ImageOps.invert(im)\n",
+    "grey": "im = im.convert('L')\n",
+    "blurred": "im = im.filter(ImageFilter.GaussianBlur(3))\n",
+    "gamma": "im = Image.fromarray((255 * (np.array(im) / 255) ** 0.6).astype(np.uint8))\n",
+}
+
+
+def seen_inside(region: Region) -> tuple[float, float]:
+    """The shares of the holes above, and of what is around them, that an unturned view of the crop shows."""
+    seen = np.ones((64, 64), bool) if region.seen is None else region.seen
+    rows, columns = ((np.arange(n) + 0.5) * 200 / n for n in seen.shape)
+    inside = ((rows > 64) & (rows < 106))[:, None] & ((columns > 94) & (columns < 136))
+    outside = ~(((rows > 52) & (rows < 118))[:, None] & ((columns > 82) & (columns < 148)))
+    return float(seen[inside].mean()), float(seen[outside].mean())
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("hole", HOLES)
+def test_a_hole_that_the_coded_run_does_not_have_is_not_seen(hole, change):
+    real = f"real = im.getpixel((4, 4)) == {SCENE.getpixel((64, 44))}\n"
+    (region,) = trace(CROP + real + HOLES[hole] + "\n" + CHANGES[change] + "show(im)")
+    inside, outside = seen_inside(region)
+    assert region.how == "probe" and inside <= 0.05 and outside >= 0.95
+    assert region.original_share == pytest.approx(1 - 50 * 50 / 200**2, abs=0.06)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_colours_hide_nothing(change):
+    (region,) = trace(CROP + CHANGES[change] + "show(im)")
+    assert region.how == "probe"
+    assert region.original_share >= 0.98 and (region.seen is None or region.seen.mean() >= 0.98)
+
+
+def test_a_fit_must_explain_the_share_that_is_asked_for():
+    rng = np.random.default_rng(0)
+    uv, noise = rng.random((2, 600, 2)) * 500
+    xy = np.where(np.arange(600)[:, None] < 240, uv @ np.array([[0.5, 0.1], [-0.1, 0.5]]) + (30, 40), noise)
+    affine, right = fit_affine(uv, xy, 0.5, 0.35)
+    assert affine == pytest.approx(np.array([[0.5, -0.1, 30], [0.1, 0.5, 40]]), abs=1e-9)
+    assert right[:240].all() and right[240:].sum() <= 2
+    assert fit_affine(uv, xy, 0.5, 0.5) is None and fit_affine(uv, noise, 0.5, 0.1) is None
 
 
 THRESHOLD = CROP + "show(im.convert('L').point(lambda p: 255 if p > 128 else 0))"

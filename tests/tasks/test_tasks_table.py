@@ -108,7 +108,7 @@ def test_a_file_that_changed(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"<html>"])
 def test_no_parquet(tmp_path, content):
     (tmp_path / "train.parquet").write_bytes(content)
-    with pytest.raises(TaskError, match=r"train\.parquet: cannot be read as Parquet .*Download"):
+    with pytest.raises(TaskError, match=r"train\.parquet: cannot be read as Parquet .*download"):
         open_codev_rl(tmp_path)
 
 

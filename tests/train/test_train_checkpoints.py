@@ -160,10 +160,34 @@ def test_only_the_newest_are_kept(run, policy, optimizer):
     assert last(run).name == "step-9999999"
 
 
-def test_partial_folders_are_no_checkpoints(run):
+def test_partial_folders_are_no_checkpoints_and_the_next_one_sweeps_them(run, policy, optimizer):
     (run / "checkpoints" / ".step-000005.partial").mkdir()
+    (run / "checkpoints" / ".step-000004.removed").mkdir()
     (run / "checkpoints" / "step-").mkdir()
     assert [p.name for p in checkpoints(run)] == ["step-000001"]
+    save(run, 2, policy, optimizer, keep=2)
+    assert {p.name for p in (run / "checkpoints").iterdir()} == {"step-000001", "step-000002", "step-"}
+
+
+def test_moments_of_other_shapes_are_refused(run, policy, tmp_path):
+    """As many weights, in as many groups, but one of another shape: `torch` itself would take it."""
+    path = last(run) / "optimizer.pt"
+    state = torch.load(path, weights_only=True)
+    state["state"][0]["exp_avg"] = state["state"][0]["exp_avg"][:-1]
+    torch.save(state, path)
+    with pytest.raises(CheckpointError, match=re.escape(str(last(run)))):
+        load_optimizer(last(run), make_optimizer(policy.model, OptimizerOptions()))
+
+
+def test_a_checkpoint_can_be_moved(run, policy, tmp_path):
+    """No file of it names the place where it was written."""
+    for path in last(run).rglob("*.json"):
+        assert str(tmp_path) not in path.read_text()
+    moved = tmp_path / "elsewhere" / "checkpoints" / last(run).name
+    shutil.copytree(last(run), moved)
+    shutil.rmtree(run / "checkpoints")
+    assert load_optimizer(last(tmp_path / "elsewhere"), make_optimizer(policy.model, OptimizerOptions())) == 1
+    assert Policy.load(str(moved / "model"))
 
 
 @pytest.mark.parametrize(
@@ -200,9 +224,8 @@ def test_broken_or_foreign_files_are_named(run, policy, file, content):
         load_optimizer(last(run), make_optimizer(policy.model, OptimizerOptions()))
 
 
-def test_a_run_without_checkpoint_cannot_be_resumed(tmp_path):
-    with pytest.raises(ConfigError, match="no complete checkpoint"):
-        last(tmp_path)
+def test_a_run_without_checkpoint_has_none_and_a_missing_run_is_named(tmp_path):
+    assert last(tmp_path) is None
     with pytest.raises(ConfigError, match="there is no folder"):
         last(tmp_path / "missing")
 

@@ -82,6 +82,30 @@ def test_every_preset_parses_for_both_commands_and_says_what_it_does(name):
         "--env.id codev_env:CodeV-VStar-v9",
         "--env.data no/such/folder",
         "--max-length 0",
+        "--max-tokens 64 --max-length 64",
+        "--optimizer.lr nan",
+        "--optimizer.lr inf",
+        "--optimizer.grad-clip 0",
+        "--kl -0.1",
+        "--resample -1",
+        "--threads -1",
+        "--curriculum unifrom",
+        "--curriculum no_such_module:choose",
+        "--lora.rank -1",
+        "--env.max-turns 0",
+        "--vllm.memory 1.5",
+        "--vllm.memory 0",
+        "--vllm.patience -1",
+        "--vllm.timeout 0",
+        "--vllm.url localhost:8000",
+        "--engine vllm-server --vllm.folder no/such/folder",
+        "--health.ratio 0.5",
+        "--health.signal 0",
+        "--health.judge-failed 2",
+        "--health.patience 0",
+        "--estimate.gpus 8 --estimate.shards 3",
+        "--estimate.mfu 0",
+        "--step-timeout -1",
     ],
 )
 def test_a_bad_value_is_refused_before_anything_is_written(words, tmp_path, monkeypatch, capsys):
@@ -91,6 +115,23 @@ def test_a_bad_value_is_refused_before_anything_is_written(words, tmp_path, monk
     assert message.startswith("codev train: ") and message.count("\n") == 1
     assert words.split()[-2].lstrip("-").split(".")[-1] in message or words.split()[-1] in message
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--pool 0", "--snap -1", "--number-weight 0", "--toy.layers 0", "--ground.reads -1", "--imitate.objects 5 2"],
+)
+def test_a_bad_value_of_the_cold_start_is_refused(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert codev.main(["sft", "--preset", "smoke", *words.split()]) == 1
+    assert words.split()[0] in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_bad_values_are_told_at_once(capsys):
+    assert codev.main(["train", "--preset", "smoke", "--steps", "0", "--kl", "-1", "--vllm.memory", "2"]) == 1
+    message = capsys.readouterr().err
+    assert all(f"--{name} is" in message for name in ("steps", "kl", "vllm.memory"))
 
 
 @pytest.mark.parametrize("kind", DATACLASSES, ids=lambda k: k.__name__)
@@ -129,6 +170,7 @@ def test_every_option_is_read_somewhere(kind, name):
         "OptimizerOptions": {"options", "optimizer"},
         "StageOptions": {"stage", "ground", "imitate"},
         "EvalOptions": {"eval"},
+        "EstimateOptions": {"estimate", "assumed"},
         "ToyModelOptions": {"options", "toy"},
     }.get(kind.__name__, {"options"})
     assert any((holder, name) in attributes_read() for holder in holders), f"{kind.__name__}.{name} is never read"

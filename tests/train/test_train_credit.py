@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_train.credit import CREDITS, combine
+from codev_train.credit import CREDITS, channel_factors, combine
 
 ROOT_HALF = math.sqrt(0.5)
 
@@ -27,6 +27,25 @@ def test_trajectory_gives_every_turn_the_normalised_return():
     # Returns 1 and 3: mean 2, sample standard deviation sqrt(2).
     found = advantages("trajectory", [[0.0, 1.0], [1.0, 2.0]], [2, 2], [0, 0])
     assert close(found, [[-ROOT_HALF] * 2, [ROOT_HALF] * 2])
+
+
+def test_trajectory_mean_only_centres():
+    # Returns 1 and 3: mean 2.
+    assert advantages("trajectory-mean", [[0.0, 1.0], [1.0, 2.0]], [2, 2], [0, 0]) == [[-1, -1], [1, 1]]
+    # Returns 0, 1, 5 and, in a group of its own, 7: mean 2.
+    found = advantages("trajectory-mean", [[0.0], [1.0], [5.0], [7.0]], [1] * 4, [4, 4, 4, 2])
+    assert found == [[-2], [-1], [3], [0]]
+
+
+def test_turn_mean_only_centres_the_rewards_from_that_turn_on():
+    # Returns to go: [2, 1], [4, 4] and [1]; the second turn was reached by two.
+    found = advantages("turn-mean", [[1.0, 1.0], [0.0, 4.0], [1.0, 0.0]], [2, 2, 1], [0, 0, 0])
+    assert close(found, [[-1 / 3, -1.5], [5 / 3, 1.5], [-4 / 3, 0]])
+
+
+def test_equal_rewards_that_cannot_be_summed_exactly_give_nothing():
+    for name in CREDITS:
+        assert advantages(name, [[0.1]] * 6, [1] * 6, [0] * 6) == [[0]] * 6
 
 
 def test_trajectory_of_three():
@@ -89,19 +108,20 @@ def test_no_turn_beyond_the_end_and_centred_groups(name, table):
     for group in set(groups):
         rows = [i for i, g in enumerate(groups) if g == group]
         # "trajectory" centres whole trajectories, "turn" each turn over those that reached it.
-        for t in range(len(rewards[0]) if name == "turn" else 1):
+        for t in range(len(rewards[0]) if name.startswith("turn") else 1):
             assert sum(found[i][t] for i in rows) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", CREDITS)
 @given(table=tables(), shift=st.integers(-8, 8), scale=st.sampled_from([0.5, 2.0, 4.0]))
 def test_invariances(name, table, shift, scale):
-    """A group's advantages are its own: not the scale of rewards, a bonus at the end, other groups, or the order."""
+    """A group's advantages are its own: no bonus at the end, other groups or order; nor, with std, the scale."""
     rewards, turns, groups = table
     base = advantages(name, rewards, turns, groups)
 
     scaled = [[scale * r for r in row] for row in rewards]
-    assert close(advantages(name, scaled, turns, groups), base)
+    factor = scale if name.endswith("-mean") else 1.0
+    assert close(advantages(name, scaled, turns, groups), [[factor * a for a in row] for row in base])
 
     bonus = [[r + shift * (t == end - 1) for t, r in enumerate(row)] for row, end in zip(rewards, turns, strict=True)]
     assert close(advantages(name, bonus, turns, groups), base)
@@ -134,6 +154,17 @@ def test_channels_are_normalised_apart_and_added():
     for scale in (1.0, 0.001):
         found = combined("trajectory", [[[1.0], [0.0]], [[0.0], [scale]]], [1, 1], [0, 0], [1.0, 0.15])
         assert found[:, 0].tolist() == pytest.approx([0.85 * ROOT_HALF, -0.85 * ROOT_HALF], abs=1e-3)
+
+
+def test_the_weight_of_a_channel_counts_once():
+    # Two channels of weights 1 and 0.5, the rewards weighted already: +-0.5 and -+0.25 after centring.
+    channels = [[[1.0], [0.0]], [[0.0], [0.5]]]
+    factors = channel_factors("trajectory-mean", [1.0, 0.5])
+    assert combined("trajectory-mean", channels, [1, 1], [0, 0], factors).tolist() == [[0.25], [-0.25]]
+    # With std the scale of the rewards is gone, and the weight gives it back.
+    factors = channel_factors("trajectory", [1.0, 0.5])
+    found = combined("trajectory", channels, [1, 1], [0, 0], factors)[:, 0].tolist()
+    assert found == pytest.approx([0.5 * ROOT_HALF, -0.5 * ROOT_HALF], abs=1e-4)
 
 
 def test_a_channel_leaves_out_what_its_mask_leaves_out():

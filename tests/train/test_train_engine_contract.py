@@ -6,6 +6,7 @@ The server is a stand-in over HTTP, and vLLM's own where vLLM is installed: run 
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import importlib.util
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from codev_train.engines import make_engine
 from codev_train.engines.base import Completion, Engine, Prompt, Sampling
 from codev_train.engines.hf import HFEngine
 from codev_train.engines.options import VllmOptions
+from codev_train.engines.requests import open_requests
 from codev_train.options import SFTOptions
 from codev_train.policy import Policy, Scorer
 from codev_train.toy import ToyModelOptions
@@ -248,6 +250,65 @@ def test_banned_ids_are_never_sampled(engine, own, prompts, temperature):
         assert mean_difference(found, scores(eager, own.codec, found, texts * 4, 1.0)) < 1e-3
     finally:
         with_weights(engine, own.model, own.codec)
+
+
+def ask_one_by_one(
+    engine: Engine, codec: Any, prompts: Sequence[Prompt], sampling: Sampling, order: Sequence[int]
+) -> list[Any]:
+    """Ask for completions as episodes do, each of two turns, in some order."""
+
+    async def play() -> list[Any]:
+        requests, found = open_requests(engine), {}
+
+        async def player(number: int) -> None:
+            with requests.player():
+                first = await requests.complete(prompts[number], sampling, (0, number, 0))
+                ids = [*prompts[number].ids, *first.ids, *codec.encode("and?")]
+                grown = Prompt(ids, prompts[number].images)
+                found[number] = first, await requests.complete(grown, sampling, (0, number, 1))
+
+        await asyncio.gather(*[player(number) for number in order])
+        await requests.close()
+        return [found[number] for number in range(len(prompts))]
+
+    return asyncio.run(play())
+
+
+def test_requests_come_and_go_and_samples_do_not_depend_on_their_order(engine, own, prompts):
+    """Greedy tokens are those of a batch; sampled ones follow from the seed and from whose turn it is."""
+    found = ask_one_by_one(engine, own.codec, prompts, GREEDY, range(len(prompts)))
+    wanted = HFEngine(own.model, own.codec).generate(prompts, GREEDY)
+    assert [first.ids for first, _ in found] == [c.ids for c in wanted]
+    for prompt, (first, second) in zip(prompts, found, strict=True):
+        assert list(second.prompt_ids) == [*prompt.ids, *first.ids, *own.codec.encode("and?")]
+
+    def sample(seed: int, order: Sequence[int]) -> list[list[int]]:
+        engine.seed(seed)
+        return [c.ids for pair in ask_one_by_one(engine, own.codec, prompts, Sampling(1.0, 10), order) for c in pair]
+
+    forth, back = range(len(prompts)), range(len(prompts) - 1, -1, -1)
+    wanted_ids = sample(3, forth)
+    assert sample(3, back) == wanted_ids != sample(4, forth)
+
+
+def test_a_completion_that_is_given_up_leaves_the_engine_as_it_was(engine, prompts):
+    async def give_up() -> None:
+        requests = open_requests(engine)
+
+        async def ask() -> None:
+            with requests.player():
+                await requests.complete(prompts[1], Sampling(1.0, 64), (0, 0, 0))
+
+        with requests.player():  # who asks for nothing, so that no round begins
+            asked = asyncio.create_task(ask())
+            await asyncio.sleep(0.05)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        await requests.close()
+
+    before = engine.generate(prompts, GREEDY)
+    asyncio.run(give_up())
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == [c.ids for c in before]
 
 
 def test_an_engine_can_be_asked_for_nothing(engine):

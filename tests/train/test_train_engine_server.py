@@ -20,7 +20,7 @@ from codev_train.engines.hf import HFEngine
 from codev_train.engines.options import VllmOptions
 from codev_train.engines.pixels import to_picture
 from codev_train.engines.vllm_request import one_per_image
-from codev_train.engines.weights import named_weights
+from codev_train.sharding import named_weights
 
 GREEDY = Sampling(temperature=0.0, max_tokens=8)
 GENERATE = "/inference/v1/generate"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from micro_run import history
 
+from codev_env.cli import main
+from codev_train.checkpoint import checkpoints
 from codev_train.health import Health, HealthOptions
 
 WELL = {
@@ -97,3 +100,27 @@ def test_thresholds_of_zero_are_never_crossed():
 def test_several_problems_are_reported_worst_first():
     findings = Health(HealthOptions(patience=1)).look(WELL | {"update/loss": math.nan, "update/entropy": 0.0})
     assert [f.stop for f in findings] == [True, False]
+
+
+# --- in a run ---
+
+UNWELL = ["--health.entropy", "100", "--health.patience", "2"]
+"""No policy has an entropy of 100 nats."""
+
+
+def test_a_run_that_is_unwell_is_told_once_and_goes_on(arguments, runs, capsys):
+    assert main(["train", *arguments("unwell", *UNWELL)]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "health.entropy" in line]
+    (line,) = lines
+    assert line.startswith("update 2: entropy is ") and "(2 updates in a row)" in line
+    assert len(history(runs / "unwell")) == 3
+
+
+def test_a_run_that_is_unwell_can_be_told_to_stop_is_saved_and_goes_on(arguments, runs, capsys):
+    run = runs / "unwell-stopped"
+    assert main(["train", *arguments(run.name, *UNWELL, "--health.stop", "True", "--save-every", "100")]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "stopped after update 2: entropy is" in said and f"codev train --resume {run}" in said
+    assert [p.name for p in checkpoints(run)] == ["step-000002"] and len(history(run)) == 2
+    assert main(["train", "--resume", str(run), "--health.stop", "False"]) == 0
+    assert len(history(run)) == 3

@@ -42,6 +42,22 @@ def test_a_resumed_history_drops_what_is_done_again(tmp_path):
     assert steps(tmp_path) == [1, 2, 3]
 
 
+def test_tensorboard_of_a_run_that_was_killed_shows_each_update_once(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    first = Monitor(tmp_path)  # never closed: a process that is killed closes nothing
+    for step in (1, 2, 3):
+        first.update({"reward": float(step)}, step)
+    second = Monitor(tmp_path, start=2)
+    for step in (3, 4):
+        second.update({"reward": float(10 * step)}, step)
+    second.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("reward")] == [(1, 1), (2, 2), (3, 30), (4, 40)]
+    first.close()
+
+
 def test_a_history_is_json_even_where_numbers_are_none(tmp_path):
     monitor = Monitor(tmp_path)
     monitor.update({"good": 1.5, "bad": float("nan"), "worse": float("inf")}, 1)

@@ -320,13 +320,26 @@ def test_options_of_a_resumed_run_can_be_changed(arguments, runs, monkeypatch):
     assert len(history(runs / "longer")) == 2
 
 
-def test_a_run_without_checkpoint_cannot_be_resumed(arguments, runs, monkeypatch, capsys):
+def test_a_run_that_died_before_its_first_checkpoint_begins_again(finished, arguments, runs, monkeypatch):
+    run = runs / "early"
     with monkeypatch.context() as patch:
         patch.setattr(cli, "Monitor", dying(1))
         with pytest.raises(RuntimeError):
             main(["train", *arguments("early")])
-    assert main(["train", "--resume", str(runs / "early")]) == 1
-    assert "no complete checkpoint" in capsys.readouterr().err
+    assert not checkpoints(run) and len(history(run)) == 1
+    assert main(["train", "--resume", str(run)]) == 0
+    assert_as_if_never_stopped(run, finished)
+
+
+def test_a_resumed_run_remembers_how_long_it_has_been_unwell(arguments, runs, monkeypatch, capsys):
+    options = ["--health.entropy", "99", "--health.patience", "3"]  # crossed by every update
+    with monkeypatch.context() as patch:
+        patch.setattr(cli, "Monitor", interrupting(2))
+        assert main(["train", *arguments("unwell", *options)]) == 130
+    assert "in a row" not in capsys.readouterr().err
+    assert main(["train", "--resume", str(runs / "unwell")]) == 0
+    told = capsys.readouterr().err
+    assert "(3 updates in a row)" in told, [row["update/entropy"] for row in history(runs / "unwell")]
 
 
 def test_a_torn_optimizer_is_told_and_the_one_before_is_used(finished, arguments, runs, monkeypatch, capsys):

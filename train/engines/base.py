@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from codev_env.errors import CodevError
 from codev_train.tokens import PixelBlock
@@ -71,4 +71,17 @@ class Engine(Protocol):
 
     def sync(self, model: Any) -> None:
         """Take over the weights of `model`, and be ready to sample from them."""
+        ...
+
+
+@runtime_checkable
+class AsyncEngine(Engine, Protocol):
+    """Samples from the policy, each completion for itself: requests come and go while others are decoded."""
+
+    def new_seed(self) -> int:
+        """Return a number that follows from `seed` and from how many were taken since."""
+        ...
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+        """Sample one completion, as a function of its own seed; when cancelled, the engine forgets it."""
         ...

@@ -9,7 +9,9 @@ import torch
 
 from codev_train.batch import collate, rope_positions, to_device
 from codev_train.engines.base import Completion, Prompt, Sampling
-from codev_train.tokens import Codec
+from codev_train.engines.prefix import Prefix, PrefixStore, join
+from codev_train.sharding import is_sharded, named_weights
+from codev_train.tokens import Codec, PixelBlock
 
 _STOP_WINDOW = 24  # tokens decoded to look for a stop string
 
@@ -17,8 +19,9 @@ _STOP_WINDOW = 24  # tokens decoded to look for a stop string
 class HFEngine:
     """Samples with a `transformers` model.
 
-    A prompt that stands several times in a call (a group of rollouts) is prefilled once and its cache is shared out;
-    rows that have finished leave the batch.
+    A prompt that stands several times in a call (a group of rollouts) is prefilled once and its cache is shared out.
+    One that goes on from a completion of the call before prefills only what is new. Rows that have finished leave the
+    batch.
 
     Args:
         model: A model of the Qwen-VL family, or any causal language model that takes `position_ids`.
@@ -33,16 +36,33 @@ class HFEngine:
         self.max_batch = max_batch
         self.generator = torch.Generator(device=model.device).manual_seed(seed)
         self._stop_ids = {codec.eos_id, codec.pad_id}
+        self._prefixes = PrefixStore()
 
     def seed(self, seed: int) -> None:
         """Make the next samples a function of `seed`."""
         self.generator.manual_seed(seed)
 
     def sleep(self) -> None:
-        """Nothing to do: no memory is held between two calls."""
+        """Forget the caches of the last call."""
+        self._prefixes = PrefixStore()
 
     def sync(self, model: Any) -> None:
-        """Nothing to do: the engine samples from the training model."""
+        """Take over weights that processes share out, into a whole copy; else the engine samples from the model itself.
+
+        A process can so sample however many turns it has, without the others.
+        """
+        self._prefixes = PrefixStore()
+        if not is_sharded(model):
+            return
+        if self.model is model:
+            from codev_train.policy import linear_patch_embedding  # the policy's options name the engines' options
+
+            with torch.random.fork_rng():
+                self.model = type(model)(model.config).to(model.device).requires_grad_(False).eval()
+            linear_patch_embedding(self.model)
+        own = dict(self.model.named_parameters())
+        for name, weight in named_weights(model):
+            own[name].copy_(weight)
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order."""
@@ -51,36 +71,28 @@ class HFEngine:
         for i, prompt in enumerate(prompts):
             first.setdefault(id(prompt), i)
         order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i].ids), first[id(prompts[i])]))
+        known = {i: prefix for i in order if (prefix := self._prefixes.take(prompts[i]))}
+        self._prefixes = PrefixStore()
         done: dict[int, Completion] = {}
         was_training = self.model.training
         self.model.eval()
         try:
-            for start in range(0, len(order), self.max_batch):
-                rows = order[start : start + self.max_batch]
-                done.update(zip(rows, self._batch([prompts[i] for i in rows], sampling), strict=True))
+            for part in ([i for i in order if i not in known], [i for i in order if i in known]):
+                for start in range(0, len(part), self.max_batch):
+                    rows = part[start : start + self.max_batch]
+                    prefixes = [known.pop(i) for i in rows if i in known]
+                    found = self._batch([prompts[i] for i in rows], prefixes, sampling)
+                    done.update(zip(rows, found, strict=True))
         finally:
             self.model.train(was_training)
         return [done[i] for i in range(len(prompts))]
 
     @torch.inference_mode()
-    def _batch(self, prompts: list[Prompt], sampling: Sampling) -> list[Completion]:
+    def _batch(self, prompts: list[Prompt], prefixes: list[Prefix], sampling: Sampling) -> list[Completion]:
         device = self.model.device
-        unique = list({id(p): p for p in prompts}.values())
-        place = {id(p): i for i, p in enumerate(unique)}
-        expand = torch.tensor([place[id(p)] for p in prompts], device=device)
 
-        # 1. Prefill each distinct prompt once and share its cache out to its copies.
-        batch = collate(
-            [p.ids for p in unique], [p.images for p in unique], self.codec.pad_id, self.codec.image_id, True
-        )
-        batch = to_device(batch, device)
-        positions, offset = rope_positions(self.model, batch)
-        out = self.model(**batch, position_ids=positions, use_cache=True, logits_to_keep=1)
-        cache = out.past_key_values
-        cache.batch_select_indices(expand)
-        logits = out.logits[:, -1][expand]
-        mask = batch["attention_mask"][expand]
-        offset = offset[expand]
+        # 1. Prefill.
+        logits, cache, mask, offset = self._extend(prompts, prefixes) if prefixes else self._prefill(prompts)
 
         # 2. Decode; `rows` are the indices of the prompts still running.
         rows = list(range(len(prompts)))
@@ -95,7 +107,11 @@ class HFEngine:
                 stopped[row] = t in self._stop_ids
             self._mark_stop_strings(rows, ids, stopped, sampling.stop)
             alive = [i for i, row in enumerate(rows) if not stopped[row]]
-            if not alive or step + 1 == sampling.max_tokens:
+            last = step + 1 == sampling.max_tokens
+            for i, row in enumerate(rows):
+                if stopped[row] or last:
+                    self._prefixes.keep(prompts[row], ids[row], cache, i, mask[i])
+            if not alive or last:
                 break
             if len(alive) < len(rows):
                 keep = torch.tensor(alive, device=device)
@@ -115,6 +131,50 @@ class HFEngine:
         return [
             Completion(ids[i], logprobs[i], p.ids, "stop" if stopped[i] else "length") for i, p in enumerate(prompts)
         ]
+
+    def _prefill(self, prompts: list[Prompt]) -> tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]:
+        """Run each distinct prompt once and share its cache out to its copies.
+
+        Returns:
+            Logits after each prompt `[rows, vocabulary]`, the cache, which of its places are not padding
+            `[rows, places]`, and the offset of positions, see `rope_positions`.
+        """
+        unique = list({id(p): p for p in prompts}.values())
+        place = {id(p): i for i, p in enumerate(unique)}
+        expand = torch.tensor([place[id(p)] for p in prompts], device=self.model.device)
+        batch = self._collate([p.ids for p in unique], [p.images for p in unique])
+        positions, offset = rope_positions(self.model, batch)
+        out = self.model(**batch, position_ids=positions, use_cache=True, logits_to_keep=1)
+        cache = out.past_key_values
+        cache.batch_select_indices(expand)
+        return out.logits[:, -1][expand], cache, batch["attention_mask"][expand], offset[expand]
+
+    def _extend(
+        self, prompts: list[Prompt], prefixes: list[Prefix]
+    ) -> tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]:
+        """Run what is new in each prompt, after the cache of what it goes on from; returns what `_prefill` does."""
+        pairs = list(zip(prompts, prefixes, strict=True))
+        new = self._collate([p.ids[len(k.ids) :] for p, k in pairs], [p.images[k.images :] for p, k in pairs])
+        cache, known = join(prefixes)
+        # Positions are those of the whole sequences; of images they only need the grids.
+        whole = self._collate([p.ids for p in prompts], [[] for _ in prompts])
+        if grids := [image.grid for p in prompts for image in p.images]:
+            whole["image_grid_thw"] = torch.tensor(grids, device=self.model.device)
+        positions, offset = rope_positions(self.model, whole)
+        width = new["input_ids"].shape[1]
+        mask = torch.cat([known, new.pop("attention_mask")], dim=1)
+        out = self.model(
+            **new,
+            attention_mask=mask,
+            position_ids=positions[:, :, -width:],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return out.logits[:, -1], cache, mask, offset
+
+    def _collate(self, ids: list[Sequence[int]], images: list[Sequence[PixelBlock]]) -> dict[str, torch.Tensor]:
+        return to_device(collate(ids, images, self.codec.pad_id, self.codec.image_id, True), self.model.device)
 
     def _sample(self, logits: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw one token per row of `[rows, vocabulary]` logits; returns ids and log-probabilities, each `[rows]`."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import itertools
 import os
 import tempfile
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -15,7 +18,8 @@ from codev_train.engines.base import Completion, EngineError, Prompt, Sampling
 from codev_train.engines.options import VllmOptions
 from codev_train.engines.pixels import to_picture
 from codev_train.engines.vllm_request import Seeds, one_per_image, sampling_params
-from codev_train.engines.weights import named_weights, weight_dtype
+from codev_train.engines.weights import weight_dtype
+from codev_train.sharding import named_weights
 from codev_train.tokens import Codec, PixelBlock
 
 CPU_CACHE = 1 << 30
@@ -53,6 +57,10 @@ class VllmEngine:
         self._seeds = Seeds(seed)
         self._on_cpu = model.device.type == "cpu"
         self._asleep = False
+        self._pictures: WeakKeyDictionary[PixelBlock, Any] = WeakKeyDictionary()
+        self._numbers = itertools.count()
+        self._answers: dict[str, asyncio.Future[Completion]] = {}
+        self._decoding: asyncio.Task[None] | None = None
         self._llm = self._start(model, options, max_batch, max_length)
         self.sync(model)
 
@@ -125,22 +133,63 @@ class VllmEngine:
         """Sample one completion per prompt, in order."""
         from vllm import SamplingParams
 
-        pictures: dict[PixelBlock, Any] = {}
-        inputs = [self._input(prompt, pictures) for prompt in prompts]
+        inputs = [self._input(prompt) for prompt in prompts]
         params = [
             SamplingParams(**sampling_params(sampling, self.codec, seed)) for seed in self._seeds.take(len(prompts))
         ]
         outputs = self._llm.generate(inputs, params, use_tqdm=False)
         return [completion(output) for output in outputs]
 
-    def _input(self, prompt: Prompt, pictures: dict[PixelBlock, Any]) -> dict[str, Any]:
-        for block in prompt.images:
-            if block not in pictures:
-                pictures[block] = to_picture(block, self.codec.image_processor)
+    def new_seed(self) -> int:
+        """Return a number that follows from `seed` and from how many were taken since."""
+        return self._seeds.take(1)[0]
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+        """Sample one completion, in one batch with those that are asked for meanwhile."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        given = await asyncio.to_thread(self._input, prompt)
+        params = SamplingParams(**sampling_params(sampling, self.codec, seed), output_kind=RequestOutputKind.FINAL_ONLY)
+        name = f"codev-{next(self._numbers)}"
+        answer = self._answers[name] = asyncio.get_running_loop().create_future()
+        try:
+            self._llm.llm_engine.add_request(name, given, params)
+            if self._decoding is None or self._decoding.done():
+                self._decoding = asyncio.create_task(self._decode())
+            return await answer
+        except asyncio.CancelledError:
+            self._llm.llm_engine.abort_request([name])
+            raise
+        finally:
+            del self._answers[name]
+
+    async def _decode(self) -> None:
+        """Step vLLM while it has requests; between two steps they come and go. Its state is that of this thread."""
+        engine = self._llm.llm_engine
+        try:
+            while engine.has_unfinished_requests():
+                for output in engine.step():
+                    answer = self._answers.get(output.request_id)
+                    if output.finished and answer is not None and not answer.done():
+                        answer.set_result(completion(output))
+                await asyncio.sleep(0)
+        except Exception as error:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(error)
+
+    def _input(self, prompt: Prompt) -> dict[str, Any]:
         given: dict[str, Any] = {"prompt_token_ids": one_per_image(prompt, self.codec.image_id)}
         if prompt.images:
-            given["multi_modal_data"] = {"image": [pictures[block] for block in prompt.images]}
+            given["multi_modal_data"] = {"image": [self._picture(block) for block in prompt.images]}
         return given
+
+    def _picture(self, block: PixelBlock) -> Any:
+        picture = self._pictures.get(block)
+        if picture is None:
+            picture = self._pictures[block] = to_picture(block, self.codec.image_processor)
+        return picture
 
 
 def _pack_tied_head(worker: Any) -> None:

@@ -5,6 +5,7 @@ The server is started by the user, with the endpoints for tokens and for weights
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from safetensors.torch import save_file
@@ -24,7 +26,8 @@ from codev_train.engines.http import Client, ServerLost
 from codev_train.engines.options import VllmOptions
 from codev_train.engines.pixels import to_data_url, to_picture
 from codev_train.engines.vllm_request import Seeds, one_per_image, sampling_params
-from codev_train.engines.weights import named_weights, weight_dtype
+from codev_train.engines.weights import weight_dtype
+from codev_train.sharding import named_weights
 from codev_train.tokens import Codec, PixelBlock
 
 GENERATE = "/inference/v1/generate"
@@ -56,7 +59,7 @@ class VllmServerEngine:
         self._client = Client(options.url, options.patience, options.timeout)
         self._seeds = Seeds(seed)
         self._threads = ThreadPoolExecutor(max_batch, "vllm-server")
-        self._urls: dict[PixelBlock, str] = {}
+        self._urls: WeakKeyDictionary[PixelBlock, str] = WeakKeyDictionary()
         self._kept = tempfile.TemporaryDirectory(prefix="codev-weights-", dir=options.folder or None)
         self._folder = Path(self._kept.name)  # the newest weights; its name is theirs
         self.sync(model)
@@ -88,20 +91,31 @@ class VllmServerEngine:
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order; all are asked for at the same time."""
-        blocks = {block for prompt in prompts for block in prompt.images}
-        self._urls = {block: self._urls.get(block) or self._url(block) for block in blocks}
         asked = [
             self._request(p, sampling, seed) for p, seed in zip(prompts, self._seeds.take(len(prompts)), strict=True)
         ]
         return list(self._threads.map(self._complete, asked))
 
+    def new_seed(self) -> int:
+        """Return a number that follows from `seed` and from how many were taken since."""
+        return self._seeds.take(1)[0]
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+        """Sample one completion. When cancelled, its answer is thrown away."""
+        loop = asyncio.get_running_loop()
+        request = await loop.run_in_executor(self._threads, self._request, prompt, sampling, seed)
+        return await loop.run_in_executor(self._threads, self._complete, request)
+
     def _url(self, block: PixelBlock) -> str:
-        return to_data_url(to_picture(block, self.codec.image_processor))
+        url = self._urls.get(block)
+        if url is None:
+            url = self._urls[block] = to_data_url(to_picture(block, self.codec.image_processor))
+        return url
 
     def _request(self, prompt: Prompt, sampling: Sampling, seed: int) -> dict[str, Any]:
         return {
             "token_ids": one_per_image(prompt, self.codec.image_id),
-            "content_parts": [{"type": "image_url", "url": self._urls[block]} for block in prompt.images],
+            "content_parts": [{"type": "image_url", "url": self._url(block)} for block in prompt.images],
             "sampling_params": sampling_params(sampling, self.codec, seed),
             "return_token_ids": True,
         }

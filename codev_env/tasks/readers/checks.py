@@ -148,7 +148,7 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> P
         raise
     except _BROKEN as error:
         raise TaskError(
-            f"{where}: the image is broken ({_first_line(error)}). Download the file again, or remove the row."
+            f"{where}: the image is broken ({_first_line(error)}). Restore it or download it again, or remove the row."
         ) from error
     pixels, orientation = _turn(pixels, tag, turned, rules.orient)
     width, height = pixels.size
@@ -167,7 +167,7 @@ def image_size(data: bytes | Path, where: str) -> tuple[int, int]:
             return image.size
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, *_BROKEN) as error:
         raise TaskError(
-            f"{where}: is not an image that can be read ({_first_line(error)}). Download the file again."
+            f"{where}: is not an image that can be read ({_first_line(error)}). Restore it or download it again."
         ) from error
 
 

@@ -32,7 +32,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: cannot be read as UTF-8 text ({error}). Download the file again.") from error
+        raise TaskError(f"{path}: cannot be read as UTF-8 text ({error}). Restore it or download it again.") from error
 
 
 def parse_json(where: Path | str, text: str | bytes) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def parse_json(where: Path | str, text: str | bytes) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise TaskError(f"{where}: is not JSON ({error}). Download the file again.") from error
+        raise TaskError(f"{where}: is not JSON ({error}). Restore it or download it again.") from error
     if not isinstance(data, dict):
         raise TaskError(f"{where}: holds a {type(data).__name__}; expected a JSON object with the question's fields.")
     return data

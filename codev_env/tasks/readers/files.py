@@ -90,7 +90,7 @@ def json_table(path: Path) -> ListTable:
     try:
         data = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise TaskError(f"{path}: is not JSON ({error}). Download the file again.") from error
+        raise TaskError(f"{path}: is not JSON ({error}). Restore it or download it again.") from error
     named = data.items() if isinstance(data, dict) else enumerate(data if isinstance(data, list) else [])
     rows, places = [], []
     for name, row in named:

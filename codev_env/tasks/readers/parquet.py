@@ -240,7 +240,7 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise TaskError(f"{path}: cannot be read as Parquet ({reason}). Download the file again.") from error
+        raise TaskError(f"{path}: cannot be read as Parquet ({reason}). Restore it or download it again.") from error
 
 
 _GROUPS = _Groups()

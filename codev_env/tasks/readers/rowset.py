@@ -161,7 +161,7 @@ class RowTaskSet:
         reasons = [Bad(row, why) for row, why in sorted(problems.items())]
         if on_error == "raise" and reasons:
             more = f" ({len(reasons) - 1} more rows are bad, too.)" if len(reasons) > 1 else ""
-            raise TaskError(f"{reasons[0].reason}{more} Use on_error='skip' to leave them out.")
+            raise TaskError(f"{reasons[0].reason}{more} Use on_error='skip' (--on-error skip) to leave them out.")
         if on_error == "skip":
             known = {bad.row for bad in reasons}
             remembered = self._read_report(self._report())[1]

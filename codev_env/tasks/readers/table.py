@@ -261,7 +261,8 @@ class TsvTable(_LineTable):
         cells = _cells(record)
         if len(cells) != len(self.columns):
             raise TaskError(
-                f"{where}: has {len(cells)} fields, but the header has {len(self.columns)}. Download the file again."
+                f"{where}: has {len(cells)} fields, but the header has {len(self.columns)}. "
+                "Restore it or download it again."
             )
         named = zip(self.columns, cells, strict=True)
         return {name: _text(cell, where) for name, cell in named if len(cell) <= longest}
@@ -330,7 +331,7 @@ def _text(cell: bytes, where: str) -> str:
     try:
         return cell.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise TaskError(f"{where}: is not UTF-8 text ({error.reason}). Download the file again.") from error
+        raise TaskError(f"{where}: is not UTF-8 text ({error.reason}). Restore it or download it again.") from error
 
 
 def _is_long(value: Any) -> bool:

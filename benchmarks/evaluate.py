@@ -1,0 +1,61 @@
+"""Times `codev eval` with a scripted agent and says how large its report is.
+
+    python benchmarks/evaluate.py [--n 1000] [--workers 2]
+
+Prints seconds of playing and of everything, those of CPU of this process, and the size of the report. Times belong to a
+machine on which nothing else runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from codev_env import cli
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "eval"))
+from browser import CHROMIUM, Browser  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--model", default="scripted:oracle")
+    parser.add_argument("--scenes", default="toy")
+    parser.add_argument("--keep", type=Path, help="keep the results in this folder")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        out = options.keep or Path(folder) / "out"
+        command = ["eval", "--model", options.model, "--data", "synthetic", "--scenes", options.scenes]
+        command += ["--n", str(options.n), "--workers", str(options.workers), "--out", str(out)]
+        started, before = time.perf_counter(), os.times()
+        with contextlib.redirect_stdout(io.StringIO()):
+            code = cli.main(command)
+        wall, after = time.perf_counter() - started, os.times()
+        mine = after.user + after.system - before.user - before.system
+        played = (out / "trajectories.jsonl").stat().st_mtime - (out / "eval.json").stat().st_mtime
+        size = (out / "report.html").stat().st_size / 1e6
+        paints = [first_paint(out / "report.html") for _ in range(5)] if CHROMIUM else []
+    print(f"{options.n} episodes of {options.model} on {options.scenes} scenes, {options.workers} workers, exit {code}")
+    print(f"playing {played:.1f} s, everything {wall:.1f} s; CPU of this process {mine:.1f} s")
+    shown = f", first paint in Chromium {', '.join(map(str, sorted(paints)))} ms" if paints else ""
+    print(f"report {size:.1f} MB{shown}")
+
+
+def first_paint(page: Path) -> int:
+    """Return when Chromium first painted content of the page, in ms after it began to load, in a new browser."""
+    with Browser() as browser:
+        browser.open(page.absolute().as_uri())
+        entries = browser.js("performance.getEntriesByType('paint').map(e => [e.name, e.startTime])")
+    return round(dict(entries)["first-contentful-paint"])
+
+
+if __name__ == "__main__":
+    main()

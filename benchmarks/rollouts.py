@@ -1,0 +1,189 @@
+"""What waiting costs: rollouts in rounds against episodes at their own pace, with the same engine and environments.
+
+Run `python benchmarks/rollouts.py [--episodes 64] [--concurrent 32] [--judge 1.0] [--sandbox 0.1] [--hf]`. The engine
+is a stand-in whose decoding takes as long as a large model's: `--decode` seconds per step for all sequences together,
+and completions of 20 to `--tokens` tokens. Environments, sandbox, image processing and tokens are real; each judge
+call and each program takes a random time longer (exponential, with the given mean in seconds). The policy looks twice
+and then answers. Both ways play the same episodes with the same lengths and delays, in turn, `--repeats` times. `--hf`
+adds the `hf` engine with a toy, which samples in rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from codev_agents import Oracle, run_episode
+from codev_env.judges import GroundTruthJudge
+from codev_env.types import StepScore
+from codev_train.engines.base import Completion, Engine, Prompt, Sampling
+from codev_train.engines.hf import HFEngine
+from codev_train.environments import make_env
+from codev_train.options import EnvOptions, SFTOptions
+from codev_train.policy import Policy
+from codev_train.rollout import Roller
+from codev_train.sft import toy_policy
+from codev_train.toy import ToyModelOptions
+
+ENV = EnvOptions(scenes="tiny", max_turns=6)
+LOOKS = 2
+
+
+def drawn(*what: Any) -> np.random.Generator:
+    """Random numbers that follow from what they are for, so that both ways draw the same."""
+    return np.random.default_rng(zlib.crc32(repr(what).encode()))
+
+
+class InRounds:
+    """A stand-in that samples batches: one takes as long as its longest completion."""
+
+    def __init__(self, policy: Policy, plays: dict[int, Sequence[str]], decode_s: float, tokens: int) -> None:
+        self.codec, self.plays, self.decode_s, self.tokens = policy.codec, plays, decode_s, tokens
+        self.decoded_s = 0.0
+
+    def length_s(self, prompt: Prompt) -> float:
+        """Return how long a completion takes to decode."""
+        length = drawn("length", scene_of(prompt), len(prompt.images)).integers(20, self.tokens + 1)
+        self.decoded_s += self.decode_s * int(length)
+        return self.decode_s * int(length)
+
+    def answer(self, prompt: Prompt) -> Completion:
+        """Return what the policy says."""
+        text = self.plays[scene_of(prompt)][len(prompt.images) - 1]
+        ids = [*self.codec.encode(text), self.codec.eos_id]
+        return Completion(ids, [-0.5] * len(ids), prompt.ids)
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
+        """Sample a batch."""
+        time.sleep(max(self.length_s(prompt) for prompt in prompts))
+        return [self.answer(prompt) for prompt in prompts]
+
+    def seed(self, seed: int) -> None:
+        """Nothing is drawn here."""
+
+    def sleep(self) -> None:
+        """Nothing is held."""
+
+    def sync(self, model: Any) -> None:
+        """There are no weights."""
+
+
+class AtOnce(InRounds):
+    """The same with requests that come and go."""
+
+    def new_seed(self) -> int:
+        """Nothing is drawn here."""
+        return 0
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+        """Sample one completion."""
+        await asyncio.sleep(self.length_s(prompt))
+        return self.answer(prompt)
+
+
+class SlowJudge:
+    """Ground truth behind a server that takes its time."""
+
+    name = "slow"
+
+    def __init__(self, mean_s: float) -> None:
+        self.mean_s = mean_s
+
+    def score(self, task: Any, step: Any, history: Any) -> StepScore:
+        """Score, after a while."""
+        time.sleep(self.delay_s(task, history))
+        return GroundTruthJudge().score(task, step, history)
+
+    async def ascore(self, task: Any, step: Any, history: Any) -> StepScore:
+        """Score, after a while."""
+        await asyncio.sleep(self.delay_s(task, history))
+        return GroundTruthJudge().score(task, step, history)
+
+    def delay_s(self, task: Any, history: Any) -> float:
+        """Return how long it takes."""
+        return float(drawn("judge", task.task_id, len(history)).exponential(self.mean_s))
+
+
+def scene_of(prompt: Prompt) -> int:
+    """Return what tells a prompt's task."""
+    return zlib.crc32(prompt.images[0].values.numpy().tobytes())
+
+
+def make_plays(policy: Policy, count: int) -> dict[int, Sequence[str]]:
+    """Return what the policy says in each turn, by task."""
+    env, plays = make_env(ENV, "train"), {}
+    for index in range(count):
+        played = run_episode(env, Oracle(snap=56), options={"index": index})
+        look, answer = played.turns[0].action, played.turns[-1].action
+        image = policy.codec.image(np.asarray(played.images[0]))
+        plays[scene_of(Prompt([], [image]))] = [*[look] * LOOKS, answer]
+    env.close()
+    return plays
+
+
+def measure(engine: Engine, policy: Policy, options: argparse.Namespace) -> tuple[float, float]:
+    """Return seconds of one call of `play`, and for which share of it the engine had nothing to do."""
+
+    def make() -> Any:
+        env = make_env(ENV, "train")
+        base: Any = env.unwrapped
+        base.judge, execute = SlowJudge(options.judge), base.execute
+
+        def slow(action: str) -> Any:
+            turn = len(base.episode.steps)
+            time.sleep(float(drawn("sandbox", base.task.task_id, turn).exponential(options.sandbox)))
+            return execute(action)
+
+        base.execute = slow
+        return env
+
+    roller = Roller(make, policy.codec, options.workers, options.concurrent)
+    try:
+        started = time.perf_counter()
+        roller.play(engine, range(options.episodes), 1, Sampling(1.0, options.tokens))
+        seconds = time.perf_counter() - started
+    finally:
+        roller.close()
+    return seconds, roller.idle_s / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=64)
+    parser.add_argument("--concurrent", type=int, default=32)
+    parser.add_argument("--workers", type=int, default=8, help="slow programs here sleep, so more than cores")
+    parser.add_argument("--judge", type=float, default=1.0)
+    parser.add_argument("--sandbox", type=float, default=0.1)
+    parser.add_argument("--decode", type=float, default=0.02)
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--hf", action="store_true")
+    options = parser.parse_args()
+    policy = toy_policy(SFTOptions(env=ENV, snap=56, toy=ToyModelOptions(view=70, min_view=56, hidden=64)))
+    plays = make_plays(policy, options.episodes)
+    kinds = {"in rounds": InRounds, "at their own pace": AtOnce}
+    rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in kinds}
+    for _ in range(options.repeats):
+        for name, kind in kinds.items():
+            engine = kind(policy, plays, options.decode, options.tokens)
+            seconds, idle = measure(engine, policy, options)
+            rows[name].append((seconds, idle, engine.decoded_s / seconds))
+    if options.hf:
+        seconds, idle = measure(HFEngine(policy.model, policy.codec, seed=0), policy, options)
+        rows["`hf`, a toy, in rounds"] = [(seconds, idle, float("nan"))]
+    print("| episodes | seconds | engine has nothing to do | sequences decoded at a time |")
+    print("| --- | --- | --- | --- |")
+    for name, found in rows.items():
+        seconds, idle, busy = (statistics.median(column) for column in zip(*found, strict=True))
+        print(f"| {name} | {seconds:.1f} | {idle:.0%} | {'–' if busy != busy else f'{busy:.1f}'} |")
+
+
+if __name__ == "__main__":
+    main()

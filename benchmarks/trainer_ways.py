@@ -1,0 +1,219 @@
+"""The trainers that `trainer.py` compares: each takes some steps on a case and tells what they cost.
+
+Both get the same saved policy, fp32, the same AdamW, as many trajectories per forward pass, and play `trainer_play`.
+TRL gets the environment through `environment_factory`: its tool method runs the next turn in the real environment and
+returns the images as content blocks, and `get_reward` answers and returns the reward of the episode.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from trainer_play import ENV, Case, ScriptedPlay, Watch, banned
+
+from codev_env.types import IMAGE_PLACEHOLDER
+from codev_train.options import EnvOptions, OptimizerOptions, TrainOptions
+from codev_train.policy import Policy
+
+RATE = 1e-5
+TOOL_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ 'user' if m['role'] == 'tool' else m['role'] }}\n"
+    "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
+    "{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}{% for t in m['tool_calls'] or [] %}{{ t | tojson }}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""The toy's chat template, with tool calls; a tool's output is a user message, as in the `codev` dialect."""
+
+
+def make_play(case: Case, played: Counter[int]) -> Callable[..., ScriptedPlay]:
+    """Return what makes the environments of a run; `played` counts what they play."""
+    from codev_env.envs.bench import CodeVBenchEnv
+
+    return lambda **options: ScriptedPlay(CodeVBenchEnv(bench="vstar", **options), case, played)
+
+
+def run_ours(case: Case, model: str, steps: int, checkpointing: bool, packed: bool) -> dict[str, Any]:
+    """Take steps with `codev_train.tapo`."""
+    from accelerate import Accelerator
+
+    from codev_train.engines import make_engine
+    from codev_train.monitor import Monitor
+    from codev_train.tapo import tapo
+
+    policy = Policy.load(model)
+    played: Counter[int] = Counter()
+    gym.register("Scripted-v0", make_play(case, played))
+    env = EnvOptions(**{**vars(ENV), "id": "Scripted-v0"})
+    options = TrainOptions(
+        env=env, steps=steps, prompts=case.prompts, group=case.group, max_tokens=case.tokens,
+        micro_batch=case.micro_batch, token_budget=case.budget if packed else 0, save_every=steps,
+        gradient_checkpointing=checkpointing, optimizer=OptimizerOptions(lr=RATE),
+    )  # fmt: skip
+    policy.codec.banned_ids = banned(policy, ("</code>", "</answer>"))
+    if checkpointing:
+        policy.model.gradient_checkpointing_enable()
+    engine = make_engine("hf", policy.model, policy.codec, case.rows, 0, options.vllm, options.max_length)
+    watch = Watch(policy.model)
+    engine.generate = watch.timed(engine.generate)  # type: ignore[method-assign]
+    sleep = engine.sleep
+
+    def end_rollouts() -> None:
+        sleep()
+        watch.enter("update")
+
+    engine.sleep = end_rollouts  # type: ignore[method-assign]
+
+    class Steps(Monitor):
+        def update(self, values: Any, step: int) -> None:
+            watch.add("sampled", values["response_tokens"] * case.rows)
+            watch.add("tokens", values["trajectory_tokens"] * case.rows)
+            watch.add("loss", values["update/loss"])
+            watch.end_step()
+
+    with tempfile.TemporaryDirectory() as folder:
+        tapo(options, policy, engine, Path(folder), Steps(Path(folder), active=False), Accelerator())
+    return watch.close() | {"tasks": list(played)}
+
+
+def run_trl(case: Case, model: str, steps: int, checkpointing: bool, tasks: list[int]) -> dict[str, Any]:
+    """Take steps with TRL's `GRPOTrainer` on the same tasks."""
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    policy = Policy.load(model)
+    watch = Watch(policy.model)
+    script = Script(case)
+    environment, system = look_environment(case)
+    prompt = [{"role": "system", "content": [{"type": "text", "text": system}]}, {"role": "user", "content": []}]
+    settings = GRPOConfig(
+        tempfile.mkdtemp(), max_steps=steps, learning_rate=RATE, lr_scheduler_type="constant", adam_beta2=0.99,
+        optim="adamw_torch", per_device_train_batch_size=case.micro_batch,
+        gradient_accumulation_steps=case.rows // case.micro_batch, num_generations=case.group,
+        max_completion_length=16384, shuffle_dataset=False, bf16=False, use_cpu=True, save_strategy="no",
+        report_to="none", logging_steps=1, disable_tqdm=True, gradient_checkpointing=checkpointing,
+        generation_kwargs={
+            "max_new_tokens": case.tokens, "suppress_tokens": banned(policy, ("</code>", "</answer>"))
+        },
+    )  # fmt: skip
+
+    class Watched(GRPOTrainer):
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            script.restart()
+            made = super()._generate_and_score_completions(inputs)
+            mask = made["completion_mask"]
+            watch.add("sampled", int((mask * made["tool_mask"]).sum()))
+            watch.add("tokens", int(mask.sum() + made["prompt_mask"].sum()))
+            watch.enter("update")
+            return made
+
+        def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+            return watch.timed(super()._generate_single_turn)(*args, **kwargs)
+
+    class Steps(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            if "loss" in (logs or {}):
+                watch.add("loss", logs["loss"])
+                watch.end_step()
+
+    trainer = Watched(
+        policy.model,
+        args=settings,
+        train_dataset=Dataset.from_list([{"prompt": prompt, "index": task} for task in tasks]),
+        processing_class=tool_processor(policy, script),
+        environment_factory=environment,
+        callbacks=[Steps()],
+    )
+    trainer.train()
+    return watch.close()
+
+
+class Script:
+    """Tells for each completion, in the order in which TRL reads them, whether it calls the tool."""
+
+    def __init__(self, case: Case) -> None:
+        self.turns = [case.turns_of(row % case.group) for row in range(case.rows)]
+        self._calls: Iterator[bool] = iter(())
+
+    def restart(self) -> None:
+        """Begin the next step: all rollouts are read turn by turn, those that have ended left out."""
+        rounds = range(1, max(self.turns) + 1)
+        self._calls = (turns > turn for turn in rounds for turns in self.turns if turns >= turn)
+
+    def read(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Stand in for the tokenizer's `parse_response`."""
+        message: dict[str, Any] = {"role": "assistant", "content": ""}
+        if next(self._calls):
+            message["tool_calls"] = [{"type": "function", "function": {"name": "look", "arguments": {}}}]
+        return message
+
+
+def look_environment(case: Case) -> tuple[Callable[[], Any], str]:
+    """Return a factory for TRL, and the system prompt of its environments."""
+    make = make_play(case, Counter())
+    options = {"scenes": {"preset": ENV.scenes, **ENV.scene}, "data": ENV.data, "max_turns": ENV.max_turns}
+
+    class Look:
+        def __init__(self) -> None:
+            self._env = make(split="train", **options)
+            self._reward = 0.0
+
+        def reset(self, index: int, **row: Any) -> list[dict[str, Any]]:
+            self._reward = 0.0
+            return blocks(self._env.reset(options={"index": index})[0])
+
+        def look(self) -> list[dict[str, Any]]:
+            """Look closer."""
+            return blocks(self._step())
+
+        def get_reward(self) -> float:
+            self._step()
+            return self._reward
+
+        def _step(self) -> dict[str, Any]:
+            observation, reward, *_ = self._env.step("")
+            self._reward += reward
+            return observation
+
+    first = Look()
+    system = first._env.unwrapped.system_prompt  # type: ignore[attr-defined]
+    made = iter([first])
+    return lambda: next(made, None) or Look(), system
+
+
+def blocks(observation: dict[str, Any]) -> list[dict[str, Any]]:
+    """Turn an observation into content blocks: its text, with the images where they stand in it."""
+    from PIL import Image
+
+    first, *rest = observation["text"].split(IMAGE_PLACEHOLDER)
+    found: list[dict[str, Any]] = [{"type": "text", "text": first}] if first else []
+    for image, text in zip(observation["images"], rest, strict=True):
+        found.append({"type": "image", "image": Image.fromarray(image)})
+        found += [{"type": "text", "text": text}] if text else []
+    return found
+
+
+def tool_processor(policy: Policy, script: Script) -> Any:
+    """Make the processor that TRL wants, without the video half, which needs torchvision."""
+    from transformers import Qwen3VLProcessor
+    from transformers.processing_utils import ProcessorMixin
+
+    tokenizer = policy.codec.tokenizer
+    tokenizer.padding_side = "left"
+    tokenizer.response_template = {}
+    tokenizer.parse_response = script.read
+
+    class Processor(Qwen3VLProcessor):
+        def __init__(self, image_processor: Any, tokenizer: Any, chat_template: str) -> None:
+            self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
+            self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
+            self.video_token_id = tokenizer.convert_tokens_to_ids(self.video_token)
+            ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=chat_template)
+
+    return Processor(policy.codec.image_processor, tokenizer, TOOL_TEMPLATE)

@@ -1,0 +1,146 @@
+"""Which parts of an output look like what the map says they show: holes that the coded run did not have are found.
+
+The coded run tells which pixels of an output *should* stem from the image. A program that paints its target over only
+when it is not probed, or replaces it by its mean colour, which codes the middle of it, looks the same there.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from codev_env.provenance.agreement import box_sum
+from codev_env.provenance.regions import GRID, Bools, Part, resample, scales
+
+Array = NDArray[np.floating]
+
+Colours = Literal["kept", "changed", "any"]
+
+_SIDE = 160
+"""Most pixels per side at which an output is compared."""
+_LEVELS = 12.0
+_CONTRAST = 0.35
+"""A pixel is unlike if it is off by more levels than this, and this share of the contrast around it."""
+_REACH = 2
+_CROWD, _MOSTLY = 0.1, 0.4
+"""Shares of a square of 5 x 5: of unlike pixels, so that gaps between strokes are unlike, too; of unseen ones."""
+_LEAST, _MOST = 16, 0.4
+_KEPT = 4.0
+"""Levels by which most alike pixels differ at most where the colours were kept."""
+_COARSER = 1.5
+"""Power of the resolution: what is left of blurred pictures still differs where detail ends."""
+_ROUNDS, _FITTED = 8, 1500
+
+
+def without_unlike(
+    part: Part, output: Image.Image, affine: Array, image: Image.Image, resolution: float, colours: Colours
+) -> Part | None:
+    """Take from a part of an output what does not look like what the map says it shows.
+
+    Both are brought to the resolution at which the output holds detail. A pixel is alike if each of both pictures has
+    there, up to a tolerance, a value that the other takes in its neighbourhood of 3 x 3.
+
+    Args:
+        part: The part, with what the coded run tells.
+        output: What the program returned.
+        affine: The map from its pixels to the image's.
+        image: The input image.
+        resolution: The share of the output's resolution that holds detail.
+        colours: What the program did to them: kept, changed everywhere alike, or anything. Of what is made of edges or
+            thresholds no colours can be expected: only what differs in kept and in changed colours is unlike then.
+
+    Returns:
+        The part; `None` if more than two fifths are unlike in such colours, of "any" in kept ones.
+    """
+    left, top, right, bottom = part.bounds
+    shown = np.array([right - left, bottom - top], float)
+    sides = shown * np.minimum(1.0, scales(affine)) * resolution**_COARSER
+    width, height = np.maximum(1, np.round(sides * min(1.0, _SIDE / sides.max()))).astype(int).tolist()
+    fine = 2 if (shown * scales(affine) > 1.2 * np.array([width, height])).any() else 1  # Else nothing is averaged.
+    made = resample(image, affine, part.bounds, (fine * width, fine * height))
+    expected = np.asarray(made.reduce(fine), np.float32)
+    returned = np.asarray(output.resize((width, height), Image.Resampling.BOX, part.bounds, 2.0), np.float32)
+    grid = np.ones((min(bottom - top, GRID), min(right - left, GRID)), bool) if part.seen is None else part.seen
+    within = grid[_spread(height, len(grid))[:, None], _spread(width, grid.shape[1])]
+    if within.sum() < _LEAST:
+        return part
+    unlike = _unlike(_recoloured(expected, returned, within) if colours == "changed" else expected, returned, within)
+    if unlike.sum() > _MOST * within.sum():
+        return None
+    if colours == "any" and np.median(np.abs(expected - returned)[within & ~unlike]) > _KEPT:
+        unlike &= _unlike(_recoloured(expected, returned, within), returned, within)
+    if not unlike.any():
+        return part
+    if colours == "any":  # What stripes say of single places is rough: what lies among unseen ones is not seen.
+        unlike |= _around(unlike | ~within) >= _MOSTLY * _around(np.ones_like(within))
+    seen = grid & ~unlike[_spread(len(grid), height)[:, None], _spread(grid.shape[1], width)]
+    return Part(part.bounds, part.share * float(seen.sum() / max(grid.sum(), 1)), seen)
+
+
+def _spread(count: int, length: int) -> NDArray[np.intp]:
+    """The places of the middles of so many equal cells in an array of that length."""
+    return ((np.arange(count) + 0.5) * length / count).astype(np.intp)
+
+
+def _unlike(expected: Array, returned: Array, within: Bools) -> Bools:
+    """Where two pictures differ within a part, and what lies between such places."""
+    (low, high), (lowest, highest) = _extremes(expected), _extremes(returned)
+    most = _LEVELS + _CONTRAST * np.maximum(high - low, highest - lowest)
+    off = (expected < lowest - most) | (expected > highest + most) | (returned < low - most) | (returned > high + most)
+    off = within & off.any(-1)
+    return np.asarray(within & (_around(off) >= _CROWD * _around(within)))
+
+
+def _extremes(picture: Array) -> tuple[Array, Array]:
+    """The least and the largest value around each pixel, over 3 x 3."""
+    low = high = np.pad(picture, [(1, 1), (1, 1), (0, 0)], mode="edge")
+    low = np.minimum(np.minimum(low[:-2], low[1:-1]), low[2:])
+    high = np.maximum(np.maximum(high[:-2], high[1:-1]), high[2:])
+    low = np.minimum(np.minimum(low[:, :-2], low[:, 1:-1]), low[:, 2:])
+    high = np.maximum(np.maximum(high[:, :-2], high[:, 1:-1]), high[:, 2:])
+    return low, high
+
+
+def _recoloured(expected: Array, returned: Array, within: Bools) -> Array:
+    """Find, robustly, the change of colours that leads from one picture to the other, and apply it.
+
+    The fit begins at no change, or an inversion: where most of the print is gone, what is left of it tells that print
+    is not made white. Values that are and should be clipped tell nothing.
+    """
+    pixels, target = expected[within], returned[within].astype(np.float64)
+    step = max(1, len(pixels) // _FITTED)
+    features, target = _features(pixels[::step]), target[::step]
+    inverted = np.cov(pixels[::step].mean(1), target.mean(1))[0, 1] < 0
+    change = np.zeros((features.shape[1], 3))
+    change[0], change[1:4] = (255.0, -255 * np.eye(3)) if inverted else (0.0, 255 * np.eye(3))
+    for _ in range(_ROUNDS):
+        guess = features @ change
+        clipped = ((target <= 1) & (guess < 0)) | ((target >= 254) & (guess > 255))
+        for channel in range(3):
+            told = ~clipped[:, channel]
+            if told.sum() < 2 * len(change):
+                continue
+            off = (target - guess)[:, channel]
+            spread = max(float(np.median(np.abs(off[told]))), 1.0)
+            change[:, channel] += _solve(features, off, told / (1 + (off / (2 * spread)) ** 2))
+    changed = np.clip(_features(expected) @ change, 0, 255)
+    return np.asarray(changed.astype(np.float32).reshape(expected.shape))
+
+
+def _solve(features: Array, target: Array, weight: Array) -> Array:
+    weighted = features * weight[:, None]
+    pull = 1e-6 * max(float(weight.sum()), 1.0) * np.eye(features.shape[1])
+    return np.asarray(np.linalg.solve(weighted.T @ features + pull, weighted.T @ target))
+
+
+def _features(colours: Array) -> Array:
+    scaled = colours.reshape(-1, 3).astype(np.float64) / 255
+    return np.column_stack([np.ones(len(scaled)), scaled, scaled**2, np.sqrt(scaled)])
+
+
+def _around(pixels: Bools) -> Array:
+    """How many pixels are set in the square around each."""
+    return box_sum(pixels.astype(np.float32), _REACH)

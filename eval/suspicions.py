@@ -1,0 +1,100 @@
+"""Signs that an episode only pretends to look: what a reader of a report filters by, and what metrics count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from codev_env.metrics import is_lazy
+from codev_env.trajectory import Trajectory, TurnRecord
+
+SUSPICIONS = {
+    "lazy": "a returned image shows more than 90 % of the input",
+    "right, not faithful": "the answer is right, tools were used, and no image clearly shows the evidence",
+    "claims a crop": "the text speaks of a crop that was made, and no program returned an image",
+    "repeats": "two returned images show the same part of the input",
+    "invented pixels": "most of a returned image's pixels do not stem from the input",
+    "input unchanged": "a returned image is the whole input as it was given",
+}
+"""Name of each sign and what it means."""
+
+_SAME_IOU = 0.95
+_INVENTED = 0.5
+_LOOKED = r"(?:cropped|zoomed|magnified|enlarged|enhanced|rotated)"
+_CLAIMS = re.compile(
+    rf"\bI(?:'ve| have)?(?: already| just| then)? {_LOOKED}\b"
+    rf"|\b(?:after|by|from) (?:cropping|zooming|magnifying|enlarging|rotating|enhancing)\b"
+    rf"|\b(?:in|from|on) (?:the|my|this) (?:{_LOOKED}(?:-| )?(?:in )?)(?:image|region|view|area|picture|part|version)\b"
+    r"|\b(?:the|my|this) (?:crop|zoomed-in (?:image|view|region)|cropped (?:image|region|area)) "
+    r"(?:clearly |now )?(?:shows?|showed|reveals?|revealed|confirms?|confirmed|contains?|is|was)\b",
+    re.IGNORECASE,
+)
+
+
+def claims_crop(text: str) -> bool:
+    """Whether a model's text speaks of a crop as made: "I zoomed in", "the crop shows", "after cropping"."""
+    return _CLAIMS.search(text) is not None
+
+
+def hallucinates_tool_use(trajectory: Trajectory) -> bool:
+    """Whether an episode claims a crop in its text although no program returned an image before."""
+    for turn in trajectory.turns:
+        if len(turn.images) or turn.regions:
+            return False
+        # A plan beside the code that makes the crop is no claim.
+        if turn.kind != "code" and claims_crop(turn.action):
+            return True
+    return False
+
+
+def suspicions(trajectory: Trajectory) -> tuple[str, ...]:
+    """Return the signs of `SUSPICIONS` that an episode shows, in their order."""
+    return tuple(name for name, found in zip(SUSPICIONS, _signs(trajectory), strict=True) if found)
+
+
+def _signs(trajectory: Trajectory) -> Iterator[bool]:
+    calls = [turn for turn in trajectory.turns if turn.kind == "code"]
+    judged = bool(calls) and all(turn.score is not None for turn in calls)
+    yield is_lazy(trajectory)
+    yield trajectory.is_correct and judged and not trajectory.is_faithful
+    yield hallucinates_tool_use(trajectory)
+    yield _repeats(calls)
+    yield any(r.how != "unknown" and r.original_share < _INVENTED for turn in calls for r in turn.regions)
+    yield any(_unchanged(trajectory, turn) for turn in calls)
+
+
+def _repeats(calls: list[TurnRecord]) -> bool:
+    seen: list[tuple[int, int, int, int]] = []
+    for turn in calls:
+        for box in turn.crop_boxes:
+            if box is None:
+                continue
+            if any(iou(box, other) >= _SAME_IOU for other in seen):
+                return True
+            seen.append(box)
+    return False
+
+
+def _unchanged(trajectory: Trajectory, turn: TurnRecord) -> bool:
+    size = trajectory.image_size
+    if size is None:
+        return False
+    whole = (0, 0, *size)
+    return any(r.box == whole and r.orientation == "rot0" and r.scale == 1 for r in turn.regions if r.image_index == 0)
+
+
+def overlap(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """Return the area that two boxes share, in pixels."""
+    return max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1]))
+
+
+def area(box: tuple[int, ...]) -> int:
+    """Return the area of a box, in pixels; 0 for one that is turned inside out."""
+    return max(0, box[2] - box[0]) * max(0, box[3] - box[1])
+
+
+def iou(a: tuple[int, ...], b: tuple[int, ...]) -> float:
+    """Return the intersection over the union of two boxes; 0 where both are empty."""
+    shared = overlap(a, b)
+    union = area(a) + area(b) - shared
+    return shared / union if union else 0.0

@@ -1,0 +1,87 @@
+"""`codev eval compare`: paired differences, McNemar's test, and refusals of tasks that do not match."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from eval_samples import trajectory
+from test_report import Page
+
+from codev_env import cli
+from codev_env.errors import ConfigError
+from codev_eval.compare import compare
+
+
+def played(index: int, right: bool, looks: bool = True):
+    return trajectory(index, looks=looks, right=right)
+
+
+def test_differences_and_who_is_right():
+    a = [played(i, right) for i, right in enumerate((True, True, False, False, False, False))]
+    b = [played(i, right, looks=i % 2 == 0) for i, right in enumerate((False, True, True, True, True, True))]
+    found = compare({"vstar": a}, {"vstar": list(reversed(b))})["vstar"]
+    assert found["tasks"] == 6
+    assert found["mcnemar"] == {"both": 1, "only_a": 1, "only_b": 4, "neither": 0, "p": pytest.approx(2 * 6 / 32)}
+    accuracy = found["rates"]["accuracy"]
+    assert (accuracy["a"], accuracy["b"]) == pytest.approx((1 / 3, 5 / 6))
+    assert accuracy["difference"] == pytest.approx(0.5)
+    low, high = accuracy["ci95"]
+    assert low <= 0.5 <= high and high <= 1.0
+    assert found["rates"]["faithful"]["difference"] == pytest.approx(-0.5)
+
+
+def test_a_run_against_itself_differs_in_nothing():
+    a = [played(i, i % 3 == 0) for i in range(9)]
+    found = compare({"vstar": a}, {"vstar": a})["vstar"]
+    assert found["mcnemar"]["p"] == 1.0
+    assert all(rate["difference"] in (0, None) and rate["ci95"] in ([0, 0], None) for rate in found["rates"].values())
+
+
+def test_samples_count_by_task():
+    a = [played(0, True), played(0, False), played(1, True)]
+    b = [played(0, True), played(0, True), played(1, True)]
+    found = compare({"vstar": a}, {"vstar": b})["vstar"]
+    assert found["tasks"] == 2 and found["rates"]["accuracy"]["difference"] == pytest.approx(1 / 3)
+
+
+def test_unmatched_tasks_are_refused_by_name():
+    a, b = [played(i, True) for i in range(3)], [played(i, True) for i in range(1, 5)]
+    with pytest.raises(ConfigError, match=r"1 tasks are only in the first run and 2 only in the second.*--common"):
+        compare({"vstar": a}, {"vstar": b})
+    assert compare({"vstar": a}, {"vstar": b}, common=True)["vstar"]["tasks"] == 2
+    with pytest.raises(ConfigError, match="no task is in both"):
+        compare({"vstar": a[:1]}, {"vstar": b[2:]}, common=True)
+    with pytest.raises(ConfigError, match="other benchmarks"):
+        compare({"vstar": a}, {"mathvista": a})
+    other = dataclasses.replace(a[0], choices=tuple(reversed(a[0].choices)))
+    with pytest.raises(ConfigError, match=r"differs between the runs"):
+        compare({"vstar": a}, {"vstar": [other, *a[1:]]})
+
+
+def evaluated(out: Path, model: str, n: int = 3) -> str:
+    given = ["--model", f"scripted:{model}", "--data", "synthetic", "--scenes", "toy", "--n", str(n)]
+    assert cli.main(["eval", *given, "--out", str(out)]) == 0
+    return str(out)
+
+
+def test_the_command_prints_and_writes_both_runs_side_by_side(tmp_path, capsys):
+    a, b = evaluated(tmp_path / "a", "none"), evaluated(tmp_path / "b", "oracle")
+    capsys.readouterr()
+    assert cli.main(["eval", "compare", a, b, "--out", str(tmp_path / "c")]) == 0
+    out = capsys.readouterr().out
+    assert "B - A" in out and "McNemar's exact test, p = 0.25" in out
+    record = json.loads((tmp_path / "c" / "comparison.json").read_text())
+    assert record["benches"]["vstar"]["rates"]["accuracy"]["difference"] == 1.0
+    page = Page((tmp_path / "c" / "comparison.html").read_text("utf-8"))
+    assert [attrs["data-run"] for attrs in page.all("article")] == ["A", "B"] * 3
+    assert page.all("input", name="differ")
+
+
+def test_folders_without_an_evaluation_are_told(tmp_path, capsys):
+    a = evaluated(tmp_path / "a", "none", n=1)
+    capsys.readouterr()
+    assert cli.main(["eval", "compare", a, str(tmp_path)]) == 1
+    assert "holds no metrics.json" in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""A saved model plays: from its folder alone, with the trainer's engine, the same whatever the batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from codev_env import cli  # noqa: E402
+from codev_env.trajectory import read_trajectories  # noqa: E402
+from codev_train import sft  # noqa: E402
+from codev_train.options import EnvOptions, SFTOptions  # noqa: E402
+from codev_train.toy import ToyModelOptions  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    toy = ToyModelOptions(
+        hidden=32, layers=2, heads=2, vision_hidden=16, vision_layers=1, view=112, min_view=56, patch=14
+    )
+    folder = tmp_path_factory.mktemp("model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sft, "CORPUS_SCENES", 40)
+        sft.toy_policy(SFTOptions(env=EnvOptions(scenes="toy"), snap=112, toy=toy)).save(folder)
+    return folder
+
+
+def evaluated(saved: Path, out: Path, *options: str) -> list:
+    given = ["--model", str(saved), "--data", "synthetic", "--scenes", "toy", "--n", "5", "--max-tokens", "12"]
+    assert cli.main(["eval", *given, "--max-turns", "2", "--out", str(out), *options]) == 0
+    return read_trajectories(out)
+
+
+def test_a_folder_of_weights_plays(saved, tmp_path):
+    played = evaluated(saved, tmp_path / "a", "--batch", "5")
+    assert [t.index for t in played] == list(range(5))
+    record = json.loads((tmp_path / "a" / "metrics.json").read_text())
+    used = record["usage"]
+    turns = sum(len(t.turns) for t in played)
+    assert used["requests"] == turns and 0 < used["completion_tokens"] <= 12 * turns
+    assert used["prompt_tokens"] > 50 * turns, "system prompt, image and question"
+    # Greedy: neither the batch nor stopping in between changes what is written.
+    again = evaluated(saved, tmp_path / "b", "--batch", "2")
+    assert [[turn.action for turn in t.turns] for t in again] == [[turn.action for turn in t.turns] for t in played]
+
+
+def test_samples_of_a_seed_are_the_same_and_differ_from_each_other(saved, tmp_path):
+    options = ["--samples", "2", "--temperature", "1"]
+    first, same = (evaluated(saved, tmp_path / name, *options) for name in "ab")
+    actions = [[turn.action for turn in t.turns] for t in first]
+    assert actions == [[turn.action for turn in t.turns] for t in same]
+    assert actions[0] != actions[1]

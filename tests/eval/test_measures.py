@@ -1,0 +1,172 @@
+"""Protocol measures on episodes made by hand, and their identities on any."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from eval_samples import trajectory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codev_env.trajectory import Trajectory
+from codev_eval.measures import best_overlaps, confusion, distribution, dual, evidence_gain, measure, suite_table
+from codev_eval.paired import difference_interval, mcnemar, pass_at, pass_rates, share_interval
+from codev_eval.suspicions import claims_crop, hallucinates_tool_use, iou, suspicions
+
+
+def played(index: int, right: bool, tool: bool = True, looks: bool = True, sample: int = 0, **changed) -> Trajectory:
+    made = trajectory(index, looks=looks, right=right, tool=tool)
+    return dataclasses.replace(made, meta={"eval": {"bench": "vstar", "sample": sample}}, **changed)
+
+
+@pytest.mark.parametrize(
+    ("k", "correct", "samples", "value"),
+    [(1, 1, 4, 0.25), (2, 1, 4, 0.5), (2, 2, 4, 5 / 6), (4, 1, 4, 1.0), (3, 0, 4, 0.0), (1, 4, 4, 1.0)],
+)
+def test_pass_at_k(k, correct, samples, value):
+    assert pass_at(k, correct, samples) == pytest.approx(value)
+
+
+def test_pass_rates_go_up_to_the_samples_that_every_task_has():
+    groups = {"a": [played(0, right) for right in (True, False, False)], "b": [played(1, False)] * 3}
+    found = pass_rates(groups)
+    assert {k: row["value"] for k, row in found.items()} == pytest.approx({"1": 1 / 6, "2": 1 / 3, "3": 0.5})
+    assert pass_rates({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "p"),
+    # By hand: 2 * P(X <= min) for X ~ Binomial(b + c, 1/2).
+    [(0, 0, 1.0), (0, 5, 2 / 32), (1, 5, 2 * 7 / 64), (3, 3, 1.0), (10, 2, 2 * (1 + 12 + 66) / 4096)],
+)
+def test_mcnemar(b, c, p):
+    assert mcnemar(b, c) == pytest.approx(p) and mcnemar(c, b) == pytest.approx(p)
+
+
+def test_intervals_resample_tasks_and_not_episodes():
+    # Ten samples of each of four tasks that are all alike within: as certain as four tasks, not as forty.
+    low, high = share_interval([(10, 10), (0, 10), (10, 10), (0, 10)]) or (0, 0)
+    assert low <= 0.05 and high >= 0.95
+    low, high = share_interval([(1, 1)] * 10) or (0, 0)
+    assert low == pytest.approx(0.7225, abs=1e-3) and high == 1.0, "Wilson, where no resample differs"
+    assert share_interval([(1, 1)]) is None and share_interval([]) is None
+
+
+def test_paired_intervals_are_narrower_than_unpaired_ones():
+    tasks = [(float(i % 2), 1.0) for i in range(40)]
+    assert difference_interval(tasks, tasks) == [0.0, 0.0]
+
+
+def test_confusion_counts_judged_episodes():
+    episodes = [played(0, True), played(1, True, looks=False), played(2, False), played(3, False, tool=False)]
+    assert confusion(episodes) == {
+        "faithful_correct": 1, "faithful_wrong": 1, "unfaithful_correct": 1, "unfaithful_wrong": 1,
+    }  # fmt: skip
+    found = measure(episodes, "vstar")
+    assert found["by_category"]["direct_attributes"]["confusion"] == found["confusion"]
+    assert found["suspected"]["right, not faithful"] == 1
+
+
+def test_distributions_of_the_best_crop():
+    episodes = [played(0, True), played(1, True, looks=False), played(2, True, tool=False)]
+    assert best_overlaps(episodes, iou) == [pytest.approx(80 * 80 / (100 * 100)), 0.0]
+    assert distribution([0.0, 0.25, 0.5, 1.0]) == {
+        "n": 4, "mean": 0.4375, "quartiles": [0.1875, 0.375, 0.625], "bins": [1, 0, 1, 0, 0, 1, 0, 0, 0, 1],
+    }  # fmt: skip
+    assert distribution([])["mean"] is None
+
+
+def test_the_four_terms_of_the_tool():
+    #            with the tool: right?, called?      without
+    with_tool = [played(0, True), played(1, True, tool=False), played(2, False), played(3, False, tool=False)]
+    without = [played(0, False), played(1, False), played(2, True), played(3, True)]
+    found = dual(with_tool, without)
+    for term in ("call_gain", "schema_gain", "call_harm", "schema_harm"):
+        assert found[term] == 0.25
+    assert found["gain"] == 0.0 and found["tasks"] == 4
+    assert dual([], [])["gain"] is None
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.lists(st.booleans(), min_size=1, max_size=3)), max_size=8))
+def test_the_terms_add_up_to_the_gain(rows):
+    with_tool, without = [], []
+    for index, (right, tool, free) in enumerate(rows):
+        with_tool += [light(index, right, tool), light(index, not right, not tool)][: 1 + index % 2]
+        without += [light(index, was, False) for was in free]
+    found = dual(with_tool, without)
+    if rows:
+        terms = found["call_gain"] + found["schema_gain"] - found["call_harm"] - found["schema_harm"]
+        assert terms == pytest.approx(found["gain"])
+        assert found["gain"] == pytest.approx(found["accuracy_with"] - found["accuracy_without"])
+
+
+def light(index: int, right: bool, tool: bool) -> Trajectory:
+    made = CALLED if tool else IDLE
+    return dataclasses.replace(made, task_id=str(index), is_correct=right)
+
+
+CALLED, IDLE = trajectory(0, looks=True, right=True), trajectory(0, looks=True, right=True, tool=False)
+
+
+def test_evidence_gain_counts_episodes_without_an_image_as_unchanged():
+    plain = [played(0, True), played(1, True), played(2, True, tool=False), played(3, False)]
+    perturbed = [played(0, False), played(1, True), played(3, False)]
+    found = evidence_gain(plain, perturbed)
+    assert (found["n"], found["n_looked"]) == (4, 3)
+    assert (found["accuracy"], found["accuracy_perturbed"]) == (0.75, 0.5)
+    assert found["visual_evidence_gain"] == 0.25
+    assert found["gain_looked"] == pytest.approx(1 / 3) and found["answer_changed"] == pytest.approx(1 / 3)
+    # One that could not be played again is left out on both sides.
+    assert evidence_gain(plain, perturbed[1:])["n"] == 3
+
+
+def test_the_average_of_a_suite_includes_the_source():
+    made = [dataclasses.replace(trajectory(0, looks=True, right=r), meta={"task": {"variant": v}})
+            for r, v in ((False, "rotate_90"), (False, "rotate_180"))]  # fmt: skip
+    found = suite_table([played(0, True)], made)
+    assert {name: row["accuracy"] for name, row in found["variants"].items()} == {
+        "source": 1.0, "rotate_90": 0.0, "rotate_180": 0.0,
+    }  # fmt: skip
+    assert found["mean"] == {"accuracy": pytest.approx(1 / 3), "faithful": 1.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I zoomed in on the glove.", "I have already cropped it.", "After zooming in, the sign reads STOP.",
+        "In the cropped image the dog is brown.", "The crop clearly shows a red car.", "my crop reveals it",
+        "From the zoomed-in view one sees", "By magnifying the corner we learn",
+    ],
+)  # fmt: skip
+def test_claims_of_a_crop(text):
+    assert claims_crop(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I could crop the image, but it is clear.", "No zoom is needed.", "I will zoom in next.", "Let me crop it.",
+        "The farmer shows his crop.", "The image shows a crop field.", "She rotated the wheel.",
+    ],
+)  # fmt: skip
+def test_no_claims_of_a_crop(text):
+    assert not claims_crop(text)
+
+
+def test_a_claim_is_a_hallucination_only_where_no_program_returned_an_image():
+    claim = "<think>I zoomed in on it.</think><answer>3</answer>"
+    for tool in (True, False):
+        made = played(0, True, tool=tool)
+        turns = (*made.turns[:-1], dataclasses.replace(made.turns[-1], action=claim))
+        made = dataclasses.replace(made, turns=turns)
+        assert hallucinates_tool_use(made) is not tool
+        assert ("claims a crop" in suspicions(made)) is not tool
+
+
+def test_repeated_and_lazy_crops_are_suspected():
+    made = played(0, True)
+    twice = dataclasses.replace(made, turns=(made.turns[0], *made.turns))
+    assert suspicions(made) == () and suspicions(twice) == ("repeats",)
+    whole = dataclasses.replace(made.turns[0], crop_boxes=((0, 0, 672, 672),))
+    assert suspicions(dataclasses.replace(made, turns=(whole, made.turns[1]))) == ("lazy",)

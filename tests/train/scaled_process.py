@@ -1,0 +1,88 @@
+"""A few updates by one or more processes, in whatever way they share the weights; `test_train_scale.py` starts it.
+
+Arguments: a folder with `policy/` and `rollouts.pt`; the name of the result in it; how many of the rollouts each
+process gets; the name of a result to go on from, or `-`; then options as `name=value`. The result is a run with one
+checkpoint, and `told.json` beside it: loss and gradient norm of each update, and what the engine samples afterwards.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from codev_train import checkpoint
+from codev_train.engines.base import Prompt, Sampling
+from codev_train.engines.hf import HFEngine
+from codev_train.optimizer import make_optimizer
+from codev_train.options import LoraOptions, OptimizerOptions, TrainOptions
+from codev_train.policy import Policy, Scorer
+from codev_train.reference import make_reference
+from codev_train.sharding import is_sharded, prepare
+from codev_train.update import Updater
+
+UPDATES = 2
+
+
+def options_from(folder: Path, changes: dict) -> tuple[TrainOptions, str]:
+    name = changes.pop("optimizer", "sgd")
+    made = OptimizerOptions(name="adamw" if name == "sgd" else name, lr=1e-3, grad_clip=changes.pop("grad_clip", 1e9))
+    health = dataclasses.replace(TrainOptions().health, mismatch=9.0)
+    lora = LoraOptions(rank=changes.pop("rank", 0))
+    made_from = TrainOptions(temperature=0.8, optimizer=made, health=health, lora=lora, model=str(folder / "policy"))
+    return dataclasses.replace(made_from, **changes), name
+
+
+def main(folder: Path, out: Path, shares: list[int], resume: Path | None, changes: dict) -> None:
+    checkpointing = changes.pop("gradient_checkpointing", False)
+    options, name = options_from(folder, changes)
+    accelerator = Accelerator()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    policy = Policy.load(str(resume / "model") if resume and not options.lora.rank else options.model)
+    policy.restrict(True, options.lora, resume / "model" if resume else None)
+    if checkpointing:
+        policy.model.gradient_checkpointing_enable()
+    scorer = Scorer(policy.model)
+    engine = HFEngine(policy.model, policy.codec)
+    if name == "sgd":
+        scale = options.lora.alpha / options.lora.rank if options.lora.rank else 1.0  # of both A and B
+        trained = [p for p in scorer.parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(trained, lr=0.05 / scale**2, momentum=0.5)
+    else:
+        optimizer = make_optimizer(scorer, options.optimizer)
+    module, optimizer = prepare(accelerator, scorer, optimizer, options.optimizer)
+    reference = make_reference(options, module, accelerator)
+    done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
+    updater = Updater(module, optimizer, policy.codec, options, accelerator, reference)
+
+    rollouts, advantages = torch.load(folder / "rollouts.pt", weights_only=False)
+    rank = accelerator.process_index
+    own = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
+    told = []
+    for step in range(done, done + UPDATES):
+        stats = updater.update(rollouts[own], advantages[own], np.random.default_rng(step))
+        told.append({"loss": stats.loss, "norm": stats.grad_norm, "kl": stats.kl_reference})
+    engine.sync(policy.model)
+    checkpoint.save(out, done + UPDATES, policy, optimizer, 1, accelerator.is_main_process)
+    if accelerator.is_main_process:  # alone, whatever the others do
+        tokens = rollouts[0].tokens
+        prompt = Prompt(tokens.ids[: tokens.turns.index(0)], tokens.images[:1])
+        sampled = engine.generate([prompt], Sampling(0.0, 8))[0].ids
+        content = {"updates": told, "sampled": sampled, "sharded": is_sharded(policy.model)}
+        (out / "told.json").write_text(json.dumps(content))
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    words = [word.split("=") for word in sys.argv[5:]]
+    values = {name: value if value.isidentifier() else ast.literal_eval(value) for name, value in words}
+    place = Path(sys.argv[1])
+    before = None if sys.argv[4] == "-" else checkpoint.last(place / sys.argv[4])
+    main(place, place / sys.argv[2], ast.literal_eval(sys.argv[3]), before, values)

@@ -1,0 +1,130 @@
+"""`codev train --dry-run`: what is looked at, what fails, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import shutil
+import threading
+from collections import namedtuple
+
+import pytest
+
+from codev_env.cli import main
+from codev_train import dryrun
+from codev_train.config import presets
+
+GONE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def look(capsys, *words: str) -> tuple[int, dict[str, str], str]:
+    """Return the exit code, the status of each line, and everything that was printed."""
+    code = main(["train", "--dry-run", *words])
+    out, err = capsys.readouterr()
+    lines = (line.split() for line in out.splitlines())
+    statuses = {" ".join(parts[1:]): parts[0] for parts in lines if parts and parts[0] in ("ok", "warn", "fail")}
+    return code, statuses, out + err
+
+
+def status(statuses: dict[str, str], name: str) -> str:
+    (found,) = (value for line, value in statuses.items() if line.startswith(name))
+    return found
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_every_preset_passes_on_a_machine_without_gpu_hub_or_data(preset, elsewhere, capsys):
+    code, statuses, said = look(capsys, "--preset", preset)
+    assert code == 0, said
+    assert "fail" not in statuses.values()
+    assert {status(statuses, name) for name in ("values", "train tasks", "episode", "memory")} == {"ok"}
+    assert "memory of one process, estimated, in GB" in said and "time of one update, estimated" in said
+    assert "Nothing was trained, nothing was written." in said
+    assert not list(elsewhere.iterdir())
+
+
+def test_everything_that_fails_is_told_at_once(elsewhere, capsys):
+    (elsewhere / "file").write_text("")
+    words = ["--steps", "0", "--env.data", "no/such", "--model", "no/such", "--out", "file/runs", "--lora.rank", "4"]
+    code, statuses, said = look(capsys, "--preset", "smoke", *words, "--engine", "vllm-server", "--vllm.url", GONE)
+    assert code == 1
+    for name in ("steps", "tasks", "episode", "vllm-server", "model", "run folder"):
+        assert status(statuses, name) == "fail", name
+    assert "because of 6 of the checks above: steps, tasks, episode, vllm-server, model, run folder." in said
+    assert [path.name for path in elsewhere.iterdir()] == ["file"]
+
+
+def test_a_server_that_does_not_answer_fails_here_and_is_a_remark_where_the_run_is_meant_for_gpus(capsys):
+    judge = json.dumps({"name": "vlm", "model": "m", "base_url": f"{GONE}/v1", "retries": 0, "timeout_s": 2})
+    words = ["--preset", "smoke", "--env.judge", judge, "--engine", "vllm-server", "--vllm.url", GONE]
+    code, statuses, _ = look(capsys, *words)
+    assert code == 1 and status(statuses, "vlm") == status(statuses, "vllm-server") == "fail"
+    code, statuses, _ = look(capsys, *words, "--estimate.gpus", "2")
+    assert code == 0 and status(statuses, "vlm") == status(statuses, "vllm-server") == "warn"
+
+
+def test_servers_that_answer(capsys):
+    class Healthy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        words = ["--preset", "smoke", "--env.judge", f"{url}/v1#m", "--engine", "vllm-server", "--vllm.url", url]
+        code, statuses, said = look(capsys, *words)
+        server.shutdown()
+    assert code == 0, said
+    assert status(statuses, "vlm") == status(statuses, "vllm-server") == "ok"
+
+
+def test_a_model_that_does_not_fit_fails_with_what_to_do(capsys):
+    words = ["--preset", "qwen2.5-vl-7b-tapo", "--estimate.gpu", "h100", "--estimate.shards", "1"]
+    code, statuses, said = look(capsys, *words)
+    assert code == 1 and status(statuses, "memory") == "fail" and "raise estimate.shards" in said
+    # The policy alone, in bf16, is more than vLLM may take.
+    code, statuses, said = look(capsys, "--preset", "qwen2.5-vl-7b-tapo", "--vllm.memory", "0.1")
+    assert code == 1 and status(statuses, "cache") == "fail" and "raise vllm.memory" in said
+
+
+def test_a_full_disk_fails_here_and_is_a_remark_for_another_machine(capsys, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(10, 10, 0))
+    assert status(look(capsys, "--preset", "smoke")[1], "disk") == "fail"
+    assert status(look(capsys, "--preset", "smoke", "--estimate.gpus", "1")[1], "disk") == "warn"
+
+
+def test_a_preset_without_model_or_cold_start_is_told(capsys):
+    code, statuses, said = look(capsys)
+    assert code == 1 and status(statuses, "model") == "fail" and "model is empty" in said
+
+
+def test_times_of_an_earlier_run_are_shown(elsewhere, capsys):
+    history = elsewhere / "runs" / "smoke" / "history.jsonl"
+    history.parent.mkdir(parents=True)
+    rows = [{"step": n, "seconds/rollouts": n, "seconds/update": 10.0 * n} for n in (1, 2, 3)]
+    history.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = look(capsys, "--preset", "smoke")[2]
+    assert "measured in runs/smoke: rollouts 2.00, update 20.00 (medians of 3 updates)" in said
+
+
+def test_the_cold_start_alone_knows_no_dry_run(capsys):
+    assert main(["sft", "--preset", "smoke", "--dry-run"]) == 1
+    assert "`codev train`" in capsys.readouterr().err
+
+
+def test_the_speed_of_this_cpu_is_measured():
+    assert 1e8 < dryrun.cpu_flops(size=64, tries=2) < 1e15

@@ -1,0 +1,39 @@
+"""Which environment a run trains in, and which it is evaluated in."""
+
+from __future__ import annotations
+
+import pytest
+
+from codev_env.errors import ConfigError
+from codev_train.environments import make_eval_env, make_train_env
+from codev_train.options import EnvOptions, EvalOptions, TrainOptions
+
+
+def tasks_of(env):
+    env.close()
+    return env.unwrapped.tasks
+
+
+def test_evaluated_where_it_is_trained_unless_told_otherwise():
+    options = TrainOptions(env=EnvOptions(scenes="toy", scene={"cue_p": 0.0}))
+    trained, held_out = tasks_of(make_train_env(options)), tasks_of(make_eval_env(options))
+    assert held_out[0].image.size == trained[0].image.size
+    assert held_out[0].task_id != trained[0].task_id
+
+
+def test_evaluated_on_other_scenes():
+    options = TrainOptions(env=EnvOptions(scenes="toy", scene={"cue_p": 0.0}), eval=EvalOptions(scenes="vstar"))
+    assert tasks_of(make_eval_env(options))[0].image.size != tasks_of(make_train_env(options))[0].image.size
+
+
+def test_evaluated_in_another_environment():
+    """For training data without a held-out part."""
+    options = TrainOptions(env=EnvOptions(data="hub"), eval=EvalOptions(id="codev_env:CodeV-MVTool-v0"))
+    env = make_eval_env(options)
+    assert env.unwrapped.spec.id == "CodeV-MVTool-v0"
+    assert tasks_of(env).source == "generated"
+
+
+def test_an_evaluation_that_is_not_there():
+    with pytest.raises(ConfigError, match="CodeV-VStars-v0"):
+        make_eval_env(TrainOptions(eval=EvalOptions(id="codev_env:CodeV-VStars-v0")))

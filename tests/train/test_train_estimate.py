@@ -1,0 +1,211 @@
+"""Estimates of memory and time against numbers computed by hand, and the sizes they start from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from transformers import Qwen2_5_VLConfig, Qwen3VLConfig
+
+from codev_train import estimate
+from codev_train.engines.options import VllmOptions
+from codev_train.estimate import KNOWN_MODELS, Gpu, ModelSize
+from codev_train.model_size import config_size, find_size
+from codev_train.options import EstimateOptions, LoraOptions, OptimizerOptions, TrainOptions
+
+# Two layers of 3700 parameters, two tables of 800, a vision tower of 1000.
+SIZE = ModelSize(
+    name="small",
+    parameters=10_000,
+    vision=1000,
+    table=800,
+    tied=False,
+    hidden=8,
+    layers=2,
+    heads=2,
+    kv_heads=1,
+    head_dim=4,
+    intermediate=16,
+    vocab=100,
+    vision_hidden=4,
+    vision_layers=3,
+    vision_intermediate=8,
+)
+ASSUMED = EstimateOptions(gpus=2, gpu="h100", trajectory=40, response=10, images=0.5, mfu=0.5, decode=0.5, network=1e-6)
+RUN = TrainOptions(prompts=4, group=2, max_tokens=10, max_length=100, token_budget=64, estimate=ASSUMED)
+SLOW = Gpu(memory=1e5, flops=1e6, bandwidth=1e5)
+
+
+def run(**changes) -> TrainOptions:
+    assumed = {k: changes.pop(k) for k in list(changes) if k in EstimateOptions.__dataclass_fields__}
+    return dataclasses.replace(RUN, estimate=dataclasses.replace(ASSUMED, **assumed), **changes)
+
+
+def test_parts_of_a_model():
+    assert SIZE.language == 10_000 - 1000 - 2 * 800
+    assert dataclasses.replace(SIZE, tied=True).language == 10_000 - 1000 - 800
+    assert SIZE.kv_values == 2 * 2 * 1 * 4
+
+
+def test_memory_of_full_training_in_fp32():
+    found = estimate.memory(SIZE, RUN)
+    assert (found.weights, found.optimizer, found.gradients) == (40_000, 80_000, 40_000)
+    assert found.copies == found.reference == 0
+    # Longest trajectory 2 * 40 = 80 tokens, more than the budget. A layer keeps 4 * (32 + 24 + 12 + 64) = 528 bytes a
+    # token; one of the vision tower 4 * (16 + 12 + 12 + 32) = 288 for each of 4 * 40 patches.
+    assert found.activations == 80 * 2 * 528 + 160 * 3 * 288
+    assert found.logits == 5 * 4 * 80 * 100
+    # `hf`: 8 episodes on 2 GPUs, each 80 tokens of 16 numbers in fp32.
+    assert found.engine == 4 * 80 * 16 * 4
+    assert found.always == 120_000 and found.rollouts == 120_000 + found.engine
+    assert found.update == 160_000 + found.activations + found.logits == found.peak
+    assert sum(found.parts().values()) == found.update + found.engine
+
+
+def test_shards_divide_what_is_held_and_gather_two_layers_and_the_tables():
+    whole, half = estimate.memory(SIZE, run(kl=0.1)), estimate.memory(SIZE, run(kl=0.1, shards=2))
+    for part in ("weights", "gradients", "optimizer", "reference"):
+        assert getattr(half, part) == getattr(whole, part) / 2 > 0
+    assert (whole.copies, half.copies) == (0, 4 * (2 * 3700 + 1600))
+    assert half.activations == whole.activations
+    assert half.engine == whole.engine + 40_000  # `hf` samples with a whole copy
+
+
+def test_passes_of_a_step():
+    # 4 trajectories of 40 tokens on each GPU in passes of 80 tokens are two, in passes of 160 one.
+    assert estimate.passes_per_step(RUN) == 2
+    assert estimate.passes_per_step(run(token_budget=160)) == 1
+
+
+def test_bf16_computes_with_copies_of_half_the_size():
+    found = estimate.memory(SIZE, run(precision="bf16"))
+    assert (found.weights, found.copies) == (40_000, 20_000)
+    # Per layer 2 * 132 bytes, and the inputs of both norms in fp32: 2 * 4 * 8.
+    assert found.activations == 80 * 2 * (264 + 64) + 160 * 3 * (144 + 32)
+    assert estimate.memory(SIZE, run(precision="bf16", shards=2)).copies == 2 * (2 * 3700 + 1600)
+
+
+def test_checkpointing_keeps_the_residual_stream_and_one_layer():
+    found = estimate.memory(SIZE, run(gradient_checkpointing=True))
+    assert found.activations == 80 * (2 * 4 * 8 + 528) + 160 * (3 * 4 * 4 + 288)
+
+
+def test_what_is_frozen_has_no_gradient():
+    frozen = estimate.memory(SIZE, run(train_vision=False))
+    assert (frozen.gradients, frozen.optimizer, frozen.weights) == (36_000, 72_000, 40_000)
+    assert frozen.activations == 80 * 2 * 528
+    # Rank 2: q and o 2 * (8 + 8), k and v 2 * (8 + 4), the feed-forward part 3 * (8 + 16): 128 per layer and rank.
+    adapters = 2 * 2 * 128
+    lora = estimate.memory(SIZE, run(lora=LoraOptions(rank=2), kl=0.1))
+    assert (lora.weights, lora.gradients, lora.optimizer) == (4 * (10_000 + adapters), 4 * adapters, 8 * adapters)
+    assert lora.reference == 0
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("adamw", 80_000), ("adamw8bit", 20_000), ("muon", 4 * 8400 + 8 * 1600)])
+def test_moments_of_each_optimizer(name, wanted):
+    assert estimate.optimizer_bytes(SIZE, run(optimizer=OptimizerOptions(name=name))) == wanted
+
+
+def test_tokens_of_a_pass():
+    assert estimate.tokens_per_pass(run(token_budget=90)) == 90
+    assert estimate.tokens_per_pass(run(token_budget=64)) == 80
+    assert estimate.tokens_per_pass(run(token_budget=0, micro_batch=3)) == 240
+    # A process has 4 of the 8 trajectories; two optimizer steps take 2 each.
+    assert estimate.tokens_per_pass(run(token_budget=0, micro_batch=64, minibatches=2)) == 160
+    # Without a mean, `max_length` is the longest and its half the mean.
+    assert estimate.longest_trajectory(run(trajectory=0)) == 100 and estimate.mean_trajectory(run(trajectory=0)) == 50
+    assert estimate.sampled_tokens(run(response=0)) == 10
+
+
+def test_operations_of_an_update():
+    # Forward: 40 tokens times (2 * 7400 + attention 2 * 40 * 8 * 2), the head for 10 tokens, 80 patches of the tower.
+    forward, vision = 40 * (14_800 + 1280) + 2 * 10 * 800, 2 * 80 * 1000
+    assert estimate.update_flops(SIZE, RUN) == 3 * (forward + vision)
+    assert estimate.update_flops(SIZE, run(gradient_checkpointing=True)) == 4 * (forward + vision)
+    assert estimate.update_flops(SIZE, run(train_vision=False)) == 3 * forward + vision
+    assert estimate.update_flops(SIZE, run(kl=0.1, epochs=2)) == 7 * (forward + vision)
+    assert estimate.update_flops(SIZE, run(minibatches=2, correction="token")) == 4 * (forward + vision)
+
+
+def test_seconds_of_an_update():
+    found = estimate.seconds(SIZE, RUN, SLOW)
+    # 4 episodes on each GPU at 5e5 operations per second.
+    assert found.update == pytest.approx(4 * 3 * (659_200 + 160_000) / 5e5)
+    assert found.prefill == pytest.approx(4 * (2 * 30 * 7400 + 2 * 4 * 20 * 1000) / 5e5)
+    # A step reads 9000 weights and 4 caches of 20 tokens on the mean, in fp32, at 5e4 bytes per second; 10 steps.
+    assert found.decode == pytest.approx(10 * 4 * (9000 + 4 * 20 * 16) / 5e4)
+    assert found.push == 0
+    assert found.total == pytest.approx(found.prefill + found.decode + found.update)
+
+
+def test_a_push_crosses_the_network_where_weights_are_elsewhere():
+    for changes in ({"engine": "vllm-server"}, {"engine": "vllm", "shards": 2}):
+        assert estimate.seconds(SIZE, run(**changes), SLOW).push == pytest.approx(20_000 / 1e3)
+    assert estimate.seconds(SIZE, run(engine="vllm"), SLOW).push == 0
+
+
+def test_the_cache_bounds_the_episodes_that_are_decoded_together():
+    # Room for 100 tokens beside the weights: two trajectories of 40, so the 4 of a GPU take two waves.
+    share = (20_000 + 100 * 32) / 80e9
+    options = run(engine="vllm", vllm=VllmOptions(memory=share))
+    assert estimate.cache_tokens(SIZE, options) == pytest.approx(100)
+    assert estimate.episodes_at_once(SIZE, options) == 2
+    step = 2 * (9000 + 2 * 20 * 16) / 5e4
+    assert estimate.seconds(SIZE, options, SLOW).decode == pytest.approx(2 * 10 * step)
+    none = run(engine="vllm", vllm=VllmOptions(memory=1e-9))
+    assert estimate.episodes_at_once(SIZE, none) == 0 and estimate.seconds(SIZE, none, SLOW).decode == float("inf")
+
+
+def test_disk_room_counts_one_checkpoint_more_than_are_kept():
+    assert estimate.checkpoint_bytes(SIZE, run(keep=2)) == 3 * 120_000 + 40_000
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "Qwen2.5-VL-7B"),
+        ("models/qwen3-vl-32b-thinking/", "Qwen3-VL-32B"),
+        ("Qwen/Qwen2-VL-7B", None),
+    ],
+)
+def test_published_models_are_known_by_name(name, found):
+    size = estimate.known_model(name)
+    assert (size and size.name) == found
+
+
+def qwen25(size: ModelSize) -> Qwen2_5_VLConfig:
+    vision = {"depth": 32, "hidden_size": 1280, "num_heads": 16, "patch_size": 14, "out_hidden_size": size.hidden}
+    vision["intermediate_size"] = size.vision_intermediate
+    return Qwen2_5_VLConfig(text_config=language(size), vision_config=vision, tie_word_embeddings=size.tied)
+
+
+def qwen3(size: ModelSize) -> Qwen3VLConfig:
+    vision = {"depth": size.vision_layers, "hidden_size": size.vision_hidden, "num_heads": 16, "patch_size": 16}
+    vision |= {"intermediate_size": size.vision_intermediate, "out_hidden_size": size.hidden}
+    vision |= {"num_position_embeddings": 2304, "deepstack_visual_indexes": [5, 11, 17]}
+    return Qwen3VLConfig(text_config=language(size), vision_config=vision, tie_word_embeddings=size.tied)
+
+
+def language(size: ModelSize) -> dict[str, int]:
+    return {
+        "hidden_size": size.hidden,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "num_key_value_heads": size.kv_heads,
+        "intermediate_size": size.intermediate,
+        "vocab_size": size.vocab,
+        "head_dim": size.head_dim,
+    }
+
+
+@pytest.mark.parametrize("size", KNOWN_MODELS.values(), ids=KNOWN_MODELS)
+def test_known_sizes_are_those_that_transformers_builds(size):
+    config = qwen3(size) if size.name.startswith("Qwen3") else qwen25(size)
+    assert config_size(config, size.name) == size
+
+
+def test_the_size_of_a_saved_model_is_read(policy, tmp_path):
+    policy.model.config.save_pretrained(tmp_path)
+    found = find_size(str(tmp_path))
+    assert found.parameters == sum(p.numel() for p in policy.model.parameters())
+    assert found.layers == policy.model.config.text_config.num_hidden_layers

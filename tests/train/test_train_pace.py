@@ -1,0 +1,369 @@
+"""Episodes at their own pace: none waits for another, and what goes wrong in one of them leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from accelerate import Accelerator
+from test_train_rollout import SAMPLING, ScriptedEngine, played, texts
+
+from codev_agents import Oracle
+from codev_env.errors import JudgeError
+from codev_env.judges import GroundTruthJudge
+from codev_env.trajectory import Trajectory
+from codev_env.types import StepScore
+from codev_train.engines import requests
+from codev_train.engines.base import Completion, Prompt, Sampling
+from codev_train.environments import make_env
+from codev_train.examples import tokenize_trajectory
+from codev_train.rollout import Roller, Rollout
+from codev_train.tapo import describe, reward_table
+
+LONG_S = 20.0  # a wait that only a broken implementation sits through
+TIMEOUT_S = 2.0  # more than a step takes on a busy machine
+SERVER = ThreadPoolExecutor(thread_name_prefix="judge")
+
+
+class Typist:
+    """An asynchronous engine that writes a task's episode: the turn follows from the number of images so far.
+
+    Args:
+        codec: The tokenizer side of the policy.
+        wanted: Episodes by index of the task; a prompt's first image tells which is asked for.
+    """
+
+    def __init__(self, codec, wanted: Sequence[Trajectory]) -> None:
+        self.codec, self.plays = codec, texts(*wanted)
+        self.prompts: list[Prompt] = []
+        self.under_way, self.given_up = 0, 0
+        self._scenes = [tokenize_trajectory(trajectory, codec).images[0].values for trajectory in wanted]
+
+    async def before(self, index: int, turn: int) -> None:
+        """Called before each completion; for tests to override."""
+
+    def new_seed(self) -> int:
+        return 0
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+        self.under_way += 1
+        self.prompts.append(prompt)
+        index = next(i for i, scene in enumerate(self._scenes) if torch.equal(prompt.images[0].values, scene))
+        turn = len(prompt.images) - 1
+        try:
+            await self.before(index, turn)
+            text = self.plays[index][turn]
+            sampled = [*self.codec.encode(text), self.codec.eos_id]
+            return Completion(sampled, [-0.5] * len(sampled), prompt.ids)
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        finally:
+            self.under_way -= 1
+
+    def generate(self, prompts, sampling) -> list[Completion]:
+        raise AssertionError("an asynchronous engine is asked one by one")
+
+    def sleep(self) -> None: ...
+
+    def seed(self, seed: int) -> None: ...
+
+    def sync(self, model: Any) -> None: ...
+
+
+class Waiting:
+    """A judge that waits for something before it judges one of the tasks.
+
+    Args:
+        task_id: Which.
+        until: What it waits for.
+    """
+
+    name = "waiting"
+
+    def __init__(self, task_id: str, until: Callable[[], Any]) -> None:
+        self.task_id, self.until = task_id, until
+
+    def score(self, task, step, history) -> StepScore:
+        if task.task_id == self.task_id:
+            self.until()
+        return GroundTruthJudge().score(task, step, history)
+
+
+class AsyncWaiting(Waiting):
+    """The same for an event loop."""
+
+    async def ascore(self, task, step, history) -> StepScore:
+        return await asyncio.get_running_loop().run_in_executor(SERVER, self.score, task, step, history)
+
+
+JUDGES = pytest.mark.parametrize("kind", [Waiting, AsyncWaiting], ids=["a judge to call", "a judge to await"])
+
+
+class Stage:
+    """An engine, environments and a roller over tasks 0, 1 and 2, of which the oracle's episodes are known."""
+
+    def __init__(self, policy, env_options) -> None:
+        self.codec, self.env_options, self.reward = policy.codec, env_options, "tapo"
+        env = make_env(env_options, "train")
+        self.wanted = [played(env, Oracle(margin=0.0, snap=112), index) for index in range(3)]
+        self.engine: Any = Typist(policy.codec, self.wanted)
+        self.envs: list[Any] = []
+        self.judge: Any = None
+        self.prepare: Callable[[Any], None] = lambda env: None
+        self.ended: list[int] = []
+        self.rollers: list[Roller] = []
+
+    def make(self) -> Any:
+        env = make_env(self.env_options, "train", self.reward)
+        if self.judge:
+            env.unwrapped.judge = self.judge
+        self.prepare(env)
+        self.envs.append(env)
+        return env
+
+    def play(self, indices: Sequence[int], group: int = 1, **options: Any) -> list[Rollout]:
+        self.rollers.append(Roller(self.make, self.codec, **options))
+        return self.rollers[-1].play(self.engine, indices, group, SAMPLING, self.note)
+
+    def note(self, rollouts: list[Rollout]) -> None:
+        self.ended.append(rollouts[0].trajectory.index)
+
+    def close(self) -> None:
+        for roller in self.rollers:
+            roller.close()
+
+    def assert_nothing_is_left(self) -> None:
+        self.close()
+        assert self.envs and all(env.unwrapped._session is None for env in self.envs)
+        assert not [t for t in threading.enumerate() if t.name.startswith("codev-rollout")]
+
+
+@pytest.fixture
+def stage(policy, env_options):
+    made = Stage(policy, env_options)
+    yield made
+    made.close()
+
+
+@JUDGES
+def test_a_slow_judge_stalls_its_own_episode_only(stage, kind):
+    """The first task is judged when the two others have ended; with one worker, and room for two episodes."""
+    over = threading.Event()
+
+    def until() -> None:
+        assert over.wait(LONG_S)
+
+    def note(rollouts: list[Rollout]) -> None:
+        Stage.note(stage, rollouts)
+        if {1, 2} <= set(stage.ended):
+            over.set()
+
+    stage.note = note
+    stage.judge = kind(stage.wanted[0].task_id, until)
+    found = stage.play([0, 1, 2], workers=1, concurrent=2)
+    assert stage.ended == [1, 2, 0]
+    assert [r.trajectory.index for r in found] == [0, 1, 2] and all(r.trajectory.is_correct for r in found)
+    assert len(stage.envs) == 2, "the third episode took the place of the second"
+
+
+def test_groups_are_paid_when_they_are_complete(stage):
+    over = threading.Event()
+    paid: list[float] = []
+
+    def note(rollouts: list[Rollout]) -> None:
+        paid.append(sum(rollouts[0].rewards))
+        over.set()
+
+    stage.note, stage.reward = note, "pixelreasoner"
+    stage.engine.plays[1] = ["<answer>?</answer>"]
+    stage.judge = Waiting(stage.wanted[0].task_id, lambda: over.wait(LONG_S))
+    found = stage.play([0, 1], group=2)
+    # All of the first group looked, so there is nothing to encourage; none of the second did.
+    assert paid == [sum(r.rewards) for r in (found[2], found[0])] == pytest.approx([0.0, 1.0])
+
+
+@JUDGES
+def test_an_error_of_one_episode_ends_all_and_leaves_nothing_behind(stage, kind):
+    asked = threading.Event()
+
+    def until() -> None:
+        asked.set()
+        raise ValueError("told to fail")
+
+    stage.judge = kind(stage.wanted[1].task_id, until)
+    with pytest.raises(JudgeError, match="'waiting' failed on .*told to fail"):
+        stage.play([0, 1, 2], group=4)
+    assert asked.is_set() and not stage.engine.under_way and not stage.ended == [0, 1, 2]
+    stage.assert_nothing_is_left()
+
+
+def test_an_error_of_the_engine_gives_up_what_it_samples(stage):
+    async def before(index: int, turn: int) -> None:
+        if (index, turn) == (0, 1):
+            while stage.engine.under_way < 3:
+                await asyncio.sleep(0.01)
+            raise RuntimeError("out of memory")
+        if index:
+            await asyncio.sleep(LONG_S)
+
+    stage.engine.before = before
+    with pytest.raises(RuntimeError, match="out of memory"):
+        stage.play([0, 1, 2])
+    assert stage.engine.given_up == 2 and not stage.engine.under_way
+    stage.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_of_an_engine_that_samples_batches_ends_all(policy, stage, error):
+    class Breaking(ScriptedEngine):
+        def generate(self, prompts, sampling):
+            if self.calls:
+                raise error("enough")
+            return super().generate(prompts, sampling)
+
+    stage.engine = Breaking(policy.codec, texts(*stage.wanted[:2]))
+    with pytest.raises(error):
+        stage.play([0, 1])
+    assert [env.unwrapped._session for env in stage.envs] == [None, None]
+    # It can be used again.
+    again = stage.rollers[0].play(ScriptedEngine(policy.codec, texts(*stage.wanted[:2])), [0, 1], 1, SAMPLING)
+    assert all(r.trajectory.is_correct for r in again) and len(stage.envs) == 2
+    stage.assert_nothing_is_left()
+
+
+@JUDGES
+@pytest.mark.parametrize("mask", [True, False], ids=["masked", "kept"])
+def test_a_late_judge_cuts_its_episode_off(stage, kind, mask):
+    over = threading.Event()
+    stage.judge = kind(stage.wanted[1].task_id, lambda: over.wait(LONG_S))
+    try:
+        found = stage.play([0, 1, 2], step_timeout=TIMEOUT_S, mask_stragglers=mask)
+    finally:
+        over.set()
+    straggler = found[1]
+    assert [r.trajectory.stop_reason for r in found] == ["answer", "straggler", "answer"]
+    assert [r.judge_failed for r in found] == [False, mask, False] and not straggler.cut
+    (turn,) = straggler.trajectory.turns
+    assert turn.kind == "code" and turn.score is None and "took longer than 2 s" in turn.score_why
+    assert turn.crop_boxes == stage.wanted[1].turns[0].crop_boxes, "what its program did is known"
+    assert straggler.rewards == [turn.reward] == [pytest.approx(sum(turn.reward_terms.values()))]
+    assert turn.reward_terms["format"] == 0.0, "an episode without an answer does not earn it"
+    assert describe(found, *reward_table(found), Accelerator(cpu=True))["share/stragglers"] == pytest.approx(1 / 3)
+    # The tokens end with the last one sampled.
+    assert straggler.tokens.turns[-1] == 0 and len(found[0].tokens) > len(straggler.tokens)
+    stage.assert_nothing_is_left()
+
+
+def test_a_late_environment_is_replaced_and_closed_when_it_returns(stage):
+    over = threading.Event()
+
+    def prepare(env: Any) -> None:
+        execute = env.unwrapped.execute
+
+        def slow(action: str) -> Any:
+            step = execute(action)
+            if env.unwrapped.task.task_id == stage.wanted[0].task_id:
+                assert over.wait(LONG_S)
+            return step
+
+        env.unwrapped.execute = slow
+
+    stage.prepare = prepare
+    try:
+        found = stage.play([0, 1, 2], workers=1, concurrent=1, step_timeout=TIMEOUT_S)
+        assert len(stage.envs) == 2
+    finally:
+        over.set()
+    assert [r.trajectory.stop_reason for r in found] == ["straggler", "answer", "answer"]
+    (turn,) = found[0].trajectory.turns
+    assert turn.kind == "code" and turn.judge_failed and not turn.images and not turn.crop_boxes
+    stage.assert_nothing_is_left()
+
+
+def test_stragglers_keep_what_was_earned_before(stage):
+    """The second call is late: its turn takes nothing back and earns nothing but what the ending changes."""
+    over = threading.Event()
+    stage.engine.plays[0] = [stage.wanted[0].turns[0].action] * 2
+    judged = []
+
+    def until() -> None:
+        judged.append(1)
+        if len(judged) == 2:
+            over.wait(LONG_S)
+
+    stage.judge = Waiting(stage.wanted[0].task_id, until)
+    try:
+        (found,) = stage.play([0], step_timeout=TIMEOUT_S)
+    finally:
+        over.set()
+    first, second = found.trajectory.turns
+    assert first.score == stage.wanted[0].turns[0].score and not first.judge_failed and second.judge_failed
+    assert found.trajectory.is_faithful and not found.trajectory.is_correct
+    assert first.reward_terms["tool"] > 0 == second.reward_terms["tool"]
+    assert first.reward_terms["format"] + second.reward_terms["format"] == 0.0
+
+
+def test_wrappers_around_step_are_kept(policy, env_options):
+    """An environment that does more than its three phases is stepped as a whole."""
+
+    class Doubled(gym.Wrapper):
+        def step(self, action):
+            observation, reward, terminated, truncated, info = super().step(action)
+            return observation, 2 * reward, terminated, truncated, info
+
+    env = make_env(env_options, "train")
+    wanted = played(env, Oracle(margin=0.0, snap=112), 4)
+    roller = Roller(lambda: Doubled(make_env(env_options, "train")), policy.codec)
+    try:
+        (found,) = roller.play(ScriptedEngine(policy.codec, texts(wanted)), [4], 1, SAMPLING)
+    finally:
+        roller.close()
+    assert found.rewards == pytest.approx([2 * t.reward for t in wanted.turns])
+
+
+def test_equal_images_are_processed_once(policy, stage, monkeypatch):
+    """Of a task that stands twice in a batch, the scene and the crop; engine and trainer share what came of it."""
+    processed = []
+    processor = policy.codec.image_processor
+
+    class Counting:
+        def __call__(self, images, **options):
+            processed.append(images[0].shape)
+            return processor(images=images, **options)
+
+        def __getattr__(self, name):
+            return getattr(processor, name)
+
+    monkeypatch.setattr(policy.codec, "image_processor", Counting())
+    found = stage.play([1, 1], group=3)
+    assert len(processed) == 2
+    assert {len(r.tokens.images) for r in found} == {2}
+    blocks = {id(block) for r in found for block in r.tokens.images}
+    assert len(blocks) == 2 and blocks == {id(block) for prompt in stage.engine.prompts for block in prompt.images}
+
+
+def test_idle_time_is_when_nothing_is_sampled(monkeypatch):
+    now = iter([0.0, 2.0, 5.0, 7.0, 9.0, 10.0, 13.0])
+    monkeypatch.setattr(requests.time, "perf_counter", lambda: next(now))
+    clock = requests.IdleClock()  # at 0
+    with clock.work(), clock.work():  # from 2 to 7; one of the two ends at 5
+        pass
+    with clock.work():  # from 9 to 10
+        pass
+    clock.stop()  # at 13
+    assert clock.idle_s == 2.0 + 2.0 + 3.0
+
+
+def test_within_an_event_loop_as_notebooks_have(stage):
+    async def cell() -> list[Rollout]:
+        return stage.play([0])
+
+    [rollout] = asyncio.run(cell())
+    assert rollout.trajectory.is_correct

@@ -1,0 +1,151 @@
+"""Several processes that share the weights out, by FSDP2 and by DeepSpeed, do what one does alone; on CPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from micro_run import weights
+from torch.testing import assert_close
+
+from codev_train.checkpoint import checkpoints
+from codev_train.engines.base import Sampling
+from codev_train.engines.hf import HFEngine
+from codev_train.environments import make_env
+from codev_train.policy import Policy
+from codev_train.rollout import Roller
+
+HERE = Path(__file__).parent
+LAUNCH = resources.files("codev_train.launch")
+NAMES = sorted(path.name for path in LAUNCH.iterdir() if path.name.endswith(".yaml"))
+deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="needs deepspeed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, policy, env_options) -> Path:
+    """A policy and four rollouts of it, the third without an advantage."""
+    made = tmp_path_factory.mktemp("scale")
+    policy.save(made / "policy")
+    roller = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    try:
+        rollouts = roller.play(HFEngine(policy.model, policy.codec, seed=4), [0, 1], 2, Sampling(0.8, 12))
+    finally:
+        roller.close()
+    advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
+    torch.save((rollouts, advantages), made / "rollouts.pt")
+    return made
+
+
+def updates(folder: Path, config: str, *options: str, start: str = "-") -> tuple[dict[str, torch.Tensor], dict, Path]:
+    """Two updates by two processes as `config` says, by one if it is empty; returns weights, notes and checkpoint."""
+    name = "-".join([config.removesuffix(".yaml") or "one", start, *options])
+    out = folder / name
+    arguments = [str(folder), name, "[3, 1]" if config else "[4]", start, *options]
+    if not out.exists():  # what one process does is wanted by several tests
+        paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+        command = [sys.executable, str(HERE / "sharded_process.py"), "scaled_process", *arguments]
+        if config:
+            launch = ["-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / config)]
+            command[1:1] = [*launch, "--num_processes", "2", "--main_process_port", "0"]
+        else:
+            environment["ACCELERATE_USE_CPU"] = "true"
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+    (checkpoint,) = checkpoints(out)
+    return weights(checkpoint / "model"), json.loads((out / "told.json").read_text()), checkpoint
+
+
+def same(found, wanted, tolerance: float = 1e-5) -> None:
+    """The weights and the notes of both agree."""
+    assert found[0].keys() == wanted[0].keys()
+    for name, weight in wanted[0].items():
+        assert_close(found[0][name], weight, atol=tolerance, rtol=0, msg=lambda text, n=name: f"{n}: {text}")
+    for a, b in zip(found[1]["updates"], wanted[1]["updates"], strict=True):
+        assert a == pytest.approx(b, abs=tolerance, rel=tolerance)
+    assert found[1]["sampled"] == wanted[1]["sampled"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_configuration_is_one_that_accelerate_reads(name):
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    text = (LAUNCH / name).read_text("utf-8")
+    found = load_config_from_file(str(LAUNCH / name))
+    section = yaml.safe_load(text)["distributed_type"]
+    assert found.distributed_type == section
+    stage = found.deepspeed_config.get("zero_stage") if section == "DEEPSPEED" else found.fsdp_config["fsdp_version"]
+    assert f"{stage}" in name
+
+
+WAYS = [
+    pytest.param(("micro_batch=1",), id="plain"),
+    pytest.param(("token_budget=400", "loss=grpo", "correction=token", "epochs=2"), id="packed"),
+    pytest.param(("micro_batch=2", "gradient_checkpointing=True", "grad_clip=0.5"), id="clipped"),
+    pytest.param(("micro_batch=2", "kl=0.5"), id="reference"),
+    pytest.param(("micro_batch=2", "kl=0.5", "rank=2"), id="adapters"),
+]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("options", WAYS)
+def test_fsdp2_takes_the_steps_of_one_process(folder, options):
+    """Weights after two SGD steps, losses, gradient norms, and what the engine samples then."""
+    wanted = updates(folder, "", *options)
+    found = updates(folder, "fsdp2.yaml", *options)
+    assert found[1]["sharded"] and not wanted[1]["sharded"]
+    before = weights(folder / "policy")
+    assert max(float((wanted[0][n] - before[n]).abs().max()) for n in before) > 1e-3
+    same(found, wanted)
+
+
+@pytest.mark.integration
+@deepspeed
+@pytest.mark.parametrize("config", ["zero2.yaml", "zero3.yaml"])
+@pytest.mark.parametrize("options", [WAYS[0], WAYS[2]])
+def test_deepspeed_takes_the_steps_of_one_process(folder, config, options):
+    wanted = updates(folder, "", *options)
+    found = updates(folder, config, *options)
+    assert found[1]["sharded"] == (config == "zero3.yaml")
+    same(found, wanted)
+
+
+PAIRS = [
+    pytest.param("", "fsdp2.yaml", "optimizer=sgd", id="one-fsdp2"),
+    pytest.param("fsdp2.yaml", "", "optimizer=adamw", id="fsdp2-one"),
+    pytest.param("fsdp2.yaml", "", "optimizer=muon", id="fsdp2-one-muon"),
+    pytest.param("zero2.yaml", "", "optimizer=adamw", id="zero2-one", marks=deepspeed),
+    pytest.param("", "zero3.yaml", "optimizer=adamw", id="one-zero3", marks=deepspeed),
+]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("saver", "loader", "optimizer"), PAIRS)
+def test_a_checkpoint_of_some_processes_is_one_that_others_go_on_from(folder, saver, loader, optimizer):
+    """One process, and two that share the weights out, go on from the same checkpoint, moments and all."""
+    before, _, checkpoint = updates(folder, saver, "micro_batch=1", optimizer)
+    start = checkpoint.parent.parent.name
+    wanted, found = (updates(folder, config, "micro_batch=1", optimizer, start=start) for config in (saver, loader))
+    for a, b in zip(found[1]["updates"], wanted[1]["updates"], strict=True):
+        assert a == pytest.approx(b, abs=1e-5, rel=1e-4)
+    # Adam makes much of rounding where a gradient is almost 0, and Muon computes in bf16.
+    moved = sum(float((wanted[0][name] - weight).abs().sum()) for name, weight in before.items())
+    off = sum(float((wanted[0][name] - weight).abs().sum()) for name, weight in found[0].items())
+    assert off < 0.02 * moved
+
+
+@pytest.mark.integration
+def test_what_shared_out_weights_leave_loads_anywhere(folder):
+    state, _, checkpoint = updates(folder, "fsdp2.yaml", "micro_batch=1")
+    loaded = Policy.load(str(checkpoint / "model")).model.state_dict()
+    assert all(torch.equal(loaded[name], weight) for name, weight in state.items())
+    for path in checkpoint.rglob("*.json"):
+        assert str(folder) not in path.read_text()

@@ -1,0 +1,143 @@
+"""Curricula: which tasks an update plays, from how the policy did on them before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from codev_env.errors import ConfigError, unknown
+from codev_env.registration import import_path
+
+PLAYED = "tasks.jsonl"
+"""File in the run folder: one line for each update, `{"step": 1, "tasks": [[index, right, episodes], …]}`."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The last time that a task was played.
+
+    Attributes:
+        step: Number of the update, from 1.
+        right: Episodes with a right answer.
+        episodes: Episodes.
+    """
+
+    step: int
+    right: int
+    episodes: int
+
+    @property
+    def success(self) -> float:
+        """Share of right answers."""
+        return self.right / self.episodes
+
+
+Choose = Callable[[np.random.Generator, int, int, Mapping[int, Visit]], Sequence[int]]
+"""From a generator, the number of tasks, how many are wanted, and the last visit to each task that was played, to the
+indices to play. It must depend on nothing else, so that a resumed run chooses the same."""
+
+
+def uniform(rng: np.random.Generator, size: int, count: int, visits: Mapping[int, Visit]) -> list[int]:
+    """Draw each task from all of them with equal probability."""
+    return rng.integers(size, size=count).tolist()
+
+
+LOW, HIGH = 0.2, 0.8
+"""The band of `success_band`."""
+
+
+def success_band(rng: np.random.Generator, size: int, count: int, visits: Mapping[int, Visit]) -> list[int]:
+    """Play half of the tasks again where the last success rate was from 0.2 to 0.8, and draw the others uniformly.
+
+    Such groups have a signal, and the most where the rate is one half. Fewer are played again where there are fewer.
+    The uniform half finds new ones, and sees when others come into the band.
+    """
+    band = sorted(index for index, visit in visits.items() if LOW <= visit.success <= HIGH)
+    again = rng.choice(band, size=min(count // 2, len(band)), replace=False).tolist() if band else []
+    return [*again, *uniform(rng, size, count - len(again), visits)]
+
+
+CURRICULA: dict[str, Choose] = {"uniform": uniform, "success-band": success_band}
+
+
+def get_curriculum(name: str) -> Choose:
+    """Return a curriculum by its name in `CURRICULA` or its path `"module:function"`.
+
+    Raises:
+        ConfigError: There is none, or it cannot be called.
+    """
+    if ":" not in name:
+        if name not in CURRICULA:
+            raise unknown("curriculum", name, CURRICULA)
+        return CURRICULA[name]
+    found = import_path(name, "curriculum")
+    if not callable(found):
+        raise ConfigError(f"curriculum {name!r} is a {type(found).__name__}; it must be a function.")
+    return found
+
+
+class TaskChooser:
+    """Chooses tasks, and remembers how they went in `tasks.jsonl` of the run folder.
+
+    Args:
+        name: Curriculum, see `get_curriculum`.
+        size: Number of tasks.
+        run: The run folder.
+        done: Updates that are done; what an interrupted run noted after them is dropped.
+        writes: Whether this process writes the file.
+    """
+
+    def __init__(self, name: str, size: int, run: Path, done: int = 0, writes: bool = True) -> None:
+        self.name, self.size = name, size
+        self._choose = get_curriculum(name)
+        self._path, self._writes = run / PLAYED, writes
+        self._visits: dict[int, Visit] = {}
+        rows = [row for row in _read(self._path) if row["step"] <= done]
+        for row in rows:
+            self._remember(row["step"], row["tasks"])
+        if writes and self._path.exists():
+            partial = self._path.with_name(f".{PLAYED}.partial")
+            partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            partial.replace(self._path)
+
+    def choose(self, rng: np.random.Generator, count: int) -> list[int]:
+        """Return the indices of `count` tasks.
+
+        Raises:
+            ConfigError: The curriculum chose others than it may.
+        """
+        chosen = [int(index) for index in self._choose(rng, self.size, count, self._visits)]
+        wrong = [index for index in chosen if not 0 <= index < self.size]
+        if len(chosen) != count or wrong:
+            raise ConfigError(
+                f"curriculum {self.name!r} chose {len(chosen)} tasks"
+                + (f", among them {wrong[0]}" if wrong else "")
+                + f"; it must choose {count} from 0 to {self.size - 1}."
+            )
+        return chosen
+
+    def note(self, step: int, played: Iterable[Sequence[int]]) -> None:
+        """Note the groups of update number `step`, from 1, as `(index, right, episodes)`, those of all processes."""
+        if self._choose is uniform:
+            return  # it does not look back
+        tasks = [list(group) for group in played]
+        self._remember(step, tasks)
+        if self._writes:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, "tasks": tasks}) + "\n")
+
+    def _remember(self, step: int, tasks: Iterable[Sequence[int]]) -> None:
+        for index, right, episodes in tasks:
+            self._visits[index] = Visit(step, right, episodes)
+
+
+def _read(path: Path) -> list[dict]:
+    """Return the complete lines; the last one of a killed run may be torn."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
