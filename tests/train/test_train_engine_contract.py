@@ -1,7 +1,7 @@
 """What every engine owes the trainer, one test for all: `hf`, `vllm` where vLLM is installed, and `vllm-server`.
 
 The server is a stand-in over HTTP, and vLLM's own where vLLM is installed: run with the Python that has it, as
-`test_train_vllm.py` does.
+`test_train_engine_vllm.py` does.
 """
 
 from __future__ import annotations

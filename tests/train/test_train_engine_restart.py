@@ -1,4 +1,4 @@
-"""A real vLLM server that is killed while it samples: the call completes after a restart. Needs a Python with vLLM."""
+"""A real vLLM server: one that is killed while it samples, and one that serves a saved policy. Needs vLLM's Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from vllm_process import VllmProcess
 from codev_train.engines import make_engine
 from codev_train.engines.base import Prompt, Sampling
 from codev_train.engines.hf import HFEngine
+from codev_train.engines.http import Client
 from codev_train.engines.options import VllmOptions
+from codev_train.engines.vllm_request import sampling_params
+from codev_train.engines.vllm_server import GENERATE
 from codev_train.policy import Policy
 
 pytestmark = [
@@ -54,3 +57,14 @@ def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
     wanted = HFEngine(own.model, own.codec).generate(prompts, Sampling(0.0, 32))
     assert [ids[:32] for ids in found] == [c.ids for c in wanted]
     assert all(len(ids) == 1500 or ids[-1] in ends for ids in found)
+
+
+def test_a_saved_policy_is_served_as_it_is(policy, tmp_path: Path):
+    """What a run leaves in `model/`, with its head and embedding tied; nothing is pushed."""
+    policy.save(tmp_path / "model")
+    ids, sampling = policy.codec.prompt("sys", "hello", []), Sampling(temperature=0.0, max_tokens=16)
+    asked = {"token_ids": ids, "sampling_params": sampling_params(sampling, policy.codec, 0), "return_token_ids": True}
+    with VllmProcess(tmp_path / "model", tmp_path / "log.txt") as server:
+        (choice,) = Client(server.url, 60.0, 60.0).post(GENERATE, asked)["choices"]
+    (wanted,) = HFEngine(policy.model, policy.codec).generate([Prompt(ids)], sampling)
+    assert choice["token_ids"] == wanted.ids
