@@ -176,10 +176,12 @@ def requirements(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, dict[s
     extras: dict[str, dict[str, str]] = {}
     for line in lines:
         spec, _, marker = line.partition(";")
-        name = re.split(r"[\s<>=!~(]", spec, maxsplit=1)[0]
+        named = re.match(r"([\w.-]+)\s*(?:\[[^]]*\])?(.*)", spec)  # without the extras of the package itself
+        if named is None:
+            continue
         extra = re.search(r"extra\s*==\s*[\"']([\w-]+)[\"']", marker)
         of = extras.setdefault(extra[1], {}) if extra else required
-        of[name] = spec.removeprefix(name).strip(" ()")
+        of[named[1]] = named[2].strip(" ()")
     return required, extras
 
 

@@ -157,6 +157,14 @@ def test_every_range_of_this_package_is_understood():
         doctor.satisfies("1.0", wanted)
 
 
+def test_requirements_are_read_without_the_extras_of_their_own():
+    lines = ["numpy>=1.26", 'openai[aiohttp]>=1.93,<4; extra == "eval"', 'tqdm (>=4.66) ; extra == "eval"']
+    assert doctor.requirements(lines) == (
+        {"numpy": ">=1.26"},
+        {"eval": {"openai": ">=1.93,<4", "tqdm": ">=4.66"}},
+    )
+
+
 def test_a_missing_required_layer_fails_and_tells_what_allow_weaker_costs(capsys, layers):
     layers(rlimits="off: for this test", landlock="off: this kernel has no Landlock")
     code, found = report(capsys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -48,6 +49,9 @@ def test_tensorboard_of_a_run_that_was_killed_shows_each_update_once(tmp_path):
     first = Monitor(tmp_path)  # never closed: a process that is killed closes nothing
     for step in (1, 2, 3):
         first.update({"reward": float(step)}, step)
+    begun = int(time.time())
+    while int(time.time()) == begun:  # Event files are read in the order of the seconds in which they were begun.
+        time.sleep(0.05)
     second = Monitor(tmp_path, start=2)
     for step in (3, 4):
         second.update({"reward": float(10 * step)}, step)
