@@ -16,8 +16,9 @@ from typing import Any
 from codev_env import __version__
 from codev_env.errors import CodevError
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes: success, an error that is explained, a wrong command line, Ctrl-C (128 + SIGINT)."""
+OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+"""Exit codes: success, an error that is explained, a wrong command line, Ctrl-C (128 + SIGINT), and work that was not
+finished because nobody read the output any more (128 + SIGPIPE)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ COMMANDS = {
     "doctor": Command("codev_env.doctor:main", "say what works on this machine, and what to do about the rest", ""),
 }
 
+_PRINTING = {("data", "check"), ("data", "show"), ("judge", "ping"), ("rewards", "explain"), ("rewards", "list")}
+"""Commands that do nothing but print, or print when all is done."""
+
 EXTRA_OF = {
     "torch": "train",
     "transformers": "train",
@@ -74,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `codev` with the given arguments (default: those of the process).
 
     Returns:
-        The exit code: 0 success, 1 an error with one line on stderr, 2 a wrong command line, 130 interrupted.
+        The exit code: 0 success, 1 an error with one line on stderr, 2 a wrong command line, 130 interrupted, 141 not
+        finished because its output was closed.
         With `--debug` before the subcommand, or `CODEV_DEBUG=1`, errors also show their traceback.
     """
     args = list(sys.argv[1:] if argv is None else argv)
@@ -107,9 +112,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except CodevError as error:
         return _fail(name, str(error), debug)
-    except BrokenPipeError:  # `codev ... | head`: nobody reads on, which is no failure
+    except BrokenPipeError:  # `codev ... | head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        if _only_prints(name, rest):
+            return OK
+        print(f"codev {name}: not finished, because its output was closed (`| head`?).", file=sys.stderr)
+        return UNREAD
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR):
             raise
@@ -186,6 +194,14 @@ def missing_package(error: ImportError, extra: str) -> str | None:
     wanted = extra if root in ("tyro", "tqdm") else EXTRA_OF[root]
     problem = f"the package {root!r} is not installed" if isinstance(error, ModuleNotFoundError) else str(error)
     return f'{problem}. Install what this needs with: pip install "codev-env[{wanted}]"'
+
+
+def _only_prints(name: str, arguments: Sequence[str]) -> bool:
+    """Tell whether a command does nothing but print, so that it is no failure if nobody reads on."""
+    if {"-h", "--help", "--dry-run"} & set(arguments):
+        return True
+    command = arguments[0] if arguments else ""
+    return name == "doctor" or (name, command) in _PRINTING
 
 
 def _fail(name: str, message: str, debug: bool) -> int:

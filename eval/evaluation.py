@@ -291,7 +291,10 @@ class Evaluation:
             self._check_same(found[0], mine)
             return False
         new = not out.exists()
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
         write_json(out / STATE, {"schema": SCHEMA, "options": mine})
         return new
 

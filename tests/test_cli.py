@@ -110,6 +110,35 @@ def test_an_interrupt_ends_with_130(monkeypatch, capsys, error, says):
 
 
 @pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["train", "--preset", "smoke"], 141),
+        (["sft"], 141),
+        (["eval"], 141),
+        (["rewards", "redteam"], 141),
+        (["rewards", "list"], 0),
+        (["train", "--help"], 0),
+        (["train", "--dry-run"], 0),
+    ],
+)
+def test_output_that_nobody_reads_ends_work_with_141_and_only_printing_with_0(words, code):
+    program = f"""
+import sys, types
+from codev_env import cli
+fake = types.ModuleType("fake")
+fake.run = lambda argv: print("much\\n" * 100_000, flush=True)
+sys.modules["fake"] = fake
+cli.COMMANDS[{words[0]!r}] = cli.Command("fake:run", "a fake", "")
+sys.exit(cli.main({words!r}))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        err = process.stderr.read().decode()
+    assert process.returncode == code
+    assert err.count("\n") == (code != 0) and ("output was closed" in err) == (code != 0)
+
+
+@pytest.mark.parametrize(
     ("command", "error", "extra"),
     [
         ("train", ModuleNotFoundError("No module named 'torch'", name="torch"), "train"),

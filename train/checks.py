@@ -62,6 +62,7 @@ def _raise(problems: Iterator[str]) -> None:
 def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
     """Give a sentence for each value that is out of its range."""
     yield from _not_finite(options)
+    yield from _name_problems(options.name)
     for name in _AT_LEAST_ONE:
         yield from _range(getattr(options, name) >= 1, name, getattr(options, name), "at least 1")
     for name in _NOT_NEGATIVE:
@@ -89,6 +90,8 @@ def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
     yield from _health_problems(options.health)
     yield from _engine_problems(options.engine, options.vllm)
     yield from _estimate_problems(options.estimate)
+    trajectory = options.estimate.trajectory
+    yield from _range(trajectory <= longest, "estimate.trajectory", trajectory, f"at most max-length, {longest}")
     try:
         get_curriculum(options.curriculum)
     except CodevError as error:
@@ -99,6 +102,7 @@ def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
 
 def _sft_problems(options: SFTOptions) -> Iterator[str]:
     yield from _not_finite(options)
+    yield from _name_problems(options.name)
     for name in ("pool", "micro_batch"):
         yield from _range(getattr(options, name) >= 1, name, getattr(options, name), "at least 1")
     for name in ("snap", "threads", "seed"):
@@ -115,6 +119,11 @@ def _sft_problems(options: SFTOptions) -> Iterator[str]:
         least, most = stage.objects
         yield from _range(0 <= least <= most, f"{name}.objects", f"{least} {most}", "two numbers, the least first")
         yield from _optimizer_problems(stage.optimizer, f"{name}.optimizer")
+
+
+def _name_problems(name: str) -> Iterator[str]:
+    plain = name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}
+    yield from _range(plain, "name", repr(name), "the name of one folder, which lies in --out: no separators, no '..'")
 
 
 def _optimizer_problems(options: OptimizerOptions, name: str) -> Iterator[str]:

@@ -75,6 +75,11 @@ def train(argv: Sequence[str]) -> Path | None:
     accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
     check(options, accelerator.num_processes)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None
+    done = checkpoint.read_step(resume) if resume else 0
+    if options.steps < done:
+        raise ConfigError(
+            f"--steps is {options.steps}, but {done} updates of {options.resume} are done: give {done} or more."
+        )
     run = Path(options.resume) if options.resume else _free_folder(Path(options.out) / options.name)
     run = broadcast_object_list([run])[0]
     say = print if accelerator.is_main_process else lambda *_: None
@@ -83,6 +88,7 @@ def train(argv: Sequence[str]) -> Path | None:
     seconds = _read_seconds(run)
     with _timed(seconds, "cold start"):
         start = options.model or _find_start(request, say)
+    _make_folder(run.parent)
     # A saved model has its adapters merged: they are trained on beside the weights that they were started with.
     policy = Policy.load(str(resume / "model") if resume and not options.lora.rank else start)
     policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
@@ -98,7 +104,6 @@ def train(argv: Sequence[str]) -> Path | None:
         options.vllm,
         options.max_length,
     )
-    done = checkpoint.read_step(resume) if resume else 0
     if accelerator.is_main_process:
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
     monitor = Monitor(run, accelerator.is_main_process, done)
@@ -128,9 +133,10 @@ def train(argv: Sequence[str]) -> Path | None:
             # The last checkpoint holds the same weights, whole, whatever number of processes share them out here.
             shutil.copytree(checkpoint.checkpoints(run)[-1] / "model", partial, dirs_exist_ok=True)
     except KeyboardInterrupt as error:
-        if isinstance(error, Interrupted) or not checkpoint.checkpoints(run):
+        if isinstance(error, Interrupted):
             raise
-        raise Interrupted(f"stopped; training is saved. Continue with: codev train --resume {run}") from error
+        saved = "training is saved" if checkpoint.checkpoints(run) else "no update is saved yet"
+        raise Interrupted(f"stopped; {saved}. Continue with: codev train --resume {run}") from error
     finally:
         monitor.close()
     seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
@@ -158,6 +164,7 @@ def start_folder(options: SFTOptions) -> Path:
 
 def make_start(options: SFTOptions, folder: Path) -> None:
     """Run the cold start and write the policy to `folder`."""
+    _make_folder(folder.parent)
     set_seed(options.seed)
     accelerator = Accelerator(mixed_precision="no")
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
@@ -169,6 +176,9 @@ def make_start(options: SFTOptions, folder: Path) -> None:
     try:
         with _threads(options.threads):
             policy = cold_start(options, monitor, accelerator)
+    except KeyboardInterrupt as error:
+        message = "stopped in the cold start, of which nothing is saved. Start again with the same command."
+        raise Interrupted(message) from error
     finally:
         monitor.close()
     if not accelerator.is_main_process:
@@ -214,9 +224,19 @@ def _with_resumed_options(request: Request) -> Request:
         name, _, attached = word.partition("=")
         if name == "--resume":
             run = Path(attached or value)
+            if not run.exists():
+                raise ConfigError(
+                    f"resume: there is no folder {run}. A run that was stopped in its cold start has none yet: start "
+                    "it again with the same command."
+                )
             if not (run / OPTIONS).is_file():
                 raise ConfigError(f"resume: {run} is not a run folder ({OPTIONS} is missing).")
-            return dataclasses.replace(request, layers=(*request.layers, read_file(str(run / OPTIONS))))
+            if request.layers:
+                raise ConfigError(
+                    f"--preset and --config cannot be given beside --resume, which takes the options of {run / OPTIONS}"
+                    ": leave them out, and give options that are to change one by one."
+                )
+            return dataclasses.replace(request, layers=(read_file(str(run / OPTIONS)),))
     return request
 
 
@@ -228,6 +248,14 @@ def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
     else:  # A run folder never lacks its options: without them it could not be resumed.
         with checkpoint.replace_folder(run) as partial:
             (partial / OPTIONS).write_text(text, encoding="utf-8")
+
+
+def _make_folder(out: Path) -> None:
+    """Make the folder of all runs; raises `ConfigError` where that cannot be done."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
 
 
 def _free_folder(wanted: Path) -> Path:

@@ -8,12 +8,13 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import tyro
 import yaml
 
 from codev_env.errors import ConfigError, unknown
+from codev_train.options import EnvOptions, SFTOptions, TrainOptions
 
 Options = TypeVar("Options")
 
@@ -52,11 +53,27 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
     for section in content:
         if section not in SECTIONS:
             raise unknown(f"section in {where}:", section, SECTIONS)
+        if section in _KINDS:
+            _check_names(content[section], _KINDS[section], f"{where}, {section}:")
     return content
+
+
+def _check_names(options: Any, kind: type, where: str) -> None:
+    """Raise `ConfigError` for a name that is no option, which the parser would take for one of the command line."""
+    if not isinstance(options, Mapping):
+        return
+    kinds = get_type_hints(kind)
+    for key, value in options.items():
+        name, _, rest = str(key).replace("-", "_").partition(".")
+        if name not in kinds:
+            raise unknown(f"option in {where}", key, kinds)
+        if dataclasses.is_dataclass(kinds[name]):
+            _check_names({rest: value} if rest else value, kinds[name], f"{where} {name}:")
 
 
 SECTIONS = ("about", "env", "sft", "train")
 """Parts of a preset: a line about it, the environment of both commands, and the options of each command."""
+_KINDS = {"env": EnvOptions, "sft": SFTOptions, "train": TrainOptions}
 
 
 @dataclasses.dataclass(frozen=True)

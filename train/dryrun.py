@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -47,12 +48,16 @@ def dry_run(request: Request, options: TrainOptions) -> None:
     """
     plan = _Plan(request, options, "warn" if _is_elsewhere(options) else "fail")
     checks: list[Check] = []
+    first: dict[str, str] = {}  # what failed -> the look that told it
     for group, name, look in _LOOKS:
         try:
             for check in look(plan):
                 checks.append(check)
         except CodevError as error:
-            checks.append(Check(group, name, "fail", " ".join(str(error).split())))
+            text = " ".join(str(error).split())
+            again = f"fails like {first[text]}" if text in first else text
+            first.setdefault(text, name)
+            checks.append(Check(group, name, "fail", again))
     print(doctor.as_text(checks))
     failed = [check for check in checks if check.status == "fail"]
     if plan.size and not any(check.group == "options" for check in failed):
@@ -182,8 +187,12 @@ def _folder(plan: _Plan) -> Iterator[Check]:
     place = Path(options.out).absolute()
     while not place.exists():
         place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        yield Check("machine", "run folder", "fail", f"{place} cannot be written", "give --out FOLDER")
+    try:
+        # Made and removed at once: `os.access` says yes to root even where nothing can be made, as in /proc.
+        tempfile.TemporaryDirectory(prefix=".codev-", dir=place).cleanup()
+    except OSError as error:
+        detail = f"{place} cannot be written: {error.strerror}"
+        yield Check("machine", "run folder", "fail", detail, "give --out FOLDER")
         return
     free = shutil.disk_usage(place).free
     wanted = estimate.checkpoint_bytes(plan.size, options) if plan.size else 0.0
@@ -210,7 +219,7 @@ def _memory(plan: _Plan) -> Iterator[Check]:
     detail = f"{peak / _GB:.1f} GB estimated at the peak, {what} has {room / _GB:.0f} GB"
     yield Check("machine", "memory", "fail" if peak > room else "ok", detail, advice if peak > room else "")
     together = estimate.episodes_at_once(plan.size, options)
-    if not together:
+    if not together and estimate.mean_trajectory(options) <= options.max_length:
         detail = "the engine's weights leave no room for one trajectory"
         yield Check("machine", "cache", "fail", detail, "raise vllm.memory, or use --engine vllm-server")
 
@@ -245,7 +254,9 @@ def report(size: ModelSize, options: TrainOptions) -> str:
     if estimate.episodes_at_once(size, options):
         times = estimate.seconds(size, options, gpu)
         lines += [f"  {name:<12} {value:9.2f}" for name, value in vars(times).items()]
-        lines.append(f"  {times.total:.2f} in all, {times.total * options.steps / 3600:.1f} hours for {options.steps}")
+        lines.append(
+            f"  {times.total:.2f} in all, {_duration(times.total * options.steps)} for {options.steps} updates"
+        )
     speed = f"{gpu.flops / 1e12:.3g} TFLOPS" + ("" if assumed.gpus else " (just measured, a matrix product)")
     lines.append(
         f"  assumed: {speed}, of which {assumed.mfu:.0%} are used; {assumed.images:.0%} of the tokens are of images; "
@@ -278,6 +289,13 @@ def _measured(history: Path) -> str:
         if rows and all(row.get(f"seconds/{phase}") is not None for row in rows)
     ]
     return f"  measured in {history.parent}: {', '.join(parts)} (medians of {len(rows)} updates)" if parts else ""
+
+
+def _duration(seconds: float) -> str:
+    """Write a time in the unit that fits: seconds up to two minutes, minutes up to two hours."""
+    if seconds < 120:
+        return f"{seconds:.1f} seconds"
+    return f"{seconds / 60:.1f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def _count(number: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,7 +92,13 @@ class Roller:
                 return thread.submit(self.play, engine, indices, group, sampling, ended).result()
         # Not `Runner.run`: it would put off a first Ctrl-C until a batch is sampled.
         with asyncio.Runner() as runner:
-            return runner.get_loop().run_until_complete(self._play(engine, indices, group, sampling, ended))
+            loop = runner.get_loop()
+            playing = loop.create_task(self._play(engine, indices, group, sampling, ended))
+            try:
+                return loop.run_until_complete(playing)
+            except KeyboardInterrupt:
+                _give_up(loop, playing)
+                raise
 
     def close(self) -> None:
         """End the threads and close the environments."""
@@ -169,6 +176,16 @@ def _in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _give_up(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    """End a task after an interrupt, and take whatever it ends with, so that asyncio does not print it later."""
+    if not task.done():
+        task.cancel()
+        with contextlib.suppress(BaseException):  # mostly the same interrupt, which the caller raises
+            loop.run_until_complete(task)
+    if task.done() and not task.cancelled():
+        task.exception()
 
 
 def _pay_group(reward: Reward, group: Group) -> None:

@@ -290,6 +290,8 @@ def test_out_below_a_file_and_unknown_reader_options_are_told(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert run_eval(tmp_path / "file" / "x" / "y") == 1
     assert f"{tmp_path / 'file'} is a file" in capsys.readouterr().err
+    assert run_eval(Path("/proc/nobody-writes-here")) == 1
+    assert capsys.readouterr().err.startswith("codev eval: --out /proc/nobody-writes-here cannot be made: ")
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"image": "a.png", "question": "q", "answer": "a"}\n')
     given = ["eval", "--model", "scripted:none", "--bench", "dataset", "--data", str(rows), "--reader", "boxez=xywh"]

@@ -133,9 +133,10 @@ def test_hidden_and_other_files_do_not_matter(vstar):
 # ---- bad data
 
 
-def test_no_such_folder(tmp_path):
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_no_such_folder(tmp_path, split):
     with pytest.raises(TaskError, match=r"nothing_here: no such file or folder.*direct_attributes"):
-        load_tasks(str(tmp_path / "nothing_here"), "test")
+        load_tasks(str(tmp_path / "nothing_here"), split)
 
 
 def test_empty_folder(tmp_path):

@@ -107,6 +107,42 @@ def test_a_full_disk_fails_here_and_is_a_remark_for_another_machine(capsys, monk
     assert status(look(capsys, "--preset", "smoke", "--estimate.gpus", "1")[1], "disk") == "warn"
 
 
+def test_a_folder_that_takes_nothing_is_not_called_a_full_disk(capsys):
+    code, statuses, said = look(capsys, "--preset", "smoke", "--out", "/proc/nobody-writes-here")
+    assert code == 1 and status(statuses, "run folder") == "fail"
+    assert "/proc cannot be written" in said and "GB free" not in said
+
+
+def test_data_that_is_not_there_is_told_once(capsys):
+    code, statuses, said = look(capsys, "--preset", "smoke", "--env.data", "/nope")
+    assert code == 1
+    assert {status(statuses, name) for name in ("tasks", "episode", "model")} == {"fail"}
+    assert said.count("/nope: no such file or folder") == 1
+    assert said.count("fails like tasks") == 2
+
+
+def test_a_trajectory_beyond_the_longest_is_what_is_blamed(capsys):
+    words = ["--preset", "qwen2.5-vl-7b-tapo", "--estimate.trajectory", "999999"]
+    code, statuses, said = look(capsys, *words)
+    assert code == 1 and status(statuses, "estimate.trajectory") == "fail"
+    assert "it must be at most max-length" in said and "leave no room" not in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.26, "0.3 seconds"),
+        (119.9, "119.9 seconds"),
+        (120, "2.0 minutes"),
+        (7199, "120.0 minutes"),
+        (9000, "2.5 hours"),
+    ],
+)
+def test_times_are_told_in_the_unit_that_fits(capsys, monkeypatch, seconds, text):
+    monkeypatch.setattr(dryrun.estimate, "seconds", lambda *_: dryrun.estimate.Seconds(seconds / 2, 0, 0, 0))
+    assert f"in all, {text} for 2 updates" in look(capsys, "--preset", "smoke")[2]
+
+
 def test_a_preset_without_model_or_cold_start_is_told(capsys):
     code, statuses, said = look(capsys)
     assert code == 1 and status(statuses, "model") == "fail" and "model is empty" in said

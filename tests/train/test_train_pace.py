@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -236,6 +237,35 @@ def test_an_error_of_an_engine_that_samples_batches_ends_all(policy, stage, erro
     again = stage.rollers[0].play(ScriptedEngine(policy.codec, texts(*stage.wanted[:2])), [0, 1], 1, SAMPLING)
     assert all(r.trajectory.is_correct for r in again) and len(stage.envs) == 2
     stage.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("where", ["environment", "ended", "engine"])
+def test_an_interrupt_ends_all_and_leaves_no_exception_behind(stage, caplog, where):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    async def before(index: int, turn: int) -> None:
+        if index == 0:
+            raise KeyboardInterrupt
+        await asyncio.sleep(LONG_S)
+
+    def prepare(env: Any) -> None:
+        if stage.envs:
+            raise KeyboardInterrupt
+
+    if where == "engine":
+        stage.engine.before = before
+    elif where == "ended":
+        stage.note = interrupt
+    else:
+        stage.prepare = prepare
+    with pytest.raises(KeyboardInterrupt):
+        stage.play([0, 1, 2])
+    assert [env.unwrapped._session for env in stage.envs] == [None] * len(stage.envs)
+    assert not stage.engine.under_way
+    stage.assert_nothing_is_left()
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 @JUDGES

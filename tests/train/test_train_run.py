@@ -358,7 +358,45 @@ def test_a_torn_optimizer_is_told_and_the_one_before_is_used(finished, arguments
     assert_as_if_never_stopped(run, finished)
 
 
+def test_ctrl_c_in_the_evaluation_before_says_how_to_go_on(finished, arguments, runs, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    run = runs / "stopped-before"
+    with monkeypatch.context() as patch:
+        patch.setattr(cli, "evaluate", interrupt)
+        assert main(["train", *arguments(run.name)]) == 130
+    err = capsys.readouterr().err
+    assert err.endswith(f"no update is saved yet. Continue with: codev train --resume {run}\n")
+    assert main(["train", "--resume", str(run)]) == 0
+    assert_as_if_never_stopped(run, finished)
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_ctrl_c_in_the_cold_start_says_to_start_again(config, tmp_path, monkeypatch, capsys, command):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "cold_start", interrupt)
+    assert main([command, "--config", str(config), "--out", str(tmp_path), "--threads", "1"]) == 130
+    assert "nothing is saved. Start again with the same command." in capsys.readouterr().err
+
+
 # --- what a run refuses ---
+
+
+def test_a_resumed_run_cannot_have_fewer_steps_than_are_done(finished, capsys):
+    before = (finished / "summary.json").read_text(), (finished / cli.OPTIONS).read_text()
+    assert main(["train", "--resume", str(finished), "--steps", "1"]) == 1
+    assert f"--steps is 1, but {len(history(finished))} updates of {finished} are done" in capsys.readouterr().err
+    assert before == ((finished / "summary.json").read_text(), (finished / cli.OPTIONS).read_text())
+
+
+@pytest.mark.parametrize("option", ["--preset", "--config"])
+def test_presets_and_files_are_refused_beside_resume(finished, config, capsys, option):
+    value = "tiny" if option == "--preset" else str(config)
+    assert main(["train", "--resume", str(finished), option, value]) == 1
+    assert "cannot be given beside --resume" in capsys.readouterr().err
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(finished, arguments, runs, monkeypatch, capsys):

@@ -70,6 +70,12 @@ class VStarTaskSet(RowTaskSet):
         """
         check_on_error(on_error)
         root = Path(folder)
+        files = _files(root)
+        if not files and not root.is_dir():
+            raise TaskError(
+                f"{root}: no such file or folder. Give the folder that holds {CATEGORIES[0]}/ and "
+                f"{CATEGORIES[1]}/, or a Parquet or TSV file."
+            )
         if split != "test":
             raise TaskError(
                 f"V*Bench has no split {split!r}, only 'test'. "
@@ -77,18 +83,12 @@ class VStarTaskSet(RowTaskSet):
             )
         if category is not None and category not in CATEGORIES:
             raise unknown("category of V*Bench", category, CATEGORIES)
-        files = _files(root)
         reader: Reader
         if files:
             table: Table = table_of(files)
             is_tsv = files[0].suffix.lower() == ".tsv"
             reader = LetteredReader("vstar", "vstar", CATEGORIES) if is_tsv else ParquetReader(CATEGORIES)
         else:
-            if not root.is_dir():
-                raise TaskError(
-                    f"{root}: no such file or folder. Give the folder that holds {CATEGORIES[0]}/ and "
-                    f"{CATEGORIES[1]}/, or a Parquet or TSV file."
-                )
             found = _read_questions(root) if (root / QUESTIONS).is_file() else _read_folders(root, seed)
             table, reader = found.table(root), _RowReader()
         if not len(table) or category not in (None, *table.values("category")):
