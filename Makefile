@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 .PHONY: train test install vllm lint types integration clean
 
 train: $(VENV)/.installed
-	$(BIN)/codev train --preset $(PRESET) $(ARGS)
+	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -m "not integration" $(ARGS)

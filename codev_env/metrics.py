@@ -25,7 +25,7 @@ code.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,15 @@ from codev_env.trajectory import Trajectory
 from codev_env.types import Task
 
 LAZY_SHARE = 0.9
+MEANS: Mapping[str, Callable[[Trajectory], float]] = {
+    "tool_calls": lambda t: sum(turn.kind == "code" for turn in t.turns),
+    "crops": lambda t: sum(box is not None for turn in t.turns for box in turn.crop_boxes),
+    "invalid_turns": lambda t: sum(turn.kind == "invalid" for turn in t.turns),
+    "errors": lambda t: sum(turn.kind == "code" and turn.error is not None for turn in t.turns),
+    "turns": lambda t: len(t.turns),
+    "reward_mean": lambda t: t.total_reward,
+}
+"""What each episode adds to the means of the table above."""
 _Z95 = 1.959963984540054
 _RESAMPLES = 1000
 
@@ -63,14 +72,7 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
         "faithful_calls": (sum(turn.faithful for turn in calls), len(calls)),
         "lazy": (sum(map(is_lazy, episodes)), len(episodes)),
     }
-    means: dict[str, list[Any]] = {
-        "tool_calls": [sum(turn.kind == "code" for turn in t.turns) for t in episodes],
-        "crops": [sum(box is not None for turn in t.turns for box in turn.crop_boxes) for t in episodes],
-        "invalid_turns": [sum(turn.kind == "invalid" for turn in t.turns) for t in episodes],
-        "errors": [sum(turn.kind == "code" and turn.error is not None for turn in t.turns) for t in episodes],
-        "turns": [len(t.turns) for t in episodes],
-        "reward_mean": [t.total_reward for t in episodes],
-    }
+    means = {name: [value_of(t) for t in episodes] for name, value_of in MEANS.items()}
     values: dict[str, Any] = {"n": len(episodes), "n_judged": len(judged)}
     values |= {name: hits / n if n else None for name, (hits, n) in shares.items()}
     values |= {name: sum(column) / len(column) if column else None for name, column in means.items()}
@@ -96,15 +98,20 @@ def judged_episodes(episodes: Sequence[Trajectory]) -> list[Trajectory]:
     ]
 
 
-def summarize_groups(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, dict[str, Any]]:
+def summarize_groups(
+    trajectories: Sequence[Trajectory],
+    seed: int = 0,
+    rates: Callable[[Sequence[Trajectory], int], dict[str, Any]] = summarize,
+) -> dict[str, dict[str, Any]]:
     """Compute the rates of each part of the data.
 
     Args:
         trajectories: Finished episodes.
         seed: As for `summarize`.
+        rates: Computes those of a part.
 
     Returns:
-        `"by_category"` and, where tasks are under transforms, `"by_variant"`, each with `{name: summarize(…)}`, in the
+        `"by_category"` and, where tasks are under transforms, `"by_variant"`, each with `{name: rates(…)}`, in the
         order in which they occur; a grouping that no episode has is left out.
     """
     groupings = {
@@ -118,7 +125,7 @@ def summarize_groups(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[
             groups.setdefault(name, []).append(trajectory)
         groups.pop("", None)
         if groups:
-            found[grouping] = {name: summarize(group, seed) for name, group in groups.items()}
+            found[grouping] = {name: rates(group, seed) for name, group in groups.items()}
     return found
 
 
@@ -157,7 +164,7 @@ def is_lazy(trajectory: Trajectory) -> bool:
     return any((x2 - x1) * (y2 - y1) > LAZY_SHARE * area for x1, y1, x2, y2 in boxes)
 
 
-def wilson(hits: int, n: int) -> list[float] | None:
+def wilson(hits: float, n: int) -> list[float] | None:
     """95 % score interval of a proportion (Wilson 1927), `None` for n = 0.
 
     With p = hits/n and z = 1.96: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n).
@@ -171,7 +178,7 @@ def wilson(hits: int, n: int) -> list[float] | None:
     return [0.0 if hits == 0 else low, 1.0 if hits == n else high]
 
 
-def _bootstrap(columns: dict[str, list[Any]], seed: int) -> dict[str, list[float] | None]:
+def _bootstrap(columns: dict[str, list[float]], seed: int) -> dict[str, list[float] | None]:
     """Percentile intervals of the means; all columns share the resamples. `None` below two episodes."""
     table = np.array(list(columns.values()), dtype=float).T
     if len(table) < 2:

@@ -18,6 +18,7 @@ from codev_eval.evaluation import (
     PERTURBED,
     PLAIN,
     SCHEMA,
+    STATE,
     SUITE,
     WITHOUT_TOOL,
     Evaluation,
@@ -28,9 +29,9 @@ from codev_eval.evaluation import (
 )
 from codev_eval.measures import bench_of, dual, evidence_gain, measure, sample_of, suite_table, usage
 from codev_eval.options import EvalOptions
-from codev_eval.report import ReportError, write_report, write_run_report
+from codev_eval.report import ReportError, runs_below, write_report, write_run_report
 from codev_eval.results import text_results
-from codev_eval.view import serve
+from codev_eval.view import WATCHED, serve
 
 SHOWN_FAILURES = 20
 
@@ -85,6 +86,12 @@ def view(argv: Sequence[str]) -> int:
     options = tyro.cli(ViewOptions, args=list(argv), prog="codev view")
     if not options.folder.is_dir():
         raise ConfigError(f"{options.folder} is no folder; give one that `codev train` or `codev eval` writes to.")
+    files = (*WATCHED, STATE)
+    if not any((options.folder / name).exists() for name in files):
+        raise ConfigError(
+            f"{options.folder} holds no run: give a folder that `codev train` or `codev eval` writes to"
+            f"{runs_below(options.folder, files)}."
+        )
     serve(options.folder, options.port)
     return 0
 

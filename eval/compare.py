@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import tyro
 
 from codev_env.errors import ConfigError
+from codev_env.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
 from codev_eval.evaluation import METRICS, PLAIN, read_played, write_json
 from codev_eval.measures import bench_of, counts_of, sample_of
 from codev_eval.paired import by_task, difference_interval, mcnemar, share
 from codev_eval.report import write_comparison
-from codev_eval.tables import Table, text_of, with_interval
+from codev_eval.tables import Table, difference, text_of
 from codev_eval.tables import share as shown
 
 RATES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "lazy")
@@ -90,9 +91,13 @@ def _compare_bench(
     of_a, of_b = by_task(a), by_task(b)
     names = [name for name in of_a if name in of_b]
     _check_tasks(bench, of_a, of_b, names, common)
+    judged_a, judged_b = by_task(judged_episodes(a)), by_task(judged_episodes(b))
     rates = {}
     for rate in RATES:
-        left, right = ([counts_of(rate, group[name]) for name in names] for group in (of_a, of_b))
+        left, right = (
+            [counts_of(rate, group[name], judged.get(name, ())) for name in names]
+            for group, judged in ((of_a, judged_a), (of_b, judged_b))
+        )
         x, y = share(left), share(right)
         rates[rate] = {
             "a": x,
@@ -155,7 +160,7 @@ def tables(record: Mapping[str, Any]) -> list[Table]:
     found = []
     for bench, row in record["benches"].items():
         rates = tuple(
-            (name.replace("_", " "), shown(r["a"]), shown(r["b"]), with_interval(r["difference"], r["ci95"]))
+            (name.replace("_", " "), shown(r["a"]), shown(r["b"]), difference(r["difference"], r["ci95"]))
             for name, r in row["rates"].items()
         )
         note = f"{row['tasks']} tasks, 95 % intervals by paired bootstrap"

@@ -8,17 +8,26 @@ from typing import Any
 import numpy as np
 
 from codev_env.errors import JudgeError
-from codev_env.metrics import LAZY_SHARE, judged_episodes, published_score, summarize, summarize_groups, wilson
+from codev_env.metrics import (
+    LAZY_SHARE,
+    MEANS,
+    is_lazy,
+    judged_episodes,
+    published_score,
+    summarize,
+    summarize_groups,
+    wilson,
+)
 from codev_env.rewards.replay import episode_of
 from codev_env.trajectory import Trajectory
 from codev_env.types import Episode
 from codev_eval.kappa import accuracy, kappa
-from codev_eval.paired import Counts, by_task, difference_interval, pass_rates, share, share_interval
+from codev_eval.paired import Counts, by_task, difference_interval, mean_interval, pass_rates, share, share_interval
 from codev_eval.suspicions import SUSPICIONS, area, hallucinates_tool_use, iou, overlap, suspicions
 
 BINS = 10
-SHARES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "lazy")
-"""Shares of episodes, whose intervals resample tasks where a task is played several times."""
+SHARES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "faithful_calls", "lazy")
+"""The shares of `summarize`, whose intervals resample tasks where a task is played several times."""
 USAGE = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
 """What an agent's `meta` counts."""
 
@@ -37,16 +46,16 @@ def measure(episodes: Sequence[Trajectory], bench: str, seed: int = 0, provenanc
     """
     groups = by_task(episodes)
     samples = max((len(group) for group in groups.values()), default=0)
-    found: dict[str, Any] = summarize(episodes, seed)
-    if samples > 1:
-        found["ci95"] = found["ci95"] | {name: _task_interval(groups, name, seed) for name in SHARES}
+    found = rates(episodes, seed)
     found |= {"tasks": len(groups), "samples": samples}
     if samples > 1:
         found["pass_at"] = pass_rates(groups, seed)
     found |= looks(episodes)
-    claims = sum(map(hallucinates_tool_use, episodes))
-    found["ci95"]["hallucinated_tool_use"] = wilson(claims, len(episodes))
-    parts = summarize_groups(episodes, seed)
+    claimed = task_counts("hallucinated_tool_use", episodes)
+    found["ci95"]["hallucinated_tool_use"] = (
+        share_interval(claimed, seed) if samples > 1 else wilson(sum(hits for hits, _ in claimed), len(episodes))
+    )
+    parts = summarize_groups(episodes, seed, rates)
     for name, part in parts.get("by_category", {}).items():
         part["confusion"] = confusion([t for t in episodes if t.category == name])
     found |= parts
@@ -56,6 +65,18 @@ def measure(episodes: Sequence[Trajectory], bench: str, seed: int = 0, provenanc
     if provenance:
         found["provenance"] = by_provenance(episodes)
     return found
+
+
+def rates(episodes: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+    """Return what `summarize` does, with intervals over tasks where a task was played several times."""
+    found = summarize(episodes, seed)
+    groups = by_task(episodes)
+    if len(groups) == len(episodes):
+        return found
+    intervals = {name: share_interval(task_counts(name, episodes), seed) for name in SHARES}
+    for name, value_of in MEANS.items():
+        intervals[name] = mean_interval([(sum(map(value_of, group)), len(group)) for group in groups.values()], seed)
+    return found | {"ci95": intervals}
 
 
 def looks(episodes: Sequence[Trajectory]) -> dict[str, Any]:
@@ -157,25 +178,37 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def counts_of(name: str, episodes: Sequence[Trajectory]) -> Counts:
-    """Return what episodes add to the share `name` of `SHARES`: hits, and what they are among."""
-    judged = judged_episodes(episodes)
+def task_counts(name: str, episodes: Sequence[Trajectory]) -> list[Counts]:
+    """Return what each task adds to the share `name`, in the order of `by_task`; see `counts_of`."""
+    judged = by_task(judged_episodes(episodes))
+    return [counts_of(name, group, judged.get(task, ())) for task, group in by_task(episodes).items()]
+
+
+def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajectory]) -> Counts:
+    """Return what episodes add to a share: hits, and what they are among.
+
+    Args:
+        name: One of `SHARES`, or `"hallucinated_tool_use"`.
+        episodes: All of them.
+        judged: Those of them whose tool calls were all judged.
+    """
     correct = [t for t in judged if t.is_correct]
     if name == "accuracy":
         return sum(t.is_correct for t in episodes), len(episodes)
     if name == "lazy":
-        return sum("lazy" in suspicions(t) for t in episodes), len(episodes)
+        return sum(map(is_lazy, episodes)), len(episodes)
+    if name == "hallucinated_tool_use":
+        return sum(map(hallucinates_tool_use, episodes)), len(episodes)
     if name == "faithful":
         return sum(t.is_faithful for t in judged), len(judged)
     if name == "faithful_given_correct":
         return sum(t.is_faithful for t in correct), len(correct)
     if name == "faithful_and_correct":
         return sum(t.is_faithful for t in correct), len(judged)
+    if name == "faithful_calls":
+        calls = [turn for t in judged for turn in t.turns if turn.kind == "code"]
+        return sum(turn.faithful for turn in calls), len(calls)
     raise KeyError(name)
-
-
-def _task_interval(groups: Mapping[str, Sequence[Trajectory]], name: str, seed: int) -> list[float] | None:
-    return share_interval([counts_of(name, group) for group in groups.values()], seed)
 
 
 def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from codev_env.types import TaskSet
 from codev_eval.choice import TaskOptions, wrap_spec
 from codev_eval.conditions import Perturbation
 
+SEVERITIES = (1, 3, 5)
 FREE = ("out", "workers", "overwrite", "prompt_price", "completion_price")
 """Options that change no episode: an evaluation may be continued with others."""
 
@@ -40,7 +41,7 @@ class EvalOptions(TaskOptions):
     """Play again without the tool, and split what the tool changes into gains and harms."""
     suites: tuple[str, ...] = ()
     """Play again under transforms: `orientation`, `corruption`, names, or JSON, as for `--wrap`."""
-    severities: tuple[int, ...] = (1, 3, 5)
+    severities: tuple[int, ...] = SEVERITIES
     """Of `--suites corruption`: which of the five."""
     scorer: str = "rules"
     """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `answer`, or
@@ -100,6 +101,9 @@ class EvalOptions(TaskOptions):
             raise ConfigError(f"--samples {self.samples} at --temperature 0 are all alike: raise --temperature.")
         if self.suites and self.wrap:
             raise ConfigError("--suites and --wrap both transform the tasks: leave --wrap out.")
+        if self.severities != SEVERITIES and "corruption" not in self.suites:
+            given = " ".join(map(str, self.severities))
+            raise ConfigError(f"--severities {given} is only of --suites corruption: add it, or leave them out.")
 
     def load(self, bench: str) -> TaskSet:
         """Load the tasks of a benchmark, all of them whatever `n` says."""

@@ -14,25 +14,41 @@ from codev_eval.kappa import bootstrap
 
 Counts = tuple[float, float]
 """What one episode or task adds to a share: to what is counted, and to what it is counted among."""
+SAME = 1e-9
+"""Shares nearer to each other than this differ by rounding alone."""
 
 
 def share_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None:
-    """Return the 95 % percentile interval of a share, by resampling whole tasks; `None` below two tasks.
+    """Return the 95 % percentile interval of a share, by resampling whole tasks; `None` below two tasks that count.
 
-    Where the share is none or all, which no resample changes, it is the Wilson interval of as many tasks.
+    Where all tasks have the same share, which no resample changes, it is the Wilson interval of as many tasks.
 
     Args:
         tasks: For each task (hits, count), summed over its samples.
         seed: Seeds the resampling.
     """
-    counted = sum(count > 0 for _, count in tasks)
-    if counted > 1 and (value := share(tasks)) in (0.0, 1.0):
-        return wilson(counted if value else 0, counted)
+    shares = [hits / count for hits, count in tasks if count]
+    if len(shares) < 2:
+        return None
+    if max(shares) - min(shares) < SAME:
+        return wilson(shares[0] * len(shares), len(shares))
+    return mean_interval(tasks, seed)
+
+
+def mean_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None:
+    """Return the 95 % percentile interval of a mean over episodes, by resampling whole tasks; `None` below two tasks.
+
+    Args:
+        tasks: For each task (sum of its episodes' values, number of episodes).
+        seed: Seeds the resampling.
+    """
     return bootstrap(np.array(tasks, float).reshape(-1, 2), lambda sums: _share(sums[..., 0], sums[..., 1]), seed)
 
 
 def difference_interval(a: Sequence[Counts], b: Sequence[Counts], seed: int = 0) -> list[float] | None:
     """Return the 95 % percentile interval of share(b) - share(a) over the same tasks, by resampling pairs.
+
+    It is `None` where no resample differs, as where all pairs are equal: how rare another pair is, they cannot tell.
 
     Args:
         a: For each task (hits, count).
@@ -40,7 +56,8 @@ def difference_interval(a: Sequence[Counts], b: Sequence[Counts], seed: int = 0)
         seed: Seeds the resampling.
     """
     pairs = np.concatenate([np.array(a, float).reshape(-1, 2), np.array(b, float).reshape(-1, 2)], axis=1)
-    return bootstrap(pairs, lambda s: _share(s[..., 2], s[..., 3]) - _share(s[..., 0], s[..., 1]), seed)
+    found = bootstrap(pairs, lambda s: _share(s[..., 2], s[..., 3]) - _share(s[..., 0], s[..., 1]), seed)
+    return None if found is None or found[1] - found[0] < SAME else found
 
 
 def share(tasks: Sequence[Counts]) -> float | None:

@@ -33,6 +33,8 @@ EVAL_EPISODES = 1000
 """Episodes shown in the report of an evaluation."""
 COMPARED_TASKS = 500
 """Tasks shown in the report of two evaluations."""
+RUNS_NAMED = 5
+"""Runs that an error names."""
 
 FAITHFUL = (
     "An answer can be right without a look at the evidence. So beside accuracy this page counts how often an episode is"
@@ -190,13 +192,21 @@ def read_summary(run: Path) -> dict[str, Any]:
         summary = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ReportError(
-            f"cannot read {path}: {error.strerror}. Give the folder of a finished training run."
+            f"cannot read {path}: {error.strerror}. Give the folder of a finished training run or evaluation, which "
+            f"holds summary.json or metrics.json{runs_below(run, ('summary.json', 'metrics.json'))}."
         ) from error
     except ValueError as error:
         raise ReportError(f"{path} is not JSON ({error}). Train again or restore the file.") from error
     if not isinstance(summary, dict):
         raise ReportError(f"{path} holds {type(summary).__name__}, not an object with the results of a run.")
     return summary
+
+
+def runs_below(folder: Path, files: Sequence[str]) -> str:
+    """Return `, such as …` with the folders in `folder` that hold one of `files`; empty where none does."""
+    found = sorted({str(path.parent) for name in files for path in folder.glob(f"*/{name}")})
+    more = f" and {len(found) - RUNS_NAMED} more" if len(found) > RUNS_NAMED else ""
+    return f", such as {', '.join(found[:RUNS_NAMED])}{more}" if found else ""
 
 
 def render_page(

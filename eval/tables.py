@@ -92,7 +92,11 @@ def _dual(found: Mapping[str, Any]) -> Table:
         "call_harm": "- right without, wrong with a call",
         "schema_harm": "- right without, wrong with no call",
     }
-    rows = tuple((text, with_interval(found[key], found.get(f"{key}_ci95"))) for key, text in labels.items() if found)
+    rows = tuple(
+        (text, difference(found[key], found["gain_ci95"]) if key == "gain" else share(found[key]))
+        for key, text in labels.items()
+        if found
+    )
     return Table("Does the tool help?", "MED: the gain is the sum of its four terms", ("", "share"), rows)
 
 
@@ -109,9 +113,9 @@ def _perturbed(metrics: Mapping[str, Any]) -> Table:
         (
             name,
             share(row["accuracy_perturbed"]),
-            with_interval(row["visual_evidence_gain"], row["visual_evidence_gain_ci95"]),
+            difference(row["visual_evidence_gain"], row["visual_evidence_gain_ci95"]),
             str(row["n_looked"]),
-            share(row["gain_looked"]),
+            points(row["gain_looked"]),
             share(row["answer_changed"]),
         )
         for name, row in _of(metrics, "perturbed")
@@ -166,6 +170,22 @@ def share(value: Any) -> str:
 def with_interval(value: Any, interval: Sequence[float] | None) -> str:
     """A share with its 95 % interval, where it has one."""
     return f"{share(value)} [{share(interval[0])}, {share(interval[1])}]" if interval else share(value)
+
+
+def points(value: Any) -> str:
+    """A difference of two shares, in percentage points; `–` where it is not defined."""
+    return f"{_signed(value)} points" if is_number(value) else "–"
+
+
+def difference(value: Any, interval: Sequence[float] | None) -> str:
+    """A difference of two shares with its 95 % interval, in percentage points; `–` for what is not defined."""
+    bracket = f"{_signed(interval[0])}, {_signed(interval[1])}" if interval else "–"
+    return f"{points(value)} [{bracket}]" if is_number(value) else "–"
+
+
+def _signed(value: float) -> str:
+    # Adding 0 makes minus zero, which small differences round to, zero.
+    return f"{round(100 * value, 1) + 0.0:+.1f}"
 
 
 def text_of(table: Table) -> str:

@@ -20,6 +20,15 @@ def test_python_blocks_run(capsys):
     assert "True True" in out, "the oracle is right and faithful"
 
 
+def test_what_the_readme_compares_was_evaluated_before_on_the_same_tasks():
+    lines = README.replace("\\\n", " ").splitlines()
+    compared = next(line.split()[3:5] for line in lines if line.startswith("    codev eval compare "))
+    made = {found[1]: line for line in lines if (found := re.search(r"^    codev eval .*--out (\S+)", line))}
+    assert set(compared) <= set(made)
+    same = [re.findall(r"--(?:bench|data|scenes|n) \S+", made[folder]) for folder in compared]
+    assert same[0] == same[1]
+
+
 def test_commands_of_the_readme_exist():
     from codev_env.cli import COMMANDS
 

@@ -103,9 +103,10 @@ def _parse_step(text: str) -> str:
         raise ConfigError(f"transform {text!r} has a severity, which only corruptions have. Write {name!r}.")
     if text in SUITES:
         raise ConfigError(f"{text!r} is a suite of many transforms: give it alone, not in a list or joined by '+'.")
-    names = (SOURCE, *TRANSFORMS, *CORRUPTIONS)
+    names = (*SUITES, SOURCE, *TRANSFORMS, *CORRUPTIONS)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0] + (':3' if near[0] in CORRUPTIONS else '')!r}?" if near else ""
+    kind = "the suite " if near and near[0] in SUITES else ""
+    hint = f" Did you mean {kind}{near[0] + (':3' if near[0] in CORRUPTIONS else '')!r}?" if near else ""
     raise ConfigError(
         f"unknown transform {text!r}.{hint} Transforms: {', '.join(TRANSFORMS)}. "
         f"Corruptions, written with a severity from 1 to 5 such as 'jpeg:3': {', '.join(CORRUPTIONS)}."
@@ -160,13 +161,7 @@ def _names(spec: Any, options: Mapping[str, Any]) -> tuple[str, ...]:
         raise ConfigError(f"transforms is {spec!r}; it must be a suite ({', '.join(SUITES)}) or a list of names.")
     if not isinstance(spec, str):
         return tuple(parse_variant(text).name for text in spec)
-    try:
-        return (parse_variant(spec).name,)
-    except ConfigError:
-        near = difflib.get_close_matches(spec, SUITES, n=1, cutoff=0.7)
-        if not near or "+" in spec:
-            raise
-        raise ConfigError(f"unknown suite or transform {spec!r}. Did you mean the suite {near[0]!r}?") from None
+    return (parse_variant(spec).name,)
 
 
 def wrap_tasks(

@@ -13,6 +13,7 @@ from test_report import Page
 from codev_env import cli
 from codev_env.errors import ConfigError
 from codev_eval.compare import compare
+from codev_eval.tables import difference
 
 
 def played(index: int, right: bool, looks: bool = True):
@@ -37,7 +38,28 @@ def test_a_run_against_itself_differs_in_nothing():
     a = [played(i, i % 3 == 0) for i in range(9)]
     found = compare({"vstar": a}, {"vstar": a})["vstar"]
     assert found["mcnemar"]["p"] == 1.0
-    assert all(rate["difference"] in (0, None) and rate["ci95"] in ([0, 0], None) for rate in found["rates"].values())
+    assert all(rate["difference"] in (0, None) and rate["ci95"] is None for rate in found["rates"].values())
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "text"),
+    [
+        (0.5, [0.25, 0.75], "+50.0 points [+25.0, +75.0]"),
+        (-0.125, [-0.3, 0.0], "-12.5 points [-30.0, +0.0]"),
+        (-1e-9, None, "+0.0 points [–]"),
+        (None, None, "–"),
+    ],
+)
+def test_differences_are_told_in_percentage_points(value, interval, text):
+    assert difference(value, interval) == text
+
+
+def test_calls_are_judged_alike_in_a_run_and_in_its_tasks():
+    # Without target boxes, an episode without a call counts where the judge judged calls of others.
+    looked = dataclasses.replace(played(0, True), targets=())
+    idle = dataclasses.replace(trajectory(1, looks=True, right=True, tool=False), targets=())
+    found = compare({"vstar": [looked, idle]}, {"vstar": [looked, idle]})["vstar"]
+    assert found["rates"]["faithful"]["a"] == 0.5
 
 
 def test_samples_count_by_task():
@@ -72,6 +94,8 @@ def test_the_command_prints_and_writes_both_runs_side_by_side(tmp_path, capsys):
     capsys.readouterr()
     assert cli.main(["eval", "compare", a, b, "--out", str(tmp_path / "c")]) == 0
     out = capsys.readouterr().out
+    # All three differ alike, which says nothing of how sure that is.
+    assert "+100.0 points [–]" in out
     assert "B - A" in out and "McNemar's exact test, p = 0.25" in out
     record = json.loads((tmp_path / "c" / "comparison.json").read_text())
     assert record["benches"]["vstar"]["rates"]["accuracy"]["difference"] == 1.0

@@ -124,6 +124,9 @@ def test_results_are_not_written_over_unless_asked(tmp_path, capsys):
         (["--scenes", "tyo"], "Did you mean 'toy'?"),
         (["--dialect", "codef"], "Did you mean 'codev'?"),
         (["--model", "scripted:oracel"], "Did you mean 'oracle'?"),
+        (["--suites", "corrption"], "Did you mean the suite 'corruption'?"),
+        (["--severities", "3"], "--severities 3 is only of --suites corruption"),
+        (["--suites", "orientation", "--severities", "3"], "--severities 3 is only of --suites corruption"),
         (["--model", "gpt"], "URL#NAME"),
         (["--model", "http://localhost:1/v1"], "names no model"),
     ],
@@ -197,6 +200,19 @@ def test_the_report_of_a_training_run_can_be_made_again(tmp_path, capsys):
     make_run(tmp_path, count=2)
     assert cli.main(["report", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize("command", ["report", "view"])
+def test_a_folder_of_runs_is_refused_and_they_are_named(tmp_path, capsys, command):
+    assert cli.main([command, str(tmp_path)]) == 1
+    err = capsys.readouterr().err
+    assert "codev eval" in err or "training run or evaluation" in err
+    assert "such as" not in err
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "metrics.json").write_text("{}")
+    make_run(tmp_path / "a", count=1)
+    assert cli.main([command, str(tmp_path)]) == 1
+    assert f"such as {tmp_path / 'a'}, {tmp_path / 'b'}." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("metrics", ["{", "[]", '{"benches": {}}'])

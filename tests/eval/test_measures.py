@@ -50,12 +50,48 @@ def test_intervals_resample_tasks_and_not_episodes():
     assert low <= 0.05 and high >= 0.95
     low, high = share_interval([(1, 1)] * 10) or (0, 0)
     assert low == pytest.approx(0.7225, abs=1e-3) and high == 1.0, "Wilson, where no resample differs"
+    low, high = share_interval([(1, 2)] * 10) or (0, 0)
+    assert (low, high) == pytest.approx((0.2366, 0.7634), abs=1e-3), "the same"
     assert share_interval([(1, 1)]) is None and share_interval([]) is None
+
+
+@pytest.mark.parametrize("hits", [0, 1, 2])
+def test_one_task_that_counts_has_no_interval(hits):
+    assert share_interval([(hits, 2), (0, 0), (0, 0)]) is None
 
 
 def test_paired_intervals_are_narrower_than_unpaired_ones():
     tasks = [(float(i % 2), 1.0) for i in range(40)]
-    assert difference_interval(tasks, tasks) == [0.0, 0.0]
+    low, high = difference_interval(tasks, [(1.0, 1.0), *tasks[1:]]) or (0, 0)
+    # One pair of forty differs: resamples have it some 0 to 3 times. Unpaired ends would be 0.2 from the difference.
+    assert low == 0.0 and 2 / 40 <= high <= 4 / 40
+
+
+@pytest.mark.parametrize(("a", "b"), [(0, 0), (1, 1), (0, 1), (1, 0), (1 / 3, 2 / 3)])
+def test_pairs_that_are_all_equal_have_no_interval(a, b):
+    assert difference_interval([(a, 1.0)] * 9, [(b, 1.0)] * 9) is None
+
+
+def test_everything_measured_resamples_tasks_where_they_were_played_several_times():
+    claim = "<think>I zoomed in on it.</think><answer>3</answer>"
+    idle = played(0, False, tool=False)
+    idle = dataclasses.replace(idle, turns=(dataclasses.replace(idle.turns[-1], action=claim),))
+    alike = [
+        dataclasses.replace(made, task_id=str(task), meta={"eval": {"bench": "vstar", "sample": sample}})
+        for task, made in enumerate((played(0, True), idle, played(0, True), idle))
+        for sample in range(30)
+    ]
+    found = measure(alike, "vstar")
+    assert found["hallucinated_tool_use"] == 0.5
+    for part in (found, found["by_category"]["direct_attributes"]):
+        names = set(part["ci95"]) - {"faithful_calls", "faithful_given_correct", "errors", "invalid_turns", "lazy"}
+        assert {"tool_calls", "reward_mean", "turns", "crops", "accuracy", "faithful"} <= names
+        for name in names:
+            low, high = part["ci95"][name]
+            # Four tasks say little; of 120 episodes apart, the interval would be some 0.2 wide.
+            assert high - low >= 0.9, name
+        # Two tasks have calls, all of them faithful: Wilson's interval of two.
+        assert part["ci95"]["faithful_calls"] == pytest.approx([0.342, 1.0], abs=1e-3)
 
 
 def test_confusion_counts_judged_episodes():

@@ -306,6 +306,7 @@ def test_specs():
     [
         ("rotat_90", "Did you mean 'rotate_90'"),
         (["rotate_90", "jpg:3"], "Did you mean 'jpeg:3'"),
+        (["corrption"], "Did you mean the suite 'corruption'"),
         ("jpeg", "severity from 1 to 5. Write for example 'jpeg:3'"),
         ("jpeg:6", "severity from 1 to 5"),
         ("rotate_90:2", "only corruptions have"),

@@ -139,6 +139,12 @@ def test_no_such_folder(tmp_path, split):
         load_tasks(str(tmp_path / "nothing_here"), split)
 
 
+def test_a_file_of_another_kind(tmp_path):
+    (tmp_path / "README.md").write_text("hello")
+    with pytest.raises(TaskError, match=r"README.md: is no Parquet or TSV file.*direct_attributes"):
+        load_tasks(str(tmp_path / "README.md"), "test")
+
+
 def test_empty_folder(tmp_path):
     with pytest.raises(TaskError, match="no questions.*direct_attributes/"):
         load_tasks(str(tmp_path), "test")

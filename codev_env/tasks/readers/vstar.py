@@ -71,6 +71,11 @@ class VStarTaskSet(RowTaskSet):
         check_on_error(on_error)
         root = Path(folder)
         files = _files(root)
+        if not files and root.is_file():
+            raise TaskError(
+                f"{root}: is no Parquet or TSV file ({', '.join(_TABLES)}). Give one, or the folder that holds "
+                f"{CATEGORIES[0]}/ and {CATEGORIES[1]}/; rows of your own are of bench 'dataset'."
+            )
         if not files and not root.is_dir():
             raise TaskError(
                 f"{root}: no such file or folder. Give the folder that holds {CATEGORIES[0]}/ and "
