@@ -272,8 +272,7 @@ class Asker:
             api_key=self._key,
             max_retries=0,
             timeout=None,  # `_post` has it.
-            # A call takes it two thirds of the processor time that httpx takes, whose choice among a thousand
-            # connections is slow.
+            # With httpx the choice among a thousand connections is slow.
             http_client=openai.DefaultAioHttpClient(limits=limits),
         )
 
