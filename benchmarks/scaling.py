@@ -17,9 +17,8 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
-from pathlib import Path
+
+from resident import most, resident
 
 from codev_train import estimate
 from codev_train.engines.options import VllmOptions
@@ -148,28 +147,6 @@ def measure(case: dict, rows: int, length: int) -> dict[str, float]:
     parts = estimate.memory(config_size(model.config, "toy"), options)
     guess = parts.optimizer + parts.gradients + parts.activations + parts.logits
     return {"measured": peak, "estimated": guess}
-
-
-def most(run: Callable[[], None]) -> float:
-    """Run and return the greatest memory on the way, in bytes."""
-    found, done = [resident()], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.002):
-            found.append(resident())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    run()
-    done.set()
-    thread.join()
-    return max(found)
-
-
-def resident() -> float:
-    """Return the memory this process holds itself, in bytes (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
 
 
 def measurements(rows: int, length: int, repeats: int) -> None:

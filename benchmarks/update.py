@@ -17,13 +17,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
+from resident import most, resident
 
 VOCABULARY = 4096
 IMAGE, PAD = 5, 0
@@ -64,24 +63,7 @@ def peak(device: str, run: Callable[[], None]) -> float:
         torch.cuda.reset_peak_memory_stats()
         run()
         return torch.cuda.max_memory_allocated() / 2**20
-    found, done = [resident()], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.002):
-            found.append(resident())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    run()
-    done.set()
-    thread.join()
-    return max(found)
-
-
-def resident() -> float:
-    """Return the memory this process holds itself, in MiB (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+    return most(run) / 2**20
 
 
 def measure(way: str, rows: int, longest: int, budget: int, out: str) -> dict[str, float]:
@@ -114,7 +96,7 @@ def measure(way: str, rows: int, longest: int, budget: int, out: str) -> dict[st
         if device == "cuda":
             torch.cuda.synchronize()
 
-    base = resident() if device == "cpu" else torch.cuda.memory_allocated() / 2**20
+    base = (resident() if device == "cpu" else torch.cuda.memory_allocated()) / 2**20
     memory = peak(device, step) - base
     gradient = torch.cat([p.grad.flatten() for p in scorer.parameters() if p.grad is not None]).cpu()
     scorer.zero_grad()
