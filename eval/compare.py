@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import tyro
 
 from codev_env.errors import ConfigError
+from codev_env.files import write_json
 from codev_env.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
-from codev_eval.evaluation import METRICS, PLAIN, read_played, write_json
+from codev_eval.evaluation import METRICS, PLAIN, read_played
 from codev_eval.measures import bench_of, counts_of, sample_of
 from codev_eval.paired import by_task, difference_interval, mcnemar, share
 from codev_eval.report import write_comparison

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
@@ -13,6 +12,7 @@ from typing import Any
 from codev_agents import Agent
 from codev_env.envs.base import ImageToolEnv
 from codev_env.errors import ConfigError, TaskError
+from codev_env.files import write_text
 from codev_env.metrics import wilson
 from codev_env.types import TaskSet
 from codev_eval.runner import Failure, Player, play
@@ -258,6 +258,4 @@ def select(
 
 def write_rows(path: Path, rows: Sequence[Difficulty]) -> None:
     """Write the tasks as JSON lines, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("".join(json.dumps(row.row()) + "\n" for row in rows), "utf-8")
-    os.replace(temporary, path)
+    write_text(path, "".join(json.dumps(row.row()) + "\n" for row in rows))

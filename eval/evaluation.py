@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -17,6 +16,7 @@ import gymnasium as gym
 from codev_agents import Agent
 from codev_env.dialects import get_dialect
 from codev_env.errors import CodevError, ConfigError, TaskError
+from codev_env.files import write_json
 from codev_env.registration import env_id_of
 from codev_env.tasks import TransformedTaskSet, wrap_tasks
 from codev_env.tasks.wrappers import SOURCE
@@ -326,13 +326,6 @@ def read_played(out: Path) -> dict[str, list[Trajectory]]:
         if path.parent.name == WITHOUT_TOOL or path.parent.name.startswith((SUITE, PERTURBED)):
             found[path.parent.name] = _read(path.parent)
     return found
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-    os.replace(temporary, path)
 
 
 def _read(folder: Path) -> list[Trajectory]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from codev_env import __version__
 from codev_env.errors import CodevError
+from codev_env.files import write_text
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_eval.episodes import task_section
@@ -350,11 +351,5 @@ def _segments(name: str, legend: str, options: Mapping[str, str]) -> str:
 def write_page(path: Path, page: str) -> Path:
     """Write a page whole or not at all, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # A model can emit lone surrogates, which UTF-8 cannot hold.
-        temporary.write_bytes(page.encode("utf-8", "replace"))
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_text(path, page)
     return path

@@ -102,18 +102,23 @@ def save(run: Path, step: int, policy: Policy, optimizer: Any, keep: int, write:
         policy.save(partial / "model")
         torch.save(optimizer_state(optimizer), partial / "optimizer.pt")
         (partial / "state.json").write_text(json.dumps({"step": step}))
+    prune(run, keep)
+    return folder
+
+
+def prune(run: Path, keep: int) -> None:
+    """Remove all checkpoints but the newest `keep`, and what a kill left half written or half removed."""
     for old in checkpoints(run)[:-keep]:
         _remove(old)
-    for torn in folder.parent.glob(".step-*"):  # of a run that was killed while it wrote or removed one
+    for torn in (run / "checkpoints").glob(".step-*"):
         shutil.rmtree(torn)
-    return folder
 
 
 def _remove(folder: Path) -> None:
     """Remove a folder so that no half of it is ever seen under its name."""
+    hidden = folder.with_name(f".{folder.name}.removed")
+    shutil.rmtree(hidden, ignore_errors=True)  # of a process that was killed here
     if folder.exists():
-        hidden = folder.with_name(f".{folder.name}.removed")
-        shutil.rmtree(hidden, ignore_errors=True)
         folder.rename(hidden)
         shutil.rmtree(hidden)
 

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType, InitProcessGroupKwargs, broadcast_object_list, set_seed
 
 from codev_env.errors import CodevError, ConfigError
+from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
 from codev_train import checkpoint
 from codev_train.checks import check, check_sft
@@ -106,6 +106,7 @@ def train(argv: Sequence[str]) -> Path | None:
     )
     if accelerator.is_main_process:
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
+        checkpoint.prune(run, options.keep)  # A run killed after its last update writes no other checkpoint.
     monitor = Monitor(run, accelerator.is_main_process, done)
     before_file = run / "before" / "metrics.json"
     if resume and not before_file.exists():
@@ -115,13 +116,13 @@ def train(argv: Sequence[str]) -> Path | None:
         with _timed(seconds, "evaluation before"):
             if accelerator.is_main_process and not before_file.exists():
                 before = evaluate(engine, policy.codec, options, run / "before", "before")
-                _write_json(before_file, before)
+                write_json(before_file, before)
         with _timed(seconds, "training"), _threads(options.threads):
             given = dataclasses.replace(options, model=start)
             finished = tapo(given, policy, engine, run, monitor, accelerator, resume)
         if not finished and accelerator.is_main_process:
             seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
-            _write_json(run / "seconds.json", seconds)
+            write_json(run / "seconds.json", seconds)
         if not finished:
             raise Interrupted(f"stopped and saved. Continue with: codev train --resume {run}")
         if not accelerator.is_main_process:
@@ -150,7 +151,7 @@ def train(argv: Sequence[str]) -> Path | None:
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "options": dataclasses.asdict(options),
     }
-    _write_json(run / SUMMARY, summary)
+    write_json(run / SUMMARY, summary)
     say(f"\n{options.eval.episodes} held-out {options.eval.split} episodes, 95 % intervals in brackets\n")
     say(comparison(before, after))
     say(f"\nPolicy:      {run / 'model'}\nNumbers:     {run / SUMMARY}")
@@ -244,7 +245,7 @@ def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
     content = {"about": request.about, "train": dataclasses.asdict(options)}
     text = yaml.safe_dump(content, sort_keys=False)
     if run.exists():
-        _write_text(run / OPTIONS, text)
+        write_text(run / OPTIONS, text)
     else:  # A run folder never lacks its options: without them it could not be resumed.
         with checkpoint.replace_folder(run) as partial:
             (partial / OPTIONS).write_text(text, encoding="utf-8")
@@ -280,16 +281,6 @@ def _threads(threads: int) -> Iterator[None]:
 def _read_seconds(run: Path) -> dict[str, float]:
     path = run / "seconds.json"
     return json.loads(path.read_text()) if path.exists() else {}
-
-
-def _write_json(path: Path, content: Any) -> None:
-    _write_text(path, json.dumps(content, indent=1))
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 @contextlib.contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from codev_env.files import write_text
 from codev_env.trajectory import Trajectory
 
 HISTORY = "history.jsonl"
@@ -73,9 +73,7 @@ class Monitor:
 def _cut_history(path: Path, start: int) -> None:
     if path.exists():
         lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text("".join(line for line in lines if json.loads(line)["step"] <= start), encoding="utf-8")
-        os.replace(partial, path)
+        write_text(path, "".join(line for line in lines if json.loads(line)["step"] <= start))
 
 
 def draw(trajectory: Trajectory, height: int = 336) -> np.ndarray[Any, Any]:

@@ -23,6 +23,7 @@ from codev_env.demonstrations.convert import check_target
 from codev_env.demonstrations.reading import DemonstrationSet
 from codev_env.demonstrations.replay import Outcome, ReplayOptions, replay
 from codev_env.errors import ConfigError, TaskError
+from codev_env.files import write_json
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.trajectory import FILE_NAME, TrajectoryWriter
 
@@ -212,13 +213,6 @@ def summary_table(summary: dict[str, Any]) -> str:
     for reason, count in sorted(summary["dropped"].items(), key=lambda item: -item[1]):
         lines.append(f"{count:>9}  {reason}: {REASONS[reason]}")
     return "\n".join(lines)
-
-
-def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON file so that it is whole at any moment."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(data, indent=2) + "\n", "utf-8")
-    os.replace(temporary, path)
 
 
 def _each(work: Callable[[int], tuple[str, bool]], count: int, workers: int) -> Generator[tuple[str, bool], None, None]:

@@ -151,7 +151,7 @@ class Context:
             The bare name.
 
         Raises:
-            ValueError: The extension is none of an image format.
+            ValueError: The extension is none of an image format, or there are no pixels.
             OSError: The format cannot hold the image's mode, or too much is saved.
         """
         path = _text(path)
@@ -167,6 +167,8 @@ class Context:
         saved = [key for key, file in self.view.files.items() if not file.input]
         if name not in self.view.files and len(saved) >= self.limits.files:
             raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
+        if 0 in image.size:  # Pillow's own answer, which a program may handle
+            raise ValueError(f"an image of {image.width}x{image.height} pixels cannot be saved: check the crop box.")
         check_image(image, self.limits, "saved")
         copy = image.convert("RGB") if image.mode not in ("RGB", "RGBA", "L") else _snapshot(image)
         copy.info = {}

@@ -92,6 +92,7 @@ class Slot:
         if self.kind == "quick":
             options |= {"hang": 2}
         what = self.rng.choices(list(options), list(options.values()))[0]
+        begun = self.soak.kills
         try:
             getattr(self, f"_{what}")()
             self.soak.done[what] += 1
@@ -100,7 +101,8 @@ class Slot:
             assert self.may_be_hit(), "a SandboxError without a kill"
             self.soak.done["SandboxError"] += 1
             self.count = None
-        self.kills = self.soak.kills
+        # Not the count of now: what was killed between the answer and this line is met by the next step only.
+        self.kills = begun
 
     def may_be_hit(self) -> bool:
         """Something was killed since the last step of this session, or is being killed: that takes two counts."""

@@ -124,6 +124,12 @@ def test_errors_say_what_to_do(code: str, says: str, session: Session) -> None:
     assert session.run("print('next')").stdout == "next\n"
 
 
+def test_a_program_may_handle_that_an_empty_image_cannot_be_saved(session: Session) -> None:
+    code = "try:\n    image.crop((5, 5, 5, 5)).save('a.png')\nexcept ValueError as error:\n    print(error)"
+    execution = session.run(code)
+    assert (execution.stop, execution.error) == ("ok", None) and "check the crop box" in execution.stdout
+
+
 @pytest.mark.parametrize(
     ("code", "stdout", "repair"),
     [

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from codev_env.errors import ConfigError
-from codev_train.checkpoint import CheckpointError, checkpoints, last, load_optimizer, replace_folder, save
+from codev_train.checkpoint import CheckpointError, checkpoints, last, load_optimizer, prune, replace_folder, save
 from codev_train.optimizer import make_optimizer
 from codev_train.options import OptimizerOptions
 from codev_train.policy import Policy
@@ -153,6 +153,14 @@ def test_a_folder_is_replaced_whole(tmp_path):
     assert files(tmp_path) == {"model/new": b"new"}
 
 
+def test_what_a_kill_left_of_the_old_folder_goes_with_the_next_write(tmp_path):
+    (tmp_path / ".model.removed").mkdir()
+    (tmp_path / ".model.removed" / "half").write_text("old")
+    with replace_folder(tmp_path / "model") as partial:
+        (partial / "whole").write_text("new")
+    assert files(tmp_path) == {"model/whole": b"new"}
+
+
 def test_only_the_newest_are_kept(run, policy, optimizer):
     for step in (2, 10, 9999999):
         save(run, step, policy, optimizer, keep=2)
@@ -167,6 +175,14 @@ def test_partial_folders_are_no_checkpoints_and_the_next_one_sweeps_them(run, po
     assert [p.name for p in checkpoints(run)] == ["step-000001"]
     save(run, 2, policy, optimizer, keep=2)
     assert {p.name for p in (run / "checkpoints").iterdir()} == {"step-000001", "step-000002", "step-"}
+
+
+def test_pruning_alone_ends_what_a_kill_cut_short(run, policy, optimizer):
+    save(run, 2, policy, optimizer, keep=3)
+    save(run, 3, policy, optimizer, keep=3)
+    (run / "checkpoints" / ".step-000000.removed").mkdir()
+    prune(run, keep=2)
+    assert {p.name for p in (run / "checkpoints").iterdir()} == {"step-000002", "step-000003"}
 
 
 def test_moments_of_other_shapes_are_refused(run, policy, tmp_path):

@@ -1,0 +1,53 @@
+"""Files are written whole or not at all, and what a killed writer left goes with the next write."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codev_env import files
+from codev_env.files import write_json, write_text
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_file_is_replaced(tmp_path):
+    write_json(tmp_path / "a.json", {"one": 1})
+    write_json(tmp_path / "a.json", {"two": 2})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"two": 2}
+    assert names(tmp_path) == {"a.json"}
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
+    write_text(tmp_path / "a.txt", "old")
+
+    def full(self, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").read_text() == "old" and names(tmp_path) == {"a.txt"}
+
+
+def test_what_a_killed_writer_left_is_removed_and_a_running_one_is_let_be(tmp_path):
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    with subprocess.Popen([sys.executable, "-c", code]) as gone:
+        gone.wait()
+    kept = {f".a.txt.{os.getppid()}", ".a.txt.notes", ".b.txt.1", "a.txt"}
+    for name in (f".a.txt.{gone.pid}", *kept):
+        (tmp_path / name).write_text("half")
+    write_text(tmp_path / "a.txt", "whole")
+    assert names(tmp_path) == kept and (tmp_path / "a.txt").read_text() == "whole"
+
+
+def test_lone_surrogates_of_a_model_can_be_written(tmp_path):
+    files.write_text(tmp_path / "a.txt", "a\ud800b")
+    assert (tmp_path / "a.txt").read_text() == "a?b"
