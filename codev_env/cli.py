@@ -43,10 +43,12 @@ COMMANDS = {
     "sft": Command("codev_train.cli:sft", "cold start: fine-tune on example trajectories", "train"),
     "eval": Command("codev_eval.cli:evaluate", "play held-out tasks with a model and measure how it looks", "eval"),
     "report": Command("codev_eval.cli:report", "make the report of a run folder again", "eval"),
+    "play": Command("codev_env.play:main", "play a task yourself, in the terminal", ""),
     "view": Command("codev_eval.cli:view", "show a run in the browser while it is under way", "eval"),
     "data": Command("codev_eval.data:main", "look at tasks, check, replay and filter them", "eval"),
     "rewards": Command("codev_eval.rewards:main", "list rewards, explain an episode's, and try to cheat them", "eval"),
     "judge": Command("codev_eval.agreement:main", "measure how well a judge agrees with ground truth", "eval"),
+    "study": Command("codev_eval.study.cli:main", "compare training methods over seeds, and write it up", "train"),
     "doctor": Command("codev_env.doctor:main", "say what works on this machine, and what to do about the rest", ""),
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import CodevError, ConfigError
+from codev_train.credit import get_credit
 from codev_train.curriculum import get_curriculum
 from codev_train.engines.options import VllmOptions
 from codev_train.environments import make_env, make_eval_env, make_train_env
@@ -28,6 +29,7 @@ _AT_LEAST_ONE = (
     "save_every",
     "keep",
     "show_every",
+    "candidates",
 )
 _NOT_NEGATIVE = ("kl", "entropy", "token_budget", "resample", "step_timeout", "threads", "seed")
 
@@ -92,10 +94,11 @@ def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
     yield from _estimate_problems(options.estimate)
     trajectory = options.estimate.trajectory
     yield from _range(trajectory <= longest, "estimate.trajectory", trajectory, f"at most max-length, {longest}")
-    try:
-        get_curriculum(options.curriculum)
-    except CodevError as error:
-        yield str(error)
+    for get, name in ((get_curriculum, options.curriculum), (get_credit, options.credit)):
+        try:
+            get(name)
+        except CodevError as error:
+            yield str(error)
     if options.env.data == "auto":
         yield "--env.data is auto, but a run is evaluated and nobody could tell on what: use synthetic or a path."
 

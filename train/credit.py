@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from codev_env.errors import ConfigError, unknown
+from codev_env.registration import import_path
+
 EPSILON = 1e-6
 
 
@@ -105,7 +108,7 @@ def combine(
     Source: HDPO, arXiv 2604.08545; TACO, arXiv 2606.30251.
 
     Args:
-        credit: One of `CREDITS`.
+        credit: One of `CREDITS`, or a function like them.
         rewards: `[channels, trajectories, turns]`.
         turns: `[trajectories]`.
         groups: `[trajectories]`.
@@ -114,10 +117,19 @@ def combine(
 
     Returns:
         Advantages `[trajectories, turns]`.
+
+    Raises:
+        ConfigError: The credit gives advantages of another shape.
     """
     advantages = torch.zeros_like(rewards[0])
     for channel, weight, rows in zip(rewards, weights, kept, strict=True):
-        advantages[rows] += weight * credit(channel[rows], turns[rows], groups[rows])
+        found = credit(channel[rows], turns[rows], groups[rows])
+        if found.shape != channel[rows].shape:
+            raise ConfigError(
+                f"credit {getattr(credit, '__name__', credit)} gave {[*found.shape]} advantages for "
+                f"{[*channel[rows].shape]} rewards; it must give one for each turn of each trajectory."
+            )
+        advantages[rows] += weight * found
     return advantages
 
 
@@ -127,7 +139,7 @@ def channel_factors(name: str, weights: Sequence[float]) -> list[float]:
     Rewards are weighted already; a credit that divides by the standard deviation takes that away, the others do not and
     get 1.
     """
-    return [1.0] * len(weights) if CREDITS[name] in (trajectory_mean, turn_mean) else list(weights)
+    return [1.0] * len(weights) if get_credit(name) in (trajectory_mean, turn_mean) else list(weights)
 
 
 CREDITS: dict[str, Credit] = {
@@ -136,3 +148,19 @@ CREDITS: dict[str, Credit] = {
     "turn": turn,
     "turn-mean": turn_mean,
 }
+
+
+def get_credit(name: str) -> Credit:
+    """Return a credit by its name in `CREDITS` or its path `"module:function"`.
+
+    Raises:
+        ConfigError: There is none, or it cannot be called.
+    """
+    if ":" not in name:
+        if name not in CREDITS:
+            raise unknown("credit", name, [*CREDITS, "MODULE:FUNCTION"])
+        return CREDITS[name]
+    found = import_path(name, "credit")
+    if not callable(found):
+        raise ConfigError(f"credit {name!r} is a {type(found).__name__}; it must be a function.")
+    return found

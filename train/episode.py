@@ -255,7 +255,7 @@ class EpisodePlayer:
         phase = self.phase
         assert phase.probe is not None
         completion = await phase.requests.complete(phase.probe.prompt(self._tokens), phase.probe.sampling, key)
-        return await phase.workers.compute(phase.probe.is_right, completion, self.base)
+        return await phase.workers.compute(phase.probe.is_right, completion, self.base.task, self.base.scorer)
 
     async def _note_probe(self, right: bool) -> None:
         """Note what a call changed; it is paid with the next turn."""

@@ -193,6 +193,9 @@ class TrainOptions:
     """Rollouts per task."""
     curriculum: str = "uniform"
     """Which tasks are played: "uniform", "success-band", or "module:function"; see `curriculum.py`."""
+    candidates: int = 1
+    """Tasks drawn for each one that is played; those are played first that the policy, made to answer before it has
+    looked, answers wrongly. 1 plays what is drawn."""
     resample: int = 0
     """Most times per update that groups whose outcomes are all equal are thrown away and other tasks are played in
     their place (dynamic sampling of DAPO); of those left at the end nothing is learned. 0 keeps every group."""
@@ -208,9 +211,9 @@ class TrainOptions:
     """The engines that run vLLM."""
     engine_batch: int = 256
     """Most episodes that are played, and sequences that are decoded, at the same time."""
-    credit: Literal["trajectory", "trajectory-mean", "turn", "turn-mean"] = "trajectory"
-    """How reward becomes advantage: of whole trajectories or of turns, "-mean" without the division by the group's
-    standard deviation; see `credit.py`."""
+    credit: str = "trajectory"
+    """How reward becomes advantage: "trajectory", "trajectory-mean", "turn", "turn-mean" ("-mean" without the division
+    by the group's standard deviation), or "module:function" of one like those in `credit.py`."""
     loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = "dapo"
     """What each token contributes and what tokens are averaged over; see `loss.py`. "dapo" is the clipped surrogate
     averaged over all tokens, as CodeV and CodeVision were trained; its clip limits are options of their own."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from codev_env.dialects import Dialect
-from codev_env.types import Answer
+from codev_env.scoring import Scorer
+from codev_env.types import Answer, Task
 from codev_train.engines.base import Completion, Prompt, Sampling
 from codev_train.tokens import Codec, TokenSequence
 
@@ -37,7 +36,7 @@ class Probe:
         """Return what to complete, from the tokens up to where the policy's next turn begins."""
         return Prompt([*tokens.ids, *self._ids], list(tokens.images))
 
-    def is_right(self, completion: Completion, env: Any) -> bool:
-        """Whether the answer is right, by the environment's own scorer."""
+    def is_right(self, completion: Completion, task: Task, scorer: Scorer) -> bool:
+        """Whether the answer to a task is right, by the environment's own scorer."""
         turn = self._dialect.parse(self._opening + self._codec.decode(completion.ids))
-        return isinstance(turn, Answer) and bool(env.scorer(env.task, turn.text).correct)
+        return isinstance(turn, Answer) and bool(scorer(task, turn.text).correct)

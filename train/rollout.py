@@ -16,7 +16,7 @@ from codev_train.engines.base import Engine, Sampling
 from codev_train.engines.requests import open_requests
 from codev_train.episode import EpisodePlayer, Group, Phase, Rollout, paid
 from codev_train.probe import Probe
-from codev_train.tokens import Codec
+from codev_train.tokens import Codec, TokenSequence
 from codev_train.workers import Workers, all_or_none
 
 __all__ = ["Roller", "Rollout"]
@@ -99,6 +99,31 @@ class Roller:
             except KeyboardInterrupt:
                 _give_up(loop, playing)
                 raise
+
+    def guesses(self, engine: Engine, indices: Sequence[int], max_tokens: int) -> list[bool]:
+        """Tell for each task whether the policy, made to answer before it has looked, answers right.
+
+        Args:
+            engine: What samples; greedily.
+            indices: Tasks, by index.
+            max_tokens: Longest turn, as in `play`.
+        """
+        env = self._take()
+        base: Any = env.unwrapped
+        probe = Probe(self.codec, base.dialect, max_tokens)
+        tasks, prompts = [], []
+        try:
+            for index in indices:
+                first, _ = env.reset(options={"index": index})
+                images = [self.codec.image(image) for image in first["images"]]
+                tokens = TokenSequence()
+                tokens.add_observation(self.codec.prompt(base.system_prompt, first["text"], images), images)
+                tasks.append(base.task)
+                prompts.append(probe.prompt(tokens))
+        finally:
+            self._free.append(env)
+        answers = engine.generate(prompts, probe.sampling)
+        return [probe.is_right(answer, task, base.scorer) for answer, task in zip(answers, tasks, strict=True)]
 
     def close(self) -> None:
         """End the threads and close the environments."""

@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from codev_env.rewards import Reward
 from codev_train import checkpoint
-from codev_train.credit import CREDITS, channel_factors, combine
+from codev_train.blind import least_guessable
+from codev_train.credit import channel_factors, combine, get_credit
 from codev_train.curriculum import TaskChooser
 from codev_train.engines.base import Engine, Sampling
 from codev_train.environments import make_train_env
@@ -71,7 +72,7 @@ def tapo(
         step_timeout=options.step_timeout,
         mask_stragglers=options.mask_stragglers,
     )
-    credit, reward = CREDITS[options.credit], roller.reward()
+    credit, reward = get_credit(options.credit), roller.reward()
     factors = channel_factors(options.credit, reward.channel_weights)
     chooser = TaskChooser(options.curriculum, roller.size(), run, done, accelerator.is_main_process)
     sampling = Sampling(options.temperature, options.max_tokens)
@@ -88,6 +89,9 @@ def tapo(
                 started, idle = time.perf_counter(), roller.idle_s
                 play = functools.partial(roller.play, engine, group=options.group, sampling=sampling)
                 choose = functools.partial(chooser.choose, rng)
+                if options.candidates > 1:
+                    guesses = functools.partial(roller.guesses, engine, max_tokens=options.max_tokens)
+                    choose = functools.partial(least_guessable, choose, guesses, options.candidates)
                 batch = play_with_signal(play, choose, prompts, options.resample)
                 rollouts = batch.rollouts
                 engine.sleep()

@@ -13,9 +13,9 @@ from PIL import Image
 from small_tasks import SmallTasks
 
 from codev_agents import AgentError, ChatAgent, run_episode
-from codev_agents.chat import content_parts, restore_stop
 from codev_env.envs.base import ImageToolEnv
 from codev_env.errors import ConfigError
+from codev_env.messages import content_parts, restore_stop
 
 pytest.importorskip("openai")
 
@@ -195,7 +195,7 @@ def test_images_stand_where_their_placeholders_are():
     image = np.zeros((2, 3, 3), np.uint8)
     kinds = [part["type"] for part in content_parts("a<image>b<image><image>", [image] * 3)]
     assert kinds == ["text", "image_url", "text", "image_url", "image_url"]
-    with pytest.raises(AgentError, match="1 placeholders"):
+    with pytest.raises(ConfigError, match="1 placeholders"):
         content_parts("a<image>", [])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import torch
 from micro_run import history, letters
 
 from codev_env.cli import main
@@ -41,3 +42,19 @@ def test_channels_group_terms_and_probing_train(runs, arguments):
         assert abs(sum(paid) - row["reward"]) < 1e-6
         assert row["reward/letters"] > 0 > row["reward/most"] and row["share/judge_failed"] == 0
         assert row["update/grad_norm"] > 0
+
+
+def all_equal(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Advantages of 1 for every turn that was taken."""
+    return (torch.arange(rewards.shape[1]) < turns[:, None]).to(rewards)
+
+
+def test_a_credit_of_ones_own_and_tasks_that_need_a_look_train(runs, arguments):
+    more = ("--credit", f"{__name__}:all_equal", "--candidates", "2", "--steps", "1")
+    assert main(["train", *arguments("own-credit", *more)]) == 0
+    assert history(runs / "own-credit")[0]["update/grad_norm"] > 0
+
+
+def test_a_credit_that_is_none_is_refused(arguments, capsys):
+    assert main(["train", *arguments("no-credit", "--credit", "turns")]) == 1
+    assert "credit" in (said := capsys.readouterr().err) and "'turn'" in said

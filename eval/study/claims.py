@@ -1,0 +1,124 @@
+"""What a study was made to find out: each claim with what was measured, and whether it holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from codev_eval.study.results import Estimate, Results
+
+Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
+SAME = 0.02
+"""Accuracies nearer to each other than this count as equal, as the whole interval has to show."""
+BETTER, USED = 0.6, 0.85
+"""What faithful given correct has to gain, and the cue-free accuracy of a policy that uses what it sees."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim and what became of it.
+
+    Attributes:
+        text: What is claimed.
+        verdict: Whether it holds: by the whole 95 % interval over seeds, not by its middle.
+        measured: The numbers.
+    """
+
+    text: str
+    verdict: Verdict
+    measured: str
+
+
+def claims(results: Results, setting: str) -> Iterator[Claim]:
+    """Yield every claim about one setting."""
+    drop = results.difference(setting, "outcome", None, "faithful")
+    yield Claim(
+        "Rewarding the answer alone keeps or lowers the faithful-tool rate.",
+        _verdict(drop, lambda e: e.high <= SAME, lambda e: e.low > SAME),
+        f"faithful, after minus before: {_points(drop)}",
+    )
+    call = results.difference(setting, "any-call", "outcome", "faithful")
+    yield Claim(
+        "Paying for any tool call does not make the calls faithful.",
+        _verdict(call, lambda e: e.high < 0.1, lambda e: e.low >= 0.1),
+        f"faithful, any-call minus outcome: {_points(call)}",
+    )
+    given = results.difference(setting, "tapo", "outcome", "faithful_given_correct")
+    yield Claim(
+        "TAPO raises faithful given correct by at least 60 points over the outcome alone.",
+        _verdict(given, lambda e: e.low >= BETTER, lambda e: e.high < BETTER),
+        f"tapo minus outcome: {_points(given)}",
+    )
+    accuracy = results.difference(setting, "tapo", "outcome", "accuracy")
+    yield Claim(
+        "TAPO costs no accuracy.",
+        _verdict(accuracy, lambda e: e.low >= -SAME, lambda e: e.high < -SAME),
+        f"accuracy, tapo minus outcome: {_points(accuracy)}",
+    )
+    yield _sooner(results, setting)
+    for rate, name in (("5", "tapo-noise05"), ("20", "tapo-noise20"), ("40", "tapo-noise40")):
+        lost = results.difference(setting, name, "tapo", "faithful")
+        yield Claim(
+            f"A judge that errs in {rate} % of calls costs less than 10 points of the faithful-tool rate.",
+            _verdict(lost, lambda e: e.low > -0.1, lambda e: e.high <= -0.1),
+            f"faithful, {name} minus tapo: {_points(lost)}",
+        )
+    unused = results.estimate(setting, "tapo", "no_cue")
+    yield Claim(
+        "TAPO's policy looks but does not use all it sees: without the cue it is below 85 % right.",
+        _verdict(unused, lambda e: e.high < USED, lambda e: e.low >= USED),
+        f"cue-free accuracy of tapo: {_percent(unused)}",
+    )
+    closed = results.estimate(setting, "evidence", "no_cue")
+    yield Claim(
+        "Evidence-conditioned outcome closes that gap: at least 85 % right without the cue, at the same budget.",
+        _verdict(closed, lambda e: e.low >= USED, lambda e: e.high < USED),
+        f"cue-free accuracy of evidence: {_percent(closed)}; "
+        f"evidence minus tapo: {_points(results.difference(setting, 'evidence', 'tapo', 'no_cue'))}",
+    )
+
+
+def _sooner(results: Results, setting: str) -> Claim:
+    text = "Turn credit is as faithful as TAPO after fewer episodes."
+    after = {
+        name: {f.run.seed: f.learned_after() for f in results.runs(setting, name)} for name in ("tapo", "tapo-turn")
+    }
+    seeds = sorted(set(after["tapo"]) & set(after["tapo-turn"]))
+    if not seeds:
+        return Claim(text, "not measured", "–")
+    listed = ", ".join(f"{_episodes(after['tapo-turn'][s])} / {_episodes(after['tapo'][s])}" for s in seeds)
+    measured = f"episodes until 90 % of an update's rollouts are faithful, turn / trajectory credit, by seed: {listed}"
+    if any(math.isinf(after[name][s]) for name in after for s in seeds):
+        return Claim(text, "undecided", measured)
+    saved = Estimate.of([after["tapo"][s] - after["tapo-turn"][s] for s in seeds])
+    return Claim(text, _verdict(saved, lambda e: e.low > 0, lambda e: e.high <= 0), measured)
+
+
+def _episodes(count: float) -> str:
+    return "never" if math.isinf(count) else f"{count:.0f}"
+
+
+def _verdict(
+    estimate: Estimate | None, holds: Callable[[Estimate], bool], fails: Callable[[Estimate], bool]
+) -> Verdict:
+    if estimate is None:
+        return "not measured"
+    return "holds" if holds(estimate) else "does not hold" if fails(estimate) else "undecided"
+
+
+def _points(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    if estimate.n == 1:
+        return f"{100 * estimate.mean:+.1f} points (one seed)"
+    return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}] points"
+
+
+def _percent(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    if estimate.n == 1:
+        return f"{100 * estimate.mean:.1f} % (one seed)"
+    return f"{100 * estimate.mean:.1f} % [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"

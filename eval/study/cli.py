@@ -1,0 +1,113 @@
+"""`codev study tapo`: every method, setting and seed, trained, evaluated and written up by one command."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from codev_env.errors import CodevError, ConfigError, unknown
+from codev_eval.study import page
+from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
+from codev_eval.study.methods import METHODS, SETTINGS, find
+from codev_eval.study.results import Results, read_run
+
+STUDIES = ("tapo",)
+
+
+class StudyError(CodevError, RuntimeError):
+    """Some of a study could not be done."""
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Train with every method from the same starts, measure what each changed, and write figures, tables and text.
+
+    What is done is not done again: stop it, continue it, and add seeds and methods with the same command.
+    """
+
+    out: Path = Path("runs/study")
+    """Folder of the study; `study.md` and `study.html` in it are its result."""
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """Each has a cold start of its own, that all methods go on from."""
+    methods: tuple[str, ...] = ()
+    """Only these; or `MODULE:ATTRIBUTE` of a `codev_eval.study.methods.Method` of yours, beside or instead."""
+    settings: tuple[str, ...] = ("base",)
+    """Starts and scenes to compare under."""
+    preset: str = "tiny"
+    """Preset of `codev sft` and `codev train`."""
+    steps: int = 0
+    """Updates of each run; 0 takes the preset's."""
+    episodes: int = 256
+    """Held-out episodes of each condition."""
+    jobs: int = 2
+    """Processes at the same time, one thread each."""
+    report: bool = False
+    """Do nothing but write the page again, from the runs that are done."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `codev study NAME`; returns the exit code."""
+    if argv and argv[0] not in ("-h", "--help") and argv[0] not in STUDIES:
+        raise unknown("study", argv[0], STUDIES)
+    if not argv:
+        raise ConfigError(f"codev study needs a name: one of {', '.join(STUDIES)}.")
+    given = argv[1:] if argv[0] in STUDIES else argv
+    run_study(tyro.cli(StudyOptions, args=list(given), prog="codev study tapo"))
+    return 0
+
+
+def run_study(options: StudyOptions) -> Path:
+    """Do what is left of a study, and write its page, which is returned.
+
+    Raises:
+        ConfigError: Options that cannot be used.
+        StudyError: Some jobs failed; the page is written from the others.
+    """
+    if options.jobs < 1 or options.episodes < 2 or options.steps < 0 or not options.seeds:
+        raise ConfigError("--jobs must be at least 1, --episodes at least 2, --steps 0 or more, --seeds at least one.")
+    if min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
+        raise ConfigError(f"--seeds {' '.join(map(str, options.seeds))}: give numbers from 0, each once.")
+    settings = find("setting", SETTINGS, options.settings)
+    methods = find("method", METHODS, options.methods)
+    scale = Scale(options.preset, options.steps, options.episodes, max_turns=2, max_tokens=48)
+    # Seed by seed, so that a study that is stopped has compared all methods on some seeds.
+    runs = [Run(setting, seed, method) for seed in options.seeds for setting in settings for method in (None, *methods)]
+    failed = []
+    if not options.report:
+        options.out.mkdir(parents=True, exist_ok=True)
+        starts: dict[Path, Job] = {}
+        jobs = [job for run in runs for job in jobs_of(options.out, run, scale, starts)]
+        with _alone(options.out):
+            failed = Runner(options.jobs).run(jobs)
+    found = [found for run in runs if (found := read_run(options.out, run))]
+    if not found and not failed:
+        raise ConfigError(f"--report: {options.out} holds no run that is done; leave --report out to do them.")
+    facts = {
+        "preset": options.preset,
+        "seeds": " ".join(map(str, options.seeds)),
+        "held-out episodes": options.episodes,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+    }
+    written = page.write(options.out, Results(found), settings, methods, facts)
+    print(f"\nPage:    {written}\nIn the browser: {written.with_name(page.HTML)}")
+    if failed:
+        raise StudyError("\n\n".join(map(str, failed)))
+    return written
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Keep a second study out of the folder."""
+    with (out / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"--out {out}: another study is under way there; wait for it or give another.") from error
+        yield

@@ -1,0 +1,250 @@
+"""The work of a study: cold starts, training runs and evaluations, each a `codev` command in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codev_eval.study.methods import Method, Setting
+
+START, BEFORE, EVALUATED, NO_CUE = "start", "before", "evaluated", "no-cue"
+"""Folders of a seed: its cold start and what that can do; of a run: its evaluations, as trained and without the cue."""
+SUMMARY, OPTIONS, METRICS = "summary.json", "options.yaml", "metrics.json"
+_LAST_WORDS = 12
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a study is.
+
+    Attributes:
+        preset: Preset of `codev sft` and `codev train`.
+        steps: Updates of each run; 0 takes the preset's.
+        episodes: Held-out episodes of each condition.
+        max_turns: Turns of an episode, as the preset has them.
+        max_tokens: Tokens of a turn, as the preset has them.
+    """
+
+    preset: str
+    steps: int
+    episodes: int
+    max_turns: int
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method, trained with one seed in one setting; what has the same seed has the same start."""
+
+    setting: Setting
+    seed: int
+    method: Method | None
+    """`None` for the start itself."""
+
+    def folder(self, out: Path) -> Path:
+        """Return where it lies."""
+        return seed_folder(out, self.setting, self.seed) / (self.method.name if self.method else BEFORE)
+
+
+def seed_folder(out: Path, setting: Setting, seed: int) -> Path:
+    """Return the folder of a seed."""
+    return out / setting.name / f"seed{seed}"
+
+
+def start_of(out: Path, setting: Setting, seed: int) -> Path | None:
+    """Return the cold start of a seed, if it is made."""
+    found = seed_folder(out, setting, seed).glob(f"{START}-seed{seed}-*/config.json")
+    return next((path.parent for path in found), None)
+
+
+class Job:
+    """Something to do that can be done again from where it was stopped.
+
+    Args:
+        name: What it is called while it is under way.
+        command: Gives the words after `codev`, when it begins.
+        done: Tells whether nothing is left to do.
+        log: File that what it prints goes to.
+        after: What has to be done before.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], Sequence[str]],
+        done: Callable[[], bool],
+        log: Path,
+        after: Sequence[Job] = (),
+    ) -> None:
+        self.name, self.command, self.done, self.log, self.after = name, command, done, log, after
+
+
+def jobs_of(out: Path, run: Run, scale: Scale, starts: dict[Path, Job]) -> Iterator[Job]:
+    """Yield what a run takes: its seed's cold start if it is not in `starts` yet, training, evaluations."""
+    setting, seed = run.setting, run.seed
+    folder, place = run.folder(out), seed_folder(out, setting, seed)
+    label = f"{setting.name} seed {seed}"
+    if place not in starts:
+        words = ["sft", "--preset", scale.preset, "--name", START, "--out", str(place), "--seed", str(seed)]
+        starts[place] = Job(
+            f"{label}: start",
+            lambda: [*words, *_words(setting.start)],
+            lambda: start_of(out, setting, seed) is not None,
+            place / "start.log",
+        )
+        yield starts[place]
+    before: Job = starts[place]
+    if run.method:
+        before = Job(
+            f"{label}: {run.method.name}",
+            lambda: _train_words(out, run, scale),
+            lambda: (folder / SUMMARY).exists(),
+            place / f"{run.method.name}.log",
+            [before],
+        )
+        yield before
+    for name, scenes in ((EVALUATED, setting.scenes), (NO_CUE, {**setting.scenes, setting.cue[0]: setting.cue[1]})):
+        yield Job(
+            f"{label}: {folder.name}, {name}",
+            lambda name=name, scenes=scenes: _eval_words(out, run, scale, name, scenes),  # type: ignore[misc]
+            lambda name=name: _evaluated(folder / name),  # type: ignore[misc]
+            folder.with_name(f"{folder.name}-{name}.log"),
+            [before],
+        )
+
+
+def _train_words(out: Path, run: Run, scale: Scale) -> list[str]:
+    assert run.method is not None
+    folder = run.folder(out)
+    if (folder / OPTIONS).exists():
+        return ["train", "--resume", str(folder)]
+    words = ["train", "--preset", scale.preset, "--name", folder.name, "--out", str(folder.parent)]
+    words += ["--seed", str(run.seed), "--model", str(start_of(out, run.setting, run.seed)), "--threads", "1"]
+    words += ["--steps", str(scale.steps)] if scale.steps else []
+    return [*words, *_words({**run.setting.train, **run.method.options})]
+
+
+def _eval_words(out: Path, run: Run, scale: Scale, name: str, scenes: Mapping[str, Any]) -> list[str]:
+    folder = run.folder(out)
+    model = folder / "model" if run.method else start_of(out, run.setting, run.seed)
+    words = ["eval", "--model", str(model), "--out", str(folder / name), "--data", "synthetic", "--workers", "1"]
+    words += ["--scenes", json.dumps(dict(scenes)), "--n", str(scale.episodes), "--batch", "128"]
+    words += ["--max-turns", str(scale.max_turns), "--max-tokens", str(scale.max_tokens), "--perturb", "other"]
+    return [*words, *(["--dual", "--suites", "orientation"] if name == EVALUATED else [])]
+
+
+def _evaluated(folder: Path) -> bool:
+    try:
+        return not json.loads((folder / METRICS).read_text("utf-8"))["failed"]
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    """Write options as a command line."""
+    words = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            words += [f"--{name}", *(str(part) for pair in value.items() for part in pair)]
+        else:
+            words += [f"--{name}", *map(str, value if isinstance(value, list | tuple) else [value])]
+    return words
+
+
+class Failed(Exception):
+    """A job ended with an error.
+
+    Attributes:
+        job: Which.
+        said: The end of what it printed.
+    """
+
+    def __init__(self, job: Job, said: str) -> None:
+        super().__init__(f"{job.name} failed; {job.log} ends with:\n{said}")
+        self.job, self.said = job, said
+
+
+class Runner:
+    """Does jobs side by side, each when those before it are done.
+
+    Args:
+        count: Most jobs at the same time.
+        say: Is told what begins and ends.
+    """
+
+    def __init__(self, count: int, say: Callable[[str], None] = print) -> None:
+        self.count, self.say = count, say
+        self._running: dict[Job, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(self, jobs: Sequence[Job]) -> list[Failed]:
+        """Do all jobs that are not done; returns those that failed. What needs one of them is left out.
+
+        Raises:
+            KeyboardInterrupt: After all processes have ended; each was asked to save what it has.
+        """
+        left = [job for job in jobs if not job.done()]
+        failed: list[Failed] = []
+        total, ended = len(left), 0
+        waiting: dict[Future[None], Job] = {}
+        with ThreadPoolExecutor(self.count) as pool:
+            try:
+                while left or waiting:
+                    broken = {failure.job for failure in failed}
+                    for job in [job for job in left if broken & set(job.after)]:
+                        left.remove(job)
+                        failed.append(Failed(job, "not begun: what it needs failed"))
+                    undone = {*left, *waiting.values()}
+                    for job in [job for job in left if not undone & set(job.after)][: self.count - len(waiting)]:
+                        left.remove(job)
+                        waiting[pool.submit(self._do, job)] = job
+                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        job, ended = waiting.pop(future), ended + 1
+                        error = future.exception()
+                        if isinstance(error, Failed):
+                            failed.append(error)
+                        elif error:
+                            raise error
+                        self.say(f"[{ended}/{total}] {job.name}{': FAILED' if error else ''}")
+            except BaseException:
+                self._stop()
+                raise
+        return failed
+
+    def _do(self, job: Job) -> None:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-c", "import sys; from codev_env.cli import main; sys.exit(main())", *job.command()]
+        quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        with job.log.open("ab") as log:
+            with self._lock:
+                if self._stopped:
+                    return
+                # A session of its own: a Ctrl-C of the terminal reaches it through us, once.
+                process = subprocess.Popen(
+                    command, stdout=log, stderr=log, env=os.environ | quiet, start_new_session=True
+                )
+                self._running[job] = process
+            code = process.wait()
+            with self._lock:
+                del self._running[job]
+        if code and not self._stopped:
+            said = job.log.read_text("utf-8", "replace").splitlines()[-_LAST_WORDS:]
+            raise Failed(job, "\n".join(said))
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for process in self._running.values():
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGINT)

@@ -1,0 +1,88 @@
+"""The methods and the settings that a study compares, each one line of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from codev_env.errors import ConfigError, unknown
+from codev_env.registration import import_path
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train.
+
+    Attributes:
+        name: What it is called in tables, and its folder.
+        about: What it does, in one line.
+        options: The options of `codev train` that make it, by their dotted names.
+    """
+
+    name: str
+    about: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all methods of a comparison have in common.
+
+    Attributes:
+        name: What it is called in tables, and its folder.
+        about: What it is, in one line.
+        start: Options of `codev sft` that differ from the preset's, by their dotted names.
+        train: Options of `codev train` that do.
+        scenes: The scenes that are evaluated on, as `codev eval --scenes` takes them; the test split, which training
+            never draws from.
+        cue: The option of the scenes that gives answers away, and its value where nothing does.
+    """
+
+    name: str
+    about: str
+    start: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    scenes: Mapping[str, Any] = field(default_factory=dict)
+    cue: tuple[str, Any] = ("cue_p", 0.0)
+
+
+METHODS = (
+    Method("outcome", "only the answer is rewarded", {"reward": "outcome"}),
+    Method("any-call", "the answer, and 0.3 for any tool call", {"reward": "codev_eval.study.rewards:any_call"}),
+    Method("tapo", "TAPO, its judge knows the truth", {"reward": "tapo"}),
+    Method("tapo-turn", "TAPO with each turn's own return", {"reward": "tapo", "credit": "turn"}),
+    Method("tapo-noise05", "TAPO, the judge errs in 5 % of calls", {"reward": "tapo", "env.judge": "noisy:0.05"}),
+    Method("tapo-noise10", "TAPO, the judge errs in 10 % of calls", {"reward": "tapo", "env.judge": "noisy:0.1"}),
+    Method("tapo-noise20", "TAPO, the judge errs in 20 % of calls", {"reward": "tapo", "env.judge": "noisy:0.2"}),
+    Method("tapo-noise40", "TAPO, the judge errs in 40 % of calls", {"reward": "tapo", "env.judge": "noisy:0.4"}),
+    Method("codevision", "the reward of CodeVision's released code", {"reward": "codevision"}),
+    Method("taco", "outcome, and what a call changed in the policy's own answer", {"reward": "taco"}),
+)
+
+SETTINGS = (
+    Setting(
+        "base", "5 x 5 cells, 280 px, the background tells 9 answers in 10", scenes={"preset": "tiny", "cue_p": 0.9}
+    ),
+)
+
+
+def find(kind: str, table: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """Return rows of a table by name, all of them if none is named; `"module:attribute"` imports a row of one's own.
+
+    Raises:
+        ConfigError: There is no such row, or what was imported is none.
+    """
+    known = {row.name: row for row in table}
+    found = []
+    for name in names or known:
+        row = import_path(name, kind) if ":" in name else known.get(name)
+        if row is None:
+            raise unknown(kind, name, [*known, "MODULE:ATTRIBUTE"])
+        if not isinstance(row, type(table[0])):
+            raise ConfigError(f"{kind} {name!r} is a {type(row).__name__}; it must be a {type(table[0]).__name__}.")
+        found.append(row)
+    names = [row.name for row in found]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two of the {kind}s {', '.join(names)} have the same name: their folders would be one.")
+    return found

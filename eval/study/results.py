@@ -1,0 +1,196 @@
+"""What the runs of a study measured: one number for each measure and run, and means over seeds with intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codev_eval.study.jobs import EVALUATED, METRICS, NO_CUE, SUMMARY, Run
+from codev_eval.training import read_history
+
+LEVEL, WINDOW = 0.9, 5
+"""Faithful-tool rate that counts as learned, and the updates it is averaged over."""
+
+# 97.5 % points of Student's t by degrees of freedom from 1; beyond these, the normal distribution's is near enough.
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that a run is measured by.
+
+    Attributes:
+        key: What it is called in files.
+        title: What it is called for people.
+        meaning: What it says, in a line.
+        read: Takes it from the metrics of the two evaluations; raises `KeyError` or `TypeError` where there is none.
+        share: It is a share or a difference of shares, shown in percent.
+    """
+
+    key: str
+    title: str
+    meaning: str
+    read: Callable[[Mapping[str, Any], Mapping[str, Any]], float]
+    share: bool = True
+
+
+MEASURES = (
+    Measure("accuracy", "accuracy", "right answers, the cue as in training", lambda m, _: m["accuracy"]),
+    Measure("faithful", "faithful", "episodes with a crop that shows the target", lambda m, _: m["faithful"]),
+    Measure(
+        "faithful_given_correct",
+        "faithful given correct",
+        "the same among right answers",
+        lambda m, _: m["faithful_given_correct"],
+    ),
+    Measure("tool_calls", "tool calls", "per episode", lambda m, _: m["tool_calls"], share=False),
+    Measure("lazy", "lazy crops", "crops of more than 90 % of the image", lambda m, _: m["lazy_crops"] or 0.0),
+    Measure(
+        "no_cue", "cue-free accuracy", "right answers where nothing but the target tells", lambda _, n: n["accuracy"]
+    ),
+    Measure("no_cue_faithful", "cue-free faithful", "faithful there", lambda _, n: n["faithful"]),
+    Measure(
+        "evidence",
+        "visual evidence gain",
+        "accuracy lost, cue-free, where the tool shows another place instead",
+        lambda _, n: n["perturbed"]["other"]["visual_evidence_gain"],
+    ),
+    Measure(
+        "evidence_cue",
+        "the same with the cue",
+        "accuracy lost, the cue as in training, where the tool shows another place instead",
+        lambda m, _: m["perturbed"]["other"]["visual_evidence_gain"],
+    ),
+    Measure("blind", "accuracy without tool", "the same tasks, no tool", lambda m, _: m["dual"]["accuracy_without"]),
+    Measure("tool_gain", "gain by the tool", "accuracy with minus without", lambda m, _: m["dual"]["gain"]),
+    Measure(
+        "turned",
+        "turned: accuracy",
+        "mean over source, three rotations and two flips",
+        lambda m, _: m["suites"]["orientation"]["mean"]["accuracy"],
+    ),
+    Measure(
+        "turned_faithful",
+        "turned: faithful",
+        "mean over the same",
+        lambda m, _: m["suites"]["orientation"]["mean"]["faithful"],
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one run measured.
+
+    Attributes:
+        run: Which.
+        values: By key of the measure; what could not be measured is missing.
+        history: The rows of its training, one per update.
+        episodes: Episodes of each update.
+        seconds: What training took; 0 for a start.
+    """
+
+    run: Run
+    values: Mapping[str, float]
+    history: Sequence[Mapping[str, Any]]
+    episodes: int
+    seconds: float
+
+    def learned_after(self) -> float:
+        """Return the episodes until the faithful-tool rate, over `WINDOW` updates, reached `LEVEL`, or infinity."""
+        rates = [float(row["faithful"]) for row in self.history]
+        for end in range(WINDOW, len(rates) + 1):
+            if sum(rates[end - WINDOW : end]) >= LEVEL * WINDOW:
+                return float(end * self.episodes)
+        return math.inf
+
+
+def read_run(out: Path, run: Run) -> Found | None:
+    """Return what a run measured; `None` if it is not done."""
+    folder = run.folder(out)
+    try:
+        plain, without = (
+            next(iter(json.loads((folder / name / METRICS).read_text("utf-8"))["benches"].values()))
+            for name in (EVALUATED, NO_CUE)
+        )
+    except FileNotFoundError:
+        return None
+    values = {}
+    for measure in MEASURES:
+        try:
+            values[measure.key] = float(measure.read(plain, without))
+        except (KeyError, TypeError):
+            continue
+    if run.method is None:
+        return Found(run, values, [], 0, 0.0)
+    summary = json.loads((folder / SUMMARY).read_text("utf-8"))
+    options = summary["options"]
+    seconds = summary["seconds"].get("training", 0.0)
+    return Found(run, values, read_history(folder / "history.jsonl"), options["prompts"] * options["group"], seconds)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 95 % interval (Student's t); without one for a single seed."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate | None:
+        """Make it from one value for each seed; `None` from none."""
+        n = len(values)
+        if not n:
+            return None
+        mean = math.fsum(values) / n
+        if n == 1:
+            return cls(mean, -math.inf, math.inf, 1)
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+        half = (_T[n - 2] if n - 2 < len(_T) else 1.96) * deviation / math.sqrt(n)
+        return cls(mean, mean - half, mean + half, n)
+
+
+class Results:
+    """All that a study found.
+
+    Args:
+        found: The runs that are done.
+    """
+
+    def __init__(self, found: Sequence[Found]) -> None:
+        self.found = found
+
+    def values(self, setting: str, method: str | None, key: str) -> dict[int, float]:
+        """Return a measure by seed; of the start if `method` is `None`."""
+        return {
+            f.run.seed: f.values[key]
+            for f in self.found
+            if f.run.setting.name == setting and _name(f.run) == method and key in f.values
+        }
+
+    def estimate(self, setting: str, method: str | None, key: str) -> Estimate | None:
+        """Return the mean over seeds."""
+        return Estimate.of([*self.values(setting, method, key).values()])
+
+    def difference(self, setting: str, method: str | None, other: str | None, key: str) -> Estimate | None:
+        """Return the mean of what `method` has more than `other`, over the seeds that both have."""
+        a, b = self.values(setting, method, key), self.values(setting, other, key)
+        return Estimate.of([a[seed] - b[seed] for seed in sorted(a) if seed in b])
+
+    def runs(self, setting: str, method: str | None) -> list[Found]:
+        """Return the runs of a method, by seed."""
+        chosen = [f for f in self.found if f.run.setting.name == setting and _name(f.run) == method]
+        return sorted(chosen, key=lambda f: f.run.seed)
+
+
+def _name(run: Run) -> str | None:
+    return run.method.name if run.method else None

@@ -1,0 +1,39 @@
+"""Tasks that the policy can answer without looking are played last."""
+
+from __future__ import annotations
+
+from test_train_rollout import ProbedEngine
+
+from codev_train.blind import least_guessable
+from codev_train.environments import make_env
+from codev_train.rollout import Roller
+
+
+def test_tasks_whose_guess_is_wrong_go_first_in_the_order_they_were_drawn():
+    drawn: list[int] = []
+
+    def choose(count: int) -> range:
+        drawn.append(count)
+        return range(10, 10 + count)
+
+    def guesses(tasks):
+        return [task not in (11, 14) for task in tasks]
+
+    assert least_guessable(choose, guesses, factor=3, count=2) == [11, 14]
+    assert least_guessable(choose, guesses, factor=2, count=3) == [11, 14, 10]
+    assert least_guessable(choose, guesses, factor=1, count=3) == [11, 10, 12]
+    assert drawn == [6, 6, 3]
+
+
+def test_the_guess_is_asked_for_before_anything_is_looked_at(policy, env_options):
+    roller = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    try:
+        tasks = roller._any_env().tasks
+        engine = ProbedEngine(policy.codec, [], [[tasks[3].answer, "?", tasks[5].answer]])
+        assert roller.guesses(engine, [3, 4, 5], max_tokens=64) == [True, False, True]
+    finally:
+        roller.close()
+    ((prompts, sampling),) = engine.probes
+    assert [len(prompt.images) for prompt in prompts] == [1, 1, 1] and sampling.temperature == 0
+    opening = policy.codec.encode("<answer>")
+    assert all(prompt.ids[-len(opening) :] == opening for prompt in prompts)
