@@ -39,7 +39,8 @@ class StudyOptions:
     methods: tuple[str, ...] = ()
     """Only these; or `MODULE:ATTRIBUTE` of a `codev_eval.study.methods.Method` of yours, beside or instead."""
     settings: tuple[str, ...] = ("base",)
-    """Starts and scenes to compare under."""
+    """Starts and scenes to compare under: `base`, `weak-start`, `weak-cue`, `large`, or `MODULE:ATTRIBUTE` of a
+    `Setting`."""
     preset: str = "tiny"
     """Preset of `codev sft` and `codev train`."""
     steps: int = 0
@@ -82,7 +83,7 @@ def run_study(options: StudyOptions) -> Path:
     failed = []
     if not options.report:
         options.out.mkdir(parents=True, exist_ok=True)
-        starts: dict[Path, Job] = {}
+        starts: dict[str, Job] = {}
         jobs = [job for run in runs for job in jobs_of(options.out, run, scale, starts)]
         with _alone(options.out):
             failed = Runner(options.jobs).run(jobs)

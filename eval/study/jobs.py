@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codev_eval.study.methods import Method, Setting
+from codev_eval.study.methods import Method, Setting, Start
 
-START, BEFORE, EVALUATED, NO_CUE = "start", "before", "evaluated", "no-cue"
-"""Folders of a seed: its cold start and what that can do; of a run: its evaluations, as trained and without the cue."""
+STARTS, BEFORE, EVALUATED, NO_CUE = "starts", "before", "evaluated", "no-cue"
+"""Folders: of a study, its cold starts; of a seed, what its start can do; of a run, its evaluations, as trained and
+without the cue."""
 SUMMARY, OPTIONS, METRICS = "summary.json", "options.yaml", "metrics.json"
 _LAST_WORDS = 12
 
@@ -61,9 +62,9 @@ def seed_folder(out: Path, setting: Setting, seed: int) -> Path:
     return out / setting.name / f"seed{seed}"
 
 
-def start_of(out: Path, setting: Setting, seed: int) -> Path | None:
+def start_of(out: Path, start: Start, seed: int) -> Path | None:
     """Return the cold start of a seed, if it is made."""
-    found = seed_folder(out, setting, seed).glob(f"{START}-seed{seed}-*/config.json")
+    found = (out / STARTS).glob(f"{start.name}-seed{seed}-*/config.json")
     return next((path.parent for path in found), None)
 
 
@@ -89,21 +90,21 @@ class Job:
         self.name, self.command, self.done, self.log, self.after = name, command, done, log, after
 
 
-def jobs_of(out: Path, run: Run, scale: Scale, starts: dict[Path, Job]) -> Iterator[Job]:
+def jobs_of(out: Path, run: Run, scale: Scale, starts: dict[str, Job]) -> Iterator[Job]:
     """Yield what a run takes: its seed's cold start if it is not in `starts` yet, training, evaluations."""
-    setting, seed = run.setting, run.seed
+    setting, seed, start = run.setting, run.seed, run.setting.start
     folder, place = run.folder(out), seed_folder(out, setting, seed)
-    label = f"{setting.name} seed {seed}"
-    if place not in starts:
-        words = ["sft", "--preset", scale.preset, "--name", START, "--out", str(place), "--seed", str(seed)]
-        starts[place] = Job(
-            f"{label}: start",
-            lambda: [*words, *_words(setting.start)],
-            lambda: start_of(out, setting, seed) is not None,
-            place / "start.log",
+    label, first = f"{setting.name} seed {seed}", f"{start.name} seed {seed}"
+    if first not in starts:
+        words = ["sft", "--preset", scale.preset, "--name", start.name, "--out", str(out / STARTS)]
+        starts[first] = Job(
+            f"start {first}",
+            lambda: [*words, "--seed", str(seed), *_words(start.options)],
+            lambda: start_of(out, start, seed) is not None,
+            out / STARTS / f"{start.name}-seed{seed}.log",
         )
-        yield starts[place]
-    before: Job = starts[place]
+        yield starts[first]
+    before: Job = starts[first]
     if run.method:
         before = Job(
             f"{label}: {run.method.name}",
@@ -129,14 +130,15 @@ def _train_words(out: Path, run: Run, scale: Scale) -> list[str]:
     if (folder / OPTIONS).exists():
         return ["train", "--resume", str(folder)]
     words = ["train", "--preset", scale.preset, "--name", folder.name, "--out", str(folder.parent)]
-    words += ["--seed", str(run.seed), "--model", str(start_of(out, run.setting, run.seed)), "--threads", "1"]
+    words += ["--seed", str(run.seed), "--model", str(start_of(out, run.setting.start, run.seed)), "--threads", "1"]
+    words += ["--eval.episodes", "16"]  # what is told is evaluated apart
     words += ["--steps", str(scale.steps)] if scale.steps else []
     return [*words, *_words({**run.setting.train, **run.method.options})]
 
 
 def _eval_words(out: Path, run: Run, scale: Scale, name: str, scenes: Mapping[str, Any]) -> list[str]:
     folder = run.folder(out)
-    model = folder / "model" if run.method else start_of(out, run.setting, run.seed)
+    model = folder / "model" if run.method else start_of(out, run.setting.start, run.seed)
     words = ["eval", "--model", str(model), "--out", str(folder / name), "--data", "synthetic", "--workers", "1"]
     words += ["--scenes", json.dumps(dict(scenes)), "--n", str(scale.episodes), "--batch", "128"]
     words += ["--max-turns", str(scale.max_turns), "--max-tokens", str(scale.max_tokens), "--perturb", "other"]

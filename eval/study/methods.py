@@ -1,4 +1,4 @@
-"""The methods and the settings that a study compares, each one line of a table."""
+"""The methods that a study compares, and what it compares them under: each one line of a table."""
 
 from __future__ import annotations
 
@@ -26,14 +26,27 @@ class Method:
 
 
 @dataclass(frozen=True)
+class Start:
+    """A cold start, made once for each seed.
+
+    Attributes:
+        name: What it is called in folders.
+        options: Options of `codev sft` that differ from the preset's, by their dotted names.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Setting:
     """What all methods of a comparison have in common.
 
     Attributes:
         name: What it is called in tables, and its folder.
         about: What it is, in one line.
-        start: Options of `codev sft` that differ from the preset's, by their dotted names.
-        train: Options of `codev train` that do.
+        start: What they go on from.
+        train: Options of `codev train` that differ from the preset's, by their dotted names.
         scenes: The scenes that are evaluated on, as `codev eval --scenes` takes them; the test split, which training
             never draws from.
         cue: The option of the scenes that gives answers away, and its value where nothing does.
@@ -41,7 +54,7 @@ class Setting:
 
     name: str
     about: str
-    start: Mapping[str, Any] = field(default_factory=dict)
+    start: Start = Start("taught")
     train: Mapping[str, Any] = field(default_factory=dict)
     scenes: Mapping[str, Any] = field(default_factory=dict)
     cue: tuple[str, Any] = ("cue_p", 0.0)
@@ -60,9 +73,32 @@ METHODS = (
     Method("taco", "outcome, and what a call changed in the policy's own answer", {"reward": "taco"}),
 )
 
+_LARGE = {"cell": 112, "sprite": 80, "jitter": 16, "glyph": 6, "cue_p": 0.9}
+
 SETTINGS = (
     Setting(
-        "base", "5 x 5 cells, 280 px, the background tells 9 answers in 10", scenes={"preset": "tiny", "cue_p": 0.9}
+        "base",
+        "5 x 5 cells, 280 px, the background tells 9 answers in 10",
+        scenes={"preset": "tiny", "cue_p": 0.9},
+    ),
+    Setting(
+        "weak-start",
+        "the same from a start of half the supervised steps",
+        start=Start("half-taught", {"ground.steps": 240, "imitate.steps": 50}),
+        scenes={"preset": "tiny", "cue_p": 0.9},
+    ),
+    Setting(
+        "weak-cue",
+        "the background tells 7 answers in 10",
+        train={"env.scene": {"cue_p": 0.7}},
+        scenes={"preset": "tiny", "cue_p": 0.7},
+    ),
+    Setting(
+        "large",
+        "560 px, of which the model's first view shows every eighth pixel",
+        start=Start("large", {"env.scene": _LARGE, "snap": 112}),
+        train={"env.scene": _LARGE},
+        scenes={"preset": "tiny", **_LARGE},
     ),
 )
 
