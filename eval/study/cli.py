@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import tyro
 
@@ -43,8 +45,10 @@ class StudyOptions:
     `Setting`."""
     preset: str = "tiny"
     """Preset of `codev sft` and `codev train`."""
-    steps: int = 0
+    steps: int = 60
     """Updates of each run; 0 takes the preset's."""
+    minibatches: int = 4
+    """Optimizer steps of each update."""
     episodes: int = 256
     """Held-out episodes of each condition."""
     jobs: int = 2
@@ -77,7 +81,7 @@ def run_study(options: StudyOptions) -> Path:
         raise ConfigError(f"--seeds {' '.join(map(str, options.seeds))}: give numbers from 0, each once.")
     settings = find("setting", SETTINGS, options.settings)
     methods = find("method", METHODS, options.methods)
-    scale = Scale(options.preset, options.steps, options.episodes, max_turns=2, max_tokens=48)
+    scale = Scale(options.preset, options.steps, options.minibatches, options.episodes, max_turns=2, max_tokens=48)
     # Seed by seed, so that a study that is stopped has compared all methods on some seeds.
     runs = [Run(setting, seed, method) for seed in options.seeds for setting in settings for method in (None, *methods)]
     failed = []
@@ -85,14 +89,15 @@ def run_study(options: StudyOptions) -> Path:
         options.out.mkdir(parents=True, exist_ok=True)
         starts: dict[str, Job] = {}
         jobs = [job for run in runs for job in jobs_of(options.out, run, scale, starts)]
-        with _alone(options.out):
-            failed = Runner(options.jobs).run(jobs)
+        with _alone(options.out) as lock, _ended_by_a_signal():
+            failed = Runner(options.jobs, lock=lock).run(jobs)
     found = [found for run in runs if (found := read_run(options.out, run))]
     if not found and not failed:
         raise ConfigError(f"--report: {options.out} holds no run that is done; leave --report out to do them.")
     facts = {
         "preset": options.preset,
         "seeds": " ".join(map(str, options.seeds)),
+        "updates": options.steps or "the preset's",
         "held-out episodes": options.episodes,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
@@ -104,11 +109,28 @@ def run_study(options: StudyOptions) -> Path:
 
 
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Keep a second study out of the folder."""
+def _alone(out: Path) -> Iterator[IO[str]]:
+    """Keep a second study out of the folder, also while processes of a killed one still work there."""
     with (out / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigError(f"--out {out}: another study is under way there; wait for it or give another.") from error
+            raise ConfigError(
+                f"--out {out}: another study is under way there, or processes of one that was killed; wait for them or "
+                "give another folder."
+            ) from error
+        yield file
+
+
+@contextmanager
+def _ended_by_a_signal() -> Iterator[None]:
+    """Make SIGTERM end the study as Ctrl-C does: its processes save what they have."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
         yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

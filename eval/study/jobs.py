@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from codev_eval.study.methods import Method, Setting, Start
 
@@ -31,6 +31,7 @@ class Scale:
     Attributes:
         preset: Preset of `codev sft` and `codev train`.
         steps: Updates of each run; 0 takes the preset's.
+        minibatches: Optimizer steps of each update.
         episodes: Held-out episodes of each condition.
         max_turns: Turns of an episode, as the preset has them.
         max_tokens: Tokens of a turn, as the preset has them.
@@ -38,6 +39,7 @@ class Scale:
 
     preset: str
     steps: int
+    minibatches: int
     episodes: int
     max_turns: int
     max_tokens: int
@@ -131,7 +133,8 @@ def _train_words(out: Path, run: Run, scale: Scale) -> list[str]:
         return ["train", "--resume", str(folder)]
     words = ["train", "--preset", scale.preset, "--name", folder.name, "--out", str(folder.parent)]
     words += ["--seed", str(run.seed), "--model", str(start_of(out, run.setting.start, run.seed)), "--threads", "1"]
-    words += ["--eval.episodes", "16"]  # what is told is evaluated apart
+    words += ["--eval.episodes", "16"]  # What is told is evaluated apart.
+    words += ["--minibatches", str(scale.minibatches)]
     words += ["--steps", str(scale.steps)] if scale.steps else []
     return [*words, *_words({**run.setting.train, **run.method.options})]
 
@@ -181,11 +184,13 @@ class Runner:
 
     Args:
         count: Most jobs at the same time.
-        say: Is told what begins and ends.
+        say: Is told what ends.
+        lock: An open file that the processes hold, too: a lock on it lasts as long as any of them.
     """
 
-    def __init__(self, count: int, say: Callable[[str], None] = print) -> None:
+    def __init__(self, count: int, say: Callable[[str], None] = print, lock: IO[str] | None = None) -> None:
         self.count, self.say = count, say
+        self._held = [lock.fileno()] if lock else []
         self._running: dict[Job, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
         self._stopped = False
@@ -234,7 +239,12 @@ class Runner:
                     return
                 # A session of its own: a Ctrl-C of the terminal reaches it through us, once.
                 process = subprocess.Popen(
-                    command, stdout=log, stderr=log, env=os.environ | quiet, start_new_session=True
+                    command,
+                    stdout=log,
+                    stderr=log,
+                    env=os.environ | quiet,
+                    start_new_session=True,
+                    pass_fds=self._held,
                 )
                 self._running[job] = process
             code = process.wait()

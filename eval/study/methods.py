@@ -62,15 +62,24 @@ class Setting:
 
 METHODS = (
     Method("outcome", "only the answer is rewarded", {"reward": "outcome"}),
-    Method("any-call", "the answer, and 0.3 for any tool call", {"reward": "codev_eval.study.rewards:any_call"}),
     Method("tapo", "TAPO, its judge knows the truth", {"reward": "tapo"}),
+    Method(
+        "evidence",
+        "TAPO with turn credit, tasks first that the policy's guess before it looks gets wrong",
+        {"reward": "tapo", "credit": "turn-mean", "candidates": 8},
+    ),
     Method("tapo-turn", "TAPO with each turn's own return", {"reward": "tapo", "credit": "turn"}),
-    Method("tapo-noise05", "TAPO, the judge errs in 5 % of calls", {"reward": "tapo", "env.judge": "noisy:0.05"}),
-    Method("tapo-noise10", "TAPO, the judge errs in 10 % of calls", {"reward": "tapo", "env.judge": "noisy:0.1"}),
-    Method("tapo-noise20", "TAPO, the judge errs in 20 % of calls", {"reward": "tapo", "env.judge": "noisy:0.2"}),
-    Method("tapo-noise40", "TAPO, the judge errs in 40 % of calls", {"reward": "tapo", "env.judge": "noisy:0.4"}),
+    Method("any-call", "the answer, and 0.3 for any tool call", {"reward": "codev_eval.study.rewards:any_call"}),
     Method("codevision", "the reward of CodeVision's released code", {"reward": "codevision"}),
     Method("taco", "outcome, and what a call changed in the policy's own answer", {"reward": "taco"}),
+    Method("tapo-noise10", "TAPO, the judge errs in 10 % of calls", {"reward": "tapo", "env.judge": "noisy:0.1"}),
+    Method("tapo-noise40", "TAPO, the judge errs in 40 % of calls", {"reward": "tapo", "env.judge": "noisy:0.4"}),
+    Method("tapo-noise05", "TAPO, the judge errs in 5 % of calls", {"reward": "tapo", "env.judge": "noisy:0.05"}),
+    Method("tapo-noise20", "TAPO, the judge errs in 20 % of calls", {"reward": "tapo", "env.judge": "noisy:0.2"}),
+    Method(
+        "tapo-turn-mean", "an ablation: evidence without its choice of tasks", {"reward": "tapo", "credit": "turn-mean"}
+    ),
+    Method("tapo-unguessed", "an ablation: evidence with the credit of tapo", {"reward": "tapo", "candidates": 8}),
 )
 
 _LARGE = {"cell": 112, "sprite": 80, "jitter": 16, "glyph": 6, "cue_p": 0.9}

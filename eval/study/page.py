@@ -135,7 +135,7 @@ def _curve(results: Results, setting: Setting, method: Method, key: str) -> figu
 
 def _numbers(
     results: Results, setting: Setting, methods: Sequence[Method], found: Sequence[Claim]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     for name in (None, *(method.name for method in methods)):
         runs = results.runs(setting.name, name)
