@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
+import json
 import os
 import platform
 import signal
@@ -10,17 +12,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import tyro
 
 from codev_env.errors import CodevError, ConfigError, unknown
+from codev_env.files import write_json
 from codev_eval.study import page
 from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
-from codev_eval.study.methods import METHODS, SETTINGS, find
+from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.results import Results, read_run
 
 STUDIES = ("tapo",)
+SCALE = "scale.json"
+"""File in the folder of a study: how large it is."""
+Row = TypeVar("Row", Method, Setting)
 
 
 class StudyError(CodevError, RuntimeError):
@@ -51,6 +57,10 @@ class StudyOptions:
     """Optimizer steps of each update."""
     episodes: int = 256
     """Held-out episodes of each condition."""
+    max_turns: int = 2
+    """Turns of an episode."""
+    max_tokens: int = 48
+    """Tokens of a turn."""
     jobs: int = 2
     """Processes at the same time, one thread each."""
     report: bool = False
@@ -81,24 +91,24 @@ def run_study(options: StudyOptions) -> Path:
         raise ConfigError(f"--seeds {' '.join(map(str, options.seeds))}: give numbers from 0, each once.")
     settings = find("setting", SETTINGS, options.settings)
     methods = find("method", METHODS, options.methods)
-    scale = Scale(options.preset, options.steps, options.minibatches, options.episodes, max_turns=2, max_tokens=48)
     # Seed by seed, so that a study that is stopped has compared all methods on some seeds.
     runs = [Run(setting, seed, method) for seed in options.seeds for setting in settings for method in (None, *methods)]
     failed = []
     if not options.report:
         options.out.mkdir(parents=True, exist_ok=True)
-        starts: dict[str, Job] = {}
-        jobs = [job for run in runs for job in jobs_of(options.out, run, scale, starts)]
         with _alone(options.out) as lock, _ended_by_a_signal():
+            scale = _settle(options)
+            starts: dict[str, Job] = {}
+            jobs = [job for run in runs for job in jobs_of(options.out, run, scale, starts)]
             failed = Runner(options.jobs, lock=lock).run(jobs)
-    found = [found for run in runs if (found := read_run(options.out, run))]
+    # The page is about all that the folder holds, whatever this call was asked to do.
+    settings, methods = _with_known(settings, SETTINGS), _with_known(methods, METHODS)
+    found = [found for run in _runs_in(options.out, settings, methods) if (found := read_run(options.out, run))]
     if not found and not failed:
         raise ConfigError(f"--report: {options.out} holds no run that is done; leave --report out to do them.")
     facts = {
-        "preset": options.preset,
-        "seeds": " ".join(map(str, options.seeds)),
-        "updates": options.steps or "the preset's",
-        "held-out episodes": options.episodes,
+        **json.loads((options.out / SCALE).read_text("utf-8")),
+        "seeds": " ".join(sorted({str(one.run.seed) for one in found}, key=int)),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
     written = page.write(options.out, Results(found), settings, methods, facts)
@@ -106,6 +116,40 @@ def run_study(options: StudyOptions) -> Path:
     if failed:
         raise StudyError("\n\n".join(map(str, failed)))
     return written
+
+
+def _settle(options: StudyOptions) -> Scale:
+    """Return how large the study is, which is the same for all that goes into one folder; raises `ConfigError`."""
+    names = [field.name for field in dataclasses.fields(Scale)]
+    mine = {name: getattr(options, name) for name in names}
+    path = options.out / SCALE
+    if not path.exists():
+        write_json(path, mine)
+    theirs = json.loads(path.read_text("utf-8"))
+    for name in names:
+        if theirs.get(name) != mine[name]:
+            raise ConfigError(
+                f"--out {options.out} holds a study with --{name.replace('_', '-')} {theirs.get(name)}, not "
+                f"{mine[name]}: give that, or another folder."
+            )
+    return Scale(**mine)
+
+
+def _runs_in(out: Path, settings: Sequence[Setting], methods: Sequence[Method]) -> list[Run]:
+    """Return the runs that a folder may hold, by setting and seed."""
+    found = []
+    for setting in settings:
+        seeds = sorted(int(path.name.removeprefix("seed")) for path in (out / setting.name).glob("seed[0-9]*"))
+        found += [Run(setting, seed, method) for seed in seeds for method in (None, *methods)]
+    return found
+
+
+def _with_known(chosen: Sequence[Row], table: Sequence[Row]) -> list[Row]:
+    """Return the rows of a table, and those that were chosen beside them."""
+    known = {row.name for row in table}
+    found = list(table)
+    found += [row for row in chosen if row.name not in known]
+    return found
 
 
 @contextmanager

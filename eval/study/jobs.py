@@ -33,8 +33,8 @@ class Scale:
         steps: Updates of each run; 0 takes the preset's.
         minibatches: Optimizer steps of each update.
         episodes: Held-out episodes of each condition.
-        max_turns: Turns of an episode, as the preset has them.
-        max_tokens: Tokens of a turn, as the preset has them.
+        max_turns: Turns of an episode.
+        max_tokens: Tokens of a turn.
     """
 
     preset: str
@@ -135,6 +135,7 @@ def _train_words(out: Path, run: Run, scale: Scale) -> list[str]:
     words += ["--seed", str(run.seed), "--model", str(start_of(out, run.setting.start, run.seed)), "--threads", "1"]
     words += ["--eval.episodes", "16"]  # What is told is evaluated apart.
     words += ["--minibatches", str(scale.minibatches)]
+    words += ["--env.max-turns", str(scale.max_turns), "--max-tokens", str(scale.max_tokens)]
     words += ["--steps", str(scale.steps)] if scale.steps else []
     return [*words, *_words({**run.setting.train, **run.method.options})]
 

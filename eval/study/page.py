@@ -98,7 +98,10 @@ def _cell(estimate: Estimate | None, measure: Measure) -> str:
     text = f"{scale * estimate.mean:.{digits}f}{' %' if measure.share else ''}"
     if estimate.n == 1:
         return text
-    return f"{text} [{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
+    # Student's interval knows nothing of the ends that a share or a count cannot pass.
+    low = estimate.low if measure.signed else max(0.0, estimate.low)
+    high = min(1.0, estimate.high) if measure.share else estimate.high
+    return f"{text} [{scale * low:.{digits}f}, {scale * high:.{digits}f}]"
 
 
 def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> dict[str, str]:
@@ -133,9 +136,7 @@ def _curve(results: Results, setting: Setting, method: Method, key: str) -> figu
     return points
 
 
-def _numbers(
-    results: Results, setting: Setting, methods: Sequence[Method], found: Sequence[Claim]
-) -> dict[str, Any]:
+def _numbers(results: Results, setting: Setting, methods: Sequence[Method], found: Sequence[Claim]) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     for name in (None, *(method.name for method in methods)):
         runs = results.runs(setting.name, name)

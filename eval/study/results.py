@@ -32,6 +32,7 @@ class Measure:
         meaning: What it says, in a line.
         read: Takes it from the metrics of the two evaluations; raises `KeyError` or `TypeError` where there is none.
         share: It is a share or a difference of shares, shown in percent.
+        signed: It may be below 0, as a difference.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Measure:
     meaning: str
     read: Callable[[Mapping[str, Any], Mapping[str, Any]], float]
     share: bool = True
+    signed: bool = False
 
 
 MEASURES = (
@@ -61,15 +63,19 @@ MEASURES = (
         "visual evidence gain",
         "accuracy lost, cue-free, where the tool shows another place instead",
         lambda _, n: n["perturbed"]["other"]["visual_evidence_gain"],
+        signed=True,
     ),
     Measure(
         "evidence_cue",
         "the same with the cue",
         "accuracy lost, the cue as in training, where the tool shows another place instead",
         lambda m, _: m["perturbed"]["other"]["visual_evidence_gain"],
+        signed=True,
     ),
     Measure("blind", "accuracy without tool", "the same tasks, no tool", lambda m, _: m["dual"]["accuracy_without"]),
-    Measure("tool_gain", "gain by the tool", "accuracy with minus without", lambda m, _: m["dual"]["gain"]),
+    Measure(
+        "tool_gain", "gain by the tool", "accuracy with minus without", lambda m, _: m["dual"]["gain"], signed=True
+    ),
     Measure(
         "turned",
         "turned: accuracy",

@@ -11,9 +11,24 @@ from codev_env.cli import main
 from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Setting, Start
 
-BASE, TAPO, TURN = SETTINGS[0], METHODS[2], METHODS[3]
-SCALE = Scale("smoke", 0, 4, 2, 24)
-SMALL = ["--preset", "smoke", "--episodes", "4", "--seeds", "0", "--jobs", "1"]
+BASE, TAPO, TURN = SETTINGS[0], METHODS[1], METHODS[3]
+SCALE = Scale("smoke", 0, 2, 4, 2, 24)
+SMALL = [
+    "--preset",
+    "smoke",
+    "--episodes",
+    "4",
+    "--seeds",
+    "0",
+    "--jobs",
+    "1",
+    "--steps",
+    "0",
+    "--minibatches",
+    "2",
+    "--max-tokens",
+    "24",
+]
 
 
 def jobs(out: Path, *runs: Run) -> list[Job]:
@@ -104,6 +119,8 @@ def test_a_study_from_nothing_with_a_method_of_ones_own(tmp_path, monkeypatch, c
     text = (tmp_path / "study.md").read_text()
     assert main(words) == 0
     assert "[" not in capsys.readouterr().out and (tmp_path / "study.md").read_text() == text
+    assert main([*words, "--steps", "3"]) == 1
+    assert "holds a study with --steps 0, not 3" in capsys.readouterr().err
     # What is not done is done, and nothing else.
     (tmp_path / "base" / "seed0" / "seen" / "summary.json").unlink()
     assert main(words) == 0
