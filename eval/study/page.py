@@ -20,7 +20,10 @@ from codev_eval.study.results import LEVEL, MEASURES, WINDOW, Estimate, Measure,
 NUMBERS, PAGE, HTML = "study.json", "study.md", "study.html"
 SCHEMA = 1
 _MAIN = ("accuracy", "faithful", "faithful_given_correct", "tool_calls", "lazy", "no_cue", "evidence")
-_CURVES = {"faithful": "faithful-tool rate while training", "accuracy": "accuracy while training"}
+_CURVES = {
+    "faithful": "faithful-tool rate while training",
+    "accuracy": "accuracy while training, each on the tasks it plays",
+}
 
 
 def write(
@@ -107,9 +110,10 @@ def _cell(estimate: Estimate | None, measure: Measure) -> str:
 def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> dict[str, str]:
     """Return the figures by file name."""
     drawn = {}
+    colours = {m.name: figures.COLOURS[number % len(figures.COLOURS)] for number, m in enumerate(methods)}
     for key, title in _CURVES.items():
         series = {m.name: _curve(results, setting, m, key) for m in methods if "noise" not in m.name}
-        drawn[f"{setting.name}-{key}.svg"] = figures.curves(f"{setting.name}: {title}", "episodes", series)
+        drawn[f"{setting.name}-{key}.svg"] = figures.curves(f"{setting.name}: {title}", "episodes", series, colours)
     for key in ("faithful_given_correct", "no_cue", "evidence"):
         measure = next(measure for measure in MEASURES if measure.key == key)
         rows = {}
@@ -117,7 +121,7 @@ def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> d
             values = [*results.values(setting.name, name, key).values()]
             if estimate := Estimate.of(values):
                 rows[name or "the start"] = (values, estimate.mean, estimate.low, estimate.high)
-        drawn[f"{setting.name}-{key}.svg"] = figures.dots(f"{setting.name}: {measure.title}", rows)
+        drawn[f"{setting.name}-{key}.svg"] = figures.dots(f"{setting.name}: {measure.title}", rows, colours)
     return {name: svg for name, svg in drawn.items() if svg}
 
 
