@@ -99,12 +99,12 @@ def test_turn_credit_is_compared_by_the_episodes_it_takes():
 def test_figures_are_whole_pictures_that_name_every_row():
     series = {name: [(1.0, 0.2, 0.1, 0.3), (2.0, 0.8, 0.7, 1.2)] for name in ("a<b", "c")}
     for svg in (
-        figures.curves("Over & out", "steps", series),
-        figures.dots("Dots", {"a<b": ([0.1, 0.2], 0.15, -9, 9)}),
+        figures.curves("Over & out", "steps", series, {"c": "red"}),
+        figures.dots("Dots", {"a<b": ([0.1, 0.2], 0.15, -9, 9)}, {}),
     ):
         texts = [text.text for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
         assert "a<b" in texts
-    assert figures.curves("empty", "steps", {"a": []}) == "" == figures.dots("empty", {})
+    assert figures.curves("empty", "steps", {"a": []}, {}) == "" == figures.dots("empty", {}, {})
 
 
 def test_the_page_holds_every_run_and_is_one_file(tmp_path):
