@@ -6,7 +6,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test install vllm lint types integration clean
+.PHONY: train test install vllm lint types integration docs clean
 
 train: $(VENV)/.installed
 	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
@@ -51,5 +51,13 @@ types: $(VENV)/.installed
 integration: $(VENV)/.installed
 	$(BIN)/python -m pytest -m integration $(ARGS)
 
+# The site, in build/site: warnings are errors, and links and anchors are checked.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-vllm build dist *.egg-info
+	rm -rf $(VENV) .venv-* build dist *.egg-info

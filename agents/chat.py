@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-from PIL import Image
 
 from codev_agents.base import AgentError
 from codev_env.errors import ConfigError
-from codev_env.types import IMAGE_PLACEHOLDER
+from codev_env.messages import content_parts, restore_stop
 
 
 class ChatAgent:
@@ -152,56 +147,3 @@ class ChatAgent:
         if usage is not None:
             self.meta["prompt_tokens"] += usage.prompt_tokens
             self.meta["completion_tokens"] += usage.completion_tokens
-
-
-def content_parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
-    """Turn an observation into the content of a user message: text, with each image where its placeholder stands.
-
-    Args:
-        text: Holds one `IMAGE_PLACEHOLDER` per image.
-        images: uint8 arrays of shape (height, width, 3), or PIL images.
-
-    Raises:
-        AgentError: If placeholders and images do not match.
-    """
-    pieces = text.split(IMAGE_PLACEHOLDER)
-    if len(pieces) - 1 != len(images):
-        raise AgentError(
-            f"the observation has {len(pieces) - 1} placeholders {IMAGE_PLACEHOLDER} and {len(images)} images."
-        )
-    parts: list[dict[str, Any]] = []
-    for i, piece in enumerate(pieces):
-        if i:
-            parts.append({"type": "image_url", "image_url": {"url": png_data_url(images[i - 1])}})
-        if piece:
-            parts.append({"type": "text", "text": piece})
-    return parts
-
-
-def png_data_url(image: Any) -> str:
-    """Encode an image as a `data:image/png;base64,...` URL, without loss."""
-    if not isinstance(image, Image.Image):
-        image = Image.fromarray(np.asarray(image))
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG", compress_level=1)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def restore_stop(text: str, stop: Sequence[str], reported: object = None) -> str:
-    """Put back the stop string that the server cut off.
-
-    Args:
-        text: The model's text.
-        stop: The stop strings that were sent.
-        reported: The stop string that ended the text where the server says so (vLLM's `stop_reason`).
-
-    Returns:
-        The text with the reported stop string, else with the end tag among `stop` whose start tag is still open.
-    """
-    if isinstance(reported, str) and reported in stop:
-        return text if text.endswith(reported) else text + reported
-    for end in stop:
-        tag = re.fullmatch(r"</(\w+)>", end)
-        if tag and text.rfind(f"<{tag[1]}>") > text.rfind(end):
-            return text + end
-    return text

@@ -20,10 +20,9 @@ PHASES = ("cold start", "evaluation before", "training", "evaluation after", "to
 
 
 def cell(metrics: dict, name: str) -> str:
-    low, high = metrics["ci95"][name]
-    if name == "tool_calls":
-        return f"{metrics[name]:.2f} [{low:.2f}, {high:.2f}]"
-    return f"{100 * metrics[name]:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+    scale, digits, unit = (1, 2, "") if name == "tool_calls" else (100, 1, " %")
+    value, *interval = (f"{scale * x:.{digits}f}" for x in (metrics[name], *(metrics["ci95"][name] or ())))
+    return f"{value}{unit}" + (f" [{', '.join(interval)}]" if interval else "")
 
 
 def main(folders: list[str]) -> None:

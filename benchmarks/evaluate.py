@@ -2,22 +2,20 @@
 
     python benchmarks/evaluate.py [--n 1000] [--workers 2]
 
-Prints seconds of playing and of everything, those of CPU of this process, and the size of the report. Times belong to a
-machine on which nothing else runs.
+Prints the load, seconds of playing and of everything, those of CPU of the command and its sandbox, and the size of the
+report. Seconds of the clock belong to a machine on which nothing else runs; those of CPU depend less on what does.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import os
+import resource
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-
-from codev_env import cli
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "eval"))
 from browser import CHROMIUM, Browser  # noqa: E402
@@ -35,18 +33,19 @@ def main() -> None:
         out = options.keep or Path(folder) / "out"
         command = ["eval", "--model", options.model, "--data", "synthetic", "--scenes", options.scenes]
         command += ["--n", str(options.n), "--workers", str(options.workers), "--out", str(out)]
-        started, before = time.perf_counter(), os.times()
-        with contextlib.redirect_stdout(io.StringIO()):
-            code = cli.main(command)
-        wall, after = time.perf_counter() - started, os.times()
-        mine = after.user + after.system - before.user - before.system
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "codev_env.cli", *command], stdout=subprocess.DEVNULL)
+        wall, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
         played = (out / "trajectories.jsonl").stat().st_mtime - (out / "eval.json").stat().st_mtime
         size = (out / "report.html").stat().st_size / 1e6
-        paints = [first_paint(out / "report.html") for _ in range(5)] if CHROMIUM else []
-    print(f"{options.n} episodes of {options.model} on {options.scenes} scenes, {options.workers} workers, exit {code}")
-    print(f"playing {played:.1f} s, everything {wall:.1f} s; CPU of this process {mine:.1f} s")
-    shown = f", first paint in Chromium {', '.join(map(str, sorted(paints)))} ms" if paints else ""
-    print(f"report {size:.1f} MB{shown}")
+        who = f"{options.model} on {options.scenes} scenes, {options.workers} workers, exit {done.returncode}"
+        print(f"{options.n} episodes of {who}, load {os.getloadavg()[0]:.1f}")
+        cpu = used.ru_utime + used.ru_stime
+        print(f"playing {played:.1f} s, everything {wall:.1f} s; CPU of all processes {cpu:.1f} s")
+        print(f"report {size:.1f} MB", flush=True)
+        if CHROMIUM:
+            paints = sorted(first_paint(out / "report.html") for _ in range(5))
+            print(f"first paint in Chromium {', '.join(map(str, paints))} ms")
 
 
 def first_paint(page: Path) -> int:

@@ -16,19 +16,12 @@ from typing import Any
 import gymnasium as gym
 from trainer_play import ENV, Case, ScriptedPlay, Watch, banned
 
-from codev_env.types import IMAGE_PLACEHOLDER
+from codev_env.adapters.base import EpisodePlayer
+from codev_env.messages import image_blocks
 from codev_train.options import EnvOptions, OptimizerOptions, TrainOptions
 from codev_train.policy import Policy
 
 RATE = 1e-5
-TOOL_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ 'user' if m['role'] == 'tool' else m['role'] }}\n"
-    "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
-    "{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}"
-    "{% endfor %}{% endif %}{% for t in m['tool_calls'] or [] %}{{ t | tojson }}{% endfor %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-"""The toy's chat template, with tool calls; a tool's output is a user message, as in the `codev` dialect."""
 
 
 def make_play(case: Case, played: Counter[int]) -> Callable[..., ScriptedPlay]:
@@ -161,59 +154,30 @@ def look_environment(case: Case) -> tuple[Callable[[], Any], str]:
 
     class Look:
         def __init__(self) -> None:
-            self._env = make(split="train", **options)
-            self._reward = 0.0
+            self._player = EpisodePlayer(make, split="train", **options)
 
         def reset(self, index: int, **row: Any) -> list[dict[str, Any]]:
-            self._reward = 0.0
-            return blocks(self._env.reset(options={"index": index})[0])
+            return image_blocks(**self._player.reset(index=index))
 
         def look(self) -> list[dict[str, Any]]:
             """Look closer."""
-            return blocks(self._step())
+            return image_blocks(**self._player.step(""))
 
         def get_reward(self) -> float:
-            self._step()
-            return self._reward
-
-        def _step(self) -> dict[str, Any]:
-            observation, reward, *_ = self._env.step("")
-            self._reward += reward
-            return observation
+            self._player.step("")
+            return self._player.reward
 
     first = Look()
-    system = first._env.unwrapped.system_prompt  # type: ignore[attr-defined]
     made = iter([first])
-    return lambda: next(made, None) or Look(), system
-
-
-def blocks(observation: dict[str, Any]) -> list[dict[str, Any]]:
-    """Turn an observation into content blocks: its text, with the images where they stand in it."""
-    from PIL import Image
-
-    first, *rest = observation["text"].split(IMAGE_PLACEHOLDER)
-    found: list[dict[str, Any]] = [{"type": "text", "text": first}] if first else []
-    for image, text in zip(observation["images"], rest, strict=True):
-        found.append({"type": "image", "image": Image.fromarray(image)})
-        found += [{"type": "text", "text": text}] if text else []
-    return found
+    return lambda: next(made, None) or Look(), first._player.base.system_prompt
 
 
 def tool_processor(policy: Policy, script: Script) -> Any:
-    """Make the processor that TRL wants, without the video half, which needs torchvision."""
-    from transformers import Qwen3VLProcessor
-    from transformers.processing_utils import ProcessorMixin
+    """Make the processor that TRL wants, whose replies the script reads."""
+    from codev_train.toy_processor import toy_processor
 
     tokenizer = policy.codec.tokenizer
     tokenizer.padding_side = "left"
     tokenizer.response_template = {}
     tokenizer.parse_response = script.read
-
-    class Processor(Qwen3VLProcessor):
-        def __init__(self, image_processor: Any, tokenizer: Any, chat_template: str) -> None:
-            self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
-            self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
-            self.video_token_id = tokenizer.convert_tokens_to_ids(self.video_token)
-            ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=chat_template)
-
-    return Processor(policy.codec.image_processor, tokenizer, TOOL_TEMPLATE)
+    return toy_processor(policy)

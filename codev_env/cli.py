@@ -50,6 +50,7 @@ COMMANDS = {
     "judge": Command("codev_eval.agreement:main", "measure how well a judge agrees with ground truth", "eval"),
     "study": Command("codev_eval.study.cli:main", "compare training methods over seeds, and write it up", "train"),
     "doctor": Command("codev_env.doctor:main", "say what works on this machine, and what to do about the rest", ""),
+    "completion": Command("codev_env.completion:main", "print a script for the shell that completes all this", ""),
 }
 
 _PRINTING = {("data", "check"), ("data", "show"), ("judge", "ping"), ("rewards", "explain"), ("rewards", "list")}
@@ -203,7 +204,7 @@ def _only_prints(name: str, arguments: Sequence[str]) -> bool:
     if {"-h", "--help", "--dry-run"} & set(arguments):
         return True
     command = arguments[0] if arguments else ""
-    return name == "doctor" or (name, command) in _PRINTING
+    return name in ("doctor", "completion") or (name, command) in _PRINTING
 
 
 def _fail(name: str, message: str, debug: bool) -> int:

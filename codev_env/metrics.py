@@ -47,6 +47,8 @@ MEANS: Mapping[str, Callable[[Trajectory], float]] = {
 """What each episode adds to the means of the table above."""
 _Z95 = 1.959963984540054
 _RESAMPLES = 1000
+_SAME = 1e-9
+"""Values nearer to each other than this differ by rounding alone."""
 
 
 def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
 
     Returns:
         JSON-able, without NaN: each name with its value (`None` where undefined), and `"ci95"` with
-        `{name: [low, high] or None}`: Wilson intervals for shares, percentile bootstrap (1000 resamples) for means.
+        `{name: [low, high] or None}`: Wilson intervals for shares, percentile bootstrap (1000 resamples) for means. A
+        mean of equal values has none: no resample differs, so how rare another value is, they cannot tell.
     """
     episodes = list(trajectories)
     judged = judged_episodes(episodes)
@@ -179,11 +182,15 @@ def wilson(hits: float, n: int) -> list[float] | None:
 
 
 def _bootstrap(columns: dict[str, list[float]], seed: int) -> dict[str, list[float] | None]:
-    """Percentile intervals of the means; all columns share the resamples. `None` below two episodes."""
+    """Percentile intervals of the means; all columns share the resamples. `None` where all values are equal."""
     table = np.array(list(columns.values()), dtype=float).T
     if len(table) < 2:
         return dict.fromkeys(columns)
     rng = np.random.default_rng(seed)
     means = np.stack([table[rng.integers(0, len(table), len(table))].mean(0) for _ in range(_RESAMPLES)])
     low, high = np.percentile(means, (2.5, 97.5), axis=0)
-    return {name: [float(a), float(b)] for name, a, b in zip(columns, low, high, strict=True)}
+    varied = np.ptp(table, axis=0) > _SAME
+    return {
+        name: [float(a), float(b)] if differ else None
+        for name, a, b, differ in zip(columns, low, high, varied, strict=True)
+    }

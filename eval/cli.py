@@ -13,6 +13,7 @@ import tyro
 
 from codev_env.errors import ConfigError
 from codev_eval.compare import main as compare
+from codev_eval.condition_pages import write_condition_pages
 from codev_eval.evaluation import (
     METRICS,
     PERTURBED,
@@ -31,9 +32,8 @@ from codev_eval.measures import bench_of, dual, evidence_gain, measure, sample_o
 from codev_eval.options import EvalOptions
 from codev_eval.report import ReportError, runs_below, write_report, write_run_report
 from codev_eval.results import text_results
+from codev_eval.tables import SHOWN_FAILURES
 from codev_eval.view import WATCHED, serve
-
-SHOWN_FAILURES = 20
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,9 @@ def run_eval(options: EvalOptions) -> list[Failed]:
     played = Evaluation(options).play()
     record = results(options, played)
     write_json(options.out / METRICS, record)
-    plain = played.episodes[PLAIN]
-    page = write_report(options.out, [t for bench in plain.values() for t in bench], record, title_of(record))
+    episodes = {folder: [t for bench in benches.values() for t in bench] for folder, benches in played.episodes.items()}
+    conditions = write_condition_pages(options.out, episodes, title_of(record))
+    page = write_report(options.out, episodes[PLAIN], record, title_of(record), conditions)
     print(text_results(record))
     print(f"\nReport:  {page}\nMetrics: {options.out / METRICS}")
     return played.failed
@@ -129,6 +130,7 @@ def results(options: EvalOptions, played: Played) -> dict[str, Any]:
         "split": options.split,
         "scorer": options.scorer,
         "judge": options.judge,
+        "reward": options.reward,
         "wrap": list(options.wrap),
         "tasks": options.described(),
         "seed": options.seed,
@@ -173,6 +175,8 @@ def report_again(folder: Path) -> Path:
     except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
         raise ReportError(f"{folder / METRICS} is not what `codev eval` writes ({error!r}); evaluate again.") from error
     order = {bench: number for number, bench in enumerate(benches)}
-    episodes = read_played(folder)[PLAIN]
-    episodes.sort(key=lambda t: (order.get(bench_of(t), 0), t.index, sample_of(t)))
-    return write_report(folder, episodes, record, title)
+    played = {
+        condition: sorted(episodes, key=lambda t: (order.get(bench_of(t), 0), t.index, sample_of(t)))
+        for condition, episodes in read_played(folder).items()
+    }
+    return write_report(folder, played[PLAIN], record, title, write_condition_pages(folder, played, title))

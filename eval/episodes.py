@@ -6,17 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from PIL import Image
-
+from codev_env.metrics import told_of
 from codev_env.trajectory import Trajectory, TurnRecord
 from codev_eval.highlight import highlight
-from codev_eval.measures import bench_of
-from codev_eval.pictures import Mark, PictureStore, draw
+from codev_eval.measures import bench_of, plain_answer, sample_of
+from codev_eval.pictures import Mark, Picture, PictureStore, draw
 from codev_eval.plots import duration
 from codev_eval.suspicions import suspicions
 
 # A model may write without end: the page shows the head of each text, the trajectory file has it all.
 MAX_TEXT = 6000
+MAX_ANSWER = 200
+"""Characters of an answer by which the page tells it from another one."""
 CROP_WIDTHS = (110, 230)
 """Least and greatest width of a crop on the page, in CSS pixels."""
 
@@ -34,9 +35,9 @@ def task_section(runs: Runs, store: PictureStore) -> str:
     task = runs[0][1]
     choices = "".join(_choice(choice, choice == task.answer) for choice in task.choices)
     choices = f'<ul class="choices">{choices}</ul>' if choices else ""
-    meta = " · ".join(
-        escape(part) for part in (f"#{task.index}", task.category.replace("_", " "), task.task_id) if part
-    )
+    sample = f"sample {sample_of(task) + 1}" if sample_of(task) else ""
+    named = (f"#{task.index}", sample, task.category.replace("_", " "), task.task_id)
+    meta = " · ".join(escape(part) for part in named if part)
     episodes = "".join(episode(name, trajectory, store) for name, trajectory in runs)
     return (
         f'<section class="task" tabindex="-1" aria-label="Task {task.index}"><header><p class="meta">{meta}</p>'
@@ -65,11 +66,18 @@ def episode(run: str, trajectory: Trajectory, store: PictureStore) -> str:
     return (
         f'<article class="episode" data-run="{escape(run)}" data-correct="{int(trajectory.is_correct)}"'
         f' data-faithful="{int(trajectory.is_faithful)}" data-category="{escape(trajectory.category)}"'
-        f' data-bench="{escape(bench_of(trajectory))}" data-suspected="{escape("|".join(signs))}">'
+        f' data-bench="{escape(bench_of(trajectory))}" data-variant="{escape(variant_of(trajectory))}"'
+        f' data-answer="{escape(plain_answer(trajectory.final_answer)[:MAX_ANSWER])}"'
+        f' data-suspected="{escape("|".join(signs))}">'
         f'<h4><span class="run">{_run_name(run)}</span>{"".join(badges)}</h4>'
         f'<div class="scene">{_scene(trajectory, store)}</div>'
         f'<ol class="turns">{turns}{_end(trajectory)}</ol></article>'
     )
+
+
+def variant_of(trajectory: Trajectory) -> str:
+    """Return the variant of its task that an episode was played under; empty where there is none."""
+    return str(told_of(trajectory).get("variant", ""))
 
 
 def _run_name(run: str) -> str:
@@ -111,8 +119,9 @@ def _scene(trajectory: Trajectory, store: PictureStore) -> str:
         marks += [Mark("crop", box, str(number)) for number, box in boxes if box is not None]
     crops = sum(mark.kind == "crop" for mark in marks)
     alt = f"Input image with {len(trajectory.targets)} target boxes and {crops} crop boxes"
-    pictures = [draw(store.add(trajectory.images[0]), alt, marks)]
-    pictures += [draw(store.add(image), f"Input image {n}") for n, image in enumerate(trajectory.images[1:], 2)]
+    pictures = [draw(store.add(trajectory.images), alt, marks)]
+    further = range(1, len(trajectory.images))
+    pictures += [draw(store.add(trajectory.images, n), f"Input image {n + 1}") for n in further]
     return "".join(pictures)
 
 
@@ -142,15 +151,13 @@ def _crops(turn: TurnRecord, first: int, trajectory: Trajectory, store: PictureS
         return '<p class="label">Returned no image</p>'
     boxes = list(turn.crop_boxes) + [None] * (len(turn.images) - len(turn.crop_boxes))
     figures = []
-    for number, (image, box) in enumerate(zip(turn.images, boxes, strict=False), first):
-        figures.append(_figure(image, number, box, trajectory, store))
+    for place, box in enumerate(boxes[: len(turn.images)]):
+        figures.append(_figure(store.add(turn.images, place), first + place, box, trajectory))
     why = f'<p class="why">Judge: {_text(turn.score_why)}</p>' if turn.score_why else ""
     return f'<div class="crops">{"".join(figures)}</div>{why}'
 
 
-def _figure(
-    image: Image.Image, number: int, box: Sequence[int] | None, trajectory: Trajectory, store: PictureStore
-) -> str:
+def _figure(picture: Picture, number: int, box: Sequence[int] | None, trajectory: Trajectory) -> str:
     if box is None:
         source = "source unknown"
     else:
@@ -158,9 +165,9 @@ def _figure(
         if trajectory.image_size is not None:
             area = (box[2] - box[0]) * (box[3] - box[1]) / max(1, trajectory.image_size[0] * trajectory.image_size[1])
             source += f" · {100 * area:.{2 if area < 0.1 else 0}f} % of the image"
-    shown = min(max(image.width, CROP_WIDTHS[0]), CROP_WIDTHS[1])
-    picture = draw(store.add(image), f"Returned image {number}, {source}", shown_width=shown)
-    return f"<figure>{picture}<figcaption><b>{number}</b> {source}</figcaption></figure>"
+    shown = min(max(picture.width, CROP_WIDTHS[0]), CROP_WIDTHS[1])
+    drawn = draw(picture, f"Returned image {number}, {source}", shown_width=shown)
+    return f"<figure>{drawn}<figcaption><b>{number}</b> {source}</figcaption></figure>"
 
 
 def _answer(trajectory: Trajectory) -> str:

@@ -189,6 +189,7 @@ class Evaluation:
             dialect=work.dialect or self.options.dialect,
             scorer=self.options.scorer,
             judge=self.options.judge,
+            reward=self.options.reward,
             max_turns=self.options.max_turns,
             wrap=None,
         )

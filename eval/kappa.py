@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 Matrix = NDArray[np.float64]
 
 RESAMPLES = 1000
+SAME = 1e-9
+"""Values nearer to each other than this differ by rounding alone."""
 
 
 def accuracy(counts: Matrix) -> Any:
@@ -50,14 +52,17 @@ def bootstrap(groups: Matrix, statistic: Callable[[Matrix], Any], seed: int) -> 
         seed: Seeds the resampling.
 
     Returns:
-        Low and high; `None` for fewer than two groups, or where the statistic is not defined.
+        Low and high; `None` for fewer than two groups, or where the statistic is not defined, or where no resample
+        differs: how rare another group is, groups that are all alike cannot tell.
     """
     if len(groups) < 2:
         return None
     drawn = np.random.default_rng(seed).multinomial(len(groups), np.full(len(groups), 1 / len(groups)), RESAMPLES)
     values = np.asarray(statistic(np.tensordot(drawn.astype(float), groups, axes=1)))
     values = values[np.isfinite(values)]
-    return [float(end) for end in np.percentile(values, (2.5, 97.5))] if len(values) else None
+    if not len(values) or np.ptp(values) < SAME:
+        return None
+    return [float(end) for end in np.percentile(values, (2.5, 97.5))]
 
 
 def _ratio(above: Any, below: Any) -> Any:

@@ -13,14 +13,15 @@ from typing import Any
 
 import gymnasium as gym
 
-from codev_agents import record_episode, record_turn
+from codev_agents import AgentError, record_episode, record_turn
 from codev_env.cli import load
 from codev_env.errors import CodevError
 from codev_env.trajectory import Trajectory, TurnRecord
 from codev_eval.runner import Failure, Key, keys, reason_of
 
 MAX_LENGTH = 32768
-"""Longest episode, in tokens; one that would outgrow it ends as if it had no turns left."""
+"""Longest episode, in tokens, where the model takes so many; one that would outgrow it ends as if it had no turns left.
+"""
 
 
 @dataclass(eq=False)
@@ -75,8 +76,10 @@ class LocalModel:
         if load("torch.cuda:is_available")():
             policy.model.to("cuda")
         self._codec = policy.codec
+        known = policy.model.config.get_text_config()
+        self._longest = min(MAX_LENGTH, getattr(known, "max_position_embeddings", MAX_LENGTH))
         self._engine = load("codev_train.engines:make_engine")(
-            engine, policy.model, policy.codec, batch, seed, max_length=MAX_LENGTH
+            engine, policy.model, policy.codec, batch, seed, max_length=self._longest
         )
         self._engine.sync(policy.model)
         self._prompt = load("codev_train.engines.base:Prompt")
@@ -135,6 +138,11 @@ class LocalModel:
         slot.images = [self._codec.image(image) for image in slot.first["images"]]
         base: Any = slot.env.unwrapped
         slot.ids = list(self._codec.prompt(base.system_prompt, slot.first["text"], slot.images))
+        if len(slot.ids) >= self._longest:
+            raise AgentError(
+                f"the first prompt has {len(slot.ids)} tokens, and the model takes {self._longest} with the answer:"
+                " save the model with a smaller limit on the pixels of an image, or evaluate another one."
+            )
 
     def _turn(self, slot: _Slot, completion: Any) -> None:
         slot.ids += completion.ids
@@ -149,7 +157,7 @@ class LocalModel:
         images = [self._codec.image(image) for image in observation["images"]]
         role = base.dialect.observation_role
         ids = list(self._codec.observation(observation["text"], images, after=completion.ids, role=role))
-        if len(slot.ids) + len(ids) + self._sampling.max_tokens > MAX_LENGTH:
+        if len(slot.ids) + len(ids) + self._sampling.max_tokens > self._longest:
             slot.done = True
             base.cut_off("max_length")
             slot.info = {**slot.info, "stop_reason": "max_length"}

@@ -278,7 +278,7 @@ def evidence_gain(plain: Sequence[Trajectory], perturbed: Sequence[Trajectory], 
     real, other = share(b), share(a)
     n = len(looked)
     drop = sum(t.is_correct - o.is_correct for t, o in looked)
-    changed = sum(_plain(t.final_answer) != _plain(o.final_answer) for t, o in looked)
+    changed = sum(plain_answer(t.final_answer) != plain_answer(o.final_answer) for t, o in looked)
     return {
         "n": sum(int(count) for _, count in b),
         "n_looked": n,
@@ -340,5 +340,6 @@ def _mean_correct(episodes: Sequence[Trajectory]) -> float:
     return sum(t.is_correct for t in episodes) / len(episodes)
 
 
-def _plain(answer: str | None) -> str:
+def plain_answer(answer: str | None) -> str:
+    """Return an answer without what makes no difference: case, spaces, a full stop at the end."""
     return " ".join((answer or "").lower().split()).rstrip(".")

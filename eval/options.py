@@ -49,6 +49,9 @@ class EvalOptions(TaskOptions):
     judge: str = "auto"
     """Who scores tool calls: `auto` (the target boxes, where there are any), `ground_truth`, `none`, `URL#NAME`, a
     vision-language model, or JSON such as `{"name": "vlm", "model": "m", "cache": "judged"}`."""
+    reward: str = "tapo"
+    """What the report says each turn would be paid: a name (`codev rewards list` shows them), or "module:attribute" of
+    a function or a `Reward`. Besides it, only `reward_mean` depends on this."""
     seed: int = 0
     """Seeds guesses, sampling and the bootstrap of intervals; the tasks do not depend on it."""
     dialect: str = "codev"

@@ -10,12 +10,10 @@ import numpy as np
 
 from codev_env.metrics import wilson
 from codev_env.trajectory import Trajectory
-from codev_eval.kappa import bootstrap
+from codev_eval.kappa import SAME, bootstrap
 
 Counts = tuple[float, float]
 """What one episode or task adds to a share: to what is counted, and to what it is counted among."""
-SAME = 1e-9
-"""Shares nearer to each other than this differ by rounding alone."""
 
 
 def share_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None:
@@ -38,6 +36,8 @@ def share_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None
 def mean_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None:
     """Return the 95 % percentile interval of a mean over episodes, by resampling whole tasks; `None` below two tasks.
 
+    It is `None`, too, where no resample differs, as where all tasks have the same mean; see `bootstrap`.
+
     Args:
         tasks: For each task (sum of its episodes' values, number of episodes).
         seed: Seeds the resampling.
@@ -48,7 +48,7 @@ def mean_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None:
 def difference_interval(a: Sequence[Counts], b: Sequence[Counts], seed: int = 0) -> list[float] | None:
     """Return the 95 % percentile interval of share(b) - share(a) over the same tasks, by resampling pairs.
 
-    It is `None` where no resample differs, as where all pairs are equal: how rare another pair is, they cannot tell.
+    It is `None` where no resample differs, as where all pairs are equal; see `bootstrap`.
 
     Args:
         a: For each task (hits, count).
@@ -56,8 +56,7 @@ def difference_interval(a: Sequence[Counts], b: Sequence[Counts], seed: int = 0)
         seed: Seeds the resampling.
     """
     pairs = np.concatenate([np.array(a, float).reshape(-1, 2), np.array(b, float).reshape(-1, 2)], axis=1)
-    found = bootstrap(pairs, lambda s: _share(s[..., 2], s[..., 3]) - _share(s[..., 0], s[..., 1]), seed)
-    return None if found is None or found[1] - found[0] < SAME else found
+    return bootstrap(pairs, lambda s: _share(s[..., 2], s[..., 3]) - _share(s[..., 0], s[..., 1]), seed)
 
 
 def share(tasks: Sequence[Counts]) -> float | None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
+from math import ceil
+from pathlib import Path
 
 from PIL import Image
 
+from codev_env.trajectory import ImageFiles
 from codev_env.types import Box
 
-FLAT = 4096
+FLAT = 256
 """Most colours of a picture that may be smaller as PNG."""
+NEARLY = 0.85
+"""A picture is scaled by a whole number, which is quicker, where that makes it at least so wide as it may be."""
+THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -45,50 +50,83 @@ class Mark:
 class PictureStore:
     """Collects the images of a page as data URIs; equal images are stored once.
 
+    Files are read, scaled and encoded by a few threads while the page is written: libraries do it without Python's
+    lock, and only the encoded pictures stay in memory.
+
     Args:
-        max_width: Wider images are scaled down to this many pixels.
+        max_width: Wider images are scaled down to about this many pixels.
         quality: JPEG quality; an image that is smaller as PNG (flat colours) is stored as PNG.
     """
 
     def __init__(self, max_width: int = 480, quality: int = 82):
         self.max_width, self.quality = max_width, quality
-        self._by_digest: dict[str, Picture] = {}
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="codev-pictures")
+        self._of_file: dict[Path, Picture] = {}
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="codev-pictures")
         self._encoded: list[tuple[Picture, Future[str]]] = []
 
-    def add(self, image: Image.Image) -> Picture:
-        """Store an image (if it is new) and return its handle."""
-        rgb = image.convert("RGB")
-        small = self._scaled(rgb)
-        digest = hashlib.sha256(f"{rgb.size}{small.size}".encode() + small.tobytes()).hexdigest()
-        if digest not in self._by_digest:
-            picture = Picture(f"p{len(self._by_digest)}", rgb.width, rgb.height)
-            self._by_digest[digest] = picture
-            # Encoded beside the rest of the page: libraries do it without Python's lock.
-            self._encoded.append((picture, self._pool.submit(data_uri, small, self.quality)))
-        return self._by_digest[digest]
+    def add(self, images: Sequence[Image.Image], place: int = 0) -> Picture:
+        """Store one of some images (if it is new) and return its handle.
 
-    def _scaled(self, image: Image.Image) -> Image.Image:
-        if image.width <= self.max_width and image.height <= 4 * self.max_width:
-            return image
-        ratio = min(self.max_width / image.width, 4 * self.max_width / image.height)
-        size = (max(1, round(image.width * ratio)), max(1, round(image.height * ratio)))
-        return image.resize(size, Image.Resampling.BILINEAR, reducing_gap=1.5)
+        Args:
+            images: Images of a trajectory.
+            place: Which of them.
+        """
+        if not isinstance(images, ImageFiles):
+            return self._submit(images, place, images[place].size)
+        path = images.files[place]
+        if path not in self._of_file:
+            self._of_file[path] = self._submit(images, place, images.sizes[place])
+        return self._of_file[path]
+
+    def _submit(self, images: Sequence[Image.Image], place: int, size: tuple[int, int]) -> Picture:
+        picture = Picture(f"p{len(self._encoded)}", *size)
+        self._encoded.append((picture, self._pool.submit(self._encode, images, place)))
+        return picture
+
+    def _encode(self, images: Sequence[Image.Image], place: int) -> str:
+        image = images[place]
+        return data_uri(scaled(image if image.mode == "RGB" else image.convert("RGB"), self.max_width), self.quality)
 
     def html(self) -> str:
-        """The hidden element that holds all images; `draw` refers to it."""
-        elements = [
-            f'<image id="{picture.key}" width="{picture.width}" height="{picture.height}" preserveAspectRatio="none"'
-            f' href="{uri.result()}"/>'
-            for picture, uri in self._encoded
-        ]
+        """The hidden element that holds all images; `draw` refers to it.
+
+        Raises:
+            TrajectoryError: If an image cannot be read.
+        """
+        elements = []
+        first: dict[tuple[str, int, int], str] = {}
+        for picture, encoded in self._encoded:
+            uri, width, height = encoded.result(), picture.width, picture.height
+            same = first.setdefault((uri, width, height), picture.key)
+            if same == picture.key:
+                shape = f'width="{width}" height="{height}" preserveAspectRatio="none"'
+                elements.append(f'<image id="{picture.key}" {shape} href="{uri}"/>')
+            else:
+                elements.append(f'<use id="{picture.key}" href="#{same}"/>')
         return f'<svg class="store" aria-hidden="true" width="0" height="0"><defs>{"".join(elements)}</defs></svg>'
+
+
+def scaled(image: Image.Image, max_width: int) -> Image.Image:
+    """Return an image no wider than `max_width` and no taller than four times that; the same one if it fits.
+
+    Args:
+        image: An RGB image.
+        max_width: In pixels.
+    """
+    shrink = max(image.width / max_width, image.height / (4 * max_width))
+    if shrink <= 1:
+        return image
+    whole = ceil(shrink)
+    if shrink >= NEARLY * whole:
+        return image.reduce(whole)
+    size = (max(1, round(image.width / shrink)), max(1, round(image.height / shrink)))
+    return image.resize(size, Image.Resampling.BILINEAR, reducing_gap=1.0)
 
 
 def data_uri(image: Image.Image, quality: int) -> str:
     """Encode as JPEG or PNG, whichever is smaller, as a data URI."""
     kinds: list[tuple[str, dict[str, int]]] = [("jpeg", {"quality": quality})]
-    if image.getcolors(FLAT) is not None:  # of a photograph a PNG is never smaller, and slow to make
+    if image.getcolors(FLAT) is not None:  # with more colours a PNG is hardly ever smaller, and slow to make
         kinds.append(("png", {"compress_level": 6}))
     encoded = []
     for kind, options in kinds:

@@ -17,13 +17,13 @@
   if (!form) return;
   const count = document.getElementById("count");
   const tasks = [...document.querySelectorAll(".task")];
-  const fields = ["correct", "faithful", "run", "differ", "bench", "category", "suspected"].filter(
+  const fields = ["correct", "faithful", "run", "differ", "bench", "category", "variant", "suspected"].filter(
     (name) => form.elements[name],
   );
-  const differ = (task) => new Set([...task.querySelectorAll(".episode")].map((e) => e.dataset.correct)).size > 1;
+  const differ = (task, by) => new Set([...task.querySelectorAll(".episode")].map((e) => e.dataset[by])).size > 1;
   const matches = {
     suspected: (episode, value) => episode.dataset.suspected.split("|").includes(value),
-    differ: (episode) => differ(episode.closest(".task")),
+    differ: (episode, value) => differ(episode.closest(".task"), value),
   };
 
   function apply() {

@@ -18,13 +18,13 @@ from codev_env.errors import CodevError
 from codev_env.files import write_text
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
-from codev_eval.episodes import task_section
+from codev_eval.episodes import task_section, variant_of
 from codev_eval.measures import bench_of
 from codev_eval.pictures import PictureStore
 from codev_eval.plots import histogram
 from codev_eval.results import Results, counts_line, metrics_section
 from codev_eval.suspicions import suspicions
-from codev_eval.tables import Table, html_of, tables
+from codev_eval.tables import Table, failures, html_of, tables
 from codev_eval.training import curves_section, facts_of, read_history, seconds_section
 
 FILE_NAME = "report.html"
@@ -86,7 +86,11 @@ def write_run_report(run_dir: str | os.PathLike[str]) -> Path:
 
 
 def write_report(
-    out_dir: str | os.PathLike[str], trajectories: Sequence[Trajectory], metrics: Mapping[str, Any], title: str
+    out_dir: str | os.PathLike[str],
+    trajectories: Sequence[Trajectory],
+    metrics: Mapping[str, Any],
+    title: str,
+    conditions: str = "",
 ) -> Path:
     """Write `report.html` of an evaluation.
 
@@ -95,6 +99,7 @@ def write_report(
         trajectories: The episodes, in the order to show.
         metrics: The content of metrics.json, or what `codev_env.metrics.summarize` says of the episodes.
         title: The page's title.
+        conditions: HTML that leads to the pages of other conditions.
 
     Returns:
         The path of the page.
@@ -104,7 +109,7 @@ def write_report(
         title=title,
         lead=f'<p class="lead">{FAITHFUL}</p>',
         facts=_facts(metrics) if "benches" in metrics else "",
-        results=_results(metrics),
+        results=_results(metrics) + conditions,
         played={"": list(trajectories)},
         limit=EVAL_EPISODES,
     )
@@ -129,7 +134,7 @@ def write_comparison(
         kicker="Comparison",
         title=title,
         lead=f'<p class="lead">{FAITHFUL}</p>',
-        results=f'<section id="results"><h2>Results</h2>{"".join(map(html_of, parts))}</section>',
+        results=f'<section id="results"><h2>Results</h2>{_parts(parts)}</section>',
         played=played,
         limit=COMPARED_TASKS,
     )
@@ -162,7 +167,7 @@ def _facts(record: Mapping[str, Any]) -> str:
     """Say what was asked for, and what it took."""
     used = record.get("usage") or {}
     tokens = {name.replace("_", " "): used[name] for name in ("prompt_tokens", "completion_tokens") if used.get(name)}
-    names = ("model", "data", "source", "split", "scorer", "judge", "seed", "samples")
+    names = ("model", "data", "source", "split", "scorer", "judge", "reward", "seed", "samples")
     cost = {"cost": round(used["cost"], 2)} if used.get("cost") else {}
     return facts_of({name: record[name] for name in names if name in record} | tokens | cost)
 
@@ -177,13 +182,18 @@ def _results(metrics: Mapping[str, Any]) -> str:
             for name, title in (("coverage", "Share of the target in the best crop"), ("iou", "IoU of the best crop"))
             if (found.get(name) or {}).get("n")
         )
-        parts = (f'<div class="curves">{plots}</div>' if plots else "") + "".join(map(html_of, tables(found)))
+        parts = _parts([*tables(found), *failures(metrics, bench)])
+        parts = f'<div class="curves">{plots}</div>{parts}' if plots else parts
         counts = counts_line(found)
         note = f'<p class="note">{escape(counts)}.</p>' if counts != f"{found.get('n')} episodes" else ""
         title = f"Results: {bench}" if len(metrics["benches"]) > 1 else "Results"
         key = "results" if number == 0 else f"results-{number}"
         sections.append(metrics_section([("", found)], note + parts, title, key))
     return "".join(sections)
+
+
+def _parts(parts: Sequence[Table]) -> str:
+    return f'<div class="parts">{"".join(map(html_of, parts))}</div>'
 
 
 def read_summary(run: Path) -> dict[str, Any]:
@@ -243,7 +253,13 @@ def render_page(
     episodes = _episodes_section(played, tasks, limit, store, order)
     files = resources.files("codev_eval")
     script = files.joinpath("report.js").read_text("utf-8")
-    links = {"results": "Results", "training": "Training", "time": "Time", "episodes": "Episodes"}
+    links = {
+        "results": "Results",
+        "conditions": "Conditions",
+        "training": "Training",
+        "time": "Time",
+        "episodes": "Episodes",
+    }
     written = results + curves + seconds + episodes
     nav = "".join(f'<a href="#{key}">{text}</a>' for key, text in links.items() if f'<section id="{key}"' in written)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -316,10 +332,13 @@ def _filters(played: Mapping[str, Sequence[Trajectory]], shown: Sequence[Sequenc
     ]
     if len(played) > 1:
         parts.append(_segments("run", "Run", {"": "both", **{name: name for name in played}}))
-        parts.append(_segments("differ", "Runs", {"": "all", "1": "disagree"}))
+        parts.append(
+            _segments("differ", "Runs", {"": "all", "answer": "answer differently", "correct": "one is right"})
+        )
     episodes = [trajectory for runs in shown for _, trajectory in runs]
     parts.append(_select("bench", "Benchmark", {bench_of(t) for t in episodes}, 2))
     parts.append(_select("category", "Category", {t.category for t in episodes}, 2))
+    parts.append(_select("variant", "Variant", {variant_of(t) for t in episodes}, 2))
     parts.append(_select("suspected", "Hack suspected", {sign for t in episodes for sign in suspicions(t)}, 1))
     for kind, text in (("target", "targets"), ("crop", "crops")):
         box = f'<input type="checkbox" name="show-{kind}" checked>'

@@ -11,6 +11,11 @@ from codev_eval import plots
 from codev_eval.results import is_number
 from codev_eval.suspicions import SUSPICIONS
 
+SHOWN_FAILURES = 20
+"""Episodes that could not be evaluated, of which the page and the terminal name so many."""
+NARROW_COLUMNS, NARROW_TEXT = 4, 40
+"""A table with at most so many columns and characters in a cell shares a line of the page with another one."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -66,6 +71,23 @@ def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
         ("sign", "episodes", "meaning"),
         tuple((name, str(count), SUSPICIONS.get(name, "")) for name, count in counted.items() if count),
     )
+
+
+def failures(record: Mapping[str, Any], bench: str) -> list[Table]:
+    """Return a table of what could not be evaluated of a benchmark, none where there is nothing.
+
+    Args:
+        record: The content of metrics.json.
+        bench: The benchmark.
+    """
+    found = [row for row in record.get("failed") or () if row["bench"] == bench]
+    rows = tuple(
+        (str(row["index"]), str(row["sample"] + 1), str(row.get("condition", "")), str(row["reason"]))
+        for row in found[:SHOWN_FAILURES]
+    )
+    more = f"the first {SHOWN_FAILURES} of {len(found)}; " if len(found) > SHOWN_FAILURES else ""
+    note = f"{more}in no rate; the same command tries them again"
+    return [Table("Not evaluated", note, ("task", "sample", "condition", "reason"), rows)] if rows else []
 
 
 def _of(metrics: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
@@ -208,7 +230,8 @@ def html_of(table: Table) -> str:
         f'<tr><th scope="row">{escape(row[0])}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in row[1:])}</tr>'
         for row in table.rows
     )
+    wide = len(table.heads) > NARROW_COLUMNS or any(len(cell) > NARROW_TEXT for row in table.rows for cell in row)
     return (
-        f'<div class="part"><h3>{escape(table.title)}{note}</h3><div class="scroll"><table>'
+        f'<div class="part{" wide" if wide else ""}"><h3>{escape(table.title)}{note}</h3><div class="scroll"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></div>"
     )

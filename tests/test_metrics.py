@@ -105,6 +105,13 @@ def test_bootstrap_is_seeded_and_close_to_the_normal_interval():
     assert summary["ci95"]["turns"] == pytest.approx([2 - half, 2 + half], abs=0.03)
 
 
+def test_a_mean_of_equal_values_has_no_interval():
+    summary = summarize([episode(i % 2 == 0, True, ANSWER) for i in range(20)])
+    assert summary["turns"] == 1.0 and summary["ci95"]["turns"] is None
+    low, high = summary["ci95"]["accuracy"]
+    assert low < 0.5 < high
+
+
 def told(correct: bool, category: str = "", **task) -> Trajectory:
     return Trajectory("t", turns=(ANSWER,), is_correct=correct, category=category, meta={"task": task} if task else {})
 

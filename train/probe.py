@@ -28,7 +28,7 @@ class Probe:
 
     def __init__(self, codec: Codec, dialect: Dialect, room: int) -> None:
         self._codec, self._dialect = codec, dialect
-        self._opening = dialect.write(Answer(_MARK)).partition(_MARK)[0]
+        self._opening, _, self._closing = dialect.write(Answer(_MARK)).partition(_MARK)
         self._ids = codec.encode(self._opening)
         self.sampling = Sampling(0.0, max(1, min(MAX_TOKENS, room - len(self._ids))), tuple(dialect.stop))
 
@@ -39,4 +39,13 @@ class Probe:
     def is_right(self, completion: Completion, task: Task, scorer: Scorer) -> bool:
         """Whether the answer to a task is right, by the environment's own scorer."""
         turn = self._dialect.parse(self._opening + self._codec.decode(completion.ids))
+        return isinstance(turn, Answer) and bool(scorer(task, turn.text).correct)
+
+    def starts_right(self, completion: Completion, task: Task, scorer: Scorer) -> bool:
+        """Whether the first tokens of the answer, as many as the right one has, make a right answer.
+
+        A policy that has never answered at this place may know the answer and not how to end it.
+        """
+        ids = completion.ids[: len(self._codec.encode(task.answer))]
+        turn = self._dialect.parse(self._opening + self._codec.decode(ids) + self._closing)
         return isinstance(turn, Answer) and bool(scorer(task, turn.text).correct)

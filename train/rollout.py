@@ -101,7 +101,7 @@ class Roller:
                 raise
 
     def guesses(self, engine: Engine, indices: Sequence[int], max_tokens: int) -> list[bool]:
-        """Tell for each task whether the policy, made to answer before it has looked, answers right.
+        """Tell for each task whether the policy, made to answer before it has looked, begins with the right answer.
 
         Args:
             engine: What samples; greedily.
@@ -123,7 +123,7 @@ class Roller:
         finally:
             self._free.append(env)
         answers = engine.generate(prompts, probe.sampling)
-        return [probe.is_right(answer, task, base.scorer) for answer, task in zip(answers, tasks, strict=True)]
+        return [probe.starts_right(answer, task, base.scorer) for answer, task in zip(answers, tasks, strict=True)]
 
     def close(self) -> None:
         """End the threads and close the environments."""

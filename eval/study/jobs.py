@@ -22,6 +22,11 @@ STARTS, BEFORE, EVALUATED, NO_CUE = "starts", "before", "evaluated", "no-cue"
 without the cue."""
 SUMMARY, OPTIONS, METRICS = "summary.json", "options.yaml", "metrics.json"
 _LAST_WORDS = 12
+# Started in the background, a process may have inherited that Ctrl-C is ignored, and would never save and stop.
+_CODEV = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from codev_env.cli import main; sys.exit(main())"
+)
 
 
 @dataclass(frozen=True)
@@ -232,7 +237,7 @@ class Runner:
 
     def _do(self, job: Job) -> None:
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-c", "import sys; from codev_env.cli import main; sys.exit(main())", *job.command()]
+        command = [sys.executable, "-c", _CODEV, *job.command()]
         quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         with job.log.open("ab") as log:
             with self._lock:

@@ -82,8 +82,9 @@ class Browser:
         self.send("Page.navigate", {"url": url})
         self.wait_for("Page.loadEventFired")
 
-    def wait_for(self, event: str) -> None:
-        while not any(e.get("method") == event for e in self.events):
+    def wait_for(self, event: str, times: int = 1) -> None:
+        """Wait until an event was seen so many times since the last `open`."""
+        while sum(e.get("method") == event for e in self.events) < times:
             self.events.append(self._receive())
 
     def js(self, expression: str) -> Any:

@@ -185,6 +185,8 @@ def test_episodes_that_failed_are_listed_and_never_counted(tmp_path, capsys, mon
         assert "task 1: AgentError" in err and bench(tmp_path)["n"] == 2
         failed = json.loads((tmp_path / "metrics.json").read_text())["failed"]
         assert [entry["index"] for entry in failed] == [1]
+        page = (tmp_path / "report.html").read_text("utf-8")
+        assert "<h3>Not evaluated" in page and "AgentError: the server is gone at 1" in page
 
 
 def test_the_report_of_an_evaluation_can_be_made_again(tmp_path, capsys):

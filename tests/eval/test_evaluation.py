@@ -278,6 +278,7 @@ def test_suites_play_every_variant_but_the_source_again(tmp_path, capsys):
         (["--suites", "orientation", "--wrap", "rotate_90"], "leave --wrap out"),
         (["--wrap", "orientation", "--subset", "x"], "rotate_90, rotate_180"),
         (["--suites", '{"transforms": "orientation", "mode": "one"}'], "draws one variant"),
+        (["--reward", "tapoo"], "'tapo'"),
     ],
 )
 def test_what_cannot_be_used_is_told_before_anything_is_written(tmp_path, capsys, options, says):
@@ -301,6 +302,18 @@ def test_out_below_a_file_and_unknown_reader_options_are_told(tmp_path, capsys):
     given[-1] = "split=x"
     assert cli.main([*given, "--out", str(tmp_path / "out")]) == 1
     assert "'split' is no option of the reader" in capsys.readouterr().err
+
+
+def test_turns_are_paid_by_the_reward_that_is_asked_for_and_rates_are_the_same(tmp_path):
+    for reward, terms in (("tapo", {"outcome", "format", "tool"}), ("outcome", {"outcome"})):
+        out = tmp_path / reward
+        assert run_eval(out, "--reward", reward, n=2) == 0
+        assert {name for t in read_trajectories(out) for turn in t.turns for name in turn.reward_terms} == terms
+        assert json.loads((out / "metrics.json").read_text())["reward"] == reward
+    tapo, outcome = (metrics(tmp_path / name) for name in ("tapo", "outcome"))
+    assert (tapo["reward_mean"], outcome["reward_mean"]) == (pytest.approx(1.8), 1.0)
+    for name in ("accuracy", "faithful", "faithful_and_correct", "tool_calls"):
+        assert tapo[name] == outcome[name]
 
 
 class Paid(RandomCrop):

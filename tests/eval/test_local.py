@@ -12,20 +12,26 @@ pytest.importorskip("transformers")
 
 from codev_env import cli  # noqa: E402
 from codev_env.trajectory import read_trajectories  # noqa: E402
+from codev_eval import local  # noqa: E402
 from codev_train import sft  # noqa: E402
 from codev_train.options import EnvOptions, SFTOptions  # noqa: E402
 from codev_train.toy import ToyModelOptions  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> Path:
+def save_toy(folder: Path) -> None:
+    # Attention heads of 32 channels: vLLM has no kernel for smaller ones.
     toy = ToyModelOptions(
-        hidden=32, layers=2, heads=2, vision_hidden=16, vision_layers=1, view=112, min_view=56, patch=14
+        hidden=64, layers=2, heads=2, vision_hidden=16, vision_layers=1, view=112, min_view=56, patch=14
     )
-    folder = tmp_path_factory.mktemp("model")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sft, "CORPUS_SCENES", 40)
         sft.toy_policy(SFTOptions(env=EnvOptions(scenes="toy"), snap=112, toy=toy)).save(folder)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    save_toy(folder)
     return folder
 
 
@@ -54,3 +60,18 @@ def test_samples_of_a_seed_are_the_same_and_differ_from_each_other(saved, tmp_pa
     actions = [[turn.action for turn in t.turns] for t in first]
     assert actions == [[turn.action for turn in t.turns] for t in same]
     assert actions[0] != actions[1]
+
+
+def test_an_episode_that_outgrows_the_model_ends_and_a_prompt_that_does_is_not_evaluated(
+    saved, tmp_path, monkeypatch, capsys
+):
+    given = ["eval", "--model", str(saved), "--data", "synthetic", "--scenes", "toy", "--n", "2", "--max-tokens", "12"]
+    assert cli.main([*given, "--max-turns", "1", "--out", str(tmp_path / "one")]) == 0
+    prompts = [t.meta["agent"]["prompt_tokens"] for t in read_trajectories(tmp_path / "one")]
+    monkeypatch.setattr(local, "MAX_LENGTH", max(prompts) + 20)
+    assert cli.main([*given, "--out", str(tmp_path / "short")]) == 0
+    short = read_trajectories(tmp_path / "short")
+    assert [(t.stop_reason, len(t.turns)) for t in short] == [("max_length", 1)] * 2
+    monkeypatch.setattr(local, "MAX_LENGTH", 40)
+    assert cli.main([*given, "--out", str(tmp_path / "none")]) == 1
+    assert f"the first prompt has {prompts[0]} tokens, and the model takes 40" in capsys.readouterr().err

@@ -92,8 +92,10 @@ def test_episodes_are_the_first_ones_side_by_side(page):
 def test_every_picture_is_stored_once_and_used(page):
     found = Page(page)
     stored = [attrs["id"] for attrs in found.all("image")]
+    # An element with an id of its own is a second name of a picture: before and after show the same scenes.
+    names = stored + [attrs["id"] for attrs in found.all("use") if "id" in attrs]
     used = [(attrs["href"] or "")[1:] for attrs in found.all("use")]
-    assert set(stored) == set(used) and len(stored) == len(set(stored))
+    assert set(names) == set(used) and len(names) == len(set(names)) > len(stored)
     uris = [attrs["href"] for attrs in found.all("image")]
     assert len(uris) == len(set(uris))
     assert len(used) > len(stored) >= report.RUN_TASKS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from test_view import Running
 
 from codev_env.metrics import summarize
 from codev_env.trajectory import read_trajectories, write_trajectories
+from codev_eval.condition_pages import write_condition_pages
 from codev_eval.report import RUN_TASKS, write_report, write_run_report
 
 pytestmark = [
@@ -170,6 +172,30 @@ def test_mouse_and_keys_filter_by_every_field(browser, tmp_path):
     assert len(browser.screenshot()) > 10_000
 
 
+def test_another_condition_is_a_link_away_and_shows_whose_answer_changed(browser, tmp_path):
+    plain = episodes(True, 6)
+    masked = [replace(t, final_answer="none", is_correct=False) if t.index % 2 else t for t in plain]
+    links = write_condition_pages(tmp_path, {"": plain, "perturbed-mask": masked}, "evaluation")
+    page = write_report(tmp_path, plain, summarize(plain), "evaluation", links)
+    browser.open(page.as_uri())
+    browser.click("#conditions a")
+    browser.wait_for("Page.loadEventFired", 2)
+    assert browser.js("location.pathname").endswith("/perturbed-mask/report.html") and shown(browser) == "12 episodes"
+    browser.click('input[name=differ][value="answer"]')
+    assert shown(browser) == "6 of 12 episodes"
+    changed = sum(a.is_correct != b.is_correct for a, b in zip(plain, masked, strict=True))
+    browser.click('input[name=differ][value="correct"]')
+    assert 0 < changed < 6 and shown(browser) == f"{2 * changed} of 12 episodes"
+    browser.click('input[name=run][value="mask"]')
+    assert shown(browser) == f"{changed} of 12 episodes"
+    tree = browser.send("Accessibility.getFullAXTree")["nodes"]
+    names = {n["name"]["value"] for n in tree if n.get("role", {}).get("value") == "radio" and not n.get("ignored")}
+    assert {"plain", "mask", "answer differently", "one is right"} <= names
+    browser.click('a[href="../report.html"]')
+    browser.wait_for("Page.loadEventFired", 3)
+    assert shown(browser) == "6 episodes"
+
+
 def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, run):
     browser.open((run / "report.html").as_uri())
     tree = browser.send("Accessibility.getFullAXTree")["nodes"]
@@ -184,7 +210,7 @@ def test_runs_that_disagree_can_be_filtered(browser, run):
     browser.open((run / "report.html").as_uri())
     before, after = (read_trajectories(run / part)[:RUN_TASKS] for part in ("before", "after"))
     differ = sum(a.is_correct != b.is_correct for a, b in zip(before, after, strict=True))
-    browser.click('input[name=differ][value="1"]')
+    browser.click('input[name=differ][value="correct"]')
     assert 0 < differ < RUN_TASKS and shown(browser) == f"{2 * differ} of {2 * RUN_TASKS} episodes"
 
 

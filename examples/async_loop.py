@@ -1,0 +1,48 @@
+"""Many episodes at once from one event loop: `python examples/async_loop.py URL MODEL [N] [AT_ONCE]`.
+
+Each episode waits for its own replies, programs run in threads, and the server sees many requests to batch. Needs
+`pip install openai codev-env`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from openai import AsyncOpenAI
+
+from codev_env.adapters.base import EpisodePlayer
+from codev_env.messages import content_parts, restore_stop
+
+
+async def play(client: AsyncOpenAI, model: str, index: int) -> dict[str, float]:
+    """Play one episode; returns its numbers."""
+    player = EpisodePlayer("CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
+    stop = list(player.base.dialect.stop)
+    messages = [{"role": "system", "content": player.base.system_prompt}]
+    observation = await asyncio.to_thread(player.reset, index=index)
+    while not player.done:
+        messages.append({"role": "user", "content": content_parts(**observation)})
+        reply = await client.chat.completions.create(model=model, messages=messages, stop=stop)
+        text = restore_stop(reply.choices[0].message.content or "", stop)
+        messages.append({"role": "assistant", "content": text})
+        observation = await asyncio.to_thread(player.step, text)
+    player.close()
+    return player.summary()
+
+
+async def main(url: str, model: str, n: int = 32, at_once: int = 16) -> list[dict[str, float]]:
+    """Play the first tasks, so many at the same time, and print the means."""
+    client, room = AsyncOpenAI(base_url=url, api_key="EMPTY"), asyncio.Semaphore(at_once)
+
+    async def seated(index: int) -> dict[str, float]:
+        async with room:
+            return await play(client, model, index)
+
+    found = await asyncio.gather(*map(seated, range(n)))
+    print({name: round(sum(row[name] for row in found) / n, 3) for name in found[0]})
+    return found
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))

@@ -1,0 +1,129 @@
+"""Stable-Baselines3's PPO learns where to crop, from the environment's own score of what each crop shows.
+
+    python examples/sb3_ppo.py --seeds 1 2 3 --out runs/ppo
+
+Writes one JSON per seed: the mean score of the crops of each update, and of greedy crops on scenes of the test split.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+import torch
+import tyro
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+
+from codev_env.adapters.crop import CropWrapper
+
+SCENES = {"preset": "tiny", "grid": 3, "objects": [3, 3], "colors": 4, "cue_p": 0.0}
+PIXELS = 3  # per field and side, in what the policy sees
+
+
+@dataclass
+class Options:
+    """What to run."""
+
+    seeds: tuple[int, ...] = (1,)
+    """One training each: of scenes, weights and samples."""
+    steps: int = 16_384
+    """Crops in a training."""
+    test: int = 300
+    """Scenes of the test split to crop greedily in the end."""
+    out: Path = Path("runs/ppo")
+    """Folder for the results."""
+
+
+def make_env(split: str = "train") -> gym.Env:
+    """Three coloured shapes on nine fields: crop the one that the question asks about."""
+    env = gym.make(
+        "codev_env:CodeV-VStar-v0",
+        data="synthetic",
+        split=split,
+        scenes=SCENES,
+        max_turns=1,
+        reward_weights={"tool": 1.0},
+    )
+    fields = SCENES["grid"]
+    return CropWrapper(env, grid=fields, sizes=(1 / fields,), scene_side=fields * PIXELS, crop_side=4, question_size=16)
+
+
+class Fields(BaseFeaturesExtractor):
+    """Features of each field of the scene, multiplied by features of the question (FiLM, arXiv 1709.07871)."""
+
+    def __init__(self, space: gym.spaces.Dict, width: int = 32) -> None:
+        super().__init__(space, features_dim=width * (space["scene"].shape[0] // PIXELS) ** 2)
+        self.look = nn.Sequential(nn.Conv2d(3, width, PIXELS, PIXELS), nn.ReLU(), nn.Conv2d(width, width, 1))
+        self.ask = nn.Linear(space["question"].shape[0], width)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        """Return features of shape (batch, width * fields)."""
+        scene, question = observations["scene"].permute(0, 3, 1, 2) - 0.5, observations["question"]
+        asked = self.ask(question * question.shape[1] ** 0.5)
+        return torch.relu(self.look(scene) * asked[:, :, None, None]).flatten(1)
+
+
+class Curve(BaseCallback):
+    """Keeps the mean score of the crops of each update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: list[tuple[int, float]] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.points.append((self.num_timesteps, float(self.model.rollout_buffer.rewards.mean())))
+        print(f"{self.points[-1][0]:>7} crops: mean score {self.points[-1][1]:.3f}", flush=True)
+
+
+def train(steps: int, seed: int) -> tuple[PPO, list[tuple[int, float]]]:
+    """Train a policy; also returns the curve."""
+    model = PPO(
+        "MultiInputPolicy",
+        make_vec_env(make_env, n_envs=8, seed=seed * 1000),
+        n_steps=32,
+        batch_size=64,
+        n_epochs=10,
+        learning_rate=lambda left: 3e-3 * left,
+        ent_coef=0.01,
+        policy_kwargs={"features_extractor_class": Fields, "net_arch": []},
+        seed=seed,
+        device="cpu",
+    )
+    curve = Curve()
+    return model.learn(steps, callback=curve), curve.points
+
+
+def evaluate(model: PPO, scenes: int) -> dict[str, float]:
+    """Crop the first scenes of the test split greedily: their mean score, and the share of faithful crops."""
+    env = make_env("test")
+    score = faithful = 0.0
+    for index in range(scenes):
+        observation, _ = env.reset(options={"index": index})
+        _, reward, _, _, info = env.step(model.predict(observation, deterministic=True)[0])
+        score, faithful = score + reward, faithful + info["is_faithful"]
+    env.close()
+    return {"scenes": scenes, "score": score / scenes, "faithful": faithful / scenes}
+
+
+def main(options: Options) -> None:
+    """Train with each seed and write what came of it."""
+    torch.set_num_threads(1)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for seed in options.seeds:
+        model, curve = train(options.steps, seed)
+        result = {"seed": seed, "test": evaluate(model, options.test), "curve": curve}
+        print(f"seed {seed}: {result['test']}", flush=True)
+        (options.out / f"seed{seed}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

@@ -1,0 +1,83 @@
+"""The adapter for verifiers, played with the real library against a local server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed: pip install verifiers")
+
+from chat_server import LOOKED_RIGHT, SCENES, ChatServer, images_of, oracle  # noqa: E402
+
+from codev_env.adapters import base  # noqa: E402
+from codev_env.adapters.verifiers import load_environment  # noqa: E402
+from codev_env.errors import JudgeError  # noqa: E402
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+
+
+def play(act, *indices, **options):
+    """Play some tasks; returns the episodes and the requests."""
+    env = load_environment(**(SCENES | options))
+
+    async def run(url):
+        context = vf.ModelContext(model="toy", client=vf.EvalClientConfig(base_url=url), sampling=vf.SamplingConfig())
+        async with env.serving():
+            tasks = list(env.taskset.include(idx=[str(index) for index in indices]))
+            return await asyncio.gather(*(env.run_episode(task, context) for task in tasks))
+
+    with ChatServer(act) as server:
+        return asyncio.run(run(server.url)), server.requests
+
+
+def test_an_episode_is_played_and_paid_by_term():
+    [episode], requests = play(oracle([3], **SCENES), 3)
+    assert episode.ok, episode.errors
+    [trace] = episode.traces
+    assert {name: reward.score for name, reward in trace.rewards.items()} == pytest.approx(LOOKED_RIGHT)
+    assert trace.reward == pytest.approx(1.8)
+    assert (trace.metrics["correct"], trace.metrics["faithful"], trace.metrics["tool_calls"]) == (1.0, 1.0, 1.0)
+    assert trace.info["stop_reason"] == "answer" and trace.num_turns == 2
+    assert [len(images_of(message)) for message in requests[-1]["messages"]] == [0, 1, 0, 1]
+    assert all(request["stop"] == ["</code>", "</answer>"] for request in requests)
+
+
+def test_an_episode_that_never_answers_ends_with_the_turns():
+    [episode], requests = play(lambda messages: "I do not know", 0, max_turns=2)
+    [trace] = episode.traces
+    assert episode.ok and trace.info["stop_reason"] == "max_turns" and len(requests) == 2
+    assert trace.rewards["outcome"].score == 0.0
+
+
+def test_episodes_side_by_side_do_not_mix():
+    episodes, _ = play(oracle(range(4), **SCENES), *range(4))
+    assert [episode.traces[0].reward for episode in episodes] == pytest.approx([1.8] * 4)
+    assert len({episode.traces[0].info["task_id"] for episode in episodes}) == 4
+
+
+def test_a_judge_that_fails_is_no_score(monkeypatch):
+    def fail(self, text):
+        raise JudgeError("the judge is gone")
+
+    monkeypatch.setattr(base.EpisodePlayer, "step", fail)
+    [episode], _ = play(oracle([3], **SCENES), 3)
+    assert not episode.ok and "the judge is gone" in episode.errors[0].message
+    assert not any(trace.rewards for trace in episode.traces)
+
+
+def test_the_task_goes_over_the_wire_without_image_or_answer():
+    [episode], _ = play(oracle([3], **SCENES), 3)
+    told = episode.task.data.model_dump(exclude_defaults=True)
+    assert set(told) == {"idx", "name", "system_prompt", "env", "options", "index", "stop"}
+
+
+def test_the_example_runs(capsys):
+    from verifiers_eval import evaluate
+
+    with ChatServer(oracle(range(2), **SCENES)) as server:
+        episodes = asyncio.run(evaluate(server.url, "toy", 2))
+    assert [episode.ok for episode in episodes] == [True, True]
+    assert "reward 1.80" in capsys.readouterr().out

@@ -1,0 +1,82 @@
+"""`codev completion`: what the scripts offer, in a real bash."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from codev_env import cli
+from codev_env.completion import OPTIONS, SHELLS, bash, completions, fish, zsh
+
+
+@pytest.fixture(scope="module")
+def words() -> dict[str, list[str]]:
+    return completions()
+
+
+def test_every_command_and_subcommand_is_offered(words):
+    assert set(cli.COMMANDS) <= set(words[""])
+    assert set(OPTIONS) <= set(words)
+    assert words["data"][:4] == ["show", "check", "replay", "filter"] and "compare" in words["eval"]
+
+
+def test_options_are_offered_and_positional_arguments_are_not(words):
+    assert {"--preset", "--env.max-turns", "--optimizer.lr"} <= set(words["train"])
+    assert {"--bench", "--data", "--help"} <= set(words["eval"])
+    assert "--json" in words["doctor"] and "--bench" in words["play"]
+    assert "--folder" not in words["report"] and "--port" in words["view"]
+
+
+def test_what_is_not_installed_is_left_out(monkeypatch):
+    def no_package(target):
+        if target.startswith("codev_train."):
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        return real(target)
+
+    from codev_env import completion
+
+    real = completion._load
+    monkeypatch.setattr(completion, "_load", no_package)
+    found = completions()
+    assert "--bench" in found["eval"] and found["sft"] == ["--preset", "--config", "--help"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["tra"], {"train"}),
+        (["eval", "com"], {"compare"}),
+        (["eval", "compare", "a", "b", "--comm"], {"--common"}),
+        (["--debug", "vie"], {"view"}),
+        (["train", "--env.max"], {"--env.max-turns"}),
+        (["train", "--preset", "tiny", "--env.max"], {"--env.max-turns"}),
+        (["completion", "z"], {"zsh"}),
+        (["play", "no-such"], set()),
+    ],
+)
+def test_bash_completes(words, typed, offered):
+    line = " ".join(["codev", *typed])
+    program = f'{bash(words)}\nCOMP_WORDS=({line}); COMP_CWORD={len(typed)}; _codev; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == offered and not done.stderr
+
+
+def test_the_other_scripts_offer_the_same(words):
+    assert bash(words) in zsh(words) and "bashcompinit" in zsh(words)
+    lines = fish(words).splitlines()[1:]
+    assert len(lines) == sum(map(len, words.values()))
+    assert 'complete -c codev -n "__fish_use_subcommand" -f -a train' in lines
+    seen = "__fish_seen_subcommand_from eval; and __fish_seen_subcommand_from compare"
+    assert f'complete -c codev -n "{seen}" -l common' in lines
+
+
+def test_the_command_prints_it_and_refuses_other_shells(capsys, monkeypatch, words):
+    monkeypatch.setattr("codev_env.completion.completions", lambda: words)
+    for shell in SHELLS:
+        assert cli.main(["completion", shell]) == 0
+        assert "codev" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["completion", "csh"])

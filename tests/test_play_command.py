@@ -1,0 +1,85 @@
+"""`codev play`: what a person writes becomes turns, and what they are paid is told."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from PIL import Image
+
+from codev_env import cli
+from codev_env.adapters.base import EpisodePlayer
+
+
+@pytest.fixture
+def task():
+    """The task that the tests play."""
+    player = EpisodePlayer(data="synthetic", scenes="toy")
+    player.reset(index=3)
+    return player.base.task
+
+
+def play(monkeypatch, capsys, tmp_path, text, *options):
+    """Run the command with some standard input; returns its exit code and output."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    code = cli.main(["play", "--scenes", "toy", "--index", "3", "--out", str(tmp_path / "seen"), *options])
+    return code, capsys.readouterr().out
+
+
+def crop(task):
+    x1, y1, x2, y2 = task.targets[0]
+    return f"{x1 - 9} {y1 - 9} {x2 + 9} {y2 + 9}"
+
+
+def test_a_look_and_an_answer_by_shortcut(monkeypatch, capsys, tmp_path, task):
+    text = f"/crop {crop(task)}\n/answer {task.answer}\n"
+    code, out = play(monkeypatch, capsys, tmp_path, text)
+    assert code == 0
+    assert "reward: +1.80 (outcome +1.00, format +0.30, tool +0.50)" in out
+    assert "The answer is right" in out and "showed the evidence" in out
+    x1, y1, x2, y2 = task.targets[0]
+    assert Image.open(tmp_path / "seen" / "input.png").size == task.image.size
+    assert Image.open(tmp_path / "seen" / "turn1_1.png").size == (x2 - x1 + 18, y2 - y1 + 18)
+    assert "[image: " in out and "<image>" not in out
+
+
+def test_a_turn_of_many_lines_ends_with_its_tag(monkeypatch, capsys, tmp_path, task):
+    code = 'image.crop((0, 0, 40, 30)).save("a.png")\n\nprint("a.png")\nprint(6 * 7)'
+    text = f"<think>so</think>\n<code>\n```python\n{code}\n```\n</code>\n<answer>{task.answer}</answer>\n"
+    _, out = play(monkeypatch, capsys, tmp_path, text)
+    assert "\n42\n" in out and Image.open(tmp_path / "seen" / "turn1_1.png").size == (40, 30)
+    assert "paid: " in out and "The answer is right" in out
+
+
+def test_a_line_with_a_dot_ends_a_turn(monkeypatch, capsys, tmp_path):
+    _, out = play(monkeypatch, capsys, tmp_path, ".\nhello\n\nworld\n.\n")
+    assert "Write the turn again" in out and out.count("paid:") == 1
+
+
+def test_the_end_of_the_input_ends_politely(monkeypatch, capsys, tmp_path):
+    code, out = play(monkeypatch, capsys, tmp_path, "")
+    assert code == 0 and out.endswith("The episode was left before its end.\n")
+
+
+def test_an_unfinished_last_line_is_still_a_turn(monkeypatch, capsys, tmp_path, task):
+    _, out = play(monkeypatch, capsys, tmp_path, f"<answer>{task.answer}")
+    assert "The answer is right" in out
+
+
+def test_a_wrong_shortcut_costs_no_turn(monkeypatch, capsys, tmp_path, task):
+    text = f"/crop 1 2\n/zoom\n/prompt\n/answer {task.answer}\n"
+    _, out = play(monkeypatch, capsys, tmp_path, text)
+    assert "four whole numbers" in out and "You answer questions about an image" in out and out.count("paid:") == 1
+
+
+def test_other_dialects(monkeypatch, capsys, tmp_path, task):
+    text = f"/crop {crop(task)}\n/answer {task.answer}\n"
+    _, out = play(monkeypatch, capsys, tmp_path, text, "--dialect", "deepeyes")
+    assert "<tool_response>" in out and "The answer is right" in out
+
+
+@pytest.mark.parametrize(("option", "value"), [("--bench", "vsta"), ("--dialect", "kodev"), ("--index", "100000000")])
+def test_a_wrong_option_is_explained(monkeypatch, capsys, tmp_path, option, value):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert cli.main(["play", "--scenes", "toy", "--out", str(tmp_path), option, value]) == 1
+    assert value in capsys.readouterr().err
