@@ -51,7 +51,7 @@ def test_every_page_is_in_the_navigation_once():
     entries = [entry for section in nav for pages in section.values() for entry in pages]
     listed = [entry if isinstance(entry, str) else next(iter(entry.values())) for entry in entries]
     assert len(set(listed)) == len(listed)
-    found = {page.name for page in DOCS.glob("*.md") if not page.name.startswith("adapters")}
+    found = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if not page.name.startswith("adapters")}
     assert set(listed) - MADE == found
 
 
