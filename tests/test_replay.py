@@ -210,7 +210,8 @@ def test_a_folder_belongs_to_one_set_of_options_and_one_process(tmp_path):
 
 
 KILLED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
 from codev_env.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun
 with ReplayRun(DemonstrationSet("thyme", sys.argv[1]), sys.argv[2], ReplayOptions("codev")) as run:
     run.run(workers=2)

@@ -65,8 +65,8 @@ METHODS = (
     Method("tapo", "TAPO, its judge knows the truth", {"reward": "tapo"}),
     Method(
         "evidence",
-        "TAPO with turn credit, tasks first that the policy's guess before it looks gets wrong",
-        {"reward": "tapo", "credit": "turn-mean", "candidates": 8},
+        "TAPO, tasks first that the policy's guess before it looks gets wrong",
+        {"reward": "tapo", "candidates": 8},
     ),
     Method("tapo-turn", "TAPO with each turn's own return", {"reward": "tapo", "credit": "turn"}),
     Method("any-call", "the answer, and 0.3 for any tool call", {"reward": "codev_eval.study.rewards:any_call"}),
@@ -77,9 +77,10 @@ METHODS = (
     Method("tapo-noise05", "TAPO, the judge errs in 5 % of calls", {"reward": "tapo", "env.judge": "noisy:0.05"}),
     Method("tapo-noise20", "TAPO, the judge errs in 20 % of calls", {"reward": "tapo", "env.judge": "noisy:0.2"}),
     Method(
-        "tapo-turn-mean", "an ablation: evidence without its choice of tasks", {"reward": "tapo", "credit": "turn-mean"}
+        "evidence-turn",
+        "evidence with each turn's own return, not divided by the standard deviation",
+        {"reward": "tapo", "credit": "turn-mean", "candidates": 8},
     ),
-    Method("tapo-unguessed", "an ablation: evidence with the credit of tapo", {"reward": "tapo", "candidates": 8}),
 )
 
 _LARGE = {"cell": 112, "sprite": 80, "jitter": 16, "glyph": 6, "cue_p": 0.9}

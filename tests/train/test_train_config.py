@@ -291,7 +291,7 @@ def test_an_unknown_option_on_the_command_line_names_the_nearest(capsys, option,
     ("argv", "said"),
     [
         (["--steps", "many"], "many"),
-        (["--credit", "tern"], "trajectory"),
+        (["--loss", "gspa"], "gspo"),
         (["--engine", "vlm"], "hf"),
         (["--gradient-checkpointing", "perhaps"], "perhaps"),
     ],
