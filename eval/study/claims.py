@@ -121,4 +121,5 @@ def _percent(estimate: Estimate | None) -> str:
         return "–"
     if estimate.n == 1:
         return f"{100 * estimate.mean:.1f} % (one seed)"
-    return f"{100 * estimate.mean:.1f} % [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    low, high = max(0.0, estimate.low), min(1.0, estimate.high)  # Student's interval knows no ends of a share
+    return f"{100 * estimate.mean:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
