@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import faulthandler
 import json
 import sys
 from pathlib import Path
@@ -52,6 +53,7 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(90)  # where it waits, should it wait for ever
     words = [word.split("=") for word in sys.argv[3:]]
     values = {name: value if value.isidentifier() else ast.literal_eval(value) for name, value in words}
     main(Path(sys.argv[1]), ast.literal_eval(sys.argv[2]), values)
