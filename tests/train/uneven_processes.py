@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import faulthandler
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -49,11 +49,15 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
         weights = torch.cat([p.detach().flatten() for p in scorer.parameters()])
         torch.save((before, weights), folder / f"weights-{len(shares)}.pt")
         (folder / f"stats-{len(shares)}.json").write_text(json.dumps(dataclasses.asdict(stats)))
-    accelerator.end_training()
+    accelerator.wait_for_everyone()
+    # torch frees a gloo group with the GIL held and joins its threads, which may be waiting for the GIL: now and then it
+    # hangs for ever. All that is to be tested is on disk.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(90)  # where it waits, should it wait for ever
     words = [word.split("=") for word in sys.argv[3:]]
     values = {name: value if value.isidentifier() else ast.literal_eval(value) for name, value in words}
     main(Path(sys.argv[1]), ast.literal_eval(sys.argv[2]), values)
