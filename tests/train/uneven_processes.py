@@ -50,8 +50,8 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
         torch.save((before, weights), folder / f"weights-{len(shares)}.pt")
         (folder / f"stats-{len(shares)}.json").write_text(json.dumps(dataclasses.asdict(stats)))
     accelerator.wait_for_everyone()
-    # torch frees a gloo group with the GIL held and joins its threads, which may be waiting for the GIL: now and then it
-    # hangs for ever. All that is to be tested is on disk.
+    # torch frees a gloo group with the GIL held and joins its threads, which may be waiting for the GIL: now and then
+    # it hangs for ever. All that is to be tested is on disk.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
