@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import Accelerator
+from micro_run import leave
 
 from codev_train import checkpoint
 from codev_train.engines.base import Prompt, Sampling
@@ -77,7 +78,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
         sampled = engine.generate([prompt], Sampling(0.0, 8))[0].ids
         content = {"updates": told, "sampled": sampled, "sharded": is_sharded(policy.model)}
         (out / "told.json").write_text(json.dumps(content))
-    accelerator.end_training()
+    leave(accelerator)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from micro_run import leave
 
 from codev_train.options import OptimizerOptions, TrainOptions
 from codev_train.policy import Policy, Scorer
@@ -49,12 +49,7 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
         weights = torch.cat([p.detach().flatten() for p in scorer.parameters()])
         torch.save((before, weights), folder / f"weights-{len(shares)}.pt")
         (folder / f"stats-{len(shares)}.json").write_text(json.dumps(dataclasses.asdict(stats)))
-    accelerator.wait_for_everyone()
-    # torch frees a gloo group with the GIL held and joins its threads, which may be waiting for the GIL: now and then
-    # it hangs for ever. All that is to be tested is on disk.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    leave(accelerator)
 
 
 if __name__ == "__main__":
