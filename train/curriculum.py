@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from codev_env.errors import ConfigError, unknown
+from codev_env.files import write_text
 from codev_env.registration import import_path
 
 PLAYED = "tasks.jsonl"
@@ -100,9 +101,7 @@ class TaskChooser:
         for row in rows:
             self._remember(row["step"], row["tasks"])
         if writes and self._path.exists():
-            partial = self._path.with_name(f".{PLAYED}.partial")
-            partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-            partial.replace(self._path)
+            write_text(self._path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def choose(self, rng: np.random.Generator, count: int) -> list[int]:
         """Return the indices of `count` tasks.
