@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import errno
 import importlib
@@ -11,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from codev_env import __version__
 from codev_env.errors import CodevError
@@ -133,6 +134,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(name, message, debug)
 
 
+def run() -> NoReturn:
+    """Run `codev` as a process of its own, and end it with its exit code."""
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        code = FAILED
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        sys.exit(code)
+    # At the end of the interpreter torch frees a gloo group with the GIL held and joins its threads, which may be waiting
+    # for the GIL: now and then that hangs for ever. So the process leaves without it.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def run_command(command: Command, argv: list[str]) -> int:
     """Import the command's function and call it; write the report of the run folder where it returns one.
 
@@ -215,4 +234,4 @@ def _fail(name: str, message: str, debug: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

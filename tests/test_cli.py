@@ -180,3 +180,28 @@ def test_train_without_a_run_folder_makes_no_report(monkeypatch, capsys):
     fake(monkeypatch, lambda argv: None, name="train", reports=True)
     assert cli.main(["train", "--help"]) == 0
     assert capsys.readouterr().out == ""
+
+
+ONE_OF_SEVERAL = """
+import atexit, sys
+import torch.distributed as dist
+from codev_env.cli import run
+
+class Teardown:
+    def __del__(self):
+        print("torn down")
+
+kept = Teardown()
+atexit.register(print, "left")
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+run()
+"""
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["tain"], 2)])
+def test_one_of_several_processes_ends_without_the_teardown_of_torch(arguments, code):
+    """There gloo may wait for ever for a thread that waits for the interpreter."""
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", ONE_OF_SEVERAL, *arguments], capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stdout.endswith("left\n")
