@@ -58,6 +58,14 @@ def condition_of(folder: str) -> Condition:
     return Condition(folder, "", f"suite {folder.removeprefix(SUITE)}", about)
 
 
+def beside_plain(condition: Condition, episodes: Episodes, plain: Episodes) -> dict[str, Episodes]:
+    """Return the episodes of a condition under their name, after the plain ones of the same tasks if it has a name."""
+    if not condition.name:
+        return {"": episodes}
+    again = {_key(t) for t in episodes}
+    return {"plain": [t for t in plain if _key(t) in again], condition.name: episodes}
+
+
 def write_condition_pages(out: Path, played: Mapping[str, Episodes], title: str) -> str:
     """Write a page into the folder of each condition that has episodes.
 
@@ -93,16 +101,12 @@ def _row(condition: Condition, episodes: Episodes) -> str:
 
 
 def _page(condition: Condition, episodes: Episodes, plain: Episodes, title: str) -> str:
-    shown = {condition.name: episodes}
-    if condition.name:
-        again = {_key(t) for t in episodes}
-        shown = {"plain": [t for t in plain if _key(t) in again], **shown}
     back = f'<p class="note"><a href="../{FILE_NAME}">To the plain episodes and all results</a></p>'
     return render_page(
         kicker="Condition",
         title=f"{title}: {condition.label}",
         lead=f'<p class="lead">{escape(condition.about)}</p>{back}',
-        played=shown,
+        played=beside_plain(condition, episodes, plain),
         limit=COMPARED_TASKS if condition.name else EVAL_EPISODES,
     )
 

@@ -324,9 +324,14 @@ def read_played(out: Path) -> dict[str, list[Trajectory]]:
     """Return the episodes of every condition that a folder holds, by its name."""
     found = {PLAIN: _read(out)}
     for path in sorted(out.glob(f"*/{TRAJECTORIES}")):
-        if path.parent.name == WITHOUT_TOOL or path.parent.name.startswith((SUITE, PERTURBED)):
+        if is_condition(path.parent.name):
             found[path.parent.name] = _read(path.parent)
     return found
+
+
+def is_condition(folder: str) -> bool:
+    """Tell whether the episodes of a condition other than the plain one lie in a folder of that name."""
+    return folder == WITHOUT_TOOL or folder.startswith((SUITE, PERTURBED))
 
 
 def _read(folder: Path) -> list[Trajectory]:

@@ -141,7 +141,9 @@ def write_comparison(
     return write_page(path, page)
 
 
-def live_page(run: Path, played: Mapping[str, Sequence[Trajectory]], results: Results, version: str) -> str:
+def live_page(
+    run: Path, played: Mapping[str, Sequence[Trajectory]], results: Results, version: str, condition: str = ""
+) -> str:
     """Return the page of a run under way, which loads itself again when the server tells another version.
 
     Args:
@@ -149,13 +151,14 @@ def live_page(run: Path, played: Mapping[str, Sequence[Trajectory]], results: Re
         played: The newest episodes of each part of the run.
         results: What they measure so far.
         version: What the server tells until something changes.
+        condition: What is played other than the plain episodes.
     """
     history = read_history(run / "history.jsonl")
     return render_page(
         kicker="Live view",
         title=run.resolve().name,
         lead=f'<p class="lead">The newest episodes first. {FAITHFUL}</p>',
-        results=metrics_section(results),
+        results=metrics_section(results, title=f"Results so far: {condition}" if condition else ""),
         curves=curves_section(history),
         played=played,
         limit=RUN_TASKS * 5,

@@ -13,6 +13,8 @@ from codev_env.errors import CodevError, ConfigError
 from codev_env.metrics import summarize
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
+from codev_eval.condition_pages import beside_plain, condition_of
+from codev_eval.evaluation import is_condition
 from codev_eval.report import live_page
 
 HOST = "127.0.0.1"
@@ -75,9 +77,20 @@ class Live:
 
     def _make(self, version: str) -> str:
         played = {part: found for part in ("before", "after", "") if (found := self._episodes(part))}
-        results = [(part, summarize(found)) for part, found in played.items()]
         newest = {part: found[-SHOWN:][::-1] for part, found in played.items()}
-        return live_page(self.folder, newest, results, version)
+        label = ""
+        if last := self._last_condition():
+            condition, found = condition_of(last.name), read_trajectories(last)
+            label, plain = condition.label, played.get("", [])
+            played = beside_plain(condition, found, plain)
+            newest = beside_plain(condition, found[-SHOWN:][::-1], plain[::-1])
+        results = [(part, summarize(found)) for part, found in played.items()]
+        return live_page(self.folder, newest, results, version, label)
+
+    def _last_condition(self) -> Path | None:
+        """Return the folder of the condition that an evaluation is playing, or played last."""
+        files = [path for path in self.folder.glob(f"*/{TRAJECTORIES}") if is_condition(path.parent.name)]
+        return max(files, key=lambda path: path.stat().st_mtime_ns).parent if files else None
 
     def _episodes(self, part: str) -> list[Trajectory]:
         if not (self.folder / part / TRAJECTORIES).is_file():

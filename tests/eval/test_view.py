@@ -66,6 +66,19 @@ def test_a_training_run_shows_its_curves_and_both_evaluations(tmp_path):
     assert page.count('data-run="before"') == page.count('data-run="after"') == 3
 
 
+def test_an_evaluation_shows_the_condition_that_it_is_playing_beside_the_plain_episodes(tmp_path):
+    write_trajectories(tmp_path, episodes(True, 5))
+    write_trajectories(tmp_path / "perturbed-mask", episodes(False, 2))
+    with Running(tmp_path) as running:
+        page = running.get()
+        assert "Results so far: tool output: mask" in page
+        assert page.count('data-run="plain"') == page.count('data-run="mask"') == 2
+        assert page.index('aria-label="Task 1"') < page.index('aria-label="Task 0"')
+        write_trajectories(tmp_path / "suite-orientation", episodes(True, 3))
+        page = running.get()
+    assert "Results so far: suite orientation" in page and page.count("<article") == 3
+
+
 def test_only_this_machine_reads_it_and_nothing_but_the_page(tmp_path):
     (tmp_path / "secret.txt").write_text("x")
     with Running(tmp_path) as running:
