@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -76,14 +76,15 @@ class Live:
             return self._page
 
     def _make(self, version: str) -> str:
-        played = {part: found for part in ("before", "after", "") if (found := self._episodes(part))}
+        parts = {part: self._episodes(part) for part in ("before", "after", "")}
+        played: dict[str, Sequence[Trajectory]] = {part: found for part, found in parts.items() if found}
         newest = {part: found[-SHOWN:][::-1] for part, found in played.items()}
         label = ""
         if last := self._last_condition():
             condition, found = condition_of(last.name), read_trajectories(last)
-            label, plain = condition.label, played.get("", [])
-            played = beside_plain(condition, found, plain)
-            newest = beside_plain(condition, found[-SHOWN:][::-1], plain[::-1])
+            label = condition.label
+            played = beside_plain(condition, found, parts[""])
+            newest = beside_plain(condition, found[-SHOWN:][::-1], parts[""][::-1])
         results = [(part, summarize(found)) for part, found in played.items()]
         return live_page(self.folder, newest, results, version, label)
 
