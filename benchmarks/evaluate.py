@@ -36,6 +36,8 @@ def main() -> None:
         started = time.perf_counter()
         done = subprocess.run([sys.executable, "-m", "codev_env.cli", *command], stdout=subprocess.DEVNULL)
         wall, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+        if not (out / "report.html").exists():
+            sys.exit(done.returncode or 1)
         played = (out / "trajectories.jsonl").stat().st_mtime - (out / "eval.json").stat().st_mtime
         size = (out / "report.html").stat().st_size / 1e6
         who = f"{options.model} on {options.scenes} scenes, {options.workers} workers, exit {done.returncode}"
