@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "eval"))
-from browser import CHROMIUM, Browser  # noqa: E402
+from browser import CHROMIUM, Browser
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from geometric_programs import scene  # noqa: E402
-from traced_programs import EVERY, make  # noqa: E402
+from geometric_programs import scene
+from traced_programs import EVERY, make
 
-from codev_env.provenance import Tracker  # noqa: E402
-from codev_env.sandbox import Limits, Sandbox  # noqa: E402
+from codev_env.provenance import Tracker
+from codev_env.sandbox import Limits, Sandbox
 
 
 class Row(NamedTuple):

@@ -236,7 +236,7 @@ class TrajectoryWriter:
         self._lock = threading.Lock()
         self._written: set[str] = set()
         _mend_tail(self.path)
-        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed in close()
+        self._file = open(self.path, "ab", buffering=0)  # closed in close()
 
     def append(self, trajectory: Trajectory) -> None:
         """Write one trajectory; raises `TrajectoryError` for values that JSON or PNG cannot hold."""

@@ -202,7 +202,15 @@ class Step:
 
 @dataclass
 class Episode:
-    """An episode so far: what every reward term is a function of."""
+    """An episode so far: what every reward term is a function of.
+
+    Attributes:
+        task: The task, with its answer and targets.
+        steps: The turns taken, in order.
+        answer: What was answered; `None` until then.
+        is_correct: The scorer calls that answer right.
+        stop_reason: `"answer"`, `"max_turns"`, or why it was cut off; `""` while it runs.
+    """
 
     task: Task
     steps: list[Step] = field(default_factory=list)

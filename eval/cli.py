@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from codev_env.errors import ConfigError
+from codev_env.files import write_json
 from codev_eval.compare import main as compare
 from codev_eval.condition_pages import write_condition_pages
 from codev_eval.evaluation import (
@@ -26,7 +27,6 @@ from codev_eval.evaluation import (
     Failed,
     Played,
     read_played,
-    write_json,
 )
 from codev_eval.measures import bench_of, dual, evidence_gain, measure, sample_of, suite_table, usage
 from codev_eval.options import EvalOptions

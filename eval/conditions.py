@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +15,6 @@ from codev_env.types import Answer, Box, Code, Execution, Invalid, Task, Turn
 from codev_eval.suspicions import overlap
 
 Perturbation = Literal["mask", "noise", "other", "empty"]
-PERTURBATIONS: tuple[Perturbation, ...] = get_args(Perturbation)
 
 _NO_TOOL = "there are no tools here, so no code runs"
 _TRIES = 200

@@ -97,7 +97,7 @@ class RolloutJournal:
         self._ids: dict[int, str] = {}
         self._won: dict[int, dict[int, bool]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed in close()
+        self._file = open(path, "ab", buffering=0)  # closed in close()
         try:
             self._open(settings)
         except BaseException:

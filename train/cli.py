@@ -206,7 +206,7 @@ def _find_start(request: Request, say: Any) -> str:
 
 
 def _announce(request: Request, options: TrainOptions, run: Path, say: Any) -> None:
-    """Say what is going to happen and how long it takes."""
+    """Say what is going to happen."""
     if request.about:
         say(f"{request.about}\n")
     start = f"the policy {options.model}" if options.model else "a cold start by SFT, if it is not there yet"

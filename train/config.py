@@ -126,7 +126,7 @@ class Request:
         )
 
 
-def read_request(argv: Sequence[str], default_preset: str | None = None) -> Request:
+def read_request(argv: Sequence[str]) -> Request:
     """Take `--preset NAME`, `--config FILE` and `--dry-run` off a command line; later files go over earlier ones."""
     dry_run = False
     layers: list[dict[str, Any]] = []
@@ -145,8 +145,6 @@ def read_request(argv: Sequence[str], default_preset: str | None = None) -> Requ
             dry_run = True
         else:
             rest.append(word)
-    if not layers and default_preset:
-        layers.append(read_preset(default_preset))
     return Request(tuple(layers), tuple(rest), dry_run)
 
 

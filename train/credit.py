@@ -15,6 +15,7 @@ from codev_env.errors import ConfigError, unknown
 from codev_env.registration import import_path
 
 EPSILON = 1e-6
+"""Added to standard deviations."""
 
 
 def trajectory(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
@@ -148,6 +149,7 @@ CREDITS: dict[str, Credit] = {
     "turn": turn,
     "turn-mean": turn_mean,
 }
+"""What `--credit` takes, by name."""
 
 
 def get_credit(name: str) -> Credit:

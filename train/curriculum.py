@@ -63,6 +63,7 @@ def success_band(rng: np.random.Generator, size: int, count: int, visits: Mappin
 
 
 CURRICULA: dict[str, Choose] = {"uniform": uniform, "success-band": success_band}
+"""What `--curriculum` takes, by name."""
 
 
 def get_curriculum(name: str) -> Choose:

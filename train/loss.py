@@ -132,6 +132,7 @@ LOSSES = {
     "gspo": PolicyLoss(sequence_clipped, AVERAGES["sequence"]),
     "cispo": PolicyLoss(weighted, AVERAGES["token"]),
 }
+"""What `--loss` takes, by name."""
 
 
 def importance_weights(

@@ -187,7 +187,7 @@ def build_model(
     return model
 
 
-def _sine_cosine_table(side: int, width: int, amplitude: float = 1.0) -> torch.Tensor:
+def _sine_cosine_table(side: int, width: int) -> torch.Tensor:
     """Return `[side * side, width]` positions: half the channels tell the row, half the column."""
     quarter = width // 4
     frequency = math.pi / (2 * side) ** (torch.arange(quarter) / quarter)
@@ -195,4 +195,4 @@ def _sine_cosine_table(side: int, width: int, amplitude: float = 1.0) -> torch.T
     line = torch.cat([angle.sin(), angle.cos()], dim=1)
     rows = line[:, None].expand(side, side, -1)
     columns = line[None].expand(side, side, -1)
-    return amplitude * torch.cat([rows, columns], dim=-1).reshape(side * side, width)
+    return torch.cat([rows, columns], dim=-1).reshape(side * side, width)

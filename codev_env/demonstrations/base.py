@@ -37,7 +37,7 @@ _FAILED = re.compile(
 )
 
 
-class Unusable(Exception):  # noqa: N818 - a verdict about one row, not an error of the program
+class Unusable(Exception):  # a verdict about one row, not an error of the program
     """A row is left out: `reason` is one of `REASONS`, `detail` says what was seen."""
 
     def __init__(self, reason: str, detail: str) -> None:

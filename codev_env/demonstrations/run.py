@@ -59,7 +59,7 @@ class ReplayRun:
             self._check_settings()
             self._writer = TrajectoryWriter(self.out)
             _cut_tail(self.out / DROPPED)
-            self._dropped = open(self.out / DROPPED, "ab", buffering=0)  # noqa: SIM115 - closed in close()
+            self._dropped = open(self.out / DROPPED, "ab", buffering=0)  # closed in close()
             self._digests: dict[str, str] = {}
             self._results: dict[str, str] = {}
             self._facts: Counter[str] = Counter()
@@ -270,7 +270,7 @@ def _only_writer(folder: Path) -> Callable[[], None]:
         import fcntl
     except ImportError:  # Windows
         return lambda: None
-    file = open(folder / ".lock", "w")  # noqa: SIM115 - closed by what is returned
+    file = open(folder / ".lock", "w")  # closed by what is returned
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file.close

@@ -42,7 +42,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
     process it arrives in instead of a live one that was passed.
     """
 
-    metadata = {"render_modes": ["human", "ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's shape
+    metadata = {"render_modes": ["human", "ansi", "rgb_array"], "render_fps": 1}
 
     def __init__(
         self,

@@ -15,6 +15,10 @@ from codev_env.types import Step, StepScore, Task
 class Judge(Protocol):
     """Scores one tool call by what it showed.
 
+    Three more methods, as `VLMJudge` has them, are used where a judge has them: `score_batch`, many calls at once, by
+    vector environments; `ascore`, a coroutine, by the trainer; `ping`, whether its server is there, by
+    `codev train --dry-run`.
+
     Attributes:
         name: For logs.
     """

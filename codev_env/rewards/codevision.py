@@ -28,7 +28,9 @@ CROP_SHARE = 0.9
 ENLARGED = 1.5
 """Least scale, in output pixels per original pixel, at which an image counts as enlarged."""
 FREE_CALLS = 2
+"""Calls that `usage` never charges for."""
 LEAST_MUST = 0.1
+"""Value of `must` below which `gated_outcome` is scaled down."""
 _GRID = 16
 _RECOLOURED = 12.0
 _TURN_OF = {orientation(name): name for name in TRANSFORMS}

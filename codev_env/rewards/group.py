@@ -8,6 +8,7 @@ from codev_env.rewards.terms import has_seen
 from codev_env.types import Episode
 
 TARGET_RATE = 0.3
+"""H of `curiosity`: the share of a group that should look."""
 
 
 def curiosity(episodes: Sequence[Episode]) -> list[float]:

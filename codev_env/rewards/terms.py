@@ -7,8 +7,11 @@ from codev_env.types import Code, Episode, Invalid, Region, Step
 STEMS = 0.5
 """Least share of an image's pixels that must stem from a task's image for the image to count as a view of it."""
 SHOWN_IMAGES = 3
+"""Images of an episode that `tool_level` looks at."""
 FREE_OPERATIONS = 1
+"""Calls that `overuse` does not charge for."""
 LINE = 100
+"""Characters of a parser's reason that `why_format` repeats."""
 
 
 def outcome(episode: Episode) -> float:

@@ -321,7 +321,7 @@ class _ArrayMeta(type):
         return subclass is cls or issubclass(subclass, np.ndarray)
 
 
-class ndarray(metaclass=_ArrayMeta):  # noqa: N801 - the name programs see
+class ndarray(metaclass=_ArrayMeta):  # the name programs see
     """Stands for `numpy.ndarray`: right for `isinstance` and annotations, no constructor over foreign memory."""
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> ndarray:

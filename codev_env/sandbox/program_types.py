@@ -105,7 +105,7 @@ class _NamedTupleClass(SandboxClass):
         declared = type.__new__(SandboxClass, name, (), dict(members))
         fields = list(getattr(declared, "__annotations__", {}))
         defaults = [members[field] for field in fields if field in members]
-        plain = collections.namedtuple(name, fields, defaults=defaults)  # type: ignore[misc] # noqa: PYI024
+        plain = collections.namedtuple(name, fields, defaults=defaults)  # type: ignore[misc]
         kept = {key: value for key, value in members.items() if key not in fields}
         return type.__new__(SandboxClass, name, (plain,), {"__slots__": (), **kept})
 

@@ -11,9 +11,6 @@ from codev_env.errors import ConfigError, unknown
 from codev_env.scoring.base import Score, Scorer
 from codev_env.types import Task
 
-SCORERS = ("rules", "official", "vlmevalkit", "lmms", "math-verify", "llm", "answer")
-"""The names that `get_scorer` knows, besides `"URL#NAME"` and `"module:attribute"`."""
-
 # Imported when asked for: what they need is optional or slow to import.
 _PLACES = {
     "rules": "codev_env.scoring.rules:score_rules",
@@ -24,6 +21,9 @@ _PLACES = {
     "llm": "codev_env.scoring.llm:LLMScorer",
     "answer": "codev_env.scoring.answers:AnswerScorer",
 }
+
+SCORERS = tuple(_PLACES)
+"""The names that `get_scorer` knows, besides `"URL#NAME"` and `"module:attribute"`."""
 
 
 def get_scorer(name: str = "rules", **options: Any) -> Scorer:

@@ -104,9 +104,7 @@ def load_tasks(
     wrapped = parse_wrappers(wrap)
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
-    for name in sorted(
-        {"path", "source", "split", "subset", "on_error", "columns", "image_folder"} & set(reader or {})
-    ):
+    for name in sorted(_OWN & set(reader or {})):
         raise ConfigError(f"reader: {name!r} is no option of the reader; give it on its own.")
     if bench == "dataset":
         options |= {"columns": columns, "image_folder": image_folder, **(reader or {})}

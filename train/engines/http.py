@@ -46,11 +46,8 @@ class Client:
         data = json.dumps(body or {}).encode()
         return self._ask(urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}), None)
 
-    def wait(self, reason: Exception) -> None:
+    def wait(self) -> None:
         """Return when the server is healthy.
-
-        Args:
-            reason: Why it was thought lost.
 
         Raises:
             EngineError: It has been gone for longer than `patience`.
@@ -60,7 +57,7 @@ class Client:
             try:
                 return self.get("/health", _LOOK)
             except (ServerLost, EngineError) as error:
-                reason = error
+                reason: Exception = error
             left = lost + self.patience - time.monotonic()
             if left <= 0:
                 raise EngineError(

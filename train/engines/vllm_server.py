@@ -143,7 +143,7 @@ class VllmServerEngine:
                 return action()
             except ServerLost as error:
                 reason = error
-                self._client.wait(error)
+                self._client.wait()
         raise EngineError(
             f"the vLLM server at {self._client.url} is there, but {_TRIES} tries of one request failed; the last: "
             f"{reason}. It has to be vLLM 0.32 or newer; its log says more."

@@ -44,9 +44,7 @@ def choices_for(
     return tuple(write(v, decimals) for v in sample(rng, [value, *wrong], N_CHOICES))
 
 
-def answer_fields(
-    answer_type: AnswerType, choices: tuple[str, ...], decimals: int = 0, unit: str = ""
-) -> dict[str, Any]:
+def answer_fields(answer_type: AnswerType, choices: tuple[str, ...], decimals: int = 0) -> dict[str, Any]:
     """Return what MathVista tells about an answer (arXiv 2310.02255): `question_type, answer_type, precision, unit`."""
     return {
         "question_type": "multi_choice" if choices else "free_form",

@@ -255,7 +255,7 @@ def _ask_paragraph(rng: np.random.Generator, page: list[Paragraph], font: int, w
     found = find_word(page, word)
     if len(found) != 1:
         return None
-    p, n, i = found[0]
+    p, n, _ = found[0]
     last = (p, len(page[p]) - 1, len(page[p][-1]) - 1)
     kind = pick(rng, ("first", "last", "line"))
     if kind == "line":

@@ -75,7 +75,7 @@ class Puzzle(NamedTuple):
     looks: list[Look]
     n_targets: int = 1
     axes: tuple[int, ...] = ()
-    meta: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    meta: dict[str, Any] = {}  # never changed
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,14 @@ class Draft:
     """A row as a task, before its images are decoded.
 
     Attributes:
-        images: A cell as `codev_env.tasks.readers.table.image_sources` reads it.
+        images: A cell as `codev_env.tasks.readers.cells.image_sources` reads it.
+        question: As in `Task`, as are `answer`, `choices`, `transform`, `category` and `meta`.
+        answer: One of `choices` where there are any.
+        choices: In the order shown.
         boxes: Boxes `(x1, y1, x2, y2)` in pixels of the first image, in the frame of the reader.
+        transform: What was done to the original image.
+        category: Empty where there is none.
+        meta: Anything else that the row tells; JSON-able.
     """
 
     images: Any
