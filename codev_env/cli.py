@@ -144,8 +144,8 @@ def run() -> NoReturn:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         sys.exit(code)
-    # At the end of the interpreter torch frees a gloo group with the GIL held and joins its threads, which may be waiting
-    # for the GIL: now and then that hangs for ever. So the process leaves without it.
+    # At the end of the interpreter torch frees a gloo group with the GIL held and joins its threads, which may be
+    # waiting for the GIL: now and then that hangs for ever. So the process leaves without it.
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

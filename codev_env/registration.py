@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from codev_env.errors import ConfigError
+from codev_env.errors import ConfigError, unknown
 
 _ENVS: dict[str, dict[str, Any]] = {
     "CodeV-VStar-v0": {"bench": "vstar"},
@@ -44,8 +44,15 @@ def register_envs() -> None:
 
 
 def env_id_of(bench: str) -> str:
-    """Return the id of the environment over a benchmark, as `gymnasium.make` takes it with its module."""
-    return next(f"codev_env:{env_id}" for env_id, arguments in _ENVS.items() if arguments["bench"] == bench)
+    """Return the id of the environment over a benchmark, as `gymnasium.make` takes it with its module.
+
+    Raises:
+        ConfigError: If no id stands for the benchmark.
+    """
+    for env_id, arguments in _ENVS.items():
+        if arguments["bench"] == bench:
+            return f"codev_env:{env_id}"
+    raise unknown("benchmark with an environment of its own", bench, {row["bench"] for row in _ENVS.values()})
 
 
 def import_path(path: str, kind: str) -> Any:

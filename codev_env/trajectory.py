@@ -8,7 +8,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -130,6 +130,11 @@ class TurnRecord(_Record):
     regions: tuple[Region, ...] = ()
     problems: tuple[str, ...] = ()
     probed: tuple[bool, bool] | None = None
+
+    def paid_more(self, terms: Mapping[str, float]) -> TurnRecord:
+        """Return the turn with more reward, given by term."""
+        total = {name: value + terms.get(name, 0.0) for name, value in self.reward_terms.items()}
+        return replace(self, reward=sum(total.values()), reward_terms=total)
 
 
 @dataclass(frozen=True, eq=False)

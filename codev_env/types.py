@@ -167,7 +167,7 @@ class StepScore:
     Attributes:
         value: -1 to 1, or `None` if there was nothing to judge.
         why: One line for people.
-        faithful: Some image clearly shows a target as its main content.
+        faithful: The tool call clearly showed a target as its main content.
         failed: The judge could not be had, and its option says to go on: `value` is `None`, and the episode must not
             be trained on.
     """

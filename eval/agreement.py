@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import sys
@@ -16,7 +15,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from codev_env.errors import CodevError, ConfigError, unknown
-from codev_env.judges import Judge, NoJudge, VLMJudge, get_judge
+from codev_env.judges import Judge, NoJudge, get_judge
 from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, TrajectoryWriter
@@ -136,37 +135,23 @@ def run_agreement(options: AgreementOptions) -> dict[str, Any]:
     return record
 
 
-def parse_judge(spec: str, option: str) -> Judge:
-    """Make the judge that an option names: in a form that `get_judge` knows, or as `module:attribute`.
-
-    Raises:
-        ConfigError: There is no such judge, or what the attribute holds or makes is none.
-    """
-    module, colon, attribute = spec.partition(":")
-    if not colon or module in ("noisy", "http", "https"):
-        return get_judge(spec)
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{option} {spec!r} cannot be imported ({error}). Expected 'module:attribute'.") from error
-    return get_judge(found() if isinstance(found, type) or not isinstance(found, Judge) else found)
-
-
 def ping(spec: str) -> str:
     """Return one line on a judge; raises `JudgeError` if it needs a server that is not there."""
-    judge = parse_judge(spec, "judge")
-    return judge.ping() if isinstance(judge, VLMJudge) else f"{spec} needs no server"
+    return _ping(get_judge(spec)) or f"{spec} needs no server"
+
+
+def _ping(judge: Judge) -> str:
+    """Ask a judge that can tell whether it is there; empty for one that needs nothing."""
+    asked = getattr(judge, "ping", None)
+    return str(asked()) if asked else ""
 
 
 def _ready(spec: str, option: str) -> Judge:
     """Make the judge that an option names, and see that it is there: a study without it would only fail later."""
-    judge = parse_judge(spec, option)
+    judge = get_judge(spec)
     if isinstance(judge, NoJudge):
         raise ConfigError(f"{option} {spec!r} scores nothing; name a judge that does, such as ground_truth.")
-    if isinstance(judge, VLMJudge):
-        judge.ping()
+    _ping(judge)
     return judge
 
 

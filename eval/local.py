@@ -159,7 +159,7 @@ class LocalModel:
         ids = list(self._codec.observation(observation["text"], images, after=completion.ids, role=role))
         if len(slot.ids) + len(ids) + self._sampling.max_tokens > self._longest:
             slot.done = True
-            base.cut_off("max_length")
+            slot.turns[-1] = slot.turns[-1].paid_more(base.cut_off("max_length"))
             slot.info = {**slot.info, "stop_reason": "max_length"}
             return
         slot.ids += ids

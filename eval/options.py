@@ -44,8 +44,8 @@ class EvalOptions(TaskOptions):
     severities: tuple[int, ...] = SEVERITIES
     """Of `--suites corruption`: which of the five."""
     scorer: str = "rules"
-    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `answer`, or
-    `URL#NAME`, a model."""
+    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `llm`,
+    `answer`, `URL#NAME`, a model, or `MODULE:ATTRIBUTE`."""
     judge: str = "auto"
     """Who scores tool calls: `auto` (the target boxes, where there are any), `ground_truth`, `none`, `URL#NAME`, a
     vision-language model, or JSON such as `{"name": "vlm", "model": "m", "cache": "judged"}`."""

@@ -39,7 +39,7 @@ RUNS_NAMED = 5
 
 FAITHFUL = (
     "An answer can be right without a look at the evidence. So beside accuracy this page counts how often an episode is"
-    " <em>faithful</em>: some image that a tool call returned clearly shows what the question asks about."
+    " <em>faithful</em>: some tool call clearly showed what the question asks about as its main content."
 )
 
 

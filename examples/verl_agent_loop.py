@@ -1,6 +1,7 @@
 """verl: write what its trainer reads: `python examples/verl_agent_loop.py FOLDER`, then run the command that it prints.
 
-Needs `pip install verl cachetools fastapi uvicorn pyarrow codev-env`; training itself needs GPUs and one of verl's inference engines.
+Needs `pip install verl cachetools fastapi uvicorn pyarrow codev-env`; training itself needs GPUs and one of verl's
+inference engines.
 """
 
 from __future__ import annotations

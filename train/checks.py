@@ -94,11 +94,11 @@ def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
     yield from _estimate_problems(options.estimate)
     trajectory = options.estimate.trajectory
     yield from _range(trajectory <= longest, "estimate.trajectory", trajectory, f"at most max-length, {longest}")
-    for get, name in ((get_curriculum, options.curriculum), (get_credit, options.credit)):
+    for get, option in ((get_curriculum, "curriculum"), (get_credit, "credit")):
         try:
-            get(name)
+            get(getattr(options, option))
         except CodevError as error:
-            yield str(error)
+            yield f"--{option}: {error}"
     if options.env.data == "auto":
         yield "--env.data is auto, but a run is evaluated and nobody could tell on what: use synthetic or a path."
 

@@ -85,7 +85,7 @@ def _is_elsewhere(options: TrainOptions) -> bool:
 def _values(plan: _Plan) -> Iterator[Check]:
     problems = list(value_problems(plan.options, max(1, plan.options.estimate.gpus)))
     for problem in problems:
-        yield Check("options", problem.split()[0].lstrip("-"), "fail", problem)
+        yield Check("options", problem.split()[0].strip("-:"), "fail", problem)
     if not problems:
         yield Check("options", "values", "ok", "all within their ranges")
 

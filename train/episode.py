@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,7 +222,7 @@ class EpisodePlayer:
         ids = phase.codec.observation(observation["text"], images, after=completion.ids, role=role)
         if len(self._tokens) + len(ids) + phase.sampling.max_tokens > phase.max_length:
             self._cut = True
-            self._turns[-1] = paid(self._turns[-1], self.base.cut_off("max_length"))
+            self._turns[-1] = self._turns[-1].paid_more(self.base.cut_off("max_length"))
             self._info = {**info, "stop_reason": "max_length"}
             return None
         self._tokens.add_observation(ids, images)
@@ -277,12 +277,6 @@ class EpisodePlayer:
             )
         rewards = [turn.reward for turn in self._turns]
         return Rollout(trajectory, self._tokens, self.group.number, rewards, self._cut), episode
-
-
-def paid(turn: TurnRecord, terms: Mapping[str, float]) -> TurnRecord:
-    """Return a turn with more reward, given by term."""
-    total = {name: value + terms.get(name, 0.0) for name, value in turn.reward_terms.items()}
-    return dataclasses.replace(turn, reward=sum(total.values()), reward_terms=total)
 
 
 def _in_phases(env: gym.Env[Any, Any]) -> bool:

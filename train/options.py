@@ -17,7 +17,7 @@ class EnvOptions:
     id: str = "codev_env:CodeV-VStar-v0"
     """Gymnasium id, with its module in front."""
     data: str = "synthetic"
-    """"synthetic" or the path of a data set."""
+    """"synthetic", "hub" (downloads the data set of `id`), or the path of a data set."""
     scenes: str = "vstar"
     """Preset of the generated scenes; empty takes what is usual for the id."""
     scene: dict[str, int | float] = field(default_factory=dict)
@@ -25,7 +25,8 @@ class EnvOptions:
     dialect: str = "codev"
     """How the model family talks."""
     judge: str = "auto"
-    """Who scores tool calls: a name, `URL#NAME` of a vision-language model, or options as JSON; see docs/judges.md."""
+    """Who scores tool calls: a name, `URL#NAME` of a vision-language model, `MODULE:ATTRIBUTE`, or options as JSON; see
+    docs/judges.md."""
     max_turns: int = 6
     """Turns of the model before an episode is cut off."""
 

@@ -14,7 +14,7 @@ import gymnasium as gym
 from codev_env.rewards import Reward
 from codev_train.engines.base import Engine, Sampling
 from codev_train.engines.requests import open_requests
-from codev_train.episode import EpisodePlayer, Group, Phase, Rollout, paid
+from codev_train.episode import EpisodePlayer, Group, Phase, Rollout
 from codev_train.probe import Probe
 from codev_train.tokens import Codec, TokenSequence
 from codev_train.workers import Workers, all_or_none
@@ -221,7 +221,7 @@ def _pay_group(reward: Reward, group: Group) -> None:
     terms = reward.group_value([group.played[place][1] for place in places])
     for place, paid_now in zip(places, terms, strict=True):
         rollout, episode = group.played[place]
-        turns = (*rollout.trajectory.turns[:-1], paid(rollout.trajectory.turns[-1], paid_now))
+        turns = (*rollout.trajectory.turns[:-1], rollout.trajectory.turns[-1].paid_more(paid_now))
         trajectory = dataclasses.replace(rollout.trajectory, turns=turns)
         rewards = [turn.reward for turn in turns]
         group.played[place] = dataclasses.replace(rollout, trajectory=trajectory, rewards=rewards), episode

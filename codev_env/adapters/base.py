@@ -12,9 +12,11 @@ import gymnasium as gym
 from codev_env.types import Answer, Code
 
 Observation = dict[str, Any]
+_Idle = tuple[Any, gym.Env[Any, Any]]
+"""What made an environment that nobody plays, kept so that no other object gets its address, and the environment."""
 
 _lock = threading.Lock()
-_idle: dict[str, list[gym.Env[Any, Any]]] = {}
+_idle: dict[str, list[_Idle]] = {}
 
 
 class EpisodePlayer:
@@ -30,6 +32,7 @@ class EpisodePlayer:
 
     def __init__(self, env: str | Callable[..., gym.Env[Any, Any]] = "CodeV-VStar-v0", **options: Any) -> None:
         self._key = f"{env} {json.dumps(options, sort_keys=True, default=repr)}"
+        self._made_by = (env, options)
         self.env = _take(self._key) or _make(env, options)
         self.base: Any = self.env.unwrapped
         self._begin({})
@@ -93,8 +96,10 @@ class EpisodePlayer:
     def close(self) -> None:
         """Give the environment back; the player must not be used any more."""
         if self._key:
+            if not self.done:
+                self.base.break_off()
             with _lock:
-                _idle.setdefault(self._key, []).append(self.env)
+                _idle.setdefault(self._key, []).append((self._made_by, self.env))
             self._key = ""
 
     def _begin(self, info: dict[str, Any]) -> None:
@@ -108,7 +113,7 @@ class EpisodePlayer:
 
 def _take(key: str) -> gym.Env[Any, Any] | None:
     with _lock:
-        return _idle[key].pop() if _idle.get(key) else None
+        return _idle[key].pop()[1] if _idle.get(key) else None
 
 
 def _make(env: str | Callable[..., gym.Env[Any, Any]], options: dict[str, Any]) -> gym.Env[Any, Any]:

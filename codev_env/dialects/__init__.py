@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from functools import cache
 
 from codev_env.dialects.base import Dialect
@@ -17,7 +18,14 @@ __all__ = ["Dialect", "dialect_names", "get_dialect"]
 def _dialects() -> dict[str, type[Dialect]]:
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         importlib.import_module(module.name)
-    return {kind.name: kind for kind in Dialect.__subclasses__() if kind.__module__.startswith(f"{__name__}.")}
+    kinds = _below(Dialect)  # type: ignore[type-abstract]
+    return {kind.name: kind for kind in kinds if kind.__module__.startswith(f"{__name__}.")}
+
+
+def _below(kind: type[Dialect]) -> Iterator[type[Dialect]]:
+    for found in kind.__subclasses__():
+        yield found
+        yield from _below(found)
 
 
 def dialect_names() -> list[str]:

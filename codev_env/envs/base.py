@@ -136,7 +136,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             TaskError: If there is no such task, or it cannot be read.
         """
         super().reset(seed=seed)
-        self._close_session()
+        self.break_off()  # Whatever fails below, the last episode is over.
         self._index = self._choose(options or {})
         task = self.tasks[self._index]
         self._episode, self._paid, self._broken = Episode(task), {}, False

@@ -10,6 +10,7 @@ from codev_env.errors import ConfigError, unknown
 from codev_env.judges.base import AutoJudge, Judge, MaskingJudge, NoJudge
 from codev_env.judges.ground_truth import GroundTruthJudge
 from codev_env.judges.noisy import NoisyJudge
+from codev_env.registration import import_path
 
 if TYPE_CHECKING:
     from codev_env.judges.vlm import VLMJudge
@@ -48,7 +49,8 @@ def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
 
     Args:
         judge: A name (`"auto"`, `"ground_truth"`, `"none"`); `"noisy:RATE"`, see `NoisyJudge`; `"URL#NAME"`, such as
-            `"http://localhost:8000/v1#my-model"`, for a vision-language judge; a mapping with the name and options,
+            `"http://localhost:8000/v1#my-model"`, for a vision-language judge; `"module:attribute"` of a judge, or of
+            what makes one without arguments; a mapping with the name and options,
             such as `{"name": "vlm", "model": "my-model", "cache": "verdicts"}`, or its JSON; or a `Judge`. Every judge
             named in a mapping knows the option `on_error`: `"raise"`, or `"mask"` for scores without a value where it
             fails.
@@ -64,7 +66,7 @@ def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
             return get_judge(_parse(judge))
         url, _, model = judge.partition("#")
         if not url.startswith(("http://", "https://")):
-            return get_judge({"name": judge})
+            return _imported(judge) if ":" in judge else get_judge({"name": judge})
         if not model:
             raise ConfigError(f"judge {judge!r} names no model: add it after the address, {url}#NAME.")
         return get_judge({"name": "vlm", "model": model, "base_url": url})
@@ -85,9 +87,17 @@ def _parse(text: str) -> Mapping[str, Any]:
     return options
 
 
+def _imported(path: str) -> Judge:
+    found = import_path(path, "judge")
+    made = found() if isinstance(found, type) or (callable(found) and not isinstance(found, Judge)) else found
+    if not isinstance(made, Judge):
+        raise ConfigError(f"judge {path!r} is a {type(made).__name__}; it must be a codev_env Judge, or make one.")
+    return made
+
+
 def _made(name: object, **options: Any) -> Judge:
     if not isinstance(name, str) or name not in JUDGES:
-        raise unknown("judge", name, [*JUDGES, "noisy:RATE", "URL#NAME"])
+        raise unknown("judge", name, [*JUDGES, "noisy:RATE", "URL#NAME", "module:attribute"])
     if name == "vlm":
         return JUDGES[name](**options)
     on_error = options.pop("on_error", "raise")

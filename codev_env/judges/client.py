@@ -339,6 +339,6 @@ def import_openai() -> Any:
         import openai
     except ImportError as error:
         raise ConfigError(
-            f"judge 'vlm' needs the package openai[aiohttp] ({error}). Install it: pip install codev-env[eval]."
+            f"judge 'vlm' needs the package openai[aiohttp] ({error}). Install it: pip install 'codev-env[eval]'."
         ) from error
     return openai

@@ -81,7 +81,7 @@ def asked(task: Task, text: str) -> Asked:
 class AnswerReader:
     """Asks a language model what an answer says: the part that the scorers `llm` and `answer` share.
 
-    Needs the package openai (`pip install codev-env[eval]`) and a server that speaks its protocol. Safe to use from
+    Needs the package openai (`pip install 'codev-env[eval]'`) and a server that speaks its protocol. Safe to use from
     several threads. All objects of a process with the same server and options share one client and remember its
     verdicts, so that a question is asked once. The key is not pickled: another process reads its own environment.
 
@@ -235,7 +235,7 @@ def _openai() -> Any:
         import openai
     except ImportError as error:
         raise ConfigError(
-            "a scorer that asks an LLM needs the package openai. Install it: pip install codev-env[eval]."
+            "a scorer that asks an LLM needs the package openai. Install it: pip install 'codev-env[eval]'."
         ) from error
     return openai
 

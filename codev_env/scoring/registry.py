@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
 from codev_env.errors import ConfigError, unknown
+from codev_env.registration import import_path
 from codev_env.scoring.base import Score, Scorer
 from codev_env.types import Task
 
@@ -46,7 +46,7 @@ def get_scorer(name: str = "rules", **options: Any) -> Scorer:
     if name not in _PLACES and ":" not in name:
         raise unknown("scorer", name, (*SCORERS, "URL#NAME", "module:attribute"))
     place = _PLACES.get(name, name)
-    found = _load(name, place)
+    found = import_path(place, "scorer")
     if isinstance(found, type):
         try:
             inspect.signature(found).bind(**options)
@@ -61,17 +61,6 @@ def get_scorer(name: str = "rules", **options: Any) -> Scorer:
     if not callable(found):
         raise ConfigError(f"scorer {name!r} is a {type(found).__name__}; expected a function of a task and an answer.")
     return cast(Scorer, found) if name in _PLACES else _checked(name, found)
-
-
-def _load(name: str, place: str) -> Any:
-    module, _, attribute = place.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"scorer {name!r} cannot be imported ({error}). Expected 'module:attribute'.") from error
-    return found
 
 
 def _checked(name: str, scorer: Callable[[Task, str], Any]) -> Scorer:

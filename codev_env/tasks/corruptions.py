@@ -34,7 +34,7 @@ REFERENCE_SIDE = 224
 """Lengths in pixels (radii, cells) hold for images whose shorter side has at least this many pixels."""
 
 LIBRARY = "nrtk-albumentations"
-_INSTALL = "Install it with `pip install codev-env[corruptions]`."
+_INSTALL = "Install it with `pip install 'codev-env[corruptions]'`."
 _TILE, _DROPS = 2048, 384
 _SMALLEST = 32  # smaller images are filled up: some operations need room around a pixel
 

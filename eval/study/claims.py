@@ -73,7 +73,7 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
     )
     closed = results.estimate(setting, "evidence", "no_cue")
     yield Claim(
-        "Playing what it cannot guess first closes that gap: at least 85 % right without the cue, as many episodes.",
+        "Playing what it cannot guess first closes that gap: at least 85 % right without the cue, in as many episodes.",
         _verdict(closed, lambda e: e.low >= USED, lambda e: e.high < USED),
         f"cue-free accuracy of evidence: {_percent(closed)}; "
         f"evidence minus tapo: {_points(results.difference(setting, 'evidence', 'tapo', 'no_cue'))}",

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 agent_loop = pytest.importorskip(
-    "verl.experimental.agent_loop.agent_loop", reason="verl is not installed: pip install verl cachetools fastapi uvicorn"
+    "verl.experimental.agent_loop.agent_loop",
+    reason="verl is not installed: pip install verl cachetools fastapi uvicorn",
 )
 pytest.importorskip("tyro", reason="the toy policy needs the extra [train]")
 

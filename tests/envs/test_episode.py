@@ -173,6 +173,16 @@ def test_steps_before_a_reset_are_refused(env: ImageToolEnv) -> None:
         _ = env.task
 
 
+def test_a_reset_that_fails_leaves_no_episode_to_go_on_with(env: ImageToolEnv) -> None:
+    env.reset(options={"index": 0})
+    with pytest.raises(ConfigError):
+        env.reset(options={"index": 99})
+    with pytest.raises(ResetNeeded):
+        env.step(code("print(1)"))
+    env.reset(options={"index": 0})
+    assert env.step(code("print(1)"))[0]["text"]
+
+
 @pytest.mark.parametrize("action", [3, None, b"<answer>A</answer>", ["a"]])
 def test_actions_are_text(env: ImageToolEnv, action: Any) -> None:
     env.reset(seed=0)

@@ -15,6 +15,8 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 import codev_env
+from codev_env.errors import ConfigError
+from codev_env.registration import env_id_of
 
 ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 4}
 ACTIONS = [
@@ -128,3 +130,9 @@ def test_importing_the_package_is_light() -> None:
 def test_import_by_the_id_alone() -> None:
     importlib.import_module("codev_env")
     assert set(codev_env.ENV_IDS) <= set(gym.registry)
+
+
+def test_a_benchmark_leads_to_its_id() -> None:
+    assert env_id_of("hrbench4k") == "codev_env:CodeV-HRBench4K-v0"
+    with pytest.raises(ConfigError, match="Did you mean 'hrbench4k'"):
+        env_id_of("hrbench4")

@@ -19,7 +19,7 @@ from codev_env.tasks import load_tasks
 from codev_env.trajectory import read_trajectories
 from codev_env.types import Code, Execution, Step, StepScore, Task
 from codev_eval import kappa
-from codev_eval.agreement import AgreementError, main, parse_judge
+from codev_eval.agreement import AgreementError, main
 from codev_eval.agreement_table import summarize, text_table
 from codev_eval.crops import CLAIM, KINDS, programs
 from codev_eval.judging import JudgedCrop, judge_scenes
@@ -376,7 +376,7 @@ def test_a_server_that_fails_is_a_failure(tmp_path):
         (("--judge", "ground_trut"), "Did you mean 'ground_truth'"),
         (("--judge", "ground_truth", "--against", "x"), "unknown judge"),
         (("--judge", "noisy:2"), "write noisy:RATE"),
-        (("--judge", "no_such_module:x"), "--judge.*cannot be imported"),
+        (("--judge", "no_such_module:x"), "cannot import the judge"),
         (("--judge", f"{__name__}:NotAJudge"), "NotAJudge; it must be"),
         (("--judge", "http://localhost:1/v1"), "names no model"),
         (("--judge", "none"), "--judge 'none' scores nothing"),
@@ -424,8 +424,8 @@ def test_a_server_that_is_not_there_is_told_before_the_study(tmp_path):
 
 
 def test_a_judge_or_what_makes_one():
-    assert isinstance(parse_judge(f"{__name__}:Failing", "--judge"), Failing)
-    assert parse_judge("codev_env.judges:GroundTruthJudge", "--judge").name == "ground_truth"
+    assert isinstance(get_judge(f"{__name__}:Failing"), Failing)
+    assert get_judge("codev_env.judges:GroundTruthJudge").name == "ground_truth"
 
 
 def test_tasks_without_targets_are_refused():

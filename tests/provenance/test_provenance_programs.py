@@ -62,7 +62,7 @@ def test_programs_of_a_kind_are_placed_or_unknown_but_never_wrongly(kind):
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", EVERY)
 def test_programs_of_a_kind_in_the_real_sandbox(kind, box):
-    """40 of each kind: more than 2 000 in all."""
+    """40 of each kind, 2 000 in all."""
     unknown = 0
     for seed in range(1000, 1040):
         case = make(kind, SCENE, seed)

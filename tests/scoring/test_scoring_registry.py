@@ -54,9 +54,9 @@ def test_a_scorer_from_elsewhere():
     ("name", "options", "message"),
     [
         ("offical", {}, "Did you mean 'official'"),
-        ("no_such_module:x", {}, "cannot be imported"),
-        (f"{__name__}:no_such_thing", {}, "cannot be imported"),
-        (":x", {}, "cannot be imported"),
+        ("no_such_module:x", {}, "cannot import the scorer"),
+        (f"{__name__}:no_such_thing", {}, "cannot import the scorer"),
+        (":x", {}, "cannot import the scorer"),
         (f"{__name__}:NOT_CALLABLE", {}, "is a int"),
         ("rules", {"strict": True}, "has no options"),
         ("official", {"jugde": None}, r"options \['jugde'\].*Its options: judge"),

@@ -47,7 +47,7 @@ def photographs() -> tuple[Path, ...]:
     if not found:
         logger.warning(
             "No photographs for the backgrounds of generated scenes: textures are used instead. "
-            "Install them with `pip install codev-env[photos]`, or set the scene option photo_share=0."
+            "Install them with `pip install 'codev-env[photos]'`, or set the scene option photo_share=0."
         )
     return tuple(found)
 
