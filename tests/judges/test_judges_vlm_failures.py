@@ -465,7 +465,7 @@ def test_an_interpreter_ends_while_a_judge_is_alive():
 
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(ConfigError, match=r"pip install codev-env\[eval\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'codev-env\[eval\]'"):
         VLMJudge("toy")
 
 

@@ -178,7 +178,7 @@ def test_a_missing_library_is_told_with_what_to_install(monkeypatch):
 
     tasks = load_tasks("synthetic", "test", scenes="toy")
     monkeypatch.setattr("codev_env.tasks.corruptions.metadata.version", missing)
-    with pytest.raises(ConfigError, match=r"nrtk-albumentations.*pip install codev-env\[corruptions\]"):
+    with pytest.raises(ConfigError, match=r"nrtk-albumentations.*pip install 'codev-env\[corruptions\]'"):
         wrap_tasks(tasks, "jpeg:3")
     assert wrap_tasks(tasks, "orientation")[1].transform == ("rotate_90",)
 
