@@ -8,7 +8,7 @@ import datetime
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,8 @@ def train(argv: Sequence[str]) -> Path | None:
     with _timed(seconds, "cold start"):
         start = options.model or _find_start(request, say)
     _make_folder(run.parent)
-    # A saved model has its adapters merged: they are trained on beside the weights that they were started with.
-    policy = Policy.load(str(resume / "model") if resume and not options.lora.rank else start)
-    policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
+    policy = _load_policy(options, start, resume)
     policy.model.to(accelerator.device)
-    if options.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable()
     engine = make_engine(
         options.engine,
         policy.model,
@@ -141,6 +137,30 @@ def train(argv: Sequence[str]) -> Path | None:
     finally:
         monitor.close()
     seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
+    _summarize(run, request, options, before, after, seconds)
+    say(f"\n{options.eval.episodes} held-out {options.eval.split} episodes, 95 % intervals in brackets\n")
+    say(comparison(before, after))
+    say(f"\nPolicy:      {run / 'model'}\nNumbers:     {run / SUMMARY}")
+    return run
+
+
+def _load_policy(options: TrainOptions, start: str, resume: Path | None) -> Policy:
+    # A saved model has its adapters merged: they are trained on beside the weights that they were started with.
+    policy = Policy.load(str(resume / "model") if resume and not options.lora.rank else start)
+    policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
+    if options.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable()
+    return policy
+
+
+def _summarize(
+    run: Path,
+    request: Request,
+    options: TrainOptions,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    seconds: Mapping[str, float],
+) -> None:
     summary = {
         "name": run.name,
         "about": request.about,
@@ -152,10 +172,6 @@ def train(argv: Sequence[str]) -> Path | None:
         "options": dataclasses.asdict(options),
     }
     write_json(run / SUMMARY, summary)
-    say(f"\n{options.eval.episodes} held-out {options.eval.split} episodes, 95 % intervals in brackets\n")
-    say(comparison(before, after))
-    say(f"\nPolicy:      {run / 'model'}\nNumbers:     {run / SUMMARY}")
-    return run
 
 
 def start_folder(options: SFTOptions) -> Path:

@@ -6,6 +6,7 @@ import functools
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from codev_train.optimizer import learning_rate, make_optimizer, set_learning_ra
 from codev_train.options import TrainOptions
 from codev_train.policy import Policy, Scorer
 from codev_train.reference import make_reference
-from codev_train.resample import play_with_signal, with_signal
+from codev_train.resample import Sampled, play_with_signal, with_signal
 from codev_train.rollout import Roller, Rollout
 from codev_train.sharding import is_sharded, prepare
 from codev_train.update import Updater
@@ -45,9 +46,6 @@ def tapo(
     resume: Path | None = None,
 ) -> bool:
     """Train the policy; returns whether it finished (false: interrupted, with a checkpoint to resume from).
-
-    Each update: (1) play a group of episodes for every task; (2) turn rewards into group-relative advantages; (3) take
-    clipped policy-gradient steps on the sampled tokens.
 
     Raises:
         Unhealthy: The numbers of the run show that it no longer learns; it is saved.
@@ -72,65 +70,18 @@ def tapo(
         step_timeout=options.step_timeout,
         mask_stragglers=options.mask_stragglers,
     )
-    credit, reward = get_credit(options.credit), roller.reward()
-    factors = channel_factors(options.credit, reward.channel_weights)
     chooser = TaskChooser(options.curriculum, roller.size(), run, done, accelerator.is_main_process)
-    sampling = Sampling(options.temperature, options.max_tokens)
-    prompts = options.prompts // accelerator.num_processes
+    learner = _Learner(options, policy, engine, roller, chooser, updater, accelerator)
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
         with Interrupt() as interrupt:
             for step in range(done, options.steps):
-                # Tasks and sampling depend on seed and update only: a resumed run goes on as if never stopped.
-                rng = np.random.default_rng((options.seed, step, accelerator.process_index))
-                engine.seed(int(rng.integers(2**62)))
-
-                # 1. Rollouts.
-                started, idle = time.perf_counter(), roller.idle_s
-                play = functools.partial(roller.play, engine, group=options.group, sampling=sampling)
-                choose = functools.partial(chooser.choose, rng)
-                if options.candidates > 1:
-                    guesses = functools.partial(roller.guesses, engine, max_tokens=options.max_tokens)
-                    choose = functools.partial(least_guessable, choose, guesses, options.candidates)
-                batch = play_with_signal(play, choose, prompts, options.resample)
-                rollouts = batch.rollouts
-                engine.sleep()
-                played = time.perf_counter()
-
-                # 2. Advantages.
-                rewards, turns, groups = reward_table(rollouts)
-                channels, kept = channel_table(rollouts, rewards, reward)
-                if options.resample:
-                    kept &= with_signal(rollouts)
-                advantages = combine(credit, channels, turns, groups, factors, kept)
-
-                # 3. Update.
-                set_learning_rate(optimizer, rate := learning_rate(options.optimizer, step, options.steps))
-                stats = updater.update(rollouts, advantages, rng)
-                engine.sync(policy.model)
-                updated = time.perf_counter()
-
-                row = describe(rollouts, rewards, turns, groups, accelerator)
-                outcomes = gather_object(batch.played)
-                chooser.note(step + 1, outcomes)
-                if options.resample:
-                    row["groups_played"] = len(outcomes)
-                sampled = sum(t >= 0 for r in rollouts for t in r.tokens.turns) * accelerator.num_processes
-                row |= {f"update/{name}": value for name, value in vars(stats).items()} | {
-                    "update/learning_rate": rate,
-                    "seconds/rollouts": played - started,
-                    "seconds/engine_idle": roller.idle_s - idle,
-                    "seconds/update": updated - played,
-                    "tokens_per_second/rollouts": sampled / (played - started),
-                    "tokens_per_second/update": sampled / (updated - played),
-                }
+                rollouts, row = learner.update(step)
                 monitor.update(row, step + 1)
                 if step % options.show_every == 0:
                     monitor.episodes([r.trajectory for r in rollouts[:: options.group][:4]], step + 1)
                 bar.update()
-                bar.set_postfix(
-                    reward=f"{row['reward']:.2f}", accuracy=f"{row['accuracy']:.2f}", faithful=f"{row['faithful']:.2f}"
-                )
+                bar.set_postfix({name: f"{row[name]:.2f}" for name in ("reward", "accuracy", "faithful")})
                 findings = health.look(row)
                 for finding in findings if accelerator.is_main_process else ():
                     bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)
@@ -151,6 +102,75 @@ def tapo(
     finally:
         bar.close()
         roller.close()
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """What the updates of a run have in common."""
+
+    options: TrainOptions
+    policy: Policy
+    engine: Engine
+    roller: Roller
+    chooser: TaskChooser
+    updater: Updater
+    accelerator: Accelerator
+
+    def update(self, step: int) -> tuple[list[Rollout], dict[str, float]]:
+        """Make an update: play, judge, learn; returns what was played and the row of the history."""
+        options = self.options
+        # Tasks and sampling depend on seed and update only: a resumed run goes on as if never stopped.
+        rng = np.random.default_rng((options.seed, step, self.accelerator.process_index))
+        self.engine.seed(int(rng.integers(2**62)))
+
+        # 1. Rollouts: a group of episodes for every task.
+        started, idle = time.perf_counter(), self.roller.idle_s
+        batch = self._play(rng)
+        rollouts = batch.rollouts
+        self.engine.sleep()
+        played = time.perf_counter()
+
+        # 2. Rewards become group-relative advantages.
+        reward = self.roller.reward()
+        rewards, turns, groups = reward_table(rollouts)
+        channels, kept = channel_table(rollouts, rewards, reward)
+        if options.resample:
+            kept &= with_signal(rollouts)
+        factors = channel_factors(options.credit, reward.channel_weights)
+        advantages = combine(get_credit(options.credit), channels, turns, groups, factors, kept)
+
+        # 3. Clipped policy-gradient steps on the sampled tokens.
+        rate = learning_rate(options.optimizer, step, options.steps)
+        set_learning_rate(self.updater.optimizer, rate)
+        stats = self.updater.update(rollouts, advantages, rng)
+        self.engine.sync(self.policy.model)
+        updated = time.perf_counter()
+
+        row = describe(rollouts, rewards, turns, groups, self.accelerator)
+        outcomes = gather_object(batch.played)
+        self.chooser.note(step + 1, outcomes)
+        if options.resample:
+            row["groups_played"] = len(outcomes)
+        sampled = sum(t >= 0 for r in rollouts for t in r.tokens.turns) * self.accelerator.num_processes
+        return rollouts, row | {f"update/{name}": value for name, value in vars(stats).items()} | {
+            "update/learning_rate": rate,
+            "seconds/rollouts": played - started,
+            "seconds/engine_idle": self.roller.idle_s - idle,
+            "seconds/update": updated - played,
+            "tokens_per_second/rollouts": sampled / (played - started),
+            "tokens_per_second/update": sampled / (updated - played),
+        }
+
+    def _play(self, rng: np.random.Generator) -> Sampled:
+        options, roller = self.options, self.roller
+        sampling = Sampling(options.temperature, options.max_tokens)
+        play = functools.partial(roller.play, self.engine, group=options.group, sampling=sampling)
+        choose = functools.partial(self.chooser.choose, rng)
+        if options.candidates > 1:
+            guesses = functools.partial(roller.guesses, self.engine, max_tokens=options.max_tokens)
+            choose = functools.partial(least_guessable, choose, guesses, options.candidates)
+        prompts = options.prompts // self.accelerator.num_processes
+        return play_with_signal(play, choose, prompts, options.resample)
 
 
 def reward_table(rollouts: Sequence[Rollout]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

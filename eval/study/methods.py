@@ -18,11 +18,13 @@ class Method:
         name: What it is called in tables, and its folder.
         about: What it does, in one line.
         options: The options of `codev train` that make it, by their dotted names.
+        curve: Whether the figures over time show it.
     """
 
     name: str
     about: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    curve: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,15 @@ METHODS = (
     Method("any-call", "the answer, and 0.3 for any tool call", {"reward": "codev_eval.study.rewards:any_call"}),
     Method("codevision", "the reward of CodeVision's released code", {"reward": "codevision"}),
     Method("taco", "outcome, and what a call changed in the policy's own answer", {"reward": "taco"}),
-    Method("tapo-noise10", "TAPO, the judge errs in 10 % of calls", {"reward": "tapo", "env.judge": "noisy:0.1"}),
-    Method("tapo-noise40", "TAPO, the judge errs in 40 % of calls", {"reward": "tapo", "env.judge": "noisy:0.4"}),
-    Method("tapo-noise05", "TAPO, the judge errs in 5 % of calls", {"reward": "tapo", "env.judge": "noisy:0.05"}),
-    Method("tapo-noise20", "TAPO, the judge errs in 20 % of calls", {"reward": "tapo", "env.judge": "noisy:0.2"}),
+    *(
+        Method(
+            f"tapo-noise{percent:02}",
+            f"TAPO, the judge errs in {percent} % of calls",
+            {"reward": "tapo", "env.judge": f"noisy:{percent / 100}"},
+            curve=False,
+        )
+        for percent in (10, 40, 5, 20)
+    ),
     Method(
         "evidence-turn",
         "evidence with each turn's own return, not divided by the standard deviation",

@@ -112,7 +112,7 @@ def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> d
     drawn = {}
     colours = {m.name: figures.COLOURS[number % len(figures.COLOURS)] for number, m in enumerate(methods)}
     for key, title in _CURVES.items():
-        series = {m.name: _curve(results, setting, m, key) for m in methods if "noise" not in m.name}
+        series = {m.name: _curve(results, setting, m, key) for m in methods if m.curve}
         drawn[f"{setting.name}-{key}.svg"] = figures.curves(f"{setting.name}: {title}", "episodes", series, colours)
     for key in ("faithful_given_correct", "no_cue", "evidence"):
         measure = next(measure for measure in MEASURES if measure.key == key)
