@@ -78,7 +78,7 @@ def _section(
     for title, keys in (("Main measures", _MAIN), ("All others", [m.key for m in MEASURES if m.key not in _MAIN])):
         lines += [f"### {title}", ""] + [*_table(results, setting, methods, keys)] + [""]
     lines += ["### What each is", ""]
-    lines += [f"- **{method.name}**: {method.about}" for method in methods]
+    lines += [f"- **{m.name}**: {m.about}" for m in methods if results.runs(setting.name, m.name)]
     lines += [f"- *{measure.title}*: {measure.meaning}" for measure in MEASURES] + [""]
     return "\n".join(lines)
 

@@ -110,8 +110,9 @@ def test_figures_are_whole_pictures_that_name_every_row():
 def test_the_page_holds_every_run_and_is_one_file(tmp_path):
     values = {measure.key: 0.25 for measure in MEASURES}
     runs = [found(name, seed, (0.5, 0.6), **values) for name in (None, "outcome", "tapo") for seed in (0, 1)]
-    written = page.write(tmp_path, Results(runs), [BASE], [BY_NAME["outcome"], BY_NAME["tapo"]], {"preset": "tiny"})
+    written = page.write(tmp_path, Results(runs), [BASE], METHODS, {"preset": "tiny"})
     text = written.read_text()
+    assert re.findall(r"- \*\*(.*?)\*\*", text) == ["outcome", "tapo"]
     assert "| the start | 2 |" in text and "| tapo | 2 | 25.0 % |" in text
     for name in re.findall(r"\]\((.*?\.svg)\)", text):
         assert (tmp_path / name).exists()
