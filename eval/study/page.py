@@ -110,7 +110,8 @@ def _cell(estimate: Estimate | None, measure: Measure) -> str:
 def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> dict[str, str]:
     """Return the figures by file name."""
     drawn = {}
-    colours = {m.name: figures.COLOURS[number % len(figures.COLOURS)] for number, m in enumerate(methods)}
+    ordered = sorted(methods, key=lambda m: not m.curve)  # There are fewer colours than methods.
+    colours = {m.name: figures.COLOURS[number % len(figures.COLOURS)] for number, m in enumerate(ordered)}
     for key, title in _CURVES.items():
         series = {m.name: _curve(results, setting, m, key) for m in methods if m.curve}
         drawn[f"{setting.name}-{key}.svg"] = figures.curves(f"{setting.name}: {title}", "episodes", series, colours)
