@@ -36,8 +36,8 @@ class TurnPay:
 def episode_of(trajectory: Trajectory) -> Episode:
     """Make the episode that a trajectory records.
 
-    Everything that rewards read is there; what the sandbox repaired, which name an image was saved under, and which
-    part of a view was painted over (`Region.seen`) are not. Images are decoded.
+    Everything that rewards read is there; what the sandbox repaired, which image a turn chose, which name an image was
+    saved under, and which part of a view was painted over (`Region.seen`) are not. Images are decoded.
     """
     task = Task(
         task_id=trajectory.task_id,
@@ -53,7 +53,7 @@ def episode_of(trajectory: Trajectory) -> Episode:
     )
     return Episode(
         task,
-        [_step(turn) for turn in trajectory.turns],
+        [_step(turn, trajectory.final_answer) for turn in trajectory.turns],
         trajectory.final_answer,
         trajectory.is_correct,
         trajectory.stop_reason,
@@ -100,9 +100,9 @@ def matches(reward: Reward, trajectory: Trajectory, rows: list[TurnPay]) -> bool
     return True
 
 
-def _step(turn: TurnRecord) -> Step:
+def _step(turn: TurnRecord, answer: str | None) -> Step:
     if turn.kind != "code":
-        return Step(turn.action, _turn(turn), probed=turn.probed)
+        return Step(turn.action, _turn(turn, answer), probed=turn.probed)
     execution = Execution(
         stdout=turn.stdout,
         images=tuple(turn.images),
@@ -111,12 +111,12 @@ def _step(turn: TurnRecord) -> Step:
         wall_s=turn.wall_s,
     )
     score = StepScore(turn.score, turn.score_why, turn.faithful, turn.judge_failed)
-    return Step(turn.action, _turn(turn), execution, turn.regions, score, turn.probed)
+    return Step(turn.action, _turn(turn, answer), execution, turn.regions, score, turn.probed)
 
 
-def _turn(turn: TurnRecord) -> Turn:
+def _turn(turn: TurnRecord, answer: str | None) -> Turn:
     if turn.kind == "code":
         return Code(turn.code or "", turn.problems)
     if turn.kind == "answer":
-        return Answer(turn.action, turn.problems)
+        return Answer(turn.action if answer is None else answer, turn.problems)
     return Invalid(turn.observation, turn.problems)

@@ -56,6 +56,11 @@ def test_the_episode_is_the_recorded_one(tmp_path) -> None:
     assert episode.task.targets == trajectory.targets and episode.task.images[0].size == trajectory.image_size
 
 
+def test_an_answer_is_what_was_read_from_the_turn(tmp_path) -> None:
+    trajectory = record(tmp_path, "tapo", Oracle())
+    assert episode_of(trajectory).steps[-1].turn.text == trajectory.final_answer != trajectory.turns[-1].action
+
+
 def test_other_weights_and_other_rewards_do_not_match(tmp_path) -> None:
     trajectory = record(tmp_path, "tapo", Oracle())
     for reward in (get_reward("tapo", {"tool": 0.4}), get_reward("outcome"), get_reward("hdpo")):
