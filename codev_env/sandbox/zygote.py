@@ -74,6 +74,7 @@ class Zygote:
                 os.close(fd)
 
     def _fork(self, token: int, fds: list[int]) -> None:
+        zygote_pid = os.getpid()  # A worker that asked for its parent might already be an orphan, and live on as one.
         try:
             pid = os.fork()
         except OSError as error:
@@ -84,7 +85,7 @@ class Zygote:
             return
         code = 1
         try:
-            _become_worker(fds[0], os.getppid())
+            _become_worker(fds[0], zygote_pid)
             code = 0
         finally:
             os._exit(code)

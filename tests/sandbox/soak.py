@@ -245,12 +245,14 @@ class Soak:
             self.done[f"kill {what}"] += 1
             # Counted before and after: the workers of a zygote take some time to die, and steps go on meanwhile.
             self.kills += 1
-            os.kill(pid, signal.SIGKILL)
-            deadline = time.monotonic() + 20
-            while victims & {pid for pid, fields in processes().items() if fields[0] not in "ZX"}:
-                assert time.monotonic() < deadline, "a killed process lives on"
-                time.sleep(0.002)
-            self.kills += 1
+            try:
+                os.kill(pid, signal.SIGKILL)  # unless its session was closed meanwhile, and it is gone
+                deadline = time.monotonic() + 20
+                while victims & {pid for pid, fields in processes().items() if fields[0] not in "ZX"}:
+                    assert time.monotonic() < deadline, "a killed process lives on"
+                    time.sleep(0.002)
+            finally:
+                self.kills += 1
 
     def measure(self) -> dict[str, Any]:
         """What is in use with every session closed, once the zygotes have nothing to do."""
