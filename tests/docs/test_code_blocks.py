@@ -96,6 +96,7 @@ def test_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
             if (error.name or "").partition(".")[0] not in OTHERS:
                 raise
             pytest.skip(f"{error.name} is not installed")
+    assert names.keys() - {"__builtins__"}, "the page's code left nothing behind: did it run?"
 
 
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page.stem}-{block.line}" for page, block in BLOCKS])

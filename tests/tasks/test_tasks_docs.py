@@ -49,7 +49,9 @@ def test_every_page_has_blocks_and_few_are_left_out():
 
 @pytest.mark.parametrize(("page", "block"), RUN, ids=[f"{page}-{i}" for i, (page, _) in enumerate(RUN)])
 def test_a_block_runs_on_its_own(place, page, block):
-    exec(compile(block, f"{page}.md", "exec"), {})
+    names: dict[str, object] = {}
+    exec(compile(block, f"{page}.md", "exec"), names)
+    assert names.keys() - {"__builtins__"}, "the block left nothing behind: did it run?"
 
 
 def test_what_the_pages_say_of_values(place):
