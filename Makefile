@@ -1,8 +1,11 @@
 # Two commands do everything: `make train` and `make test`. Both build .venv themselves.
+# `make test JOBS=8` runs tests in so many processes; 0 in this one, for a debugger.
 
 PYTHON ?= python3
 PRESET ?= tiny
 ARGS ?=
+JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -12,7 +15,7 @@ train: $(VENV)/.installed
 	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not integration" $(ARGS)
+	$(PYTEST) -m "not integration" $(ARGS)
 
 install: $(VENV)/.installed
 
@@ -49,7 +52,7 @@ types: $(VENV)/.installed
 	MYPYPATH=build/types $(BIN)/mypy
 
 integration: $(VENV)/.installed
-	$(BIN)/python -m pytest -m integration $(ARGS)
+	$(PYTEST) -m integration $(ARGS)
 
 # The site, in build/site: warnings are errors, and links and anchors are checked.
 docs: $(VENV)/.installed-docs

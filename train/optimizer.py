@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from codev_env.errors import ConfigError
+from codev_train.muon import Muon
 from codev_train.options import OptimizerOptions
 
 
@@ -27,9 +28,7 @@ class CombinedOptimizer(torch.optim.Optimizer):
         decay = options.weight_decay
         self.parts: list[torch.optim.Optimizer] = []
         if matrices:
-            self.parts.append(
-                torch.optim.Muon(matrices, lr=options.lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
-            )
+            self.parts.append(Muon(matrices, lr=options.lr, weight_decay=decay))
         if rest:
             betas = (0.9, options.beta2)
             self.parts.append(torch.optim.AdamW(rest, lr=options.lr, betas=betas, weight_decay=0.0))

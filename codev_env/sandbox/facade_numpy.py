@@ -96,10 +96,9 @@ def _submodule(label: str, module: Any, refused: frozenset[str] = frozenset()) -
 def modules() -> dict[str, Facade]:
     """The façades by import name."""
     names: dict[str, Any] = {}
-    for name in dir(np):
+    for name, value in list(vars(np).items()):  # `dir` names modules too that are loaded when asked for, and not wanted
         if name.startswith("_") or name in _REFUSED:
             continue
-        value = getattr(np, name)
         number_type = isinstance(value, type) and issubclass(value, np.generic)
         constant = value is None or isinstance(value, (int, float))
         if number_type or constant or isinstance(value, _FUNCTION_TYPES):

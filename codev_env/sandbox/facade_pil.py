@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import io
 import posixpath
 from typing import Any
@@ -34,7 +35,8 @@ _IMAGE_FUNCTIONS = (
     "getmodebands getmodebandnames getmodebase getmodetype UnidentifiedImageError DecompressionBombError Exif"
 )
 _IMAGE_ENUMS = "Resampling Transpose Transform Dither Palette Quantize"
-_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+_PLUGINS = {"PNG": "Png", "JPEG": "Jpeg", "BMP": "Bmp", "GIF": "Gif", "WEBP": "WebP", "TIFF": "Tiff", "PPM": "Ppm"}
+_FORMATS = tuple(_PLUGINS)
 _HINTS = {
     "ANTIALIAS": "use Image.LANCZOS",
     "core": "use the methods of images",
@@ -261,6 +263,9 @@ def seed(value: int) -> None:
 
 def warm() -> None:
     """Use once what Pillow loads lazily: codecs, fonts, colour names."""
+    for name in _PLUGINS.values():
+        importlib.import_module(f"PIL.{name}ImagePlugin")
+    Image._initialized = 2  # Pillow looks for no more codecs: each makes all forks dearer, and could be attacked
     picture = Image.new("RGB", (32, 32), "red")
     for kind in _FORMATS:
         buffer = io.BytesIO()

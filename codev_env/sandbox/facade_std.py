@@ -41,7 +41,7 @@ import typing
 import unicodedata
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from codev_env.sandbox import guards, program_types, state
@@ -311,11 +311,12 @@ _NO_TIME = "programs do not see the time"
 _NO_SYS = "print what you want to know"
 
 
-def make_import(found: dict[str, Facade]) -> Callable[..., Any]:
+def make_import(found: dict[str, Facade], elsewhere: Collection[str] = ()) -> Callable[..., Any]:
     """What the statement `import` calls.
 
     Args:
         found: The façades by import name.
+        elsewhere: Names of modules that programs which name them find, in another process.
     """
 
     def import_(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
@@ -324,7 +325,8 @@ def make_import(found: dict[str, Facade]) -> Callable[..., Any]:
             return sys.modules[name]
         if level or name not in found:
             root = name.partition(".")[0]
-            instead = _INSTEAD.get(root) or f"available are {', '.join(sorted(n for n in found if '.' not in n))}"
+            names = sorted({*(n for n in found if "." not in n), *elsewhere})
+            instead = _INSTEAD.get(root) or f"available are {', '.join(names)}"
             raise RefusedImport(f"the module {name!r} is not available here: {instead}.")
         module = found[name]
         for wanted in fromlist or ():

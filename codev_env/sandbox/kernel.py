@@ -6,9 +6,11 @@ session (`close_up`). Every layer reports `"on"` or `"off: <why>"`; nothing is s
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
+import platform
 import resource
 import signal
 import sys
@@ -33,6 +35,13 @@ _statm = -1
 
 class LayerOff(Exception):
     """A layer that cannot be applied here; the message says why."""
+
+
+def prepare() -> None:
+    """Do once, in the zygote, what every worker would do again; applies nothing."""
+    with contextlib.suppress(OSError):  # no filter for this machine: the layer will say so
+        seccomp.program(platform.machine())
+    _libc()
 
 
 def lock_down(parent_pid: int) -> dict[str, str]:

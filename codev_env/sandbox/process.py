@@ -23,8 +23,8 @@ from typing import Any, Literal, get_args
 from codev_env.errors import SandboxError
 from codev_env.sandbox import descriptors, frames
 
-Kind = Literal["plain", "plots", "science"]
-"""What a zygote has loaded: Pillow, NumPy and OpenCV; Matplotlib too; SciPy, scikit-image and SymPy too.
+Kind = Literal["plain", "vision", "plots", "science"]
+"""What a zygote has loaded: Pillow and NumPy; OpenCV too; Matplotlib too; SciPy, scikit-image and SymPy too.
 
 The more is loaded, the more each fork costs.
 """
@@ -32,6 +32,7 @@ The more is loaded, the more each fork costs.
 _NAMES: dict[Kind, re.Pattern[str]] = {
     "science": re.compile(r"\b(scipy|skimage|sympy)\b"),
     "plots": re.compile(r"\b(matplotlib|pyplot|plt)\b"),
+    "vision": re.compile(r"\bcv2?\b"),
 }
 
 START_S = 60.0

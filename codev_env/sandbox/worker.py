@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
+import importlib.util
 import mmap
 import os
 import random
@@ -17,7 +19,7 @@ from typing import Any
 
 from PIL import Image
 
-from codev_env.sandbox import facade_cv2, facade_numpy, facade_pil, facade_std, frames, kernel, pixels, state
+from codev_env.sandbox import facade_numpy, facade_pil, facade_std, frames, kernel, pixels, state
 from codev_env.sandbox.context import Context, File, OutputFull, ResultError, Shown, View, clean, plain
 from codev_env.sandbox.guards import ProgramExit, make_builtins
 from codev_env.sandbox.language import Program, Refused, compile_program, parse
@@ -27,8 +29,13 @@ from codev_env.sandbox.repairs import IMPORTS, READY, parse_repaired
 MODULES: dict[str, Any] = {}
 """The façades by import name, made once in the zygote."""
 
+_ELSEWHERE: list[str] = []
+"""Libraries that are installed, and that another kind of zygote has loaded."""
+
 _SEEDS: list[Any] = []
 """What each façade does at the start of a run."""
+
+_LIBRARIES = ("cv2", "matplotlib", "scipy", "skimage", "sympy")
 
 _RESULT_NAMES = ("result", "output")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
@@ -40,6 +47,8 @@ _ARENA_AHEAD = 4 << 20
 
 _REHEARSED = 64
 """Pixels along a side of the picture that a worker practises on."""
+
+_TIMES_REHEARSED = 20
 
 _PICTURE = bytes(4 * _REHEARSED * _REHEARSED)
 
@@ -63,7 +72,11 @@ def prepare(kind: str) -> dict[str, str]:
     Returns:
         What had to be left out, by name, and why: a library in a version whose parts cannot be guarded.
     """
-    facades: list[Any] = [facade_std, facade_pil, facade_numpy, facade_cv2]
+    facades: list[Any] = [facade_std, facade_pil, facade_numpy]
+    if kind != "plain":
+        from codev_env.sandbox import facade_cv2
+
+        facades.append(facade_cv2)
     if kind in ("plots", "science"):
         from codev_env.sandbox import facade_pyplot
 
@@ -74,9 +87,22 @@ def prepare(kind: str) -> dict[str, str]:
     for module in facades:
         _provide_from(module)
     left_out = _prepare_science() if kind == "science" else {}
+    loaded = {name.partition(".")[0] for name in MODULES} | left_out.keys()
+    _ELSEWHERE[:] = [name for name in _LIBRARIES if name not in loaded and _is_installed(name)]
     _keep_memory()
-    _warm_language()
+    # Python rewrites what runs often, and workers would each do so in copies of their own.
+    for _ in range(_TIMES_REHEARSED):
+        rehearse()
+    state.set_current(None)
+    kernel.prepare()
     return left_out
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # something that is no library has its name
+        return False
 
 
 def _provide_from(module: Any) -> None:
@@ -105,13 +131,6 @@ def _keep_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 256 << 20)
 
 
-def _warm_language() -> None:
-    builtins = make_builtins(facade_std.make_import(MODULES), lambda *_values: None, lambda *_values: None)
-    tree = parse("def f(x):\n    return [i for i in x]\nprint(np.zeros(2).sum(), f([1]))\n")
-    program = compile_program(tree, Limits())
-    exec(program.code, {"__builtins__": builtins, "__name__": "__main__", "np": MODULES["numpy"]})
-
-
 def serve(sock: socket.socket, zygote_pid: int) -> None:
     """Lock this process down, wait for a session and run its programs until the socket closes.
 
@@ -121,7 +140,8 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
         zygote_pid: Process id of the zygote.
     """
     layers = kernel.lock_down(zygote_pid)
-    rehearse()
+    if not frames.is_waiting(sock):
+        rehearse()
     try:
         setup, (inputs_fd, arena_fd) = frames.receive_with_fds(sock, 2)
     except frames.FrameClosed:
@@ -158,9 +178,7 @@ def rehearse() -> None:
     worker = Worker(Limits(), "images", (), {"inputs": _PICTURE, "arena": bytearray(2 * len(_PICTURE))})
     place = {"where": "inputs", "offset": 0, "width": _REHEARSED, "height": _REHEARSED}
     worker.add_view("main", {"input.png": {**place, "mode": "RGB", "input": True}})
-    for number in range(2):
-        code = f"{_REHEARSAL}\nnumber = {number}"
-        frames.encode(worker.run({"code": code, "view": "main", "seed": number, "gaps": [[0, 2 * len(_PICTURE)]]}))
+    frames.encode(worker.run({"code": _REHEARSAL, "view": "main", "seed": 0, "gaps": [[0, 2 * len(_PICTURE)]]}))
 
 
 class Worker:
@@ -172,7 +190,7 @@ class Worker:
         self.repairs = frozenset(repairs)
         self.memory = mapped
         self.views: dict[str, View] = {}
-        self.builtins = make_builtins(facade_std.make_import(MODULES), _print, _show)
+        self.builtins = _builtins()
         self._compiled: tuple[str, Program, list[str]] | None = None
 
     def add_view(self, name: str, files: dict[str, dict[str, Any]]) -> None:
@@ -308,6 +326,12 @@ _INSTALLED = re.compile(rf"(?:{'|'.join(map(re.escape, _FOLDERS))})/[^\s'\")]*")
 """Where Python and its packages are, as errors of imports tell it: no business of a program's."""
 
 _NO_MEMORY = "the program needed more memory than is allowed: work on a smaller crop."
+
+
+@functools.cache
+def _builtins() -> dict[str, Any]:
+    """Those of all programs, made in the zygote; a worker serves one session, so nobody shares them."""
+    return make_builtins(facade_std.make_import(MODULES, _ELSEWHERE), _print, _show)
 
 
 def _print(*values: Any, **how: Any) -> None:

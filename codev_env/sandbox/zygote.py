@@ -132,7 +132,7 @@ def _become_worker(fd: int, zygote_pid: int) -> None:
 @contextmanager
 def _cache_folder(kind: str) -> Iterator[None]:
     """Where the user has no cache of Matplotlib, one that is gone before the first worker, whatever ends the parent."""
-    if kind == "plain" or "MPLCONFIGDIR" in os.environ:
+    if kind in ("plain", "vision") or "MPLCONFIGDIR" in os.environ:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="codev-sandbox-") as folder:

@@ -51,6 +51,13 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         _verdict(given, lambda e: e.low >= BETTER, lambda e: e.high < BETTER),
         f"tapo minus outcome: {_points(given)}",
     )
+    for name, title in (("codevision", "CodeVision's reward"), ("taco", "TACO's reward")):
+        gained = results.difference(setting, name, None, "faithful_given_correct")
+        yield Claim(
+            f"{title} raises faithful given correct by at least 60 points over the start.",
+            _verdict(gained, lambda e: e.low >= BETTER, lambda e: e.high < BETTER),
+            f"{name}, after minus before: {_points(gained)}",
+        )
     accuracy = results.difference(setting, "tapo", "outcome", "accuracy")
     yield Claim(
         "TAPO costs no accuracy.",
@@ -65,12 +72,13 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
             _verdict(lost, lambda e: e.low > -0.1, lambda e: e.high <= -0.1),
             f"faithful, {name} minus tapo: {_points(lost)}",
         )
-    unused = results.estimate(setting, "tapo", "no_cue")
-    yield Claim(
-        "TAPO's policy looks but does not use all it sees: without the cue it is below 85 % right.",
-        _verdict(unused, lambda e: e.high < USED, lambda e: e.low >= USED),
-        f"cue-free accuracy of tapo: {_percent(unused)}",
-    )
+    for name, title in (("tapo", "TAPO's"), ("codevision", "CodeVision's"), ("taco", "TACO's")):
+        unused = results.estimate(setting, name, "no_cue")
+        yield Claim(
+            f"{title} policy looks but does not use all it sees: without the cue it is below 85 % right.",
+            _verdict(unused, lambda e: e.high < USED, lambda e: e.low >= USED),
+            f"cue-free accuracy of {name}: {_percent(unused)}",
+        )
     closed = results.estimate(setting, "evidence", "no_cue")
     yield Claim(
         "Playing what it cannot guess first closes that gap: at least 85 % right without the cue, in as many episodes.",
@@ -82,9 +90,7 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
 
 def _sooner(results: Results, setting: str) -> Claim:
     text = "Turn credit is as faithful as TAPO after fewer episodes."
-    after = {
-        name: {f.run.seed: f.learned_after() for f in results.runs(setting, name)} for name in ("tapo", "tapo-turn")
-    }
+    after = {name: {f.run.seed: f.learned for f in results.runs(setting, name)} for name in ("tapo", "tapo-turn")}
     seeds = sorted(set(after["tapo"]) & set(after["tapo-turn"]))
     if not seeds:
         return Claim(text, "not measured", "–")

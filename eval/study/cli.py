@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
-import os
-import platform
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from codev_env.files import write_json
 from codev_eval.study import page
 from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
+from codev_eval.study.numbers import joined, read_numbers
 from codev_eval.study.results import Results, read_run
 
 STUDIES = ("tapo",)
@@ -65,6 +64,9 @@ class StudyOptions:
     """Processes at the same time, one thread each."""
     report: bool = False
     """Do nothing but write the page again, from the runs that are done."""
+    also: tuple[Path, ...] = ()
+    """The `study.json` of studies done elsewhere: their runs appear on the page, too. Give whole seeds to each machine,
+    for its methods have to go on from the same start."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -106,11 +108,12 @@ def run_study(options: StudyOptions) -> Path:
     found = [found for run in _runs_in(options.out, settings, methods) if (found := read_run(options.out, run))]
     if not found and not failed:
         raise ConfigError(f"--report: {options.out} holds no run that is done; leave --report out to do them.")
-    facts = {
-        **json.loads((options.out / SCALE).read_text("utf-8")),
-        "seeds": " ".join(sorted({str(one.run.seed) for one in found}, key=int)),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-    }
+    facts = json.loads((options.out / SCALE).read_text("utf-8"))
+    for path in options.also:
+        found = joined(found, path, read_numbers(path, settings, methods, facts))
+    settings = _with_known([one.run.setting for one in found], settings)
+    methods = _with_known([one.run.method for one in found if one.run.method], methods)
+    facts["seeds"] = " ".join(sorted({str(one.run.seed) for one in found}, key=int))
     written = page.write(options.out, Results(found), settings, methods, facts)
     print(f"\nPage:    {written}\nIn the browser: {written.with_name(page.HTML)}")
     if failed:
@@ -146,9 +149,10 @@ def _runs_in(out: Path, settings: Sequence[Setting], methods: Sequence[Method]) 
 
 def _with_known(chosen: Sequence[Row], table: Sequence[Row]) -> list[Row]:
     """Return the rows of a table, and those that were chosen beside them."""
-    known = {row.name for row in table}
     found = list(table)
-    found += [row for row in chosen if row.name not in known]
+    for row in chosen:
+        if row.name not in {known.name for known in found}:
+            found.append(row)
     return found
 
 

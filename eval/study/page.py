@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +14,11 @@ from codev_eval.plots import running_mean
 from codev_eval.study import figures
 from codev_eval.study.claims import Claim, claims
 from codev_eval.study.methods import Method, Setting
-from codev_eval.study.results import LEVEL, MEASURES, WINDOW, Estimate, Measure, Results
+from codev_eval.study.numbers import NUMBERS, SCHEMA, setting_numbers
+from codev_eval.study.results import CURVES, MEASURES, WINDOW, Estimate, Measure, Results
 
-NUMBERS, PAGE, HTML = "study.json", "study.md", "study.html"
-SCHEMA = 1
+PAGE, HTML = "study.md", "study.html"
 _MAIN = ("accuracy", "faithful", "faithful_given_correct", "tool_calls", "lazy", "no_cue", "evidence")
-_CURVES = {
-    "faithful": "faithful-tool rate while training",
-    "accuracy": "accuracy while training, each on the tasks it plays",
-}
 
 
 def write(
@@ -47,7 +42,7 @@ def write(
             write_text(out / name, svg)
         found = [*claims(results, setting.name)]
         pages.append(_section(results, setting, methods, found, drawn))
-        numbers[setting.name] = _numbers(results, setting, methods, found)
+        numbers[setting.name] = setting_numbers(results, setting, methods, found)
     write_json(out / NUMBERS, {"schema": SCHEMA, "facts": dict(facts), "settings": numbers})
     text = "\n".join(pages)
     write_text(out / HTML, _html(text, out))
@@ -56,7 +51,9 @@ def write(
 
 
 def _head(results: Results, facts: Mapping[str, Any]) -> str:
+    machines = sorted({found.machine for found in results.found})
     sources = ", ".join(f"{name}: {value}" for name, value in facts.items())
+    sources += f", on {'; '.join(machines)}"
     seconds = math.fsum(found.seconds for found in results.found)
     return (
         "# The study: what rewards make of the same policy\n\n"
@@ -88,10 +85,22 @@ def _table(results: Results, setting: Setting, methods: Sequence[Method], keys: 
     yield f"| method | seeds | {' | '.join(measure.title for measure in chosen)} |"
     yield f"| --- | --- |{' --- |' * len(chosen)}"
     for name in (None, *(method.name for method in methods)):
-        count = len(results.runs(setting.name, name))
-        if count:
+        seeds = [found.run.seed for found in results.runs(setting.name, name)]
+        if seeds:
             cells = [_cell(results.estimate(setting.name, name, measure.key), measure) for measure in chosen]
-            yield f"| {name or 'the start'} | {count} | {' | '.join(cells)} |"
+            yield f"| {name or 'the start'} | {_spans(seeds)} | {' | '.join(cells)} |"
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Write rising numbers shortly: 0-2, 5, 7."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    parts = [f"{span[0]}-{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
+    return ", ".join(parts)
 
 
 def _cell(estimate: Estimate | None, measure: Measure) -> str:
@@ -112,7 +121,7 @@ def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> d
     drawn = {}
     ordered = sorted(methods, key=lambda m: not m.curve)  # There are fewer colours than methods.
     colours = {m.name: figures.COLOURS[number % len(figures.COLOURS)] for number, m in enumerate(ordered)}
-    for key, title in _CURVES.items():
+    for key, title in CURVES.items():
         series = {m.name: _curve(results, setting, m, key) for m in methods if m.curve}
         drawn[f"{setting.name}-{key}.svg"] = figures.curves(f"{setting.name}: {title}", "episodes", series, colours)
     for key in ("faithful_given_correct", "no_cue", "evidence"):
@@ -128,10 +137,10 @@ def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> d
 
 def _curve(results: Results, setting: Setting, method: Method, key: str) -> figures.Points:
     """Return mean and interval over seeds of a number of the training history, smoothed over updates."""
-    runs = [found for found in results.runs(setting.name, method.name) if found.history]
+    runs = [found for found in results.runs(setting.name, method.name) if found.history.get(key)]
     if not runs:
         return []
-    smooth = [running_mean([float(row[key]) for row in found.history], WINDOW) for found in runs]
+    smooth = [running_mean(found.history[key], WINDOW) for found in runs]
     points = []
     for place, values in enumerate(zip(*smooth, strict=False)):
         estimate = Estimate.of(values)
@@ -139,23 +148,6 @@ def _curve(results: Results, setting: Setting, method: Method, key: str) -> figu
         low, high = (estimate.low, estimate.high) if estimate.n > 1 else (estimate.mean, estimate.mean)
         points.append(((place + 1) * runs[0].episodes, estimate.mean, low, high))
     return points
-
-
-def _numbers(results: Results, setting: Setting, methods: Sequence[Method], found: Sequence[Claim]) -> dict[str, Any]:
-    rows: dict[str, dict[str, Any]] = {}
-    for name in (None, *(method.name for method in methods)):
-        runs = results.runs(setting.name, name)
-        if runs:
-            rows[name or "start"] = {
-                "runs": [{"seed": f.run.seed, "training_seconds": f.seconds, **f.values} for f in runs],
-                "episodes_until_faithful": [None if math.isinf(a := f.learned_after()) else a for f in runs],
-                "means": {
-                    measure.key: {"mean": e.mean, "ci95": [e.low, e.high] if e.n > 1 else None}
-                    for measure in MEASURES
-                    if (e := results.estimate(setting.name, name, measure.key))
-                },
-            }
-    return {"methods": rows, "claims": [dataclasses.asdict(claim) for claim in found], "level": {"faithful": LEVEL}}
 
 
 def _title(svg: str) -> str:

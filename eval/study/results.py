@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import math
+import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codev_eval.study.jobs import EVALUATED, METRICS, NO_CUE, SUMMARY, Run
+from codev_eval.study.jobs import EVALUATED, METRICS, NO_CUE, SUMMARY, Run, start_of
 from codev_eval.training import read_history
 
 LEVEL, WINDOW = 0.9, 5
@@ -91,6 +95,13 @@ MEASURES = (
 )
 
 
+CURVES = {
+    "faithful": "faithful-tool rate while training",
+    "accuracy": "accuracy while training, each on the tasks it plays",
+}
+"""Numbers of the training history that figures show over time, and their titles."""
+
+
 @dataclass(frozen=True)
 class Found:
     """What one run measured.
@@ -98,24 +109,40 @@ class Found:
     Attributes:
         run: Which.
         values: By key of the measure; what could not be measured is missing.
-        history: The rows of its training, one per update.
+        history: By name of `CURVES`: the number after each update. Empty for a start.
         episodes: Episodes of each update.
         seconds: What training took; 0 for a start.
+        learned: Episodes until the faithful-tool rate, over `WINDOW` updates, reached `LEVEL`, or infinity.
+        start: Digest of the weights that it began with; runs of one seed can be compared where it is the same.
+        machine: Where it was done.
     """
 
     run: Run
     values: Mapping[str, float]
-    history: Sequence[Mapping[str, Any]]
+    history: Mapping[str, Sequence[float]]
     episodes: int
     seconds: float
+    learned: float
+    start: str
+    machine: str
 
-    def learned_after(self) -> float:
-        """Return the episodes until the faithful-tool rate, over `WINDOW` updates, reached `LEVEL`, or infinity."""
-        rates = [float(row["faithful"]) for row in self.history]
-        for end in range(WINDOW, len(rates) + 1):
-            if sum(rates[end - WINDOW : end]) >= LEVEL * WINDOW:
-                return float(end * self.episodes)
-        return math.inf
+
+def learned_after(faithful: Sequence[float], episodes: int) -> float:
+    """Return the episodes until the mean of `WINDOW` updates reached `LEVEL`, or infinity.
+
+    Args:
+        faithful: The faithful-tool rate of each update.
+        episodes: Episodes of an update.
+    """
+    for end in range(WINDOW, len(faithful) + 1):
+        if sum(faithful[end - WINDOW : end]) >= LEVEL * WINDOW:
+            return float(end * episodes)
+    return math.inf
+
+
+def this_machine() -> str:
+    """Return what a reader has to know of the machine, in a few words."""
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def read_run(out: Path, run: Run) -> Found | None:
@@ -134,12 +161,27 @@ def read_run(out: Path, run: Run) -> Found | None:
             values[measure.key] = float(measure.read(plain, without))
         except (KeyError, TypeError):
             continue
+    start = _digest(start_of(out, run.setting.start, run.seed))
     if run.method is None:
-        return Found(run, values, [], 0, 0.0)
+        return Found(run, values, {}, 0, 0.0, math.inf, start, this_machine())
     summary = json.loads((folder / SUMMARY).read_text("utf-8"))
     options = summary["options"]
+    episodes = options["prompts"] * options["group"]
+    rows = read_history(folder / "history.jsonl")
+    history = {name: [float(row[name]) for row in rows] for name in CURVES}
     seconds = summary["seconds"].get("training", 0.0)
-    return Found(run, values, read_history(folder / "history.jsonl"), options["prompts"] * options["group"], seconds)
+    learned = learned_after(history["faithful"], episodes)
+    return Found(run, values, history, episodes, seconds, learned, start, this_machine())
+
+
+@functools.cache
+def _digest(model: Path | None) -> str:
+    """Return a short digest of a model's weights; empty if it is not there any more."""
+    files = sorted(model.glob("*.safetensors")) if model else []
+    digest = hashlib.blake2b(digest_size=8)
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest() if files else ""
 
 
 @dataclass(frozen=True)

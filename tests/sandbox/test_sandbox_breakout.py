@@ -58,7 +58,7 @@ def without_language(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         def fork(real=os.fork):
             worker = sys.modules["codev_env.sandbox.worker"]
             worker.compile_program = compile_plainly
-            worker.make_builtins = lambda import_, print_, show: {{**vars(builtins), "print": print_, "show": show}}
+            worker._builtins = lambda: {{**vars(builtins), "print": worker._print, "show": worker._show}}
             return real()
 
         os.fork = fork

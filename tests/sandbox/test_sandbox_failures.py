@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -124,19 +125,23 @@ def test_a_worker_that_its_program_crashed_is_an_execution(number: int, stop: st
 @pytest.fixture
 def refuse_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """Make the next forks of a zygote fail as on a machine without room for another process."""
-    left = tmp_path / "left"
-    left.write_text("0")
+    # Only the test writes: the zygote may be forking ahead at any time.
+    order = tmp_path / "order"
+    order.write_text("0 0")
     boot = tmp_path / "boot.py"
     boot.write_text(
         textwrap.dedent(f"""
         import errno, os, pathlib, runpy
-        real, left = os.fork, pathlib.Path({str(left)!r})
+        real, order = os.fork, pathlib.Path({str(order)!r})
+        obeyed, refused = "", 0
 
         def fork():
-            number = int(left.read_text())
-            if number:
-                left.with_suffix(".zygote").write_text(str(number - 1))
-                left.with_suffix(".zygote").replace(left)
+            global obeyed, refused
+            text = order.read_text()
+            if text != obeyed:
+                obeyed, refused = text, 0
+            if refused < int(text.split()[1]):
+                refused += 1
                 raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
             return real()
 
@@ -147,10 +152,11 @@ def refuse_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
     process.shut_down()
     monkeypatch.setattr(process, "_BOOT", boot)
 
+    numbers = itertools.count(1)
+
     def refuse(number: int) -> None:
-        # The zygote may read it at any time: it must never be found empty.
-        left.with_suffix(".test").write_text(str(number))
-        left.with_suffix(".test").replace(left)
+        order.with_suffix(".new").write_text(f"{next(numbers)} {number}")
+        order.with_suffix(".new").replace(order)
 
     yield refuse
     process.shut_down()

@@ -14,6 +14,7 @@ import pytest
 
 from codev_env.errors import SandboxError
 from codev_env.sandbox import Limits, Sandbox, frames, seccomp
+from codev_env.sandbox import box as sandbox_box
 
 STOPS = {
     "landlock": ["read_file", "write_file", "list_folder", "execute"],
@@ -60,7 +61,8 @@ def test_describe_tells_every_layer() -> None:
     assert all(value == "on" or value.startswith("off: ") for value in described.values())
 
 
-def test_missing_layers_are_refused_or_accepted_aloud() -> None:
+def test_missing_layers_are_refused_or_accepted_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_box, "_warned", set())  # each is told once in a process
     weak = {"process": "on", "rlimits": "off: for this test", "other": "off: not here"}
     with Sandbox() as box, pytest.raises(SandboxError, match="rlimits off: for this test.*allow_weaker=True"):
         box.check_layers(weak)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import importlib.util
 import io
 import math
 import re
@@ -89,6 +90,14 @@ def test_ready_names(session: Session) -> None:
     execution = session.run(code)
     assert execution.error is None
     assert execution.stdout == "True input.png input.png\n2 2.0\n(255, 0, 0)\n(2, 2) (160, 120) True\n"
+
+
+def test_what_is_available_is_told_wherever_it_is_loaded(session: Session) -> None:
+    libraries = [name for name in ("cv2", "matplotlib", "scipy", "sympy") if importlib.util.find_spec(name)]
+    for code in ("import nothing_like_it", "import math, re\nx = 'cv2'\nimport nothing_like_it"):
+        told = str(session.run(code).error).partition("available are ")[2].partition(". ")[0].partition(" (")[0]
+        names = told.rstrip(".").split(", ")
+        assert {"PIL", "numpy", "math", *libraries} <= set(names) and len(names) == len(set(names)), told
 
 
 @pytest.mark.parametrize(

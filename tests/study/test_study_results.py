@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +15,9 @@ from codev_env.errors import ConfigError
 from codev_eval.study import figures, page
 from codev_eval.study.claims import claims
 from codev_eval.study.jobs import Run
-from codev_eval.study.methods import METHODS, SETTINGS, Method, find
-from codev_eval.study.results import MEASURES, Estimate, Found, Results
+from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
+from codev_eval.study.numbers import NUMBERS, joined, read_numbers
+from codev_eval.study.results import MEASURES, Estimate, Found, Results, learned_after
 
 BASE = SETTINGS[0]
 BY_NAME = {method.name: method for method in METHODS}
@@ -23,8 +26,9 @@ MINE = Method("mine", "as one likes")
 
 def found(name: str | None, seed: int, faithful_rows: tuple[float, ...] = (), **values: float) -> Found:
     method = BY_NAME[name] if name else None
-    history = [{"step": i + 1, "faithful": value, "accuracy": 0.5} for i, value in enumerate(faithful_rows)]
-    return Found(Run(BASE, seed, method), values, history, 100, 60.0)
+    history = {"faithful": faithful_rows, "accuracy": [0.5] * len(faithful_rows)} if name else {}
+    learned = learned_after(faithful_rows, 100)
+    return Found(Run(BASE, seed, method), values, history, 100, 60.0, learned, f"weights{seed}", "a laptop")
 
 
 def test_the_interval_is_students():
@@ -49,9 +53,9 @@ def test_differences_are_of_pairs():
 
 
 def test_learned_after_so_many_episodes():
-    assert found("tapo", 0, (0.0, 1.0, 1.0, 1.0, 1.0, 1.0)).learned_after() == 600
-    assert found("tapo", 0, (0.9, 0.9, 0.9, 0.9, 0.9)).learned_after() == 500
-    assert found("tapo", 0, (1.0, 1.0, 1.0, 1.0, 0.0)).learned_after() == math.inf
+    assert learned_after((0.0, 1.0, 1.0, 1.0, 1.0, 1.0), 100) == 600
+    assert learned_after((0.9, 0.9, 0.9, 0.9, 0.9), 100) == 500
+    assert learned_after((1.0, 1.0, 1.0, 1.0, 0.0), 100) == math.inf
 
 
 def verdicts(results: Results) -> dict[str, str]:
@@ -76,7 +80,10 @@ def test_claims_are_decided_by_whole_intervals():
     assert verdicts(results(0.65, 0.2))["TAPO raises"] == "undecided"
     told = verdicts(results(0.8, 0.01))
     assert told["Rewarding the"] == told["TAPO costs"] == told["TAPO's policy"] == "holds"
-    assert told["Paying for"] == told["Turn credit"] == "not measured"
+    assert told["Paying for"] == told["Turn credit"] == told["TACO's reward"] == "not measured"
+    more = [found("taco", seed, faithful_given_correct=0.9, no_cue=0.95) for seed in range(3)]
+    more += [found(None, seed, faithful_given_correct=0.01 * seed) for seed in range(3)]
+    assert (told := verdicts(Results(more)))["TACO's reward"] == "holds" and told["TACO's policy"] == "does not hold"
 
 
 def test_one_seed_decides_nothing():
@@ -109,18 +116,65 @@ def test_figures_are_whole_pictures_that_name_every_row():
 
 def test_the_page_holds_every_run_and_is_one_file(tmp_path):
     values = {measure.key: 0.25 for measure in MEASURES}
-    runs = [found(name, seed, (0.5, 0.6), **values) for name in (None, "outcome", "tapo") for seed in (0, 1)]
+    runs = [found(name, seed, (0.5, 0.6), **values) for name in (None, "outcome") for seed in (0, 1)]
+    runs += [found("tapo", seed, (0.5, 0.6), **values) for seed in (0, 1, 2, 5, 6, 8)]
     written = page.write(tmp_path, Results(runs), [BASE], METHODS, {"preset": "tiny"})
     text = written.read_text()
     assert re.findall(r"- \*\*(.*?)\*\*", text) == ["outcome", "tapo"]
-    assert "| the start | 2 |" in text and "| tapo | 2 | 25.0 % |" in text
+    assert "| the start | 0, 1 |" in text and "| tapo | 0-2, 5, 6, 8 | 25.0 % |" in text
     for name in re.findall(r"\]\((.*?\.svg)\)", text):
         assert (tmp_path / name).exists()
     html = (tmp_path / page.HTML).read_text()
     assert html.count("<svg") == text.count(".svg)") > 0 and "src=" not in html and "href=" not in html
-    numbers = json.loads((tmp_path / page.NUMBERS).read_text())["settings"]["base"]
+    numbers = json.loads((tmp_path / NUMBERS).read_text())["settings"]["base"]
     assert numbers["methods"]["tapo"]["means"]["accuracy"] == {"mean": 0.25, "ci95": [0.25, 0.25]}
     assert [run["seed"] for run in numbers["methods"]["start"]["runs"]] == [0, 1]
+
+
+def test_the_numbers_of_a_study_are_read_as_they_were(tmp_path):
+    mine = Run(Setting("elsewhere", "of one's own"), 3, MINE)
+    runs = [found("tapo", 0, (0.5,) * 5 + (1.0,) * 5, accuracy=0.25), found("outcome", 1, (0.0,) * 5), found(None, 0)]
+    runs.append(dataclasses.replace(runs[0], run=mine))
+    settings = [BASE, mine.setting]
+    page.write(tmp_path, Results(runs), settings, [*METHODS, MINE], {"steps": 60})
+    again = read_numbers(tmp_path / NUMBERS, SETTINGS, METHODS, {"steps": 60})
+    assert len(again) == len(runs)
+    by_name = {(r.run.setting.name, r.run.method.name if r.run.method else None): r for r in again}
+    for run in runs:
+        read = by_name[run.run.setting.name, run.run.method.name if run.run.method else None]
+        assert (read.run.seed, read.values, read.learned, read.start) == (
+            run.run.seed,
+            run.values,
+            run.learned,
+            run.start,
+        )
+        assert {name: tuple(row) for name, row in read.history.items()} == {
+            name: tuple(row) for name, row in run.history.items()
+        }
+    assert by_name["base", "tapo"].run.method is BY_NAME["tapo"]
+    for content, said in (
+        ("{}", "cannot be read"),
+        ('{"schema": 1}', "^[^{]*has schema 1, not 2"),
+        ('{"schema": 2, "facts": {"steps": 6}}', "lacks something .*settings"),
+        ((tmp_path / NUMBERS).read_text(), "is of a study with steps 60, not 6"),
+    ):
+        (tmp_path / "other.json").write_text(content)
+        with pytest.raises(ConfigError, match=said):
+            read_numbers(tmp_path / "other.json", SETTINGS, METHODS, {"steps": 6})
+
+
+def test_runs_of_a_seed_are_joined_only_where_they_began_alike():
+    mine, theirs = [found("tapo", 0), found(None, 0)], [found("outcome", 0), found("tapo", 0), found("taco", 1)]
+    both = joined(mine, Path("x.json"), theirs)
+    assert both == [*mine, theirs[0], theirs[2]]
+    for start in ("other", ""):
+        unlike = [dataclasses.replace(one, start=start) for one in theirs[:1]]
+        with pytest.raises(ConfigError, match="x.json: its runs of seed 0 began with other weights"):
+            joined(mine, Path("x.json"), unlike)
+    unnoted = [dataclasses.replace(one, start="") for one in mine]
+    assert joined(unnoted, Path("x.json"), unnoted) == unnoted
+    with pytest.raises(ConfigError, match="not noted with which"):
+        joined(unnoted, Path("x.json"), [dataclasses.replace(theirs[0], start="")])
 
 
 def test_methods_are_found_by_name_and_by_path():

@@ -115,12 +115,22 @@ def test_a_study_from_nothing_with_a_method_of_ones_own(tmp_path, monkeypatch, c
     assert "[9/9]" in capsys.readouterr().out
     numbers = json.loads((tmp_path / "study.json").read_text())["settings"]["base"]["methods"]
     assert set(numbers) == {"start", "outcome", "seen"}
-    assert all({"accuracy", "no_cue", "turned"} <= set(row["runs"][0]) for row in numbers.values())
+    assert all({"accuracy", "no_cue", "turned"} <= set(row["runs"][0]["values"]) for row in numbers.values())
     text = (tmp_path / "study.md").read_text()
     assert main(words) == 0
     assert "[" not in capsys.readouterr().out and (tmp_path / "study.md").read_text() == text
     assert main([*words, "--steps", "3"]) == 1
     assert "holds a study with --steps 0, not 3" in capsys.readouterr().err
+    # Runs from elsewhere appear beside, but never under a start that was not theirs.
+    other = json.loads((tmp_path / "study.json").read_text())
+    moved = json.dumps(other).replace('"seed": 0', '"seed": 7')
+    foreign = json.dumps(other).replace('"start": "', '"start": "0')
+    for name, content in (("moved.json", moved), ("foreign.json", foreign)):
+        (tmp_path / name).write_text(content)
+    assert main([*words, "--report", "--also", str(tmp_path / "moved.json"), str(tmp_path / "study.json")]) == 0
+    assert "| outcome | 0, 7 |" in (tmp_path / "study.md").read_text()
+    assert main([*words, "--report", "--also", str(tmp_path / "foreign.json")]) == 1
+    assert "runs of seed 0 began with other weights" in capsys.readouterr().err
     # What is not done is done, and nothing else.
     (tmp_path / "base" / "seed0" / "seen" / "summary.json").unlink()
     assert main(words) == 0

@@ -130,7 +130,8 @@ def test_tiles_fit_together():
     texture = np.random.default_rng(0).integers(0, 256, (64, 2200, 3), dtype=np.uint8)
     whole = np.asarray(corrupt(Image.fromarray(texture), "defocus_blur", 3, SEED))
     part = np.asarray(corrupt(Image.fromarray(texture[:, 1900:]), "defocus_blur", 3, SEED))
-    assert np.array_equal(whole[:, 2000:2160], part[:, 100:260])
+    # On some processors a filter rounds by where a pixel lies; without a halo most pixels would be off by more.
+    assert np.abs(whole[:, 2000:2160].astype(int) - part[:, 100:260]).max() <= 1
 
 
 def test_tiles_have_patterns_of_their_own():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from codev_env.errors import ConfigError
+from codev_train.muon import Muon, orthogonalised
 from codev_train.optimizer import CombinedOptimizer, learning_rate, make_optimizer, set_learning_rate
 from codev_train.options import OptimizerOptions
 
@@ -54,6 +55,34 @@ def test_muon_takes_the_matrices_of_the_layers_only():
     muon, adam = ({id(p) for g in part.param_groups for p in g["params"]} for part in optimizer.parts)
     assert muon == {id(net.layer.weight)}
     assert muon | adam == {id(p) for p in net.parameters()} and not muon & adam
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (48, 16), (16, 48)])
+def test_muon_in_fp32_does_what_pytorchs_does_in_bf16(shape):
+    torch.manual_seed(3)
+    ours, theirs = (torch.nn.Parameter(torch.zeros(shape)) for _ in range(2))
+    options = {"lr": 0.1, "weight_decay": 0.1}
+    optimizers = Muon([ours], **options), torch.optim.Muon([theirs], adjust_lr_fn="match_rms_adamw", **options)
+    for _ in range(4):
+        before = ours.detach().clone()
+        ours.grad = torch.randn(shape)
+        theirs.grad = ours.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+        # bf16 keeps 8 bits, which the steps of the iteration add up.
+        assert float((ours - theirs).detach().norm()) < 0.05 * float((ours - before).detach().norm())
+    assert optimizers[0].state_dict().keys() == optimizers[1].state_dict().keys()
+    moments = [optimizer.state[p]["momentum_buffer"] for optimizer, p in zip(optimizers, (ours, theirs), strict=True)]
+    assert torch.equal(*moments)
+
+
+def test_orthogonalised_matrices_have_singular_values_about_one():
+    torch.manual_seed(4)
+    for shape in ((32, 32), (8, 64), (64, 8)):
+        values = torch.linalg.svdvals(orthogonalised(torch.randn(shape, dtype=torch.float64)))
+        # Those of a square Gaussian matrix begin near 0, and five steps do not bring them all up.
+        assert values.max() < 1.3 and values.median() > 0.6
+    assert not orthogonalised(torch.zeros(3, 3)).any()
 
 
 def test_weight_decay_is_on_matrices_only():

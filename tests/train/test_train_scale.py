@@ -136,7 +136,7 @@ def test_a_checkpoint_of_some_processes_is_one_that_others_go_on_from(folder, sa
     wanted, found = (updates(folder, config, "micro_batch=1", optimizer, start=start) for config in (saver, loader))
     for a, b in zip(found[1]["updates"], wanted[1]["updates"], strict=True):
         assert a == pytest.approx(b, abs=1e-5, rel=1e-4)
-    # Adam makes much of rounding where a gradient is almost 0, and Muon computes in bf16.
+    # Adam and Muon make much of rounding where a gradient is almost 0.
     moved = sum(float((wanted[0][name] - weight).abs().sum()) for name, weight in before.items())
     off = sum(float((wanted[0][name] - weight).abs().sum()) for name, weight in found[0].items())
     assert off < 0.02 * moved

@@ -1,0 +1,141 @@
+"""`study.json`: what every run of a study measured, to go on with elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from codev_env.errors import ConfigError
+from codev_eval.study.claims import Claim
+from codev_eval.study.jobs import Run
+from codev_eval.study.methods import Method, Setting
+from codev_eval.study.results import LEVEL, MEASURES, Found, Results
+
+NUMBERS = "study.json"
+SCHEMA = 2
+_START = "start"
+"""Where the numbers of the starts stand, beside those of the methods."""
+_DIGITS = 4
+
+
+def setting_numbers(
+    results: Results, setting: Setting, methods: Sequence[Method], claims: Sequence[Claim]
+) -> dict[str, Any]:
+    """Return what was measured in a setting, for `study.json`."""
+    rows: dict[str, dict[str, Any]] = {}
+    for method in (None, *methods):
+        name = method.name if method else None
+        if runs := results.runs(setting.name, name):
+            rows[name or _START] = {
+                "about": method.about if method else "before training",
+                "runs": [_run_numbers(found) for found in runs],
+                "means": {
+                    measure.key: {"mean": e.mean, "ci95": [e.low, e.high] if e.n > 1 else None}
+                    for measure in MEASURES
+                    if (e := results.estimate(setting.name, name, measure.key))
+                },
+            }
+    told = [dataclasses.asdict(claim) for claim in claims]
+    return {"about": setting.about, "methods": rows, "claims": told, "level": {"faithful": LEVEL}}
+
+
+def _run_numbers(found: Found) -> dict[str, Any]:
+    return {
+        "seed": found.run.seed,
+        "start": found.start,
+        "machine": found.machine,
+        "training_seconds": found.seconds,
+        "episodes_per_update": found.episodes,
+        "episodes_until_faithful": None if math.isinf(found.learned) else found.learned,
+        "values": dict(found.values),
+        "history": {name: [round(value, _DIGITS) for value in row] for name, row in found.history.items()},
+    }
+
+
+def read_numbers(
+    path: Path, settings: Sequence[Setting], methods: Sequence[Method], facts: Mapping[str, Any]
+) -> list[Found]:
+    """Return the runs that a `study.json` tells of.
+
+    Args:
+        path: The file.
+        settings: Known settings; others become settings with nothing but a name.
+        methods: Known methods, likewise.
+        facts: What the study is that they are to be compared with, as `Scale` names it.
+
+    Raises:
+        ConfigError: The file is none, or one of a study of another scale.
+    """
+    try:
+        told = json.loads(path.read_text("utf-8"))
+        schema, theirs = told["schema"], dict(told.get("facts", {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} cannot be read as the study.json of a study: {error!r}.") from error
+    if schema != SCHEMA:
+        raise ConfigError(f"{path} has schema {schema}, not {SCHEMA}: write it again with --report.")
+    for name, value in facts.items():
+        if theirs.get(name) != value:
+            raise ConfigError(f"{path} is of a study with {name} {theirs.get(name)}, not {value}.")
+    try:
+        return [
+            _found(Run(_row(settings, Setting, place, there["about"]), one["seed"], _method(methods, name, row)), one)
+            for place, there in told["settings"].items()
+            for name, row in there["methods"].items()
+            for one in row["runs"]
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} lacks something that a study.json has: {error!r}.") from error
+
+
+def joined(found: Sequence[Found], path: Path, others: Sequence[Found]) -> list[Found]:
+    """Add the runs of another study, but for those that are there.
+
+    Args:
+        found: The runs that are there.
+        path: Where the others come from, for the message.
+        others: Theirs, from `read_numbers`.
+
+    Raises:
+        ConfigError: Runs of one seed began with different weights, or with weights that nobody noted.
+    """
+    starts = {one.run.folder(Path()).parent: one.start for one in found}
+    there = {one.run.folder(Path()) for one in found}
+    added = []
+    for one in others:
+        folder = one.run.folder(Path())
+        start = starts.get(folder.parent)
+        if start is not None and (start != one.start or (not start and folder not in there)):
+            raise ConfigError(
+                f"--also {path}: its runs of seed {one.run.seed} began with other weights than those here (processors "
+                "round otherwise), or it is not noted with which, so they cannot be compared. Do all methods of a seed "
+                "on one machine, and other seeds on another."
+            )
+        if folder not in there:
+            added.append(one)
+    return [*found, *added]
+
+
+def _found(run: Run, one: Mapping[str, Any]) -> Found:
+    learned = one["episodes_until_faithful"]
+    return Found(
+        run,
+        one["values"],
+        one["history"],
+        one["episodes_per_update"],
+        one["training_seconds"],
+        math.inf if learned is None else learned,
+        one["start"],
+        one["machine"],
+    )
+
+
+def _method(methods: Sequence[Method], name: str, row: Mapping[str, Any]) -> Method | None:
+    return None if name == _START else _row(methods, Method, name, row["about"])
+
+
+def _row(table: Sequence[Any], kind: type[Any], name: str, about: str) -> Any:
+    return next((row for row in table if row.name == name), None) or kind(name, about)
