@@ -15,7 +15,7 @@ train: $(VENV)/.installed
 	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
 
 test: $(VENV)/.installed
-	$(PYTEST) -m "not integration" $(ARGS)
+	$(PYTEST) --timeout 600 -m "not integration" $(ARGS)
 
 install: $(VENV)/.installed
 
@@ -52,7 +52,7 @@ types: $(VENV)/.installed
 	MYPYPATH=build/types $(BIN)/mypy
 
 integration: $(VENV)/.installed
-	$(PYTEST) -m integration $(ARGS)
+	$(PYTEST) --timeout 2700 -m integration $(ARGS)
 
 # The site, in build/site: warnings are errors, and links and anchors are checked.
 docs: $(VENV)/.installed-docs

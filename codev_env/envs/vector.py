@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 import numpy as np
-from gymnasium.error import ResetNeeded
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
@@ -52,7 +52,9 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._observations: list[Observation | None] = [None] * self.num_envs
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
-        self._pool = ThreadPoolExecutor(workers or min(self.num_envs, MAX_WORKERS), thread_name_prefix="codev-env")
+        self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(
+            workers or min(self.num_envs, MAX_WORKERS), thread_name_prefix="codev-env"
+        )
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
@@ -131,8 +133,10 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
             setattr(env, name, value)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments and the threads."""
-        self._pool.shutdown()
+        """Close the environments and let the threads end."""
+        # They do where nobody has their pool. To shut it down would need locks that all pools share; a finalizer, such
+        # as Gymnasium's, may be called by a thread that holds them.
+        self._pool = None
         for env in self.envs:
             env.close()
 
@@ -196,7 +200,10 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
 
     def _map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """Run jobs in the threads; wait for all of them before the first error is raised."""
-        futures = [self._pool.submit(function, job) for job in jobs]
+        pool = self._pool
+        if pool is None:
+            raise ClosedEnvironmentError("these environments are closed; make others.")
+        futures = [pool.submit(function, job) for job in jobs]
         errors = [future.exception() for future in futures]
         first = next((error for error in errors if error is not None), None)
         if first is not None:

@@ -6,7 +6,6 @@ import itertools
 import mmap
 import os
 import tempfile
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from PIL import Image
 
 from codev_env.errors import SandboxError
 from codev_env.sandbox import descriptors, pixels
+from codev_env.sandbox.locks import FinalizerLock
 
 _ENCODER_BUFFER = 1 << 16
 _PAGE = 4096
@@ -135,7 +135,7 @@ class InputPool:
         # Where a worker cannot be kept from writing, no file is shared or used again.
         self._keep = keep_bytes if os.path.isdir("/proc/self/fd") else -1
         self._files: list[Inputs] = []
-        self._lock = threading.Lock()
+        self._lock = FinalizerLock()
 
     def take(self, images: Sequence[Image.Image]) -> Inputs:
         """Get a file that holds the images, of plain modes; to be given back.
@@ -182,15 +182,16 @@ class InputPool:
 
     def give_back(self, inputs: Inputs) -> None:
         """Let go of a file; it is kept for others where there is room, the longest unused giving way."""
-        with self._lock:
-            inputs.users -= 1
-            if inputs.users:
-                return
-            if inputs in self._files:
-                self._files.remove(inputs)
-            self._files.append(inputs)
-            gone = self._over(self._keep)
-        for file in gone:
+        self._lock.leave(lambda: self._give_back(inputs))
+
+    def _give_back(self, inputs: Inputs) -> None:
+        inputs.users -= 1
+        if inputs.users:
+            return
+        if inputs in self._files:
+            self._files.remove(inputs)
+        self._files.append(inputs)
+        for file in self._over(self._keep):
             file.close()
 
     def _over(self, keep: int) -> list[Inputs]:

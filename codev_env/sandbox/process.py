@@ -15,13 +15,14 @@ import tempfile
 import threading
 import time
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from codev_env.errors import SandboxError
 from codev_env.sandbox import descriptors, frames
+from codev_env.sandbox.locks import FinalizerLock
 
 Kind = Literal["plain", "vision", "plots", "science"]
 """What a zygote has loaded: Pillow and NumPy; OpenCV too; Matplotlib too; SciPy, scikit-image and SymPy too.
@@ -92,7 +93,7 @@ class Zygote:
         if not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork"):
             raise SandboxError(f"the sandbox needs a Unix system; {sys.platform} is none. Use WSL or a container.")
         self.owner = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = FinalizerLock()
         self._tokens = itertools.count(1)
         self._gone = False
         self._spares: list[Link] = []
@@ -229,11 +230,12 @@ class Zygote:
         return Link(token, ours)
 
     def kill(self, token: int) -> None:
-        """Kill a worker; nothing happens where it is gone already."""
-        try:
-            self._ask({"op": "kill", "token": token})
-        except SandboxError:
-            return  # without a zygote there is no worker: each dies with it
+        """Kill a worker, now or as soon as a request under way is sent; nothing happens where it is gone already."""
+        self._lock.leave(lambda: self._kill(token))
+
+    def _kill(self, token: int) -> None:
+        with suppress(SandboxError):  # without a zygote there is no worker: each dies with it
+            self._send({"op": "kill", "token": token})
 
     def exit_code(self, token: int) -> int | None:
         """How a worker ended: its exit code, or minus the signal that ended it.
@@ -266,9 +268,12 @@ class Zygote:
         return answer if isinstance(answer, int) else None
 
     def _ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        with self._lock:
+            self._send(request, fds)
+
+    def _send(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         try:
-            with self._lock:
-                frames.send(self._sock, request, fds)
+            frames.send(self._sock, request, fds)
         except (frames.FrameClosed, frames.FrameTimeout) as error:
             cause = error.__cause__
             if isinstance(cause, OSError) and cause.errno in _SHORTAGES:

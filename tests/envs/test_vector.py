@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.error import ResetNeeded
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 
@@ -151,6 +151,8 @@ def test_render_and_attributes() -> None:
         ours.set_attr("max_turns", [1])
     ours.close()
     ours.close()
+    with pytest.raises(ClosedEnvironmentError, match="make others"):
+        ours.reset(seed=0)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pictures import photo
 from PIL import Image
 
 from codev_env.errors import ConfigError, SandboxError
-from codev_env.sandbox import Limits, Sandbox, Session, process
+from codev_env.sandbox import Limits, Sandbox, Session, frames, memory, process
 
 FOREVER = "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass"
 
@@ -181,6 +184,43 @@ def test_descriptors_are_given_back(box: Sandbox, image: Image.Image) -> None:
         with box.session({"input.png": image}) as session:
             session.run("show(image)")
     assert count() <= before + 1
+
+
+@pytest.mark.parametrize("lock", ["zygote", "pool", None])
+def test_a_session_that_the_garbage_collector_ends_blocks_nothing(
+    lock: str | None, image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box, zygote = Sandbox(), process.zygote("plain")
+    module, name, wanted = {
+        "zygote": (frames, "send", zygote._sock),
+        "pool": (memory, "_kinds", None),
+        None: (memory, "_sample", None),
+    }[lock]
+    garbage: list[Any] = [box.session({"input.png": image})]
+    garbage.append(garbage)
+    token = garbage[0]._worker._token
+    real, collected = getattr(module, name), []
+
+    def collect(first: Any, *others: Any) -> Any:
+        if not collected and wanted in (first, None):
+            collected.append(True)
+            gc.collect()
+        return real(first, *others)
+
+    def use() -> None:
+        with box.session({"input.png": image}) as session:
+            session.run("pass")
+
+    monkeypatch.setattr(module, name, collect)
+    del garbage
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert collected and not thread.is_alive()
+    assert [file.users for file in box.pool._files] == [0]
+    while zygote.pid(token) is not None:
+        time.sleep(0.01)
+    box.close()
 
 
 def test_a_forked_child_gets_a_zygote_of_its_own(box: Sandbox, image: Image.Image) -> None:
