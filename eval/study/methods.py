@@ -81,7 +81,7 @@ METHODS = (
             {"reward": "tapo", "env.judge": f"noisy:{percent / 100}"},
             curve=False,
         )
-        for percent in (10, 40, 5, 20)
+        for percent in (5, 10, 20, 40)
     ),
     Method(
         "evidence-turn",

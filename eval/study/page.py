@@ -18,6 +18,7 @@ from codev_eval.study.numbers import NUMBERS, SCHEMA, setting_numbers
 from codev_eval.study.results import CURVES, MEASURES, WINDOW, Estimate, Measure, Results
 
 PAGE, HTML = "study.md", "study.html"
+_BY_SEED = ("faithful_given_correct", "no_cue")
 _MAIN = ("accuracy", "faithful", "faithful_given_correct", "tool_calls", "lazy", "no_cue", "evidence")
 
 
@@ -74,6 +75,7 @@ def _section(
     lines += [f"| {claim.text} | **{claim.verdict}** | {claim.measured} |" for claim in found] + [""]
     for title, keys in (("Main measures", _MAIN), ("All others", [m.key for m in MEASURES if m.key not in _MAIN])):
         lines += [f"### {title}", ""] + [*_table(results, setting, methods, keys)] + [""]
+    lines += ["### Seed by seed", "", *_seed_table(results, setting, methods), ""]
     lines += ["### What each is", ""]
     lines += [f"- **{m.name}**: {m.about}" for m in methods if results.runs(setting.name, m.name)]
     lines += [f"- *{measure.title}*: {measure.meaning}" for measure in MEASURES] + [""]
@@ -89,6 +91,19 @@ def _table(results: Results, setting: Setting, methods: Sequence[Method], keys: 
         if seeds:
             cells = [_cell(results.estimate(setting.name, name, measure.key), measure) for measure in chosen]
             yield f"| {name or 'the start'} | {_spans(seeds)} | {' | '.join(cells)} |"
+
+
+def _seed_table(results: Results, setting: Setting, methods: Sequence[Method]) -> Iterator[str]:
+    """The two measures that matter most for each run: means hide a method that learns from some starts only."""
+    names = [None, *(method.name for method in methods if results.runs(setting.name, method.name))]
+    values = {name: [results.values(setting.name, name, key) for key in _BY_SEED] for name in names}
+    seeds = sorted({seed for both in values.values() for each in both for seed in each})
+    titles = " / ".join(next(measure.title for measure in MEASURES if measure.key == key) for key in _BY_SEED)
+    yield f"| {titles}, % | {' | '.join(map(str, seeds))} |"
+    yield f"| --- |{' --- |' * len(seeds)}"
+    for name, both in values.items():
+        cells = [" / ".join(f"{100 * each[seed]:.1f}" for each in both if seed in each) or "–" for seed in seeds]
+        yield f"| {name or 'the start'} | {' | '.join(cells)} |"
 
 
 def _spans(numbers: Sequence[int]) -> str:

@@ -122,6 +122,8 @@ def test_the_page_holds_every_run_and_is_one_file(tmp_path):
     text = written.read_text()
     assert re.findall(r"- \*\*(.*?)\*\*", text) == ["outcome", "tapo"]
     assert "| the start | 0, 1 |" in text and "| tapo | 0-2, 5, 6, 8 | 25.0 % |" in text
+    assert "| 0 | 1 | 2 | 5 | 6 | 8 |" in text
+    assert f"| outcome | {' | '.join(['25.0 / 25.0'] * 2 + ['–'] * 4)} |" in text
     for name in re.findall(r"\]\((.*?\.svg)\)", text):
         assert (tmp_path / name).exists()
     html = (tmp_path / page.HTML).read_text()
