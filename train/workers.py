@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -61,8 +62,11 @@ class Workers:
         try:
             done, _ = await asyncio.wait([result], timeout=limit or None)
         except asyncio.CancelledError:
-            # What it works on is about to be closed.
-            await asyncio.wait([result])
+            # What it works on is about to be closed, however often one is told to stop.
+            while not result.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([result])
+            result.exception()  # nobody will ask for it
             raise
         if not done:
             result.cancel()

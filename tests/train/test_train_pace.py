@@ -26,6 +26,7 @@ from codev_train.environments import make_env
 from codev_train.examples import tokenize_trajectory
 from codev_train.rollout import Roller, Rollout
 from codev_train.tapo import describe, reward_table
+from codev_train.workers import Workers
 
 LONG_S = 20.0  # a wait that only a broken implementation sits through
 TIMEOUT_S = 2.0  # more than a step takes on a busy machine
@@ -237,6 +238,34 @@ def test_an_error_of_an_engine_that_samples_batches_ends_all(policy, stage, erro
     again = stage.rollers[0].play(ScriptedEngine(policy.codec, texts(*stage.wanted[:2])), [0, 1], 1, SAMPLING)
     assert all(r.trajectory.is_correct for r in again) and len(stage.envs) == 2
     stage.assert_nothing_is_left()
+
+
+def test_what_runs_in_a_thread_has_ended_when_its_coroutine_has_however_often_that_is_cancelled(caplog):
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(LONG_S)
+        ended.set()
+        raise RuntimeError("closed under it")
+
+    async def play() -> None:
+        workers = Workers(1)
+        task = asyncio.create_task(workers.compute(work))
+        await asyncio.to_thread(begun.wait, LONG_S)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+        workers.close()
+
+    asyncio.run(play())
+    gc.collect()
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("where", ["environment", "ended", "engine"])
