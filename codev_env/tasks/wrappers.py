@@ -16,7 +16,7 @@ import numpy as np
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.cache import TASKS
 from codev_env.tasks.corruptions import CORRUPTIONS, LIBRARY, SEVERITIES, check_library, corrupt, widen
-from codev_env.tasks.transforms import TRANSFORMS, transform_box, transform_image
+from codev_env.tasks.transforms import CROP, TRANSFORMS, transform_box, transform_image
 from codev_env.types import Source, Task, TaskSet
 
 Mode = Literal["each", "one"]
@@ -34,7 +34,8 @@ class Variant:
 
     Attributes:
         name: The steps joined by `+`, or `"source"`.
-        steps: Names in `TRANSFORMS`, and `"name:severity"` of a corruption.
+        steps: Names in `TRANSFORMS`, `"name:severity"` of a corruption, and `"crop"`, which asks for a crop of the
+            targets, where a task has any, and moves no pixel.
     """
 
     name: str
@@ -77,8 +78,8 @@ def parse_variant(text: str) -> Variant:
     """Read the name of a variant.
 
     Args:
-        text: `"source"`, a transform (`"rotate_90"`), a corruption with its severity (`"jpeg:3"`), or several of these
-            joined by `+`, done from left to right (`"rotate_90+jpeg:3"`).
+        text: `"source"`, a transform (`"rotate_90"`), `"crop"`, a corruption with its severity (`"jpeg:3"`), or several
+            of these joined by `+`, done from left to right (`"rotate_90+jpeg:3"`).
 
     Raises:
         ConfigError: A name that does not exist, with the nearest one that does, or a severity that is missing or wrong.
@@ -92,23 +93,23 @@ def parse_variant(text: str) -> Variant:
 
 
 def _parse_step(text: str) -> str:
-    if text in TRANSFORMS:
+    if text in TRANSFORMS or text == CROP:
         return text
     name, colon, severity = text.partition(":")
     if name in CORRUPTIONS:
         if colon and severity in {str(number) for number in SEVERITIES}:
             return text
         raise ConfigError(f"corruption {text!r} has no severity from 1 to 5. Write for example '{name}:3'.")
-    if colon and name in TRANSFORMS:
+    if colon and (name in TRANSFORMS or name == CROP):
         raise ConfigError(f"transform {text!r} has a severity, which only corruptions have. Write {name!r}.")
     if text in SUITES:
         raise ConfigError(f"{text!r} is a suite of many transforms: give it alone, not in a list or joined by '+'.")
-    names = (*SUITES, SOURCE, *TRANSFORMS, *CORRUPTIONS)
+    names = (*SUITES, SOURCE, *TRANSFORMS, CROP, *CORRUPTIONS)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     kind = "the suite " if near and near[0] in SUITES else ""
     hint = f" Did you mean {kind}{near[0] + (':3' if near[0] in CORRUPTIONS else '')!r}?" if near else ""
     raise ConfigError(
-        f"unknown transform {text!r}.{hint} Transforms: {', '.join(TRANSFORMS)}. "
+        f"unknown transform {text!r}.{hint} Transforms: {', '.join((*TRANSFORMS, CROP))}. "
         f"Corruptions, written with a severity from 1 to 5 such as 'jpeg:3': {', '.join(CORRUPTIONS)}."
     )
 
@@ -316,7 +317,10 @@ def _cumulative(shares: Sequence[float] | None, count: int) -> list[float]:
 
 def _apply(task: Task, variant: Variant, seed: int, version: str) -> Task:
     images, targets = task.images, task.targets
-    for step in variant.steps:
+    done = [step for step in variant.steps if step != CROP or targets]  # nobody can crop what has no place
+    for step in done:
+        if step == CROP:
+            continue
         name, _, severity = step.partition(":")
         size = images[0].size
         if severity:
@@ -339,7 +343,7 @@ def _apply(task: Task, variant: Variant, seed: int, version: str) -> Task:
         task_id=f"{task.task_id}@{variant.name}",
         images=images,
         targets=targets,
-        transform=(*task.transform, *variant.steps),
+        transform=(*task.transform, *done),
         meta=meta,
     )
 

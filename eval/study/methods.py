@@ -72,7 +72,12 @@ METHODS = (
     ),
     Method("tapo-turn", "TAPO with each turn's own return", {"reward": "tapo", "credit": "turn"}),
     Method("any-call", "the answer, and 0.3 for any tool call", {"reward": "codev_eval.study.rewards:any_call"}),
-    Method("codevision", "the reward of CodeVision's released code", {"reward": "codevision"}),
+    Method(
+        "codevision",
+        "the reward of CodeVision's released code, tasks that say they need a crop, as its data do",
+        {"reward": "codevision", "env.wrap": ["crop"]},
+    ),
+    Method("codevision-unasked", "the same reward where tasks do not say what they need", {"reward": "codevision"}),
     Method("taco", "outcome, and what a call changed in the policy's own answer", {"reward": "taco"}),
     *(
         Method(

@@ -301,9 +301,22 @@ def test_specs():
     assert parse_variant(" rotate_90 + flip_vertical ").name == "rotate_90+flip_vertical"
 
 
+def test_tasks_can_be_told_to_need_a_crop():
+    inner = toy()
+    asked, turned = wrap_tasks(inner, ["crop"]), wrap_tasks(inner, "rotate_90+crop")
+    number = next(i for i in range(len(inner)) if inner[i].targets)
+    assert asked[number].transform == ("crop",) and turned[number].transform == ("rotate_90", "crop")
+    assert asked[number].targets == inner[number].targets and same(asked[number].image, inner[number].image)
+    assert needed(turned[number].transform) == {"rotate_270", "crop"}
+    nowhere = Listed(replace(inner[number], targets=()))
+    assert wrap_tasks(nowhere, ["crop"])[0].transform == ()
+    assert wrap_tasks(nowhere, "rotate_90+crop")[0].transform == ("rotate_90",)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ("crop:2", "only corruptions have"),
         ("rotat_90", "Did you mean 'rotate_90'"),
         (["rotate_90", "jpg:3"], "Did you mean 'jpeg:3'"),
         (["corrption"], "Did you mean the suite 'corruption'"),
