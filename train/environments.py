@@ -21,7 +21,7 @@ def make_eval_env(options: TrainOptions) -> gym.Env[Any, Any]:
     """Make an environment that a run is evaluated in; raises as `make_env`."""
     env = options.env
     if options.eval.id:
-        env = dataclasses.replace(env, id=options.eval.id, data="synthetic", scenes="", scene={})
+        env = dataclasses.replace(env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=())
     if options.eval.scenes:
         env = dataclasses.replace(env, scenes=options.eval.scenes, scene={})
     env = dataclasses.replace(env, data=options.eval.data or env.data)
@@ -42,6 +42,8 @@ def make_env(
     Raises:
         ConfigError: The id is not registered.
     """
+    # Some ids wrap tasks of their own accord.
+    wrapped = {"wrap": options.wrap[0] if len(options.wrap) == 1 else list(options.wrap)} if options.wrap else {}
     try:
         return gym.make(
             options.id,
@@ -55,6 +57,7 @@ def make_env(
             reward_weights=dict(weights or {}),
             judge=options.judge,
             max_turns=options.max_turns,
+            **wrapped,
         )
     except gym.error.UnregisteredEnv as error:
         raise ConfigError(f"env.id {options.id!r} is not a registered environment: {error}") from error

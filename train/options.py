@@ -22,6 +22,9 @@ class EnvOptions:
     """Preset of the generated scenes; empty takes what is usual for the id."""
     scene: dict[str, int | float] = field(default_factory=dict)
     """Options of the generated scenes that differ from the preset's, for example `cue_p 0.5`."""
+    wrap: tuple[str, ...] = ()
+    """Transforms and corruptions of the tasks: a suite, names, or JSON such as `{"transforms": "orientation", "mode":
+    "one"}`; see docs/robustness.md. `crop` tells tasks that they need one."""
     dialect: str = "codev"
     """How the model family talks."""
     judge: str = "auto"

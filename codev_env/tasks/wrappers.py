@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import hashlib
+import json
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -121,7 +122,7 @@ def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> Wrap
         spec: `None` or an empty list: not at all. A suite's name (`"orientation"`, `"corruption"`). A variant or a list
             of variants (`["rotate_90", "jpeg:3"]`): every task in each of them. Or a mapping with `"transforms"` (one
             of these) and optionally `"mode"`, `"seed"`, `"shares"` (variant to weight, for mode `"one"`) and, for the
-            corruption suite, `"severities"` and `"moving"`.
+            corruption suite, `"severities"` and `"moving"`; also as JSON text.
 
     Returns:
         The options, or `None` where nothing is to be wrapped.
@@ -131,6 +132,11 @@ def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> Wrap
     """
     if spec is None or (isinstance(spec, Sequence) and not spec):
         return None
+    if isinstance(spec, str) and spec.lstrip().startswith("{"):
+        try:
+            spec = json.loads(spec)
+        except ValueError as error:
+            raise ConfigError(f"wrap {spec!r} is not JSON ({error}). Put it in quotes for the shell.") from error
     if not isinstance(spec, Mapping):
         return WrapOptions(_names(spec, {}))
     keys = ("transforms", "mode", "seed", "shares", "severities", "moving")

@@ -328,6 +328,8 @@ def test_tasks_can_be_told_to_need_a_crop():
         (3, "a suite .* or a list"),
         (["rotate_90", "rotate_90"], "given twice"),
         ({"transforms": []}, "Give at least one"),
+        ('{"transforms": []}', "Give at least one"),
+        ('{"transforms"', "is not JSON .* in quotes"),
         ({"transform": "orientation"}, "Did you mean 'transforms'"),
         ({"mode": "one"}, "without 'transforms'"),
         ({"transforms": "orientation", "mode": "eech"}, "Did you mean 'each'"),

@@ -26,6 +26,24 @@ def test_evaluated_on_other_scenes():
     assert tasks_of(make_eval_env(options))[0].image.size != tasks_of(make_train_env(options))[0].image.size
 
 
+@pytest.mark.parametrize(
+    ("wrap", "done"),
+    [
+        ((), {()}),
+        (("crop",), {("crop",)}),
+        (("rotate_90", "flip_vertical"), {("rotate_90",), ("flip_vertical",)}),
+        (('{"transforms": ["rotate_90+crop"], "mode": "one"}',), {("rotate_90", "crop")}),
+    ],
+)
+def test_tasks_are_wrapped_where_it_is_trained_and_where_it_is_evaluated(wrap, done):
+    options = TrainOptions(env=EnvOptions(scenes="toy", wrap=wrap))
+    for make in (make_train_env, make_eval_env):
+        tasks = tasks_of(make(options))
+        assert {tasks[number].transform for number in range(4)} == done
+    elsewhere = TrainOptions(env=options.env, eval=EvalOptions(id="codev_env:CodeV-MVTool-v0"))
+    assert "@" not in tasks_of(make_eval_env(elsewhere)).name
+
+
 def test_evaluated_in_another_environment():
     """For training data without a held-out part."""
     options = TrainOptions(env=EnvOptions(data="hub"), eval=EvalOptions(id="codev_env:CodeV-MVTool-v0"))
