@@ -18,6 +18,8 @@ from codev_eval.study.numbers import NUMBERS, SCHEMA, setting_numbers
 from codev_eval.study.results import CURVES, MEASURES, WINDOW, Estimate, Measure, Results
 
 PAGE, HTML = "study.md", "study.html"
+_BAND_FROM = 3
+"""Seeds from which curves show their interval: that of two seeds would cover all others."""
 _BY_SEED = ("faithful_given_correct", "no_cue")
 _MAIN = ("accuracy", "faithful", "faithful_given_correct", "tool_calls", "lazy", "no_cue", "evidence")
 
@@ -61,7 +63,8 @@ def _head(results: Results, facts: Mapping[str, Any]) -> str:
         "Every method trains from the same cold start of a seed, on the same tasks, with the same number of episodes; "
         "only reward, judge, credit or choice of tasks differ. Held-out scenes, greedy answers. Numbers are means over "
         "seeds; in brackets the 95 % interval of that mean (Student's t), so it covers other starts and other samples, "
-        "not other models or other tasks. Where methods are compared, the same seeds are.\n\n"
+        "not other models or other tasks. Where methods are compared, the same seeds are. Curves show their interval "
+        f"from {_BAND_FROM} seeds on.\n\n"
         f"{sources}; {seconds / 3600:.1f} hours of training in all.\n"
     )
 
@@ -160,7 +163,7 @@ def _curve(results: Results, setting: Setting, method: Method, key: str) -> figu
     for place, values in enumerate(zip(*smooth, strict=False)):
         estimate = Estimate.of(values)
         assert estimate is not None
-        low, high = (estimate.low, estimate.high) if estimate.n > 1 else (estimate.mean, estimate.mean)
+        low, high = (estimate.low, estimate.high) if estimate.n >= _BAND_FROM else (estimate.mean, estimate.mean)
         points.append(((place + 1) * runs[0].episodes, estimate.mean, low, high))
     return points
 
