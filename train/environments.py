@@ -43,7 +43,7 @@ def make_env(
         ConfigError: The id is not registered.
     """
     # Some ids wrap tasks of their own accord.
-    wrapped = {"wrap": options.wrap[0] if len(options.wrap) == 1 else list(options.wrap)} if options.wrap else {}
+    wrapped: dict[str, Any] = {"wrap": options.wrap[0] if len(options.wrap) == 1 else list(options.wrap)} if options.wrap else {}
     try:
         return gym.make(
             options.id,
