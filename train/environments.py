@@ -42,8 +42,9 @@ def make_env(
     Raises:
         ConfigError: The id is not registered.
     """
-    # Some ids wrap tasks of their own accord.
-    wrapped: dict[str, Any] = {"wrap": options.wrap[0] if len(options.wrap) == 1 else list(options.wrap)} if options.wrap else {}
+    wrapped: dict[str, Any] = {}  # some ids wrap tasks of their own accord
+    if options.wrap:
+        wrapped["wrap"] = options.wrap[0] if len(options.wrap) == 1 else list(options.wrap)
     try:
         return gym.make(
             options.id,
