@@ -52,9 +52,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._observations: list[Observation | None] = [None] * self.num_envs
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
-        self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(
-            workers or min(self.num_envs, MAX_WORKERS), thread_name_prefix="codev-env"
-        )
+        self._pool = ThreadPoolExecutor(workers or min(self.num_envs, MAX_WORKERS), thread_name_prefix="codev-env")
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
@@ -133,10 +131,8 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
             setattr(env, name, value)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments and let the threads end."""
-        # They do where nobody has their pool. To shut it down would need locks that all pools share; a finalizer, such
-        # as Gymnasium's, may be called by a thread that holds them.
-        self._pool = None
+        """Close the environments and the threads."""
+        self._pool.shutdown()
         for env in self.envs:
             env.close()
 
@@ -200,10 +196,9 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
 
     def _map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """Run jobs in the threads; wait for all of them before the first error is raised."""
-        pool = self._pool
-        if pool is None:
+        if self.closed:
             raise ClosedEnvironmentError("these environments are closed; make others.")
-        futures = [pool.submit(function, job) for job in jobs]
+        futures = [self._pool.submit(function, job) for job in jobs]
         errors = [future.exception() for future in futures]
         first = next((error for error in errors if error is not None), None)
         if first is not None:

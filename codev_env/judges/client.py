@@ -122,6 +122,7 @@ class Asker:
             self.submit(self._shut()).result(timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
+        self._encoders.shutdown(wait=False)
         if not self._thread.is_alive():
             self._loop.close()
 
@@ -295,8 +296,6 @@ class Asker:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         await self._client.close()
-        # Here, because a finalizer may call `close` in a thread that holds a lock which all pools share.
-        self._encoders.shutdown(wait=False)
 
 
 def asked_pause(headers: Mapping[str, str]) -> float | None:

@@ -77,15 +77,20 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         yield Claim(
             f"{title} policy looks but does not use all it sees: without the cue it is below 85 % right.",
             _verdict(unused, lambda e: e.high < USED, lambda e: e.low >= USED),
-            f"cue-free accuracy of {name}: {_percent(unused)}",
+            f"cue-free accuracy of {name}: {_percent(unused)}" + _beside_tapo(results, setting, name),
         )
     closed = results.estimate(setting, "evidence", "no_cue")
     yield Claim(
         "Playing what it cannot guess first closes that gap: at least 85 % right without the cue, in as many episodes.",
         _verdict(closed, lambda e: e.low >= USED, lambda e: e.high < USED),
-        f"cue-free accuracy of evidence: {_percent(closed)}; "
-        f"evidence minus tapo: {_points(results.difference(setting, 'evidence', 'tapo', 'no_cue'))}",
+        f"cue-free accuracy of evidence: {_percent(closed)}" + _beside_tapo(results, setting, "evidence"),
     )
+
+
+def _beside_tapo(results: Results, setting: str, name: str) -> str:
+    if name == "tapo":
+        return ""
+    return f"; {name} minus tapo: {_points(results.difference(setting, name, 'tapo', 'no_cue'))}"
 
 
 def _sooner(results: Results, setting: str) -> Claim:

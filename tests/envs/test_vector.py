@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import threading
 import warnings
-from concurrent.futures import thread as futures_thread
 from typing import Any
 
 import gymnasium as gym
@@ -141,18 +139,6 @@ def test_all_environments_share_one_sandbox_and_one_task_set() -> None:
     ours, _ = pair("CodeV-VStar-v0", AutoresetMode.NEXT_STEP)
     assert len({id(box) for box in ours.get_attr("sandbox")}) == 1
     assert len({id(tasks) for tasks in ours.get_attr("tasks")}) == 1
-
-
-def test_a_finalizer_may_close_it_inside_of_a_lock_that_all_pools_share() -> None:
-    others = threading.enumerate()
-    ours = gym.make_vec("CodeV-VStar-v0", num_envs=3, **ARGS)
-    ours.reset(seed=0)
-    threads = [thread for thread in threading.enumerate() if thread not in others]
-    with futures_thread._global_shutdown_lock:
-        ours.close()
-    assert threads
-    for thread in threads:
-        thread.join()
 
 
 def test_render_and_attributes() -> None:
