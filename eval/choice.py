@@ -45,7 +45,7 @@ class TaskOptions:
         return {
             "scenes": self._scenes(),
             "subset": self.subset,
-            "wrap": wrap_spec("wrap", self.wrap),
+            "wrap": self.wrap,
             "columns": _columns(self.columns),
             "reader": {name: _value(value) for name, value in _pairs("reader", self.reader)},
             "image_folder": None if self.image_folder is None else str(self.image_folder),
@@ -54,7 +54,7 @@ class TaskOptions:
         }
 
     def _scenes(self) -> Any:
-        scenes = _json("scenes", self.scenes) if self.scenes else None
+        scenes = _scenes_of(self.scenes) if self.scenes else None
         if self.difficulty is None:
             return scenes
         named = scenes if isinstance(scenes, dict) else {"preset": scenes} if scenes else {}
@@ -86,19 +86,14 @@ class TaskChoice(TaskOptions):
         return load_tasks(self.data, self.split, bench=self.bench, **self.described())
 
 
-def wrap_spec(option: str, given: Sequence[str]) -> Any:
-    """Return how to wrap tasks, from the words of an option: a suite or JSON if it is one word, else names."""
-    return _json(option, given[0]) if len(given) == 1 else list(given)
-
-
-def _json(option: str, text: str) -> Any:
-    """Read an option that is a name or a JSON object."""
+def _scenes_of(text: str) -> Any:
+    """Read `--scenes`: a name or a JSON object."""
     if not text.lstrip().startswith("{"):
         return text
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"--{option} {text}: is not JSON ({error}). Put it in quotes for the shell.") from error
+        raise ConfigError(f"--scenes {text}: is not JSON ({error}). Put it in quotes for the shell.") from error
 
 
 def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from codev_env.errors import ConfigError
 from codev_env.tasks import BENCHES, load_tasks
 from codev_env.types import TaskSet
-from codev_eval.choice import TaskOptions, wrap_spec
+from codev_eval.choice import TaskOptions
 from codev_eval.conditions import Perturbation
 
 SEVERITIES = (1, 3, 5)
@@ -126,7 +126,7 @@ class EvalOptions(TaskOptions):
             elif name == "corruption":
                 specs[name] = {"transforms": name, "severities": list(self.severities)}
             elif name.startswith("{"):
-                specs[f"suite{len(specs) + 1}"] = wrap_spec("suites", (name,))
+                specs[f"suite{len(specs) + 1}"] = name
         return specs | ({"named": plain} if plain else {})
 
     def fixed(self) -> dict[str, Any]:

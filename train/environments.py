@@ -42,9 +42,7 @@ def make_env(
     Raises:
         ConfigError: The id is not registered.
     """
-    wrapped: dict[str, Any] = {}  # some ids wrap tasks of their own accord
-    if options.wrap:
-        wrapped["wrap"] = options.wrap[0] if len(options.wrap) == 1 else list(options.wrap)
+    wrapped: dict[str, Any] = {"wrap": options.wrap} if options.wrap else {}  # some ids wrap of their own accord
     try:
         return gym.make(
             options.id,

@@ -122,7 +122,7 @@ def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> Wrap
         spec: `None` or an empty list: not at all. A suite's name (`"orientation"`, `"corruption"`). A variant or a list
             of variants (`["rotate_90", "jpeg:3"]`): every task in each of them. Or a mapping with `"transforms"` (one
             of these) and optionally `"mode"`, `"seed"`, `"shares"` (variant to weight, for mode `"one"`) and, for the
-            corruption suite, `"severities"` and `"moving"`; also as JSON text.
+            corruption suite, `"severities"` and `"moving"`; also as JSON text. A list of one text is that text.
 
     Returns:
         The options, or `None` where nothing is to be wrapped.
@@ -132,6 +132,8 @@ def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> Wrap
     """
     if spec is None or (isinstance(spec, Sequence) and not spec):
         return None
+    if isinstance(spec, Sequence) and len(spec) == 1 and isinstance(spec[0], str):
+        spec = spec[0]
     if isinstance(spec, str) and spec.lstrip().startswith("{"):
         try:
             spec = json.loads(spec)

@@ -154,6 +154,10 @@ def _eval_words(out: Path, run: Run, scale: Scale, name: str, scenes: Mapping[st
     return [*words, *(["--dual", "--suites", "orientation"] if name == EVALUATED else [])]
 
 
+def _say(text: str) -> None:
+    print(text, flush=True)  # Hours may lie between two lines; a file shows each at once.
+
+
 def _evaluated(folder: Path) -> bool:
     try:
         return not json.loads((folder / METRICS).read_text("utf-8"))["failed"]
@@ -190,12 +194,12 @@ class Runner:
 
     Args:
         count: Most jobs at the same time.
-        say: Is told what ends.
+        say: Is told what ends; prints it by default.
         lock: An open file that the processes hold, too: a lock on it lasts as long as any of them.
     """
 
-    def __init__(self, count: int, say: Callable[[str], None] = print, lock: IO[str] | None = None) -> None:
-        self.count, self.say = count, say
+    def __init__(self, count: int, say: Callable[[str], None] | None = None, lock: IO[str] | None = None) -> None:
+        self.count, self.say = count, say or _say
         self._held = [lock.fileno()] if lock else []
         self._running: dict[Job, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
