@@ -46,8 +46,8 @@ class StudyOptions:
     methods: tuple[str, ...] = ()
     """Only these; or `MODULE:ATTRIBUTE` of a `codev_eval.study.methods.Method` of yours, beside or instead."""
     settings: tuple[str, ...] = ("base",)
-    """Starts and scenes to compare under: `base`, `weak-start`, `weak-cue`, `large`, or `MODULE:ATTRIBUTE` of a
-    `Setting`."""
+    """Starts and scenes to compare under: `base`, `weak-start`, `strong-start`, `weak-cue`, `large`, or
+    `MODULE:ATTRIBUTE` of a `Setting`."""
     preset: str = "tiny"
     """Preset of `codev sft` and `codev train`."""
     steps: int = 60

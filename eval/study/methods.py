@@ -110,6 +110,12 @@ SETTINGS = (
         scenes={"preset": "tiny", "cue_p": 0.9},
     ),
     Setting(
+        "strong-start",
+        "the same from a start of half again as many steps of captions",
+        start=Start("well-taught", {"ground.steps": 720}),
+        scenes={"preset": "tiny", "cue_p": 0.9},
+    ),
+    Setting(
         "weak-cue",
         "the background tells 7 answers in 10",
         train={"env.scene": {"cue_p": 0.7}},
