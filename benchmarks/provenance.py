@@ -58,7 +58,7 @@ def line(kind: str, rows: list[Row]) -> str:
     """One row of the table."""
     share = {how: sum(row.how == how for row in rows) / len(rows) for how in ("probe", "match", "unknown")}
     exact = sum(row.exact for row in rows) / len(rows)
-    wrong = sum(not row.exact and row.how != "unknown" for row in rows) / len(rows)
+    wrong = sum(not row.exact and row.how in ("probe", "match") for row in rows) / len(rows)
     errors = [row.error for row in rows if np.isfinite(row.error)] or [float("nan")]
     run, trace = (1e3 * float(np.median([row[i] for row in rows])) for i in (3, 4))
     shares = (*share.values(), exact, wrong)

@@ -145,7 +145,7 @@ class Region:
             `"flip_v"`, `"transpose"`, `"transverse"`; `None` where unknown or not a multiple of 90 degrees.
         scale: Output pixels per original pixel, along the side that is shown smaller.
         original_share: Share of the output's pixels that stem from the original, 0 to 1.
-        how: `"probe"`, `"match"` or `"unknown"`.
+        how: `"probe"`, `"match"`, `"unknown"`, or `"late"` where there was no time to find out.
         seen: Which points of the part that `polygon` outlines stem from the original: a grid of bool, shape
             (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared.
     """
@@ -156,7 +156,7 @@ class Region:
     orientation: str | None = None
     scale: float | None = None
     original_share: float = 0.0
-    how: Literal["probe", "match", "unknown"] = "unknown"
+    how: Literal["probe", "match", "unknown", "late"] = "unknown"
     seen: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
 
 

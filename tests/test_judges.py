@@ -199,6 +199,13 @@ def test_unknown_origin_and_drawings_earn_nothing():
         assert (score.value, score.faithful) == (0.0, False)
 
 
+def test_what_there_was_no_time_to_follow_is_a_failure_of_the_judge():
+    picture = Execution(images=(IMAGE, IMAGE))
+    score = judged(Step("", Code(""), picture, (Region(how="probe"), Region(how="late"))))
+    assert (score.value, score.faithful, score.failed) == (None, False, True)
+    assert "overloaded" in score.why
+
+
 @given(st.tuples(*[st.integers(-20, 220)] * 4))
 def test_values_stay_in_range_and_faithful_is_worth_something(corners):
     x1, x2 = sorted(corners[:2])

@@ -114,8 +114,11 @@ class CodeVisionDialect(Dialect):
         if turn.image_index >= len(images):
             known = f"images 0 to {len(images) - 1}" if images else "no images"
             return f'raise IndexError("there is no image {turn.image_index}: there are {known}")'
-        name = images[turn.image_index] or self.image_name(turn.image_index)
-        prologue = f'image = img = Image.open("{name}")'
+        name = images[turn.image_index]
+        if not name:
+            why = "it was shown, and only what the code assigns to `result` is kept"
+            return f'raise IndexError("there is no image {turn.image_index} to work on: {why}")'
+        prologue = f"image = img = Image.open({json.dumps(name, ensure_ascii=False)})"
         if "draw" in turn.code:
             prologue += "; draw = ImageDraw.Draw(image)"
         return f"{prologue}\n{turn.code}{self._epilogue(turn.code, self.image_name(len(images)))}"

@@ -253,6 +253,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         if len(options) > 1:
             raise ConfigError(f"reset options {dict(options)!r}: give either index or task_id.")
         if "task_id" in options:
+            if not isinstance(options["task_id"], str):
+                raise ConfigError(f"reset option task_id is {options['task_id']!r}; it must be a str, or give index.")
             return int(self.tasks.index_of(options["task_id"]))
         if "index" not in options:
             return int(self.np_random.integers(len(self.tasks)))

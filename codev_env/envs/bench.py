@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,7 @@ class CodeVBenchEnv(ImageToolEnv):
         self,
         *,
         bench: str,
-        data: str | TaskSet = "auto",
+        data: str | os.PathLike[str] | TaskSet = "auto",
         split: str = "",
         subset: str | None = None,
         dialect: str | Dialect = "codev",
@@ -153,6 +154,7 @@ class CodeVBenchEnv(ImageToolEnv):
         }
         described: dict[str, Any] = {"scenes": scenes, "subset": subset, "columns": columns, "reader": reader}
         changed: dict[str, Any] = {"wrap": wrap, "only": only}
+        data = os.fspath(data) if isinstance(data, os.PathLike) else data
         if isinstance(data, str):
             tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described, **changed)
         elif isinstance(data, TaskSet) and not any(described.values()):

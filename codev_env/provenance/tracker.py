@@ -34,7 +34,9 @@ from codev_env.provenance.search import find_copy
 from codev_env.provenance.stripes import StripeReader, Stripes, planes
 from codev_env.types import Execution, Region
 
-UNKNOWN = Region()
+UNKNOWN, LATE = Region(), Region(how="late")
+MOST_RUNS = 400
+"""Programs that one trace runs before it gives up: of an episode of six programs, all that any stage asks for."""
 _CODE, _STRIPES = "code", "stripes"
 _log = logging.getLogger(__name__)
 
@@ -58,8 +60,9 @@ class Tracker:
         session: The episode's sandbox session; the programs passed to `trace` have run in its `main` view.
         images: The input images: by the names the programs open them under, or in order, named as in `names`.
         names: Names of the images given in order; default `input.png`, `input2.png`, ...
-        budget_s: Seconds after which one `trace` starts no further run but the first: what is not placed by then stays
-            unknown. Default: 6, and 10 times what the program itself took.
+        budget_s: Seconds after which one `trace` starts no further run but the first: what is not placed by then is
+            `"late"`, which no judge takes for a result. Default: 60, and 10 times what the program itself took; what a
+            loaded machine does to a clock must not decide what is paid.
         secret: Decides, with the images, where outputs are looked at.
     """
 
@@ -85,7 +88,7 @@ class Tracker:
         self._history: list[str] = []
         self._played: dict[str, int] = {}
         self._refused: set[str] = set()
-        self._deadline = 0.0
+        self._deadline, self._late, self._runs = 0.0, False, 0
 
     def trace(self, code: str, execution: Execution) -> tuple[Region, ...]:
         """Find the region of each image that a program returned.
@@ -105,15 +108,15 @@ class Tracker:
         self._history.append(code)
         if not execution.images:
             return ()
-        budget = 6 + 10 * execution.wall_s if self._budget_s is None else self._budget_s
-        self._deadline = time.monotonic() + budget
+        budget = 60 + 10 * execution.wall_s if self._budget_s is None else self._budget_s
+        self._deadline, self._late, self._runs = time.monotonic() + budget, False, 0
         readings = self._by_code(execution)
         found = [reading.region if reading and reading.sure else None for reading in readings]
         found = self._by_phase(execution, found)
         found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
         for weak in (True, False):
             found = self._by_stripes(execution, found, weak)
-        guesses = [reading.region if reading else UNKNOWN for reading in readings]
+        guesses = [LATE if self._late else reading.region if reading else UNKNOWN for reading in readings]
         return tuple(region or guess for region, guess in zip(found, guesses, strict=True))
 
     # Stages
@@ -132,7 +135,7 @@ class Tracker:
             open_ = [
                 region is None and not _is_grey(output) for region, output in zip(found, execution.images, strict=True)
             ]
-            if not any(open_) or not self._in_time("phase code"):
+            if not any(open_) or not self._goes_on("phase code"):
                 break
             pair = [self._play(f"phase-{index}-{axis}", self._phase_images(index, axis)) for axis in (0, 1)]
             found = [
@@ -151,7 +154,7 @@ class Tracker:
 
     def _by_stripes(self, execution: Execution, found: list[Region | None], weak: bool) -> list[Region | None]:
         for index, image in enumerate(self._images):
-            if all(found) or not self._in_time("stripes"):
+            if all(found) or not self._goes_on("stripes"):
                 break
             stripes = Stripes(image, weak, self._secret)
             readers = [
@@ -162,7 +165,7 @@ class Tracker:
                 wanting = [reader is not None and reader.wants(plane) for reader in readers]
                 if not any(wanting):
                     continue
-                if not self._in_time("stripes"):
+                if not self._goes_on("stripes"):
                     return found
                 images = (*self._images[:index], stripes.draw(plane), *self._images[index + 1 :])
                 self._played.pop(_STRIPES, None)
@@ -185,11 +188,15 @@ class Tracker:
 
     # Runs
 
-    def _in_time(self, stage: str) -> bool:
-        in_time = time.monotonic() < self._deadline
-        if not in_time:
-            _log.info("provenance gave up at the stage %r: the time budget is spent", stage)
-        return in_time
+    def _goes_on(self, stage: str) -> bool:
+        self._late = time.monotonic() >= self._deadline
+        if self._late:
+            _log.warning(
+                "provenance gave up at the stage %r: the time budget is spent. Is the machine overloaded?", stage
+            )
+        elif self._runs >= MOST_RUNS:
+            _log.info("provenance gave up at the stage %r after %d runs", stage, self._runs)
+        return not self._late and self._runs < MOST_RUNS
 
     def _play(self, view: str, images: Sequence[Image.Image]) -> Execution:
         """Run in a view the programs it has not seen yet; return the last one's result, an empty one without room."""
@@ -207,6 +214,7 @@ class Tracker:
             self._played[view] = 0
         for code in self._history[self._played[view] :]:
             result = self._session.run(code, view=view)
+            self._runs += 1
         self._played[view] = len(self._history)
         return result
 

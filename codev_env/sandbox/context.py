@@ -259,8 +259,9 @@ class Context:
     def _known(self, path: str) -> str | None:
         if path in self.view.files:
             return path
-        name = posixpath.basename(path)
-        return name if name != path and name in self.view.files else None
+        folder, name = posixpath.split(path)
+        # With a blank in it, that is a sentence with a path at its end.
+        return name if folder and len(folder.split()) == 1 and name in self.view.files else None
 
     def _result(self, result: Any) -> None:
         things = list(result) if isinstance(result, (list, tuple)) else [result]

@@ -36,7 +36,7 @@ _NAMES: dict[Kind, re.Pattern[str]] = {
     "vision": re.compile(r"\bcv2?\b"),
 }
 
-START_S = 60.0
+START_S = 120.0
 """Seconds that the zygote, or a worker, may take to be ready on a loaded machine."""
 
 _ENVIRONMENT = {
@@ -107,7 +107,12 @@ class Zygote:
             try:
                 ready = frames.receive(self._sock, deadline=time.monotonic() + START_S)
             except (frames.FrameClosed, frames.FrameTimeout, frames.FrameError) as error:
-                raise SandboxError(f"the sandbox process did not start: {self._last_words()}") from error
+                said = self._last_words()
+                if isinstance(error, frames.FrameTimeout):
+                    said = f"no answer within {START_S:.0f} s. Is the machine overloaded? {said}".rstrip()
+                elif not said:
+                    said = f"it ended with code {self._process.returncode} and said nothing."
+                raise SandboxError(f"the sandbox process did not start: {said}") from error
             undo.pop_all()
         self.modules: tuple[str, ...] = tuple(ready["modules"])
         for name, why in ready["left_out"].items():
@@ -145,8 +150,7 @@ class Zygote:
         self._process.kill()
         self._process.wait()
         self._stderr.seek(0)
-        text = self._stderr.read().decode(errors="replace").strip()
-        return text[-2000:] or f"it ended with code {self._process.returncode} and said nothing."
+        return self._stderr.read().decode(errors="replace").strip()[-2000:]
 
     @property
     def alive(self) -> bool:

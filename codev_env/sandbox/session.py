@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import sys
 import threading
 import time
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -167,8 +168,9 @@ class Session:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and hasattr(self, "_held"):
+    def __del__(self, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter ends, what closing needs may be gone already, and the worker ends with its zygote.
+        if not _ending() and not getattr(self, "_closed", True) and hasattr(self, "_held"):
             self.close()
 
     # The worker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,7 +61,7 @@ def default_split(bench: str) -> str:
 
 
 def load_tasks(
-    data: str,
+    data: str | os.PathLike[str],
     split: str,
     *,
     bench: str = "vstar",
@@ -100,7 +101,7 @@ def load_tasks(
         TaskError: Data that is missing or makes no sense.
         ConfigError: An option that cannot be used.
     """
-    found = _bench(bench)
+    data, found = os.fspath(data), _bench(bench)
     wrapped = parse_wrappers(wrap)
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}

@@ -81,6 +81,22 @@ def test_codevision_works_on_any_image_so_far(box: Sandbox) -> None:
     assert play(Code("result = image", image_index=5)).error == "there is no image 5: there are images 0 to 4"
 
 
+def test_codevision_counts_images_that_were_only_shown(box: Sandbox) -> None:
+    play = Play(box, CODEVISION)
+    play("for i in (1, 2):\n    show(image.crop((0, 0, 40 * i, 50)))\nresult = image.crop((5, 5, 95, 90))")
+    assert play.seen == ("image_0.png", "", "", "image_1.png")
+    for number in (1, 2):
+        error = play(Code("result = image", image_index=number)).error
+        assert error is not None and error.startswith(f"there is no image {number} to work on: it was shown")
+    assert play(Code("result = image.crop((0, 0, 9, 9))", image_index=3)).images[0].size == (9, 9)
+
+
+def test_codevision_opens_files_whatever_they_are_called(box: Sandbox) -> None:
+    play = Play(box, CODEVISION)
+    play("""image.crop((0, 0, 30, 40)).save('a"b.png'); print('a"b.png')""")
+    assert play(Code("result = image", image_index=1)).images[0].size == (30, 40)
+
+
 def test_codevision_draws_in_place_on_a_copy(box: Sandbox) -> None:
     play = Play(box, CODEVISION)
     drawn = play("draw.rectangle((0, 0, 50, 50), fill=(1, 2, 3))").images[0]

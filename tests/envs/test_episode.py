@@ -231,6 +231,8 @@ def test_options(env: ImageToolEnv) -> None:
     for bad in (3, -1, True, "1", 1.0):
         with pytest.raises(ConfigError, match="from 0 to 2"):
             env.reset(options={"index": bad})
+    with pytest.raises(ConfigError, match="task_id is 3; it must be a str"):
+        env.reset(options={"task_id": 3})
     with pytest.raises(ConfigError, match="either index or task_id"):
         env.reset(options={"index": 1, "task_id": "t1"})
     with pytest.raises(TaskError, match="nope"):

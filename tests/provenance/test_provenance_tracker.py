@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from fake_session import FakeSession
@@ -473,9 +476,25 @@ def test_no_further_run_is_started_when_the_time_budget_is_spent(caplog):
     execution = session.run(THRESHOLD)
     with caplog.at_level("INFO"):
         regions = Tracker(session, [SCENE], budget_s=0).trace(THRESHOLD, execution)
-    assert regions == (Region(),)
+    assert regions == (Region(how="late"),)
     assert session.runs == ["main", "code"]
-    assert "time budget" in caplog.text
+    assert "time budget" in caplog.text and "overloaded" in caplog.text
+
+
+def test_how_long_runs_take_decides_nothing_within_a_minute(monkeypatch):
+    session = FakeSession({NAME: SCENE})
+    clock = itertools.count(step=1.5)
+    monkeypatch.setattr("codev_env.provenance.tracker.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    execution = session.run(THRESHOLD)
+    (region,) = Tracker(session, [SCENE]).trace(THRESHOLD, execution)
+    assert next(clock) > 20 and region.box == pytest.approx((60, 40, 260, 240), abs=2)
+
+
+def test_a_trace_runs_only_so_many_programs(monkeypatch):
+    monkeypatch.setattr("codev_env.provenance.tracker.MOST_RUNS", 3)
+    session = FakeSession({NAME: SCENE})
+    regions = Tracker(session, [SCENE]).trace(THRESHOLD, session.run(THRESHOLD))
+    assert regions == (Region(),) and len(session.runs) == 1 + 3
 
 
 def test_unknown_outputs_do_not_fill_the_memory_of_a_session():

@@ -53,6 +53,12 @@ def test_a_line_with_more_than_a_name_stays(session: Session) -> None:
     assert execution.stdout == "saved to a.png (160x120)\nfrom input.png\n"
 
 
+@pytest.mark.parametrize("line", ["mean=3.5, saved to /mnt/data/b.png", "Saved to: ./b.png"])
+def test_a_line_that_ends_in_a_path_stays(session: Session, line: str) -> None:
+    execution = session.run(f"image.save('b.png')\nprint({line!r})\nprint('/mnt/data/b.png')")
+    assert (execution.names, execution.stdout) == (("b.png",), f"{line}\n")
+
+
 def test_numbers_called_result_are_no_images(session: Session) -> None:
     execution = session.run("result = 3 * 4\nprint(result)\noutput = np.array([1.5, 2])")
     assert (execution.stop, execution.stdout, execution.images) == ("ok", "12\n", ())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -168,6 +170,17 @@ def test_the_zygote_loads_nothing_of_the_trainer() -> None:
         "cv2",
         "unittest",  # of NumPy's own tests
     }
+
+
+def test_a_script_may_end_in_the_middle_of_an_episode() -> None:
+    script = (
+        "import gymnasium as gym, codev_env\n"
+        "env = gym.make('CodeV-Corruption-v0', data='synthetic', scenes='toy')\n"
+        "env.reset(seed=0)\n"
+        "env.step('<code>\\n```python\\nprint(1)\\n```\\n</code>')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_descriptors_are_given_back(box: Sandbox, image: Image.Image) -> None:

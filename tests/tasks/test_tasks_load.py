@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import warnings
 
+import gymnasium as gym
 import pytest
 from PIL import Image
 
@@ -54,6 +56,13 @@ def test_auto_generates_the_splits_that_the_benchmark_lacks(nowhere, vstar, monk
     monkeypatch.setenv("CODEV_DATA", str(vstar.parent))
     with pytest.warns(UserWarning, match="no split 'train'"):
         assert load_tasks("auto", "train").source == "generated"
+
+
+def test_a_path_may_be_an_object(vstar):
+    assert load_tasks(vstar, "test").source == "real"
+    with gym.make("CodeV-VStar-v0", data=vstar) as env:
+        assert env.spec.kwargs["data"] == vstar and env.unwrapped.tasks.source == "real"
+        assert pickle.loads(pickle.dumps(env.unwrapped)).tasks.source == "real"
 
 
 def test_auto_does_not_hide_a_broken_benchmark(nowhere, vstar, monkeypatch):
