@@ -65,7 +65,8 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         f"accuracy, tapo minus outcome: {_points(accuracy)}",
     )
     yield _sooner(results, setting)
-    for rate, name in (("5", "tapo-noise05"), ("20", "tapo-noise20"), ("40", "tapo-noise40")):
+    for rate in (5, 10, 20, 40):
+        name = f"tapo-noise{rate:02}"
         lost = results.difference(setting, name, "tapo", "faithful")
         yield Claim(
             f"A judge that errs in {rate} % of calls costs less than 10 points of the faithful-tool rate.",
