@@ -283,6 +283,8 @@ class Evaluation:
                 if not place.is_dir():
                     raise ConfigError(f"--out {out}: {place} is a file; give a folder.")
                 break
+        if any((out / name).exists() for name in _OF_TRAINING):
+            raise ConfigError(f"--out {out} is the folder of a training run: give another one.")
         found = [path for path in _files(out) if path.exists()]
         mine = json.loads(json.dumps(self.options.fixed()))
         if found and self.options.overwrite:
@@ -342,6 +344,9 @@ def _read(folder: Path) -> list[Trajectory]:
     for t in read_trajectories(folder):
         first.setdefault((bench_of(t), *key_of(t)), t)
     return list(first.values())
+
+
+_OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
 
 
 def _files(out: Path) -> list[Path]:

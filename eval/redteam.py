@@ -262,7 +262,7 @@ def main(argv: Sequence[str]) -> int:
     if options.reward and left:
         raise ConfigError(
             f"--reward {', '.join(left)}: cannot be played against, for it names no terms that pay for tools "
-            "(Reward.tool_terms), or it needs probing."
+            "(Reward.tool_terms), or it needs probing. A function names none: make it a Reward (docs/howto.md)."
         )
     tasks = RedTeamTasks(options.tasks, options.seed)
     bounds, cheats = Bounds(tasks, options.seed), choose(options.cheats)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import CodevError, ConfigError
+from codev_env.judges import get_judge
 from codev_train.credit import get_credit
 from codev_train.curriculum import get_curriculum
 from codev_train.engines.options import VllmOptions
 from codev_train.environments import make_env, make_eval_env, make_train_env
 from codev_train.health import HealthOptions
+from codev_train.model_size import is_here
 from codev_train.options import EstimateOptions, OptimizerOptions, SFTOptions, StageOptions, TrainOptions
 
 _AT_LEAST_ONE = (
@@ -50,6 +52,12 @@ def check(options: TrainOptions, processes: int = 1) -> None:
         make(options).close()
 
 
+def check_judge(options: TrainOptions) -> None:
+    """Ask the judge's server, where the judge has one, whether it is there; raises `JudgeError` if it is not."""
+    if ping := getattr(get_judge(options.env.judge), "ping", None):
+        ping()
+
+
 def check_sft(options: SFTOptions) -> None:
     """Check the options of `codev sft` likewise; raises `ConfigError` and `TaskError`."""
     _raise(_sft_problems(options))
@@ -65,6 +73,7 @@ def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
     """Give a sentence for each value that is out of its range."""
     yield from _not_finite(options)
     yield from _name_problems(options.name)
+    yield from _model_problems(options.model)
     for name in _AT_LEAST_ONE:
         yield from _range(getattr(options, name) >= 1, name, getattr(options, name), "at least 1")
     for name in _NOT_NEGATIVE:
@@ -73,7 +82,9 @@ def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
     yield from _range(group >= 2, "group", group, "at least 2, because advantages are relative to a group")
     yield from _range(prompts % processes == 0, "prompts", prompts, f"a multiple of the {processes} processes")
     rollouts = prompts // processes * group
-    yield from _range(minibatches <= rollouts, "minibatches", minibatches, f"at most the {rollouts} rollouts")
+    yield from _range(
+        minibatches <= rollouts or prompts < 1, "minibatches", minibatches, f"at most the {rollouts} rollouts"
+    )
     longest = options.max_length
     yield from _range(longest < 1 or longest > options.max_tokens, "max_length", longest, "more than max-tokens")
     yield from _range(options.temperature > 0, "temperature", options.temperature, "above 0, for rollouts are sampled")
@@ -106,6 +117,11 @@ def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
 def _sft_problems(options: SFTOptions) -> Iterator[str]:
     yield from _not_finite(options)
     yield from _name_problems(options.name)
+    yield from _model_problems(options.model)
+    if options.trajectories:
+        yield from _range(
+            Path(options.trajectories).is_dir(), "trajectories", options.trajectories, "a folder that exists"
+        )
     for name in ("pool", "micro_batch"):
         yield from _range(getattr(options, name) >= 1, name, getattr(options, name), "at least 1")
     for name in ("snap", "threads", "seed"):
@@ -127,6 +143,21 @@ def _sft_problems(options: SFTOptions) -> Iterator[str]:
 def _name_problems(name: str) -> Iterator[str]:
     plain = name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}
     yield from _range(plain, "name", repr(name), "the name of one folder, which lies in --out: no separators, no '..'")
+
+
+def _model_problems(model: str) -> Iterator[str]:
+    """Tell of a folder that is not there before a hub is asked for its name."""
+    path = Path(model)
+    if not model or path.exists():
+        return
+    if path.is_absolute() or model.startswith((".", "~")):
+        yield f"--model {model}: there is no such folder."
+    elif len(path.parts) > 1 and Path(path.parts[0]).is_dir() and not is_here(model):
+        inside = Path(*path.parts[1:])
+        yield (
+            f"--model {model}: the folder {path.parts[0]} holds no {inside}. If a model of the hub is meant, start it "
+            "from another folder."
+        )
 
 
 def _optimizer_problems(options: OptimizerOptions, name: str) -> Iterator[str]:

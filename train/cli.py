@@ -21,7 +21,7 @@ from codev_env.errors import CodevError, ConfigError
 from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
 from codev_train import checkpoint
-from codev_train.checks import check, check_sft
+from codev_train.checks import check, check_judge, check_sft
 from codev_train.config import Request, fingerprint, read_file, read_request
 from codev_train.dryrun import dry_run
 from codev_train.engines import make_engine
@@ -74,6 +74,7 @@ def train(argv: Sequence[str]) -> Path | None:
     mixed = "bf16" if options.precision == "bf16" else "no"
     accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
     check(options, accelerator.num_processes)
+    check_judge(options)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None
     done = checkpoint.read_step(resume) if resume else 0
     if options.steps < done:

@@ -65,6 +65,11 @@ def dry_run(request: Request, options: TrainOptions) -> None:
     if failed:
         names = ", ".join(check.name for check in failed)
         raise ConfigError(f"this run would not work, because of {len(failed)} of the checks above: {names}.")
+    if _is_elsewhere(options):
+        meant, here = options.estimate, torch.cuda.device_count()
+        print(
+            f"\nThis looked at a run on {meant.gpus} x {meant.gpu}. It does not run on this machine, with {here} GPUs."
+        )
     print("\nNothing was trained, nothing was written.")
 
 

@@ -287,6 +287,14 @@ def test_what_cannot_be_used_is_told_before_anything_is_written(tmp_path, capsys
     assert says in err and "Traceback" not in err and not (tmp_path / "out").exists()
 
 
+def test_the_folder_of_a_training_run_is_left_alone(tmp_path, capsys):
+    (tmp_path / "options.yaml").write_text("seed: 0\n")
+    (tmp_path / "report.html").write_text("of training")
+    assert run_eval(tmp_path, "--overwrite") == 1
+    assert "is the folder of a training run" in capsys.readouterr().err
+    assert (tmp_path / "report.html").read_text() == "of training"
+
+
 def test_out_below_a_file_and_unknown_reader_options_are_told(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert run_eval(tmp_path / "file" / "x" / "y") == 1

@@ -112,6 +112,9 @@ def test_every_preset_parses_for_both_commands_and_says_what_it_does(name):
         "--name ..",
         "--name .",
         "--out /proc/nobody-writes-here",
+        "--model ./no-such-folder",
+        "--model /no/such/folder",
+        "--env.judge http://127.0.0.1:9/v1#judge",
     ],
 )
 def test_a_bad_value_is_refused_before_anything_is_written(words, tmp_path, monkeypatch, capsys):
@@ -121,6 +124,20 @@ def test_a_bad_value_is_refused_before_anything_is_written(words, tmp_path, monk
     assert message.startswith("codev train: ") and message.count("\n") == 1
     assert words.split()[-2].lstrip("-").split(".")[-1] in message or words.split()[-1] in message
     assert not list(tmp_path.iterdir())
+
+
+def test_no_prompts_are_told_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert codev.main(["train", "--preset", "smoke", "--prompts", "0"]) == 1
+    message = capsys.readouterr().err
+    assert "--prompts is 0" in message and "minibatches" not in message
+
+
+def test_a_folder_that_is_not_there_is_not_looked_for_on_a_hub(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert codev.main(["train", "--preset", "smoke", "--model", "runs/nonexist"]) == 1
+    assert "the folder runs holds no nonexist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -133,6 +150,8 @@ def test_a_bad_value_is_refused_before_anything_is_written(words, tmp_path, monk
         "--toy.layers 0",
         "--ground.reads -1",
         "--imitate.objects 5 2",
+        "--trajectories no/such/folder",
+        "--model ./no-such-folder",
     ],
 )
 def test_a_bad_value_of_the_cold_start_is_refused(words, tmp_path, monkeypatch, capsys):

@@ -45,6 +45,8 @@ def test_every_preset_passes_on_a_machine_without_gpu_hub_or_data(preset, elsewh
     assert {status(statuses, name) for name in ("values", "train tasks", "episode", "memory")} == {"ok"}
     assert "memory of one process, estimated, in GB" in said and "time of one update, estimated" in said
     assert "Nothing was trained, nothing was written." in said
+    too_few = any(name.startswith("GPUs") and value == "warn" for name, value in statuses.items())
+    assert ("does not run on this machine" in said) == too_few
     assert not list(elsewhere.iterdir())
 
 
