@@ -102,6 +102,9 @@ def run_study(options: StudyOptions) -> Path:
             scale = _settle(options)
             starts: dict[str, Job] = {}
             jobs = [job for run in runs for job in jobs_of(options.out, run, scale, starts)]
+            if left := sum(not job.done() for job in jobs):
+                kinds = "cold starts, runs of training, evaluations"
+                print(f"{left} of {len(jobs)} jobs are left ({kinds}), {options.jobs} at a time.", flush=True)
             failed = Runner(options.jobs, lock=lock).run(jobs)
     # The page is about all that the folder holds, whatever this call was asked to do.
     settings, methods = _with_known(settings, SETTINGS), _with_known(methods, METHODS)
