@@ -66,7 +66,8 @@ def sft(argv: Sequence[str]) -> int:
 def train(argv: Sequence[str]) -> Path | None:
     """Run `codev train`; returns the run folder, on other than the main process and after `--dry-run` nothing."""
     started = time.perf_counter()
-    request = _with_resumed_options(read_request(argv))
+    asked = read_request(argv)
+    request = _with_resumed_options(asked)
     options = request.parse("train", TrainOptions, "codev train")
     if request.dry_run:
         dry_run(request, options)
@@ -84,6 +85,8 @@ def train(argv: Sequence[str]) -> Path | None:
     run = Path(options.resume) if options.resume else _free_folder(Path(options.out) / options.name)
     run = broadcast_object_list([run])[0]
     say = print if accelerator.is_main_process else lambda *_: None
+    if options.resume and asked.layers:
+        say(f"--preset and --config are not read again: {run / OPTIONS} holds; name single options that are to change.")
     _announce(request, options, run, say)
 
     seconds = _read_seconds(run)
@@ -237,7 +240,7 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Any) -> N
 
 
 def _with_resumed_options(request: Request) -> Request:
-    """Put the options a run was started with under the command line, if it resumes one."""
+    """Put the options a run was started with under the command line, in the place of presets, if it resumes one."""
     for word, value in zip(request.arguments, (*request.arguments[1:], ""), strict=False):
         name, _, attached = word.partition("=")
         if name == "--resume":
@@ -249,11 +252,6 @@ def _with_resumed_options(request: Request) -> Request:
                 )
             if not (run / OPTIONS).is_file():
                 raise ConfigError(f"resume: {run} is not a run folder ({OPTIONS} is missing).")
-            if request.layers:
-                raise ConfigError(
-                    f"--preset and --config cannot be given beside --resume, which takes the options of {run / OPTIONS}"
-                    ": leave them out, and give options that are to change one by one."
-                )
             return dataclasses.replace(request, layers=(read_file(str(run / OPTIONS)),))
     return request
 

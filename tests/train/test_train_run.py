@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -392,11 +393,12 @@ def test_a_resumed_run_cannot_have_fewer_steps_than_are_done(finished, capsys):
     assert before == ((finished / "summary.json").read_text(), (finished / cli.OPTIONS).read_text())
 
 
-@pytest.mark.parametrize("option", ["--preset", "--config"])
-def test_presets_and_files_are_refused_beside_resume(finished, config, capsys, option):
-    value = "tiny" if option == "--preset" else str(config)
-    assert main(["train", "--resume", str(finished), option, value]) == 1
-    assert "cannot be given beside --resume" in capsys.readouterr().err
+def test_a_preset_beside_resume_changes_no_option(finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "again")
+    before = yaml.safe_load((run / cli.OPTIONS).read_text())["train"]
+    assert main(["train", "--preset", "tiny", "--resume", str(run), "--show-every", "3"]) == 0
+    assert f"{run / cli.OPTIONS} holds" in capsys.readouterr().out
+    assert yaml.safe_load((run / cli.OPTIONS).read_text())["train"] == {**before, "show_every": 3}
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(finished, arguments, runs, monkeypatch, capsys):
