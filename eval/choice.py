@@ -45,7 +45,7 @@ class TaskOptions:
         return {
             "scenes": self._scenes(),
             "subset": self.subset,
-            "wrap": self.wrap,
+            "wrap": list(self.wrap),
             "columns": _columns(self.columns),
             "reader": {name: _value(value) for name, value in _pairs("reader", self.reader)},
             "image_folder": None if self.image_folder is None else str(self.image_folder),
