@@ -36,6 +36,8 @@ METRICS, STATE = "metrics.json", "eval.json"
 SCHEMA = 1
 PLAIN, WITHOUT_TOOL, SUITE, PERTURBED = "", "without-tool", "suite-", "perturbed-"
 """Names of conditions, which are their folders' too."""
+_OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
+"""What tells the folder of a training run."""
 MOST_FAILURES = 20
 """An evaluation stops where its first so many episodes all failed."""
 
@@ -344,9 +346,6 @@ def _read(folder: Path) -> list[Trajectory]:
     for t in read_trajectories(folder):
         first.setdefault((bench_of(t), *key_of(t)), t)
     return list(first.values())
-
-
-_OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
 
 
 def _files(out: Path) -> list[Path]:

@@ -116,7 +116,7 @@ class CodeVisionDialect(Dialect):
             return f'raise IndexError("there is no image {turn.image_index}: there are {known}")'
         name = images[turn.image_index]
         if not name:
-            why = "it was shown, and only what the code assigns to `result` is kept"
+            why = "it was only shown; assign to `result` what a later call is to work on"
             return f'raise IndexError("there is no image {turn.image_index} to work on: {why}")'
         prologue = f"image = img = Image.open({json.dumps(name, ensure_ascii=False)})"
         if "draw" in turn.code:

@@ -36,7 +36,7 @@ from codev_env.types import Execution, Region
 
 UNKNOWN, LATE = Region(), Region(how="late")
 MOST_RUNS = 400
-"""Programs that one trace runs before it gives up: of an episode of six programs, all that any stage asks for."""
+"""Programs after which one trace begins no further stage or plane: with one image and six turns, all it can ask for."""
 _CODE, _STRIPES = "code", "stripes"
 _log = logging.getLogger(__name__)
 

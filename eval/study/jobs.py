@@ -198,8 +198,8 @@ class Runner:
         lock: An open file that the processes hold, too: a lock on it lasts as long as any of them.
     """
 
-    def __init__(self, count: int, say: Callable[[str], None] | None = None, lock: IO[str] | None = None) -> None:
-        self.count, self.say = count, say or _say
+    def __init__(self, count: int, say: Callable[[str], None] = _say, lock: IO[str] | None = None) -> None:
+        self.count, self.say = count, say
         self._held = [lock.fileno()] if lock else []
         self._running: dict[Job, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()

@@ -87,7 +87,7 @@ def test_codevision_counts_images_that_were_only_shown(box: Sandbox) -> None:
     assert play.seen == ("image_0.png", "", "", "image_1.png")
     for number in (1, 2):
         error = play(Code("result = image", image_index=number)).error
-        assert error is not None and error.startswith(f"there is no image {number} to work on: it was shown")
+        assert error is not None and error.startswith(f"there is no image {number} to work on: it was only shown")
     assert play(Code("result = image.crop((0, 0, 9, 9))", image_index=3)).images[0].size == (9, 9)
 
 

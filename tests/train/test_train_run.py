@@ -393,10 +393,12 @@ def test_a_resumed_run_cannot_have_fewer_steps_than_are_done(finished, capsys):
     assert before == ((finished / "summary.json").read_text(), (finished / cli.OPTIONS).read_text())
 
 
-def test_a_preset_beside_resume_changes_no_option(finished, tmp_path, capsys):
+@pytest.mark.parametrize("option", ["--preset", "--config"])
+def test_presets_and_files_beside_resume_change_no_option(finished, config, tmp_path, capsys, option):
+    value = "tiny" if option == "--preset" else str(config)
     run = shutil.copytree(finished, tmp_path / "again")
     before = yaml.safe_load((run / cli.OPTIONS).read_text())["train"]
-    assert main(["train", "--preset", "tiny", "--resume", str(run), "--show-every", "3"]) == 0
+    assert main(["train", option, value, "--resume", str(run), "--show-every", "3"]) == 0
     assert f"{run / cli.OPTIONS} holds" in capsys.readouterr().out
     assert yaml.safe_load((run / cli.OPTIONS).read_text())["train"] == {**before, "show_every": 3}
 
