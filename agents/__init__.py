@@ -1,6 +1,6 @@
 """Who plays: chat models, scripted experts, and the loop that runs one episode."""
 
-from codev_agents.base import Agent, AgentError
+from codev_agents.agent import Agent, AgentError
 from codev_agents.chat import ChatAgent
 from codev_agents.episode import record_episode, record_turn, run_episode
 from codev_agents.scripted import (

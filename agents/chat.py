@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from codev_agents.base import AgentError
+from codev_agents.agent import AgentError
 from codev_env.errors import ConfigError
 from codev_env.messages import content_parts, restore_stop
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image
 
-from codev_agents.base import Agent
+from codev_agents.agent import Agent
 from codev_env.trajectory import Trajectory, TurnRecord
 from codev_env.types import Code, Step
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codev_env.dialects.base import Dialect
+from codev_env.dialects.dialect import Dialect
 from codev_env.types import Answer, Box
 
 LOOK, LOOKED, KNOWN = "I need a closer look.", "Now I can see it.", "I can see it."

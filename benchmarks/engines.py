@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from codev_agents.engines import make_engine
+from codev_agents.engines.options import ToyModelOptions, VllmOptions
+from codev_agents.engines.policy import Policy
+from codev_agents.rollout.engine import Engine, Prompt, Sampling
 from codev_env.types import IMAGE_PLACEHOLDER
-from codev_train.engines import make_engine
-from codev_train.engines.base import Engine, Prompt, Sampling
-from codev_train.engines.options import VllmOptions
-from codev_train.options import EnvOptions, SFTOptions
-from codev_train.policy import Policy
-from codev_train.sft import toy_policy
-from codev_train.toy import ToyModelOptions
+from codev_train.run.options import EnvOptions, SFTOptions
+from codev_train.sft.cold_start import toy_policy
 
 _GROUP = 8
 
@@ -40,8 +39,8 @@ def make_prompts(policy: Policy, rollouts: int) -> list[Prompt]:
     rng = np.random.default_rng(0)
     prompts = []
     for number in range(max(1, rollouts // _GROUP)):
-        image = policy.codec.image(rng.integers(0, 256, (400, 600, 3), dtype=np.uint8))
-        ids = policy.codec.prompt("Look closely.", f"{IMAGE_PLACEHOLDER}\nWhat is number {number}?", [image])
+        image = policy.processor.image(rng.integers(0, 256, (400, 600, 3), dtype=np.uint8))
+        ids = policy.processor.prompt("Look closely.", f"{IMAGE_PLACEHOLDER}\nWhat is number {number}?", [image])
         prompts += [Prompt(ids, [image])] * _GROUP
     return prompts
 
@@ -68,7 +67,7 @@ def main() -> None:
     policy.model.to(options.device)
     prompts = make_prompts(policy, options.rollouts)
     sampling = Sampling(1.0, options.tokens)
-    parts = (policy.model, policy.codec, len(prompts), 0)
+    parts = (policy.model, policy.processor, len(prompts), 0)
     engines = {name: make_engine(name, *parts, VllmOptions(), 4096) for name in ("hf", "vllm")}
     results: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     for number in range(options.rounds + 1):

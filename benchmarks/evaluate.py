@@ -34,7 +34,7 @@ def main() -> None:
         command = ["eval", "--model", options.model, "--data", "synthetic", "--scenes", options.scenes]
         command += ["--n", str(options.n), "--workers", str(options.workers), "--out", str(out)]
         started = time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "codev_env.cli", *command], stdout=subprocess.DEVNULL)
+        done = subprocess.run([sys.executable, "-m", "codev_env.app.cli", *command], stdout=subprocess.DEVNULL)
         wall, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
         if not (out / "report.html").exists():
             sys.exit(done.returncode or 1)

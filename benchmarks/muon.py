@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import torch
 
-from codev_train.config import read_request
-from codev_train.muon import Muon
-from codev_train.optimizer import CombinedOptimizer
-from codev_train.options import SFTOptions
-from codev_train.sft import toy_policy
+from codev_train.learn.muon import Muon
+from codev_train.learn.optimizer import CombinedOptimizer
+from codev_train.run.config import read_request
+from codev_train.run.options import SFTOptions
+from codev_train.sft.cold_start import toy_policy
 
 
 def matrices() -> list[torch.nn.Parameter]:

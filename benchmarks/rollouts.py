@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 from codev_agents import Oracle, run_episode
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.options import ToyModelOptions
+from codev_agents.engines.policy import Policy
+from codev_agents.rollout.engine import Completion, Engine, Prompt, Sampling
+from codev_agents.rollout.runner import RolloutRunner
 from codev_env.judges import GroundTruthJudge
 from codev_env.types import StepScore
-from codev_train.engines.base import Completion, Engine, Prompt, Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.environments import make_env
-from codev_train.options import EnvOptions, SFTOptions
-from codev_train.policy import Policy
-from codev_train.rollout import Roller
-from codev_train.sft import toy_policy
-from codev_train.toy import ToyModelOptions
+from codev_train.run.environments import make_env
+from codev_train.run.options import EnvOptions, SFTOptions
+from codev_train.sft.cold_start import toy_policy
 
 ENV = EnvOptions(scenes="tiny", max_turns=6)
 LOOKS = 2
@@ -45,7 +45,7 @@ class InRounds:
     """A stand-in that samples batches: one takes as long as its longest completion."""
 
     def __init__(self, policy: Policy, plays: dict[int, Sequence[str]], decode_s: float, tokens: int) -> None:
-        self.codec, self.plays, self.decode_s, self.tokens = policy.codec, plays, decode_s, tokens
+        self.processor, self.plays, self.decode_s, self.tokens = policy.processor, plays, decode_s, tokens
         self.decoded_s = 0.0
 
     def length_s(self, prompt: Prompt) -> float:
@@ -57,7 +57,7 @@ class InRounds:
     def answer(self, prompt: Prompt) -> Completion:
         """Return what the policy says."""
         text = self.plays[scene_of(prompt)][len(prompt.images) - 1]
-        ids = [*self.codec.encode(text), self.codec.eos_id]
+        ids = [*self.processor.encode(text), self.processor.eos_id]
         return Completion(ids, [-0.5] * len(ids), prompt.ids)
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
@@ -122,7 +122,7 @@ def make_plays(policy: Policy, count: int) -> dict[int, Sequence[str]]:
     for index in range(count):
         played = run_episode(env, Oracle(snap=56), options={"index": index})
         look, answer = played.turns[0].action, played.turns[-1].action
-        image = policy.codec.image(np.asarray(played.images[0]))
+        image = policy.processor.image(np.asarray(played.images[0]))
         plays[scene_of(Prompt([], [image]))] = [*[look] * LOOKS, answer]
     env.close()
     return plays
@@ -144,14 +144,14 @@ def measure(engine: Engine, policy: Policy, options: argparse.Namespace) -> tupl
         base.execute = slow
         return env
 
-    roller = Roller(make, policy.codec, options.workers, options.concurrent)
+    runner = RolloutRunner(make, policy.processor, options.workers, options.concurrent)
     try:
         started = time.perf_counter()
-        roller.play(engine, range(options.episodes), 1, Sampling(1.0, options.tokens))
+        runner.play(engine, range(options.episodes), 1, Sampling(1.0, options.tokens))
         seconds = time.perf_counter() - started
     finally:
-        roller.close()
-    return seconds, roller.idle_s / seconds
+        runner.close()
+    return seconds, runner.idle_s / seconds
 
 
 def main() -> None:
@@ -176,7 +176,7 @@ def main() -> None:
             seconds, idle = measure(engine, policy, options)
             rows[name].append((seconds, idle, engine.decoded_s / seconds))
     if options.hf:
-        seconds, idle = measure(HFEngine(policy.model, policy.codec, seed=0), policy, options)
+        seconds, idle = measure(HFEngine(policy.model, policy.processor, seed=0), policy, options)
         rows["`hf`, a toy, in rounds"] = [(seconds, idle, float("nan"))]
     print("| episodes | seconds | engine has nothing to do | sequences decoded at a time |")
     print("| --- | --- | --- | --- |")

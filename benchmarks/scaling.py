@@ -1,7 +1,7 @@
 """What runs of other sizes would cost: `python benchmarks/scaling.py` computes, `… --measure` compares with a CPU.
 
-Without arguments: tables by model and number of GPUs, from `codev_train.estimate`, all for the same run: 256 tasks x 8
-trajectories of 6000 tokens on the mean, 1000 of them sampled, H200s, sharded within a machine of eight.
+Without arguments: tables by model and number of GPUs, from `codev_train.run.estimate`, all for the same run: 256 tasks
+x 8 trajectories of 6000 tokens on the mean, 1000 of them sampled, H200s, sharded within a machine of eight.
 
 `--measure` trains on made-up trajectories with toy models on this CPU, each in a process of its own, and prints the
 peak memory above that of the loaded model (the process's own memory) beside the estimate of gradients, moments,
@@ -20,10 +20,10 @@ import sys
 
 from resident import most, resident
 
-from codev_train import estimate
-from codev_train.engines.options import VllmOptions
-from codev_train.estimate import GPUS, KNOWN_MODELS, ModelSize
-from codev_train.options import EstimateOptions, OptimizerOptions, TrainOptions
+from codev_agents.engines.options import VllmOptions
+from codev_train.run import estimate
+from codev_train.run.estimate import GPUS, KNOWN_MODELS, ModelSize
+from codev_train.run.options import EstimateOptions, OptimizerOptions, TrainOptions
 
 MODELS = ("Qwen2.5-VL-3B", "Qwen2.5-VL-7B", "Qwen3-VL-8B", "Qwen2.5-VL-32B")
 RUN = TrainOptions(
@@ -107,12 +107,14 @@ def measure(case: dict, rows: int, length: int) -> dict[str, float]:
     """Take two optimizer steps; returns measured and estimated bytes beyond the loaded model's."""
     import torch
 
-    from codev_train.batch import collate
-    from codev_train.model_size import config_size
-    from codev_train.optimizer import make_optimizer
-    from codev_train.policy import Scorer, linear_patch_embedding
-    from codev_train.tokens import PixelBlock
-    from codev_train.toy import ToyModelOptions, build_model, build_tokenizer
+    from codev_agents.engines.batch import collate
+    from codev_agents.engines.options import ToyModelOptions
+    from codev_agents.engines.policy import linear_patch_embedding
+    from codev_agents.engines.toy import build_model, build_tokenizer
+    from codev_agents.rollout.tokens import PixelBlock
+    from codev_train.learn.optimizer import make_optimizer
+    from codev_train.learn.scorer import TokenScorer
+    from codev_train.run.model_size import config_size
 
     toy = ToyModelOptions(hidden=case["hidden"], layers=case["layers"])
     model = build_model(toy, build_tokenizer(["a line of text"], [], []), seed=0)
@@ -120,7 +122,7 @@ def measure(case: dict, rows: int, length: int) -> dict[str, float]:
     linear_patch_embedding(model)
     if case["checkpointing"]:
         model.gradient_checkpointing_enable()
-    scorer = Scorer(model).train()
+    scorer = TokenScorer(model).train()
     optimizer = make_optimizer(scorer, OptimizerOptions(lr=1e-6))
     options = TrainOptions(
         micro_batch=rows,

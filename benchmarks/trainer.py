@@ -47,8 +47,8 @@ def save_policy(case: str, folder: Path) -> None:
     """Make the toy policy of a case from random weights."""
     from trainer_play import CASES, ENV
 
-    from codev_train import sft
-    from codev_train.options import SFTOptions
+    from codev_train.run.options import SFTOptions
+    from codev_train.sft import cold_start as sft
 
     sft.CORPUS_SCENES = 40
     policy = sft.toy_policy(SFTOptions(env=ENV, toy=CASES[case].toy))

@@ -19,11 +19,11 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from codev_agents.engines.options import ToyModelOptions
+from codev_agents.engines.policy import Policy
 from codev_agents.writing import answer_turn, crop_turn
 from codev_env.types import Task
-from codev_train.options import EnvOptions
-from codev_train.policy import Policy
-from codev_train.toy import ToyModelOptions
+from codev_train.run.options import EnvOptions
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ def answer(env: Any, right: bool) -> str:
 
 def banned(policy: Policy, stop: tuple[str, ...]) -> list[int]:
     """Return the ids that must not be sampled: those of images, and those that would end a turn early."""
-    codec = policy.codec
-    ends = [policy.codec.tokenizer.convert_tokens_to_ids(text) for text in stop]
-    return sorted({*codec.banned_ids, codec.eos_id, codec.pad_id, *(i for i in ends if i is not None)})
+    processor = policy.processor
+    ends = [policy.processor.tokenizer.convert_tokens_to_ids(text) for text in stop]
+    return sorted({*processor.banned_ids, processor.eos_id, processor.pad_id, *(i for i in ends if i is not None)})
 
 
 class Watch:

@@ -16,10 +16,10 @@ from typing import Any
 import gymnasium as gym
 from trainer_play import ENV, Case, ScriptedPlay, Watch, banned
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_agents.engines.policy import Policy
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import image_blocks
-from codev_train.options import EnvOptions, OptimizerOptions, TrainOptions
-from codev_train.policy import Policy
+from codev_train.run.options import EnvOptions, OptimizerOptions, TrainOptions
 
 RATE = 1e-5
 
@@ -35,8 +35,8 @@ def run_ours(case: Case, model: str, steps: int, checkpointing: bool, packed: bo
     """Take steps with `codev_train.tapo`."""
     from accelerate import Accelerator
 
-    from codev_train.engines import make_engine
-    from codev_train.monitor import Monitor
+    from codev_agents.engines import make_engine
+    from codev_train.run.monitor import Monitor
     from codev_train.tapo import tapo
 
     policy = Policy.load(model)
@@ -48,10 +48,10 @@ def run_ours(case: Case, model: str, steps: int, checkpointing: bool, packed: bo
         micro_batch=case.micro_batch, token_budget=case.budget if packed else 0, save_every=steps,
         gradient_checkpointing=checkpointing, optimizer=OptimizerOptions(lr=RATE),
     )  # fmt: skip
-    policy.codec.banned_ids = banned(policy, ("</code>", "</answer>"))
+    policy.processor.banned_ids = banned(policy, ("</code>", "</answer>"))
     if checkpointing:
         policy.model.gradient_checkpointing_enable()
-    engine = make_engine("hf", policy.model, policy.codec, case.rows, 0, options.vllm, options.max_length)
+    engine = make_engine("hf", policy.model, policy.processor, case.rows, 0, options.vllm, options.max_length)
     watch = Watch(policy.model)
     engine.generate = watch.timed(engine.generate)  # type: ignore[method-assign]
     sleep = engine.sleep
@@ -154,7 +154,7 @@ def look_environment(case: Case) -> tuple[Callable[[], Any], str]:
 
     class Look:
         def __init__(self) -> None:
-            self._player = EpisodePlayer(make, split="train", **options)
+            self._player = EpisodeRunner(make, split="train", **options)
 
         def reset(self, index: int, **row: Any) -> list[dict[str, Any]]:
             return image_blocks(**self._player.reset(index=index))
@@ -174,9 +174,9 @@ def look_environment(case: Case) -> tuple[Callable[[], Any], str]:
 
 def tool_processor(policy: Policy, script: Script) -> Any:
     """Make the processor that TRL wants, whose replies the script reads."""
-    from codev_train.toy_processor import toy_processor
+    from codev_agents.engines.toy_processor import toy_processor
 
-    tokenizer = policy.codec.tokenizer
+    tokenizer = policy.processor.tokenizer
     tokenizer.padding_side = "left"
     tokenizer.response_template = {}
     tokenizer.parse_response = script.read

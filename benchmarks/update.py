@@ -31,7 +31,8 @@ IMAGE, PAD = 5, 0
 def model(device: str) -> torch.nn.Module:
     from transformers import PreTrainedTokenizerFast
 
-    from codev_train.toy import ToyModelOptions, build_model, build_tokenizer
+    from codev_agents.engines.options import ToyModelOptions
+    from codev_agents.engines.toy import build_model, build_tokenizer
 
     tokenizer: PreTrainedTokenizerFast = build_tokenizer(["a line of text"], [], [])
     made = build_model(ToyModelOptions(), tokenizer, seed=0)
@@ -41,7 +42,7 @@ def model(device: str) -> torch.nn.Module:
 
 def trajectories(rows: int, longest: int) -> tuple[list[list[int]], list[list]]:
     """Draw trajectories with one image each; half of the tokens after the image are the model's."""
-    from codev_train.tokens import PixelBlock
+    from codev_agents.rollout.tokens import PixelBlock
 
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(np.log(longest / 8), 0.9, rows), 60, longest).astype(int)
@@ -68,12 +69,13 @@ def peak(device: str, run: Callable[[], None]) -> float:
 
 def measure(way: str, rows: int, longest: int, budget: int, out: str) -> dict[str, float]:
     """Take the gradient in one way, twice; the first time warms up."""
-    from codev_train.batch import collate, to_device
-    from codev_train.packing import plan
-    from codev_train.policy import Scorer, linear_patch_embedding
+    from codev_agents.engines.batch import collate, to_device
+    from codev_agents.engines.policy import linear_patch_embedding
+    from codev_train.learn.packing import plan
+    from codev_train.learn.scorer import TokenScorer
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    scorer = Scorer(model(device))
+    scorer = TokenScorer(model(device))
     linear_patch_embedding(scorer.model)
     ids, images = trajectories(rows, longest)
     order = sorted(range(rows), key=lambda row: len(ids[row]))

@@ -11,13 +11,13 @@ import sys
 
 from openai import AsyncOpenAI
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import content_parts, restore_stop
 
 
 async def play(client: AsyncOpenAI, model: str, index: int) -> dict[str, float]:
     """Play one episode; returns its numbers."""
-    player = EpisodePlayer("CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
+    player = EpisodeRunner("CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
     stop = list(player.base.dialect.stop)
     messages = [{"role": "system", "content": player.base.system_prompt}]
     observation = await asyncio.to_thread(player.reset, index=index)

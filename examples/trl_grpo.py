@@ -32,10 +32,10 @@ def train(model: Any, processor: Any = None, **settings: Any) -> GRPOTrainer:
 
 def train_toy(output_dir: str) -> GRPOTrainer:
     """Take two steps with a toy; what it samples is read as where it looks, then as what it answers."""
-    from codev_train import sft
-    from codev_train.options import EnvOptions, SFTOptions
-    from codev_train.toy import ToyModelOptions
-    from codev_train.toy_processor import toy_processor
+    from codev_agents.engines.options import ToyModelOptions
+    from codev_agents.engines.toy_processor import toy_processor
+    from codev_train.run.options import EnvOptions, SFTOptions
+    from codev_train.sft import cold_start as sft
 
     toy = ToyModelOptions(hidden=64, layers=2, heads=2, view=84, min_view=84)
     policy = sft.toy_policy(SFTOptions(env=EnvOptions(scenes="toy"), toy=toy))
@@ -47,7 +47,7 @@ def train_toy(output_dir: str) -> GRPOTrainer:
     tokenizer.parse_response = lambda ids, prefix, tools=None: read_toy(ids, looked=list(prefix).count(start) > 1)
     sizes = {"max_steps": 2, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "learning_rate": 1e-4}
     quiet = {"report_to": "none", "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "bf16": False}
-    sampling = {"max_new_tokens": 8, "suppress_tokens": sorted({*policy.codec.banned_ids, policy.codec.eos_id})}
+    sampling = {"max_new_tokens": 8, "suppress_tokens": sorted({*policy.processor.banned_ids, policy.processor.eos_id})}
     return train(policy.model, processor, output_dir=output_dir, generation_kwargs=sampling, **sizes, **quiet)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from codev_env.demonstrations import Demonstration, DemonstrationSet
+from codev_eval.data.demonstrations import Demonstration, DemonstrationSet
 
 SIZE = (320, 200)
 PATH = "/data/temp_processed_images/dvqa_00110792.png"

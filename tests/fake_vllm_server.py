@@ -15,10 +15,10 @@ import numpy as np
 from PIL import Image
 from safetensors.torch import load_file
 
-from codev_train.engines.base import Prompt, Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.engines.vllm_request import NEVER
-from codev_train.tokens import Codec
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.vllm_request import NEVER
+from codev_agents.rollout.engine import Prompt, Sampling
+from codev_agents.rollout.tokens import ChatProcessor
 
 
 class FakeVllmServer:
@@ -31,8 +31,8 @@ class FakeVllmServer:
         report: What to add to the log-probabilities, as a server does that was started with other flags.
     """
 
-    def __init__(self, model: Any, codec: Codec) -> None:
-        self.model, self.codec = model, codec
+    def __init__(self, model: Any, processor: ChatProcessor) -> None:
+        self.model, self.processor = model, processor
         self.asked: list[str] = []
         self.failures: list[int | str] = []
         self.report = 0.0
@@ -89,15 +89,17 @@ class FakeVllmServer:
         """Sample one completion."""
         params = body["sampling_params"]
         pictures = [_decode(part["url"]) for part in body.get("content_parts", ())]
-        images = [self.codec.image(np.array(picture)) for picture in pictures]
-        ids = list(_expand(body["token_ids"], self.codec.image_id, [image.tokens for image in images]))
+        images = [self.processor.image(np.array(picture)) for picture in pictures]
+        ids = list(_expand(body["token_ids"], self.processor.image_id, [image.tokens for image in images]))
         if "allowed_token_ids" in params:
             sampled, logprobs, reason = params["allowed_token_ids"], [0.0], "stop"
         else:
             assert set(params["logit_bias"].values()) == {NEVER} and params["include_stop_str_in_output"]
-            assert sorted(map(int, params["logit_bias"])) == sorted(self.codec.banned_ids)
+            assert sorted(map(int, params["logit_bias"])) == sorted(self.processor.banned_ids)
             sampling = Sampling(params["temperature"], params["max_tokens"], tuple(params["stop"]))
-            found = HFEngine(self.model, self.codec, seed=params["seed"]).generate([Prompt(ids, images)], sampling)[0]
+            found = HFEngine(self.model, self.processor, seed=params["seed"]).generate([Prompt(ids, images)], sampling)[
+                0
+            ]
             sampled, logprobs, reason = found.ids, found.logprobs, found.finish
         content = [{"token_id": i, "logprob": value + self.report} for i, value in zip(sampled, logprobs, strict=True)]
         choice = {"token_ids": sampled, "logprobs": {"content": content}, "finish_reason": finish or reason}

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from codev_env import __version__, cli
+from codev_env import __version__
+from codev_env.app import cli
 from codev_env.errors import CodevError, ConfigError
 
 
@@ -60,7 +61,7 @@ def test_an_unknown_command_far_from_all_names_all(capsys):
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys, codev_env.cli as c; c.main(['--help']); print(sorted(sys.modules))"
+    code = "import sys, codev_env.app.cli as c; c.main(['--help']); print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1]
     assert not [
@@ -124,7 +125,7 @@ def test_an_interrupt_ends_with_130(monkeypatch, capsys, error, says):
 def test_output_that_nobody_reads_ends_work_with_141_and_only_printing_with_0(words, code):
     program = f"""
 import sys, types
-from codev_env import cli
+from codev_env.app import cli
 fake = types.ModuleType("fake")
 fake.run = lambda argv: print("much\\n" * 100_000, flush=True)
 sys.modules["fake"] = fake
@@ -155,7 +156,7 @@ def test_a_missing_package_names_the_extra_to_install(monkeypatch, capsys, comma
     assert f'pip install "codev-env[{extra}]"' in err and len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["codev_eval.cli", "json.nothing", None])
+@pytest.mark.parametrize("name", ["codev_eval.bench.cli", "json.nothing", None])
 def test_a_defect_of_ours_is_not_dressed_up_as_a_missing_package(monkeypatch, name):
     fake(monkeypatch, raises(ImportError("broken", name=name)))
     with pytest.raises(ImportError):
@@ -166,9 +167,9 @@ def test_train_makes_the_report_of_the_run_folder(monkeypatch, capsys, tmp_path)
     (tmp_path / "tensorboard").mkdir()
     (tmp_path / "tensorboard" / "events.out.tfevents.1").write_bytes(b"")
     reported: list[Path] = []
-    module = types.ModuleType("codev_eval.report")
+    module = types.ModuleType("codev_eval.report.report")
     module.write_run_report = lambda run: reported.append(run) or run / "report.html"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "codev_eval.report", module)
+    monkeypatch.setitem(sys.modules, "codev_eval.report.report", module)
     fake(monkeypatch, lambda argv: tmp_path, name="train", reports=True)
     assert cli.main(["train"]) == 0
     out = capsys.readouterr().out
@@ -185,7 +186,7 @@ def test_train_without_a_run_folder_makes_no_report(monkeypatch, capsys):
 ONE_OF_SEVERAL = """
 import atexit, sys
 import torch.distributed as dist
-from codev_env.cli import run
+from codev_env.app.cli import run
 
 class Teardown:
     def __del__(self):

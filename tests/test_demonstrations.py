@@ -22,9 +22,9 @@ from demonstration_rows import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codev_env.demonstrations import REASONS, Broken, Demonstration, DemonstrationSet, Unusable, plan, programs
 from codev_env.dialects import get_dialect
 from codev_env.errors import ConfigError, TaskError
+from codev_eval.data.demonstrations import REASONS, Broken, Demonstration, DemonstrationSet, Unusable, plan, programs
 
 # ---- reading
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from codev_env.dialects import Dialect, dialect_names, get_dialect
-from codev_env.dialects.base import HINTS, TAGS, letter, neutralise
+from codev_env.dialects.dialect import HINTS, TAGS, letter, neutralise
 from codev_env.dialects.markup import (
     ANSWER_AFTER_CODE,
     BOXED,

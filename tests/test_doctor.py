@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
-from codev_env import __version__, cli, doctor
+from codev_env import __version__
+from codev_env.app import cli, doctor
 from codev_env.errors import SandboxError
-from codev_env.sandbox import Sandbox, process
+from codev_env.sandbox import Sandbox
+from codev_env.sandbox.host import process
 
 SANDBOX_LAYERS = {"language", "user", "process", "rlimits", "landlock", "seccomp"}
 
@@ -63,7 +65,7 @@ def layers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_a_run_says_as_text_and_by_its_code_what_it_says_as_json(capsys):
-    done = subprocess.run([sys.executable, "-m", "codev_env.cli", "doctor"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "codev_env.app.cli", "doctor"], capture_output=True, text=True)
     code, found = report(capsys)
     assert found["version"] == __version__ and f"codev {__version__}\n" in done.stdout
     assert code == done.returncode == (0 if found["ok"] else 1)

@@ -7,14 +7,14 @@ import io
 import pytest
 from PIL import Image
 
-from codev_env import cli
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.app import cli
 
 
 @pytest.fixture
 def task():
     """The task that the tests play."""
-    player = EpisodePlayer(data="synthetic", scenes="toy")
+    player = EpisodeRunner(data="synthetic", scenes="toy")
     player.reset(index=3)
     return player.base.task
 

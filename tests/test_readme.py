@@ -30,7 +30,7 @@ def test_what_the_readme_compares_was_evaluated_before_on_the_same_tasks():
 
 
 def test_commands_of_the_readme_exist():
-    from codev_env.cli import COMMANDS
+    from codev_env.app.cli import COMMANDS
 
     commands = set(re.findall(r"^    codev (\w+)", README, re.MULTILINE))
     assert commands and commands <= set(COMMANDS)

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from demonstration_rows import CROP, codevision_row, codevision_set, mixed_rows, only, thyme_row, thyme_set
 
-from codev_env.demonstrations import ReplayOptions, ReplayRun, plan, replay, summary_table
-from codev_env.envs.base import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, TaskError
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.trajectory import read_trajectories
+from codev_eval.data.demonstrations import ReplayOptions, ReplayRun, plan, replay, summary_table
 
 LOOP = "while True:\n    pass"
 
@@ -212,7 +212,7 @@ def test_a_folder_belongs_to_one_set_of_options_and_one_process(tmp_path):
 KILLED = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
-from codev_env.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun
+from codev_eval.data.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun
 with ReplayRun(DemonstrationSet("thyme", sys.argv[1]), sys.argv[2], ReplayOptions("codev")) as run:
     run.run(workers=2)
 """

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from codev_agents.engines.options import VllmOptions
 from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import get_judge
-from codev_train.credit import get_credit
-from codev_train.curriculum import get_curriculum
-from codev_train.engines.options import VllmOptions
-from codev_train.environments import make_env, make_eval_env, make_train_env
-from codev_train.health import HealthOptions
-from codev_train.model_size import is_here
-from codev_train.options import EstimateOptions, OptimizerOptions, SFTOptions, StageOptions, TrainOptions
+from codev_train.learn.credit import get_credit
+from codev_train.learn.curriculum import get_curriculum
+from codev_train.run.environments import make_env, make_eval_env, make_train_env
+from codev_train.run.health import HealthOptions
+from codev_train.run.model_size import is_here
+from codev_train.run.options import EstimateOptions, OptimizerOptions, SFTOptions, StageOptions, TrainOptions
 
 _AT_LEAST_ONE = (
     "steps",

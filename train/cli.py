@@ -17,19 +17,19 @@ import yaml
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, InitProcessGroupKwargs, broadcast_object_list, set_seed
 
+from codev_agents.engines import make_engine
+from codev_agents.engines.policy import Policy
 from codev_env.errors import CodevError, ConfigError
 from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
-from codev_train import checkpoint
 from codev_train.checks import check, check_judge, check_sft
-from codev_train.config import Request, fingerprint, read_file, read_request
-from codev_train.dryrun import dry_run
-from codev_train.engines import make_engine
 from codev_train.evaluate import comparison, evaluate
-from codev_train.monitor import Monitor
-from codev_train.options import SFTOptions, TrainOptions
-from codev_train.policy import Policy
-from codev_train.sft import cold_start
+from codev_train.learn import checkpoint
+from codev_train.run.config import Request, fingerprint, read_file, read_request
+from codev_train.run.dryrun import dry_run
+from codev_train.run.monitor import Monitor
+from codev_train.run.options import SFTOptions, TrainOptions
+from codev_train.sft.cold_start import cold_start
 from codev_train.tapo import tapo
 
 OPTIONS = "options.yaml"
@@ -98,7 +98,7 @@ def train(argv: Sequence[str]) -> Path | None:
     engine = make_engine(
         options.engine,
         policy.model,
-        policy.codec,
+        policy.processor,
         options.engine_batch,
         options.seed,
         options.vllm,
@@ -115,7 +115,7 @@ def train(argv: Sequence[str]) -> Path | None:
     try:
         with _timed(seconds, "evaluation before"):
             if accelerator.is_main_process and not before_file.exists():
-                before = evaluate(engine, policy.codec, options, run / "before", "before")
+                before = evaluate(engine, policy.processor, options, run / "before", "before")
                 write_json(before_file, before)
         with _timed(seconds, "training"), _threads(options.threads):
             given = dataclasses.replace(options, model=start)
@@ -128,7 +128,7 @@ def train(argv: Sequence[str]) -> Path | None:
         if not accelerator.is_main_process:
             return None
         with _timed(seconds, "evaluation after"):
-            after = evaluate(engine, policy.codec, options, run / "after", "after")
+            after = evaluate(engine, policy.processor, options, run / "after", "after")
         before = json.loads(before_file.read_text())
         with _timed(seconds, "saving"), checkpoint.replace_folder(run / "model") as partial:
             # The last checkpoint holds the same weights, whole, whatever number of processes share them out here.

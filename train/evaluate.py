@@ -8,13 +8,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from codev_agents.rollout.engine import Engine, Sampling
+from codev_agents.rollout.runner import RolloutRunner
+from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.metrics import summarize
 from codev_env.trajectory import write_trajectories
-from codev_train.engines.base import Engine, Sampling
-from codev_train.environments import make_eval_env
-from codev_train.options import TrainOptions
-from codev_train.rollout import Roller
-from codev_train.tokens import Codec
+from codev_train.run.environments import make_eval_env
+from codev_train.run.options import TrainOptions
 
 TABLE = (
     ("accuracy", "accuracy"),
@@ -25,12 +25,14 @@ TABLE = (
 """Rows of the table before and after: metric and what it is called."""
 
 
-def evaluate(engine: Engine, codec: Codec, options: TrainOptions, folder: Path, what: str) -> dict[str, Any]:
+def evaluate(
+    engine: Engine, processor: ChatProcessor, options: TrainOptions, folder: Path, what: str
+) -> dict[str, Any]:
     """Play the first held-out tasks once each and write the trajectories to `folder`.
 
     Args:
         engine: Samples from the policy.
-        codec: The tokenizer side of the policy.
+        processor: The tokenizer side of the policy.
         options: Which environment and how many episodes.
         folder: Where the trajectories go.
         what: What the progress bar says.
@@ -38,20 +40,20 @@ def evaluate(engine: Engine, codec: Codec, options: TrainOptions, folder: Path, 
     Returns:
         The metrics of `codev_env.metrics.summarize`.
     """
-    roller = Roller(
+    runner = RolloutRunner(
         lambda: make_eval_env(options),
-        codec,
+        processor,
         options.workers,
         options.engine_batch,
         options.max_length,
     )
     sampling = Sampling(options.eval.temperature, options.max_tokens)
     try:
-        indices = range(min(options.eval.episodes, roller.size()))
+        indices = range(min(options.eval.episodes, runner.size()))
         with tqdm(total=len(indices), desc=what) as bar:
-            played = roller.play(engine, indices, 1, sampling, lambda ended: bar.update(len(ended)))
+            played = runner.play(engine, indices, 1, sampling, lambda ended: bar.update(len(ended)))
     finally:
-        roller.close()
+        runner.close()
     trajectories = [rollout.trajectory for rollout in played]
     shutil.rmtree(folder, ignore_errors=True)  # A resumed run evaluates again: nothing is to be counted twice.
     write_trajectories(folder, trajectories)

@@ -15,25 +15,27 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 
+from codev_agents.engines.policy import Policy
+from codev_agents.engines.weights import is_sharded
+from codev_agents.rollout.engine import Engine, Sampling
+from codev_agents.rollout.player import STRAGGLER
+from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_env.rewards import Reward
-from codev_train import checkpoint
-from codev_train.blind import least_guessable
-from codev_train.credit import channel_factors, combine, get_credit
-from codev_train.curriculum import TaskChooser
-from codev_train.engines.base import Engine, Sampling
-from codev_train.environments import make_train_env
-from codev_train.episode import STRAGGLER
-from codev_train.health import Health, Unhealthy
-from codev_train.interrupt import Interrupt
-from codev_train.monitor import Monitor
-from codev_train.optimizer import learning_rate, make_optimizer, set_learning_rate
-from codev_train.options import TrainOptions
-from codev_train.policy import Policy, Scorer
-from codev_train.reference import make_reference
-from codev_train.resample import Sampled, play_with_signal, with_signal
-from codev_train.rollout import Roller, Rollout
-from codev_train.sharding import is_sharded, prepare
-from codev_train.update import Updater
+from codev_train.learn import checkpoint
+from codev_train.learn.blind import least_guessable
+from codev_train.learn.credit import channel_factors, combine, get_credit
+from codev_train.learn.curriculum import TaskChooser
+from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
+from codev_train.learn.reference import make_reference
+from codev_train.learn.resample import Sampled, play_with_signal, with_signal
+from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sharding import prepare
+from codev_train.learn.update import Updater
+from codev_train.run.environments import make_train_env
+from codev_train.run.health import Health, Unhealthy
+from codev_train.run.interrupt import Interrupt
+from codev_train.run.monitor import Monitor
+from codev_train.run.options import TrainOptions
 
 
 def tapo(
@@ -50,28 +52,28 @@ def tapo(
     Raises:
         Unhealthy: The numbers of the run show that it no longer learns; it is saved.
     """
-    scorer = Scorer(policy.model)
+    scorer = TokenScorer(policy.model)
     optimizer = make_optimizer(scorer, options.optimizer)
     module, optimizer = prepare(accelerator, scorer, optimizer, options.optimizer)
     if is_sharded(policy.model):
         engine.sync(policy.model)  # It was made when the weights were whole.
     reference = make_reference(options, module, accelerator)
-    updater = Updater(module, optimizer, policy.codec, options, accelerator, reference)
+    updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)
     done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
     health = Health(options.health)
     for row in broadcast_object_list([monitor.history()])[0]:
         health.look(row)  # It remembers what lasts.
-    roller = Roller(
+    runner = RolloutRunner(
         lambda: make_train_env(options),
-        policy.codec,
+        policy.processor,
         options.workers,
         options.engine_batch,
         options.max_length,
         step_timeout=options.step_timeout,
         mask_stragglers=options.mask_stragglers,
     )
-    chooser = TaskChooser(options.curriculum, roller.size(), run, done, accelerator.is_main_process)
-    learner = _Learner(options, policy, engine, roller, chooser, updater, accelerator)
+    chooser = TaskChooser(options.curriculum, runner.size(), run, done, accelerator.is_main_process)
+    learner = _Learner(options, policy, engine, runner, chooser, updater, accelerator)
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
         with Interrupt() as interrupt:
@@ -101,7 +103,7 @@ def tapo(
         return True
     finally:
         bar.close()
-        roller.close()
+        runner.close()
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class _Learner:
     options: TrainOptions
     policy: Policy
     engine: Engine
-    roller: Roller
+    runner: RolloutRunner
     chooser: TaskChooser
     updater: Updater
     accelerator: Accelerator
@@ -124,14 +126,14 @@ class _Learner:
         self.engine.seed(int(rng.integers(2**62)))
 
         # 1. Rollouts: a group of episodes for every task.
-        started, idle = time.perf_counter(), self.roller.idle_s
+        started, idle = time.perf_counter(), self.runner.idle_s
         batch = self._play(rng)
         rollouts = batch.rollouts
         self.engine.sleep()
         played = time.perf_counter()
 
         # 2. Rewards become group-relative advantages.
-        reward = self.roller.reward()
+        reward = self.runner.reward()
         rewards, turns, groups = reward_table(rollouts)
         channels, kept = channel_table(rollouts, rewards, reward)
         if options.resample:
@@ -155,19 +157,19 @@ class _Learner:
         return rollouts, row | {f"update/{name}": value for name, value in vars(stats).items()} | {
             "update/learning_rate": rate,
             "seconds/rollouts": played - started,
-            "seconds/engine_idle": self.roller.idle_s - idle,
+            "seconds/engine_idle": self.runner.idle_s - idle,
             "seconds/update": updated - played,
             "tokens_per_second/rollouts": sampled / (played - started),
             "tokens_per_second/update": sampled / (updated - played),
         }
 
     def _play(self, rng: np.random.Generator) -> Sampled:
-        options, roller = self.options, self.roller
+        options, runner = self.options, self.runner
         sampling = Sampling(options.temperature, options.max_tokens)
-        play = functools.partial(roller.play, self.engine, group=options.group, sampling=sampling)
+        play = functools.partial(runner.play, self.engine, group=options.group, sampling=sampling)
         choose = functools.partial(self.chooser.choose, rng)
         if options.candidates > 1:
-            guesses = functools.partial(roller.guesses, self.engine, max_tokens=options.max_tokens)
+            guesses = functools.partial(runner.guesses, self.engine, max_tokens=options.max_tokens)
             choose = functools.partial(least_guessable, choose, guesses, options.candidates)
         prompts = options.prompts // self.accelerator.num_processes
         return play_with_signal(play, choose, prompts, options.resample)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codev_agents.cheats import claims, drawings, exploits, informed, overviews, probes, spraying  # noqa: F401
-from codev_agents.cheats.base import (
+from codev_agents.cheats.cheat import (
     CHEATS,
     FAMILIES,
     BlindCrop,

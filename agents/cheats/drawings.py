@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from codev_agents.cheats.base import cheat, place, programs
+from codev_agents.cheats.cheat import cheat, place, programs
 from codev_agents.writing import LOOK
-from codev_env.dialects.base import Dialect
+from codev_env.dialects.dialect import Dialect
 from codev_env.types import Code, Task
 
 _FAMILY = "drawings"

@@ -10,11 +10,11 @@ from functools import partial
 
 import numpy as np
 
-from codev_agents.cheats.base import Plan, cheat
+from codev_agents.cheats.cheat import Plan, cheat
 from codev_agents.cheats.probes import lying
 from codev_agents.scripted import expand_box
 from codev_agents.writing import LOOK
-from codev_env.dialects.base import Dialect
+from codev_env.dialects.dialect import Dialect
 from codev_env.types import Box, Code, Task
 
 _informed = partial(cheat, family="informed", informed=True)

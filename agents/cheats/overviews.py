@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from codev_agents.cheats.base import cheat, crop_plan, programs
+from codev_agents.cheats.cheat import cheat, crop_plan, programs
 from codev_env.types import Box, Task
 
 _FAMILY = "overviews"
@@ -52,7 +52,7 @@ for _name, _tries, _code in (
     ("whole-noisy", "adds noise, so that its origin is hard to tell",
      "noise = np.random.normal(0, 40, np.asarray(image).shape)\n"
      "show(Image.fromarray((np.asarray(image) + noise).clip(0, 255).astype(np.uint8)))"),
-    ("whole-quantized", "quantises blocks as a codec does",
+    ("whole-quantized", "quantises blocks as a processor does",
      "a = np.asarray(image).astype(int) // 24 * 24 + 12\nshow(Image.fromarray(a.clip(0, 255).astype(np.uint8)))"),
     ("whole-by-numpy", "copies the image through an array", "show(Image.fromarray(np.array(image)[:, :]))"),
     ("whole-by-stride", "takes every third pixel", "show(Image.fromarray(np.array(image)[::3, ::3]))"),

@@ -15,7 +15,7 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 from PIL import Image
 
-from codev_env.envs.base import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError
 from codev_env.types import Answer, Box, Task
 

@@ -13,7 +13,7 @@ from openenv.core.client_types import StepResult
 from openenv.core.env_server import Action, Environment, Observation, State, create_app
 from pydantic import Field
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import content_parts, from_data_url, png_data_url
 
 
@@ -50,7 +50,7 @@ class CodeVEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]):
 
     def __init__(self, env: str = "CodeV-VStar-v0", **options: Any) -> None:
         super().__init__()
-        self._player = EpisodePlayer(env, **options)
+        self._player = EpisodeRunner(env, **options)
         self._episode_id: str | None = None
 
     def reset(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import content_parts, restore_stop
 
 ENV_CLASS = "codev"
@@ -37,7 +37,7 @@ class CodeVSkyRLEnv(BaseTextEnv):
         options = {"max_turns": int(extras.get("max_turns", 6)), **self.defaults, **dict(env_config or {})}
         row = {**(extras.get("extra_info") or {}), **extras}
         self._task = {name: row[name] for name in ("index", "task_id") if row.get(name) is not None}
-        self._player = EpisodePlayer(options.pop("env", "CodeV-VStar-v0"), **options)
+        self._player = EpisodeRunner(options.pop("env", "CodeV-VStar-v0"), **options)
         self.max_turns = self._player.base.max_turns
 
     def init(self, prompt: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:

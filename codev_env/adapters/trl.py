@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import image_blocks
 
 SYSTEM_PROMPT = """\
@@ -24,7 +24,7 @@ tool."""
 class ToolEnvironment:
     """One rollout at a time; its only tool is `run_python`."""
 
-    def __init__(self, player: EpisodePlayer) -> None:
+    def __init__(self, player: EpisodeRunner) -> None:
         self._player = player
         self._failure: Exception | None = None
 
@@ -51,7 +51,7 @@ class ToolEnvironment:
             self._failure = error  # TRL tells it to the model and goes on
             raise
 
-    def _conclude(self, text: str) -> EpisodePlayer:
+    def _conclude(self, text: str) -> EpisodeRunner:
         """End the episode with the model's last message; a failure of the sandbox or the judge is raised here."""
         if self._failure is not None:
             raise self._failure
@@ -65,11 +65,11 @@ def environment_factory(
     """Return what `GRPOTrainer` takes as `environment_factory`.
 
     Args:
-        env: Which environment, see `EpisodePlayer`.
+        env: Which environment, see `EpisodeRunner`.
         options: Its arguments, for example `data="synthetic"`. `max_turns` counts the answer: set the trainer's
             `max_tool_calling_iterations` to one less, so that the model is asked for an answer in its last turn.
     """
-    return lambda: ToolEnvironment(EpisodePlayer(env, **options))
+    return lambda: ToolEnvironment(EpisodeRunner(env, **options))
 
 
 def prompt_rows(indices: Iterable[int], system: str = SYSTEM_PROMPT) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import restore_stop, to_pil
 from codev_env.types import IMAGE_PLACEHOLDER
 
@@ -32,7 +32,7 @@ class CodeVImageEnv(GymImageEnv):
     def __init__(self, env_config: dict[str, Any]) -> None:
         self.config = dict(env_config)
         options = dict(env_config)
-        self._player = EpisodePlayer(options.pop("env", "CodeV-VStar-v0"), **options)
+        self._player = EpisodeRunner(options.pop("env", "CodeV-VStar-v0"), **options)
 
     async def system_prompt(self) -> dict[str, Any]:
         """Return the environment's system prompt."""

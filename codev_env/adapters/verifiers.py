@@ -15,7 +15,7 @@ import verifiers.v1 as vf
 from openai import AsyncOpenAI
 from verifiers.v1.dialects.chat import message_to_wire
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import content_parts, restore_stop
 
 TASKSET = "codev-verifiers"
@@ -51,7 +51,7 @@ class CodeVTaskset(vf.Taskset[CodeVTask, CodeVTasksetConfig]):
     def load(self) -> Iterator[CodeVTask]:
         """Yield the tasks without decoding an image."""
         config = self.config
-        player = EpisodePlayer(config.env, **config.options)
+        player = EpisodeRunner(config.env, **config.options)
         base, count = player.base, len(player.base.tasks)
         player.close()
         for index in range(count):
@@ -116,7 +116,7 @@ class CodeVEnv(vf.Env[CodeVEnvConfig]):
         A failure of the sandbox or the judge raises: the episode fails, and counts as no score.
         """
         data = task.data
-        player = await asyncio.to_thread(EpisodePlayer, data.env, **data.options)
+        player = await asyncio.to_thread(EpisodeRunner, data.env, **data.options)
         try:
             observation = await asyncio.to_thread(player.reset, index=data.index)
             async with agents.player.interaction(task) as conversation:
@@ -143,7 +143,7 @@ def load_environment(env: str = "CodeV-VStar-v0", **options: Any) -> CodeVEnv:
     return CodeVEnv(CodeVEnvConfig(taskset={"id": TASKSET, "env": env, "options": options}))
 
 
-def _record(trace: Any, player: EpisodePlayer) -> None:
+def _record(trace: Any, player: EpisodeRunner) -> None:
     for name, value in player.reward_terms.items():
         trace.record_reward(name, value)  # weighted already: they add up to the reward
     summary = player.summary()

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import image_blocks
 
 NAME = "codev"
@@ -70,13 +70,13 @@ class CodeVAgentLoop(AgentLoopBase):
         """
         row = {**(kwargs.get("extra_info") or {}), **{k: kwargs[k] for k in ("index", "task_id") if k in kwargs}}
         task = {"task_id": str(row["task_id"])} if row.get("task_id") else {"index": int(row["index"])}
-        player = await asyncio.to_thread(EpisodePlayer, self._env, **self._options)
+        player = await asyncio.to_thread(EpisodeRunner, self._env, **self._options)
         try:
             return await self._play(player, task, sampling_params)
         finally:
             player.close()
 
-    async def _play(self, player: EpisodePlayer, task: Mapping[str, Any], params: dict[str, Any]) -> AgentLoopOutput:
+    async def _play(self, player: EpisodeRunner, task: Mapping[str, Any], params: dict[str, Any]) -> AgentLoopOutput:
         longest = self.rollout_config.response_length
         params = {**params, "stop": list(player.base.dialect.stop)}
         tokens = await self._start(player.base.system_prompt, await asyncio.to_thread(player.reset, **task))

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cache
 
-from codev_env.dialects.base import Dialect
+from codev_env.dialects.dialect import Dialect
 from codev_env.errors import ConfigError, unknown
 from codev_env.registration import import_path
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codev_env.dialects.base import Dialect, execution_lines, invalid_lines, question_lines
+from codev_env.dialects.dialect import Dialect, execution_lines, invalid_lines, question_lines
 from codev_env.dialects.markup import acting_block, boxed_turn, read_code, tagged_turn
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Task, Turn
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from codev_env.dialects.base import Dialect, execution_lines, invalid_lines, question_lines
+from codev_env.dialects.dialect import Dialect, execution_lines, invalid_lines, question_lines
 from codev_env.dialects.markup import call_turn, shift_lines, write_call
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from codev_env.dialects.base import Dialect, neutralise, question_lines
+from codev_env.dialects.dialect import Dialect, neutralise, question_lines
 from codev_env.dialects.markup import call_turn, write_call
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from codev_env.dialects.base import HINTS, Dialect, invalid_lines, neutralise, question_lines
+from codev_env.dialects.dialect import HINTS, Dialect, invalid_lines, neutralise, question_lines
 from codev_env.dialects.markup import UNBALANCED, boxed_turn, first_block, read_code, shift_lines, strays, tagged_turn
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 

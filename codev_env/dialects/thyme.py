@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codev_env.dialects.base import Dialect, execution_lines, invalid_lines, question_lines
+from codev_env.dialects.dialect import Dialect, execution_lines, invalid_lines, question_lines
 from codev_env.dialects.markup import UNBALANCED, boxed_turn, first_block, read_code, strays, tagged_turn
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Task, Turn
 

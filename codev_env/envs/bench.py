@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.utils import EzPickle
 
-from codev_env.envs.base import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError
 from codev_env.types import TaskSet
 

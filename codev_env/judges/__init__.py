@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from codev_env.errors import ConfigError, unknown
-from codev_env.judges.base import AutoJudge, Judge, MaskingJudge, NoJudge
 from codev_env.judges.ground_truth import GroundTruthJudge
+from codev_env.judges.judge import AutoJudge, Judge, MaskingJudge, NoJudge
 from codev_env.judges.noisy import NoisyJudge
 from codev_env.registration import import_path
 

@@ -48,7 +48,7 @@ _SAME_LEVELS = 2.0
 _AS_GIVEN = "rot0"
 
 
-class Shown(NamedTuple):
+class JudgedImage(NamedTuple):
     """One returned image and what it shows."""
 
     region: Region
@@ -91,7 +91,7 @@ class GroundTruthJudge:
 class _Scoring:
     """The images of one step, scored in the light of what the episode showed before."""
 
-    def __init__(self, task: Task, earlier: list[Shown], shown: list[Shown]) -> None:
+    def __init__(self, task: Task, earlier: list[JudgedImage], shown: list[JudgedImage]) -> None:
         self.task, self.earlier, self.shown = task, earlier, shown
         self.size = task.image.size
         undo = needed(task.transform) - {CROP}
@@ -110,7 +110,7 @@ class _Scoring:
     def scores(self) -> list[ImageScore]:
         return [self._score(shown) for shown in self.shown]
 
-    def _score(self, shown: Shown) -> ImageScore:
+    def _score(self, shown: JudgedImage) -> ImageScore:
         region, image = shown
         if region.polygon is None or region.box is None:
             return _score_placeless(region, image)
@@ -171,11 +171,11 @@ def _score_placeless(region: Region, image: Image.Image) -> ImageScore:
     return ImageScore(0.0, "drawn or generated")
 
 
-def _shown(step: Step) -> list[Shown]:
+def _shown(step: Step) -> list[JudgedImage]:
     """The images of a step with their regions; `Region()` (unknown) where none was traced."""
     images = step.execution.images if step.execution else ()
     regions = step.regions + (Region(),) * (len(images) - len(step.regions))
-    return [Shown(region, image) for region, image in zip(regions, images, strict=False)]
+    return [JudgedImage(region, image) for region, image in zip(regions, images, strict=False)]
 
 
 def _outside(region: Region, size: tuple[int, int]) -> float:
@@ -195,7 +195,7 @@ def _unchanged(region: Region, image: Image.Image, original: Image.Image) -> boo
     return samples[0] == samples[1]
 
 
-def _repeats(shown: Shown, earlier: Shown) -> bool:
+def _repeats(shown: JudgedImage, earlier: JudgedImage) -> bool:
     """Whether an image shows what an earlier one showed, neither enhanced nor enlarged."""
     (region, image), (before, before_image) = shown, earlier
     if region.box is None or before.box is None or region.image_index != before.image_index:

@@ -17,7 +17,7 @@ from codev_env.judges.rubrics import LEVELS
 from codev_env.types import Step, StepScore, Task
 
 if TYPE_CHECKING:
-    from codev_env.judges.base import Judge
+    from codev_env.judges.judge import Judge
 
 
 class NoisyJudge:

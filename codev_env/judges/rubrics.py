@@ -118,7 +118,7 @@ class Verdict:
 
 def question_of(task: Task) -> str:
     """Return the question with its options, by letter."""
-    from codev_env.scoring.base import letters_of
+    from codev_env.scoring.scorer import letters_of
 
     return "\n".join([task.question, *(f"({letter}) {option}" for letter, option in letters_of(task).items())])
 

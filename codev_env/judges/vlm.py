@@ -34,7 +34,7 @@ _inherited: list[Asker] = []
 
 
 @dataclass(frozen=True)
-class Part:
+class SettledScore:
     """One picture's score, of the judge or settled without it."""
 
     value: float
@@ -173,7 +173,7 @@ class VLMJudge:
         parts = await asker.in_thread(self._settled, task, step, history)
         open_parts = [i for i, part in enumerate(parts) if part is None]
         for i in open_parts[self.options.max_images :]:
-            parts[i] = Part(0.0, "beyond max_images")
+            parts[i] = SettledScore(0.0, "beyond max_images")
         open_parts = open_parts[: self.options.max_images]
         alone = self.options.images == "each"
         groups = [(i,) for i in open_parts] if alone else [tuple(open_parts)] if open_parts else []
@@ -181,7 +181,7 @@ class VLMJudge:
         verdicts = await _all(asker.ask(question) for question in questions)
         for group, verdict in zip(groups, verdicts, strict=True):
             for i in group:
-                parts[i] = Part(verdict.score, f"{verdict.score:g}: {verdict.why}", verdict.faithful)
+                parts[i] = SettledScore(verdict.score, f"{verdict.score:g}: {verdict.why}", verdict.faithful)
         done = [part for part in parts if part is not None]
         whys = dict.fromkeys(part.why for part in done)
         value = sum(part.value for part in done) / len(done)
@@ -198,16 +198,16 @@ class VLMJudge:
         verdict = await asker.ask(Question("calculation", question_of(task), pictures, printed))
         return StepScore(verdict.score, f"{verdict.score:g}: {verdict.why}")
 
-    def _settled(self, task: Task, step: Step, history: Sequence[Step]) -> list[Part | None]:
+    def _settled(self, task: Task, step: Step, history: Sequence[Step]) -> list[SettledScore | None]:
         """Return, for each picture of a step, its score if nobody needs to look at it, else `None`."""
         seen = [*task.images, *(image for earlier in history for image in shown(earlier))]
-        parts: list[Part | None] = []
+        parts: list[SettledScore | None] = []
         for i, image in enumerate(shown(step)):
             region = step.regions[i] if i < len(step.regions) else Region()
             if any(_same(image, other) for other in seen):
-                parts.append(Part(RED_LINE, "no-op: shown before"))
+                parts.append(SettledScore(RED_LINE, "no-op: shown before"))
             elif self.options.only_original and _is_drawn(region):
-                parts.append(Part(0.0, "drawn or generated"))
+                parts.append(SettledScore(0.0, "drawn or generated"))
             else:
                 parts.append(None)
         return parts

@@ -62,7 +62,7 @@ def dice(output: Image.Image, secret: int) -> np.random.Generator:
     return np.random.default_rng((secret, zlib.crc32(few.tobytes()), *output.size))
 
 
-class Part(NamedTuple):
+class OutputPart(NamedTuple):
     """The part of an output that shows the image."""
 
     bounds: Bounds
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 def shown_part(
     output: Image.Image, affine: Array, size: tuple[int, int], originals: Originals, rng: np.random.Generator
-) -> Part:
+) -> OutputPart:
     """Find the part of an output that shows an image.
 
     A frame around what stems from the image, such as the margins of a plot, does not belong to it. Black bands that
@@ -91,12 +91,12 @@ def shown_part(
     whole = Grid(everything, rng)
     found = originals(whole.v, whole.u)
     if found.all():
-        return Part(everything, 1.0, None)
+        return OutputPart(everything, 1.0, None)
     bounds, seen = _with_black_bands(output, affine, size, _bounds(found, everything, originals)), found
     if bounds != everything:
         part = Grid(bounds, rng)
         seen = originals(part.v, part.u)
-    return Part(bounds, float(found.mean()), None if seen.all() else seen)
+    return OutputPart(bounds, float(found.mean()), None if seen.all() else seen)
 
 
 def make_region(

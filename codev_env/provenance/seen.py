@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.agreement import box_sum
-from codev_env.provenance.regions import GRID, Bools, Part, resample, scales
+from codev_env.provenance.regions import GRID, Bools, OutputPart, resample, scales
 
 Array = NDArray[np.floating]
 
@@ -36,8 +36,8 @@ _ROUNDS, _FITTED = 8, 1500
 
 
 def without_unlike(
-    part: Part, output: Image.Image, affine: Array, image: Image.Image, resolution: float, colours: Colours
-) -> Part | None:
+    part: OutputPart, output: Image.Image, affine: Array, image: Image.Image, resolution: float, colours: Colours
+) -> OutputPart | None:
     """Take from a part of an output what does not look like what the map says it shows.
 
     Both are brought to the resolution at which the output holds detail. A pixel is alike if each of both pictures has
@@ -77,7 +77,7 @@ def without_unlike(
     if colours == "any":  # What stripes say of single places is rough: what lies among unseen ones is not seen.
         unlike |= _around(unlike | ~within) >= _MOSTLY * _around(np.ones_like(within))
     seen = grid & ~unlike[_spread(len(grid), height)[:, None], _spread(grid.shape[1], width)]
-    return Part(part.bounds, part.share * float(seen.sum() / max(grid.sum(), 1)), seen)
+    return OutputPart(part.bounds, part.share * float(seen.sum() / max(grid.sum(), 1)), seen)
 
 
 def _spread(count: int, length: int) -> NDArray[np.intp]:

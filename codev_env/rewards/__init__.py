@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from codev_env.errors import ConfigError, unknown
 from codev_env.registration import import_path
 from codev_env.rewards import codevision, group, terms
-from codev_env.rewards.base import OUTCOME, Channel, GroupTerm, Reward, Term, change
 from codev_env.rewards.functions import RewardFunction, from_function
+from codev_env.rewards.reward import OUTCOME, Channel, GroupTerm, Reward, Term, change
 from codev_env.rewards.table import REWARDS
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 
 from codev_env.errors import ConfigError
-from codev_env.rewards.base import Reward, Term, is_number
+from codev_env.rewards.reward import Reward, Term, is_number
 from codev_env.types import Episode, Task
 
 RewardFunction = Callable[[Episode], float | Mapping[str, float]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from codev_env.rewards.base import Reward, change
+from codev_env.rewards.reward import Reward, change
 from codev_env.trajectory import Trajectory, TurnRecord
 from codev_env.types import Answer, Code, Episode, Execution, Invalid, Step, StepScore, Task, Turn
 

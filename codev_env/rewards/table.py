@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codev_env.rewards import codevision, group, terms
-from codev_env.rewards.base import Channel, GroupTerm, Reward, Term
+from codev_env.rewards.reward import Channel, GroupTerm, Reward, Term
 
 _CODEVISION = (
     Term("outcome", codevision.gated_outcome, 1.0, why=terms.why_outcome),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from codev_env.sandbox.box import Sandbox
-from codev_env.sandbox.limits import Limits
-from codev_env.sandbox.session import Session
+from codev_env.sandbox.host.sandbox import Sandbox
+from codev_env.sandbox.host.session import Session
+from codev_env.sandbox.wire.limits import Limits
 from codev_env.types import Execution
 
 __all__ = ["Execution", "Limits", "Sandbox", "Session"]

@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from codev_env.errors import ConfigError
-from codev_env.scoring.base import Score, untagged
 from codev_env.scoring.llm import AnswerReader
 from codev_env.scoring.maths import MathVerifyScorer, NotMathematicsError, installed
 from codev_env.scoring.rules import score_rules
+from codev_env.scoring.scorer import Score, untagged
 from codev_env.types import Task
 
 

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from codev_env.errors import ConfigError
 from codev_env.judges.cache import JsonCache
-from codev_env.scoring.base import Score, ScorerError, letters_of, score_option, untagged
 from codev_env.scoring.rules import score_rules
+from codev_env.scoring.scorer import Score, ScorerError, letters_of, score_option, untagged
 from codev_env.types import Task
 from codev_env.untrusted import as_data
 

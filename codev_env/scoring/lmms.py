@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from codev_env.errors import ConfigError
-from codev_env.scoring.base import BENCHES, Score, bench_of, score_option, untagged
 from codev_env.scoring.official import OfficialScorer, answer_type, integer_text
+from codev_env.scoring.scorer import BENCHES, Score, bench_of, score_option, untagged
 from codev_env.scoring.vlmevalkit import OLDER, match_score
 from codev_env.types import Task
 

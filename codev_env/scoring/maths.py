@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import ConfigError
-from codev_env.scoring.base import Score, ScorerError, untagged
 from codev_env.scoring.rules import score_rules
+from codev_env.scoring.scorer import Score, ScorerError, untagged
 from codev_env.types import Task
 
 MAX_CHARACTERS = 1000

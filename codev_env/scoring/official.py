@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codev_env.errors import TaskError
-from codev_env.scoring.base import (
+from codev_env.scoring.rules import score_rules
+from codev_env.scoring.scorer import (
     Score,
     Scorer,
     ScorerError,
@@ -26,7 +27,6 @@ from codev_env.scoring.base import (
     score_option,
     untagged,
 )
-from codev_env.scoring.rules import score_rules
 from codev_env.types import Task
 
 _BY_RULES = {

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from codev_env.errors import ConfigError, unknown
 from codev_env.registration import import_path
-from codev_env.scoring.base import Score, Scorer
+from codev_env.scoring.scorer import Score, Scorer
 from codev_env.types import Task
 
 # Imported when asked for: what they need is optional or slow to import.

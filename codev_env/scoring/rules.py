@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 
-from codev_env.scoring.base import How, Score
+from codev_env.scoring.scorer import How, Score
 from codev_env.types import Task
 
 _WRAPPERS = tuple(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
 from codev_env.errors import ConfigError, unknown
-from codev_env.scoring.base import BENCHES, Score
+from codev_env.scoring.scorer import BENCHES, Score
 from codev_env.types import Task
 
 _MATHVISTA_FIELDS = ("language", "source", "category", "task", "context", "grade", "skills")

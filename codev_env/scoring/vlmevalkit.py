@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codev_env.errors import ConfigError
-from codev_env.scoring.base import Score, bench_of, letters_of, score_option, untagged
 from codev_env.scoring.official import answer_type
+from codev_env.scoring.scorer import Score, bench_of, letters_of, score_option, untagged
 from codev_env.types import Task
 
 _FAILED = "Failed to obtain answer via API"

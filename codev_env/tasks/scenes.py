@@ -11,10 +11,10 @@ import numpy as np
 
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.cache import TASKS
-from codev_env.tasks.generators.base import SceneOptions
 from codev_env.tasks.generators.charts import ChartOptions
 from codev_env.tasks.generators.counting import CountingOptions
 from codev_env.tasks.generators.documents import DocumentOptions
+from codev_env.tasks.generators.generator import SceneOptions
 from codev_env.tasks.generators.grid import GridOptions
 from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions

@@ -19,16 +19,16 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from option_tables import Option, about_class, options_of
 
-from codev_env import cli
-from codev_env.completion import OPTIONS
+from codev_env.app import cli
+from codev_env.app.completion import OPTIONS
 from codev_env.dialects import dialect_names, get_dialect
 from codev_env.envs.bench import CodeVBenchEnv
 from codev_env.registration import _ENVS
 from codev_env.rewards import REWARDS, GroupTerm, Reward
-from codev_env.rewards.base import about
+from codev_env.rewards.reward import about
 from codev_env.tasks import BENCHES
 from codev_env.types import Answer, Execution
-from codev_eval.rewards import formula
+from codev_eval.rewards.cli import formula
 
 ROOT = Path(__file__).parents[2]
 Made = tuple[str, str, str]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from codev_eval.plots import nice_ticks
+from codev_eval.report.plots import nice_ticks
 
 WIDTH, HEIGHT = 720, 380
 LEFT, RIGHT, TOP, BOTTOM = 56, 150, 40, 44

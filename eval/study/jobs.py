@@ -25,7 +25,7 @@ _LAST_WORDS = 12
 # Started in the background, a process may have inherited that Ctrl-C is ignored, and would never save and stop.
 _CODEV = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from codev_env.cli import main; sys.exit(main())"
+    "from codev_env.app.cli import main; sys.exit(main())"
 )
 
 
@@ -176,7 +176,7 @@ def _words(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-class Failed(Exception):
+class JobFailed(Exception):
     """A job ended with an error.
 
     Attributes:
@@ -205,14 +205,14 @@ class Runner:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def run(self, jobs: Sequence[Job]) -> list[Failed]:
+    def run(self, jobs: Sequence[Job]) -> list[JobFailed]:
         """Do all jobs that are not done; returns those that failed. What needs one of them is left out.
 
         Raises:
             KeyboardInterrupt: After all processes have ended; each was asked to save what it has.
         """
         left = [job for job in jobs if not job.done()]
-        failed: list[Failed] = []
+        failed: list[JobFailed] = []
         total, ended = len(left), 0
         waiting: dict[Future[None], Job] = {}
         with ThreadPoolExecutor(self.count) as pool:
@@ -221,7 +221,7 @@ class Runner:
                     broken = {failure.job for failure in failed}
                     for job in [job for job in left if broken & set(job.after)]:
                         left.remove(job)
-                        failed.append(Failed(job, "not begun: what it needs failed"))
+                        failed.append(JobFailed(job, "not begun: what it needs failed"))
                     undone = {*left, *waiting.values()}
                     for job in [job for job in left if not undone & set(job.after)][: self.count - len(waiting)]:
                         left.remove(job)
@@ -229,7 +229,7 @@ class Runner:
                     for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                         job, ended = waiting.pop(future), ended + 1
                         error = future.exception()
-                        if isinstance(error, Failed):
+                        if isinstance(error, JobFailed):
                             failed.append(error)
                         elif error:
                             raise error
@@ -262,7 +262,7 @@ class Runner:
                 del self._running[job]
         if code and not self._stopped:
             said = job.log.read_text("utf-8", "replace").splitlines()[-_LAST_WORDS:]
-            raise Failed(job, "\n".join(said))
+            raise JobFailed(job, "\n".join(said))
 
     def _stop(self) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.files import write_json, write_text
-from codev_eval.plots import running_mean
+from codev_eval.report.plots import running_mean
 from codev_eval.study import figures
 from codev_eval.study.claims import Claim, claims
 from codev_eval.study.methods import Method, Setting

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codev_eval.report.training import read_history
 from codev_eval.study.jobs import EVALUATED, METRICS, NO_CUE, SUMMARY, Run, start_of
-from codev_eval.training import read_history
 
 LEVEL, WINDOW = 0.9, 5
 """Faithful-tool rate that counts as learned, and the updates it is averaged over."""

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from codev_agents import answer_turn, crop_turn, expand_box
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import png_data_url
 
 Messages = list[dict[str, Any]]
@@ -75,7 +75,7 @@ def oracle(indices: Sequence[int], **options: Any) -> Callable[[Messages], str]:
 
     It answers right only if it is shown a crop.
     """
-    player = EpisodePlayer(**options)
+    player = EpisodeRunner(**options)
     tasks = {}
     for index in indices:
         image = player.reset(index=index)["images"][0]

@@ -12,7 +12,7 @@ import pytest
 from chat_server import LOOKED_RIGHT, SCENES, ChatServer, images_of, oracle
 from PIL import Image
 
-from codev_env.adapters.base import EpisodePlayer
+from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.errors import ConfigError
 from codev_env.messages import content_parts, from_data_url, image_blocks, png_data_url
 
@@ -41,7 +41,7 @@ def test_the_asynchronous_loop_plays_many_at_once(capsys):
 
 def test_the_terms_add_up_to_the_reward_and_the_summary_names_them():
     act = oracle([3], **SCENES)
-    player = EpisodePlayer(**SCENES)
+    player = EpisodeRunner(**SCENES)
     messages = [{"role": "user", "content": content_parts(**player.reset(index=3))}]
     while not player.done:
         text = act(messages)
@@ -53,17 +53,17 @@ def test_the_terms_add_up_to_the_reward_and_the_summary_names_them():
 
 
 def test_a_closed_players_environment_is_used_again_by_the_same_arguments_only():
-    first = EpisodePlayer(**SCENES)
+    first = EpisodeRunner(**SCENES)
     env = first.env
     first.close()
     first.close()
-    other = EpisodePlayer(**(SCENES | {"max_turns": 5}))
-    again, new = EpisodePlayer(**SCENES), EpisodePlayer(**SCENES)
+    other = EpisodeRunner(**(SCENES | {"max_turns": 5}))
+    again, new = EpisodeRunner(**SCENES), EpisodeRunner(**SCENES)
     assert again.env is env and other.env is not env and new.env is not env
 
 
 def test_an_episode_that_is_cut_off_is_paid_for_its_looks():
-    player = EpisodePlayer(**SCENES)
+    player = EpisodeRunner(**SCENES)
     player.reset(index=3)
     player.step(oracle([3], **SCENES)([{"role": "user", "content": content_parts(**player.reset(index=3))}]))
     player.cut_off("length")
@@ -74,17 +74,17 @@ def test_an_episode_that_is_cut_off_is_paid_for_its_looks():
 
 
 def test_a_message_without_an_answer_ends_the_episode_unanswered():
-    player = EpisodePlayer(**SCENES)
+    player = EpisodeRunner(**SCENES)
     player.reset(seed=1)
     player.conclude("It is 3.")
     assert player.info["stop_reason"] == "no_answer" and not player.info["is_correct"]
 
 
 def test_an_environment_of_your_own():
-    player = EpisodePlayer(lambda **options: gym.make("codev_env:CodeV-VStar-v0", **options), **SCENES)
+    player = EpisodeRunner(lambda **options: gym.make("codev_env:CodeV-VStar-v0", **options), **SCENES)
     assert player.reset(index=0)["images"]
     with pytest.raises(gym.error.NameNotFound):
-        EpisodePlayer("CodeV-Nothing-v0")
+        EpisodeRunner("CodeV-Nothing-v0")
 
 
 def test_images_stand_where_their_placeholders_are():

@@ -16,7 +16,7 @@ import uvicorn  # noqa: E402
 from chat_server import LOOKED_RIGHT, SCENES, oracle  # noqa: E402
 from openenv.core import GenericEnvClient  # noqa: E402
 
-from codev_env.adapters.base import EpisodePlayer  # noqa: E402
+from codev_env.adapters.episodes import EpisodeRunner  # noqa: E402
 from codev_env.adapters.openenv import CodeVClient, TurnAction, make_app  # noqa: E402
 from codev_env.messages import from_data_url  # noqa: E402
 
@@ -64,7 +64,7 @@ def test_a_client_plays_an_episode(url):
 
 
 def test_images_arrive_without_loss(url):
-    player = EpisodePlayer(**SCENES)
+    player = EpisodeRunner(**SCENES)
     image = player.reset(index=5)["images"][0]
     with CodeVClient(base_url=url).sync() as client:
         sent = client.reset(index=5).observation.images[0]

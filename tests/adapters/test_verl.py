@@ -20,12 +20,12 @@ from omegaconf import OmegaConf  # noqa: E402
 from verl.workers.rollout.replica import TokenOutput  # noqa: E402
 
 from codev_agents import answer_turn, crop_turn, expand_box  # noqa: E402
-from codev_env.adapters.base import EpisodePlayer  # noqa: E402
+from codev_agents.engines.options import ToyModelOptions  # noqa: E402
+from codev_agents.engines.toy_processor import toy_processor  # noqa: E402
+from codev_env.adapters.episodes import EpisodeRunner  # noqa: E402
 from codev_env.adapters.verl import NAME, CodeVAgentLoop, rows  # noqa: E402
 from codev_train import sft  # noqa: E402
-from codev_train.options import EnvOptions, SFTOptions  # noqa: E402
-from codev_train.toy import ToyModelOptions  # noqa: E402
-from codev_train.toy_processor import toy_processor  # noqa: E402
+from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
@@ -50,7 +50,7 @@ class Server:
 
 def expert(index=3):
     """The turns that look at the target and answer right."""
-    player = EpisodePlayer(**SCENES)
+    player = EpisodeRunner(**SCENES)
     player.reset(index=index)
     dialect, task = player.base.dialect, player.base.task
     crop = crop_turn(dialect, expand_box(task.targets[0], task.image.size, 0.25))

@@ -13,7 +13,7 @@ from PIL import Image
 from small_tasks import SmallTasks
 
 from codev_agents import AgentError, ChatAgent, run_episode
-from codev_env.envs.base import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError
 from codev_env.messages import content_parts, restore_stop
 

@@ -18,7 +18,7 @@ from codev_agents import (
     run_episode,
 )
 from codev_env.dialects import get_dialect
-from codev_env.envs.base import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError
 from codev_env.metrics import summarize
 from codev_env.trajectory import read_trajectories, write_trajectories

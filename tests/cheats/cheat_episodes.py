@@ -6,7 +6,7 @@ from functools import cache
 
 from codev_agents.cheats import CHEATS
 from codev_env.rewards import REWARDS
-from codev_eval.redteam import Bounds, Played, RedTeamTasks, play_cheat
+from codev_eval.rewards.redteam import Bounds, CheatEpisode, RedTeamTasks, play_cheat
 
 ROBUST = [reward for reward in REWARDS.values() if reward.robust and reward.tool_terms]
 SURE, LUCKY, SLOW = 4, 12, 2
@@ -19,14 +19,14 @@ def bounds() -> Bounds:
 
 
 @cache
-def played(name: str) -> tuple[Played, ...]:
+def played(name: str) -> tuple[CheatEpisode, ...]:
     cheat = CHEATS[name]
     # Programs that hang or plot take seconds when probed.
     count = SLOW if cheat.limits or cheat.dialect == "pyvision" else LUCKY if cheat.luck else SURE
     return tuple(play_cheat(cheat, RedTeamTasks(count)))
 
 
-def tell(one: Played) -> str:
+def tell(one: CheatEpisode) -> str:
     """The episode, for the message of a failed test."""
     lines = [f"{one.trajectory.task_id}: {one.trajectory.question} targets {one.trajectory.targets}"]
     for turn in one.trajectory.turns:

@@ -11,10 +11,10 @@ from cheat_episodes import ROBUST, bounds, played, tell
 
 from codev_agents import Oracle, run_episode
 from codev_agents.cheats import CHEATS, FAMILIES, BlindCrop, CheatingAgent, cheat, programs
-from codev_env.envs.base import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError
 from codev_env.rewards import get_reward
-from codev_eval.redteam import FAITHFUL, SLACK, RedTeamTasks, measure, tool_reward
+from codev_eval.rewards.redteam import FAITHFUL, SLACK, RedTeamTasks, measure, tool_reward
 
 MEASURES = {reward.name: reward for reward in ROBUST} | {FAITHFUL: None}
 

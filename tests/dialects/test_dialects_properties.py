@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from codev_env.dialects import Dialect, dialect_names, get_dialect
-from codev_env.dialects.base import TAGS
-from codev_env.sandbox.limits import REPAIRS
+from codev_env.dialects.dialect import TAGS
+from codev_env.sandbox.wire.limits import REPAIRS
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Invalid, Stop, Task, Turn
 
 DIALECTS = [get_dialect(name) for name in dialect_names()]

@@ -62,7 +62,7 @@ def _commands_of(line: str) -> list[list[str]]:
     while words:
         end = next((i for i, word in enumerate(words) if word in _END), len(words))
         part, words = words[:end], words[end + 1 :]
-        starts = [i for i, word in enumerate(part) if word.rpartition("/")[2] in ("codev", "codev_env.cli")]
+        starts = [i for i, word in enumerate(part) if word.rpartition("/")[2] in ("codev", "codev_env.app.cli")]
         made = [word.removeprefix("ARGS=") for word in part if word.startswith("ARGS=")]
         if starts:
             found.append(_plain([word.rstrip(";") for word in part[starts[0] + 1 :]]))

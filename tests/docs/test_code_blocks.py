@@ -11,8 +11,8 @@ import pytest
 import tyro
 from pages import PAGES, ROOT, commands, inline_commands, python_blocks
 
-from codev_env import cli
-from codev_env.completion import completions
+from codev_env.app import cli
+from codev_env.app.completion import completions
 
 ELSEWHERE = {
     "README": "tests/test_readme.py",

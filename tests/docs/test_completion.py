@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from codev_env import cli
-from codev_env.completion import OPTIONS, SHELLS, bash, completions, fish, zsh
+from codev_env.app import cli
+from codev_env.app.completion import OPTIONS, SHELLS, bash, completions, fish, zsh
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_what_is_not_installed_is_left_out(monkeypatch):
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
         return real(target)
 
-    from codev_env import completion
+    from codev_env.app import completion
 
     real = completion._load
     monkeypatch.setattr(completion, "_load", no_package)
@@ -74,7 +74,7 @@ def test_the_other_scripts_offer_the_same(words):
 
 
 def test_the_command_prints_it_and_refuses_other_shells(capsys, monkeypatch, words):
-    monkeypatch.setattr("codev_env.completion.completions", lambda: words)
+    monkeypatch.setattr("codev_env.app.completion.completions", lambda: words)
     for shell in SHELLS:
         assert cli.main(["completion", shell]) == 0
         assert "codev" in capsys.readouterr().out

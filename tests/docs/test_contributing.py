@@ -64,7 +64,7 @@ def test_the_judge_judges(my_codev):
 
 def test_the_credit_is_taken(my_codev):
     torch = pytest.importorskip("torch")
-    from codev_train.credit import combine, get_credit
+    from codev_train.learn.credit import combine, get_credit
 
     credit = get_credit("my_codev:above_median")
     rewards = torch.tensor([[1.0, 2.0], [0.0, 1.0], [5.0, 0.0], [7.0, 0.0]])

@@ -13,8 +13,8 @@ import yaml
 from pages import DOCS, PAGES, ROOT
 
 from codev_env import ENV_IDS
-from codev_env.cli import COMMANDS
-from codev_env.completion import OPTIONS
+from codev_env.app.cli import COMMANDS
+from codev_env.app.completion import OPTIONS
 from codev_env.dialects import dialect_names
 from codev_env.rewards import REWARDS
 
@@ -60,7 +60,7 @@ def test_options_are_read_from_the_source_as_the_commands_take_them():
     module = importlib.util.module_from_spec(spec)
     sys.modules["option_tables"] = module
     spec.loader.exec_module(module)
-    from codev_env.completion import completions
+    from codev_env.app.completion import completions
 
     known = completions()
     for command, target in OPTIONS.items():

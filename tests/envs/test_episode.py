@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from codev_env.dialects import get_dialect
-from codev_env.envs.base import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.envs.pixels import to_shown_array
 from codev_env.envs.vstar import CodeVVStarEnv
 from codev_env.errors import ConfigError, JudgeError, TaskError

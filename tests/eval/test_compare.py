@@ -10,10 +10,10 @@ import pytest
 from eval_samples import trajectory
 from test_report import Page
 
-from codev_env import cli
+from codev_env.app import cli
 from codev_env.errors import ConfigError
-from codev_eval.compare import compare
-from codev_eval.tables import difference
+from codev_eval.bench.compare import compare
+from codev_eval.report.tables import difference
 
 
 def played(index: int, right: bool, looks: bool = True):

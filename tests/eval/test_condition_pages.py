@@ -7,8 +7,8 @@ from pathlib import Path
 
 from eval_samples import episodes
 
-from codev_env import cli
-from codev_eval.condition_pages import write_condition_pages
+from codev_env.app import cli
+from codev_eval.report.condition_pages import write_condition_pages
 
 
 def run_eval(out: Path, *options: str, model: str = "scripted:oracle") -> int:

@@ -13,8 +13,8 @@ from PIL import Image
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks import SCENES, SceneTaskSet
 from codev_env.tasks.sheet import sheet
-from codev_eval import data
-from codev_eval.choice import TaskChoice
+from codev_eval.bench.choice import TaskChoice
+from codev_eval.data import cli as data
 
 TOY = SceneTaskSet(SCENES["toy"], "test")
 

@@ -11,9 +11,9 @@ import pytest
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks import load_tasks
 from codev_env.tasks.filtered import FilteredTaskSet
-from codev_eval import data
-from codev_eval.difficulty import Difficulty, RolloutJournal, RolloutOptions, measure, select
-from codev_eval.runner import Failure
+from codev_eval.bench.runner import Failure
+from codev_eval.data import cli as data
+from codev_eval.data.difficulty import Difficulty, RolloutJournal, RolloutOptions, measure, select
 
 TOY = {"preset": "toy", "size": 20}
 

@@ -9,11 +9,11 @@ import pytest
 from eval_samples import make_run
 
 from codev_agents import AgentError, NoTool
-from codev_env import cli
+from codev_env.app import cli
 from codev_env.errors import ConfigError
 from codev_env.trajectory import read_trajectories
-from codev_eval import evaluation
-from codev_eval.models import parse_model
+from codev_eval.bench import evaluation
+from codev_eval.bench.models import parse_model
 
 
 def run_eval(out: Path, *options: str, model: str = "scripted:none", n: int = 8) -> int:

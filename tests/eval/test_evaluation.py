@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from codev_agents import AgentError, Oracle, RandomCrop
-from codev_env import cli
+from codev_env.app import cli
 from codev_env.trajectory import Trajectory, read_trajectories
-from codev_eval import evaluation
+from codev_eval.bench import evaluation
 
 HR = '{"preset": "hrbench-4k", "sizes": [[800, 600]], "distractors": [4, 8]}'
 

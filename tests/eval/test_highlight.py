@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_eval.highlight import highlight
+from codev_eval.report.highlight import highlight
 
 
 def text_of(html: str) -> str:

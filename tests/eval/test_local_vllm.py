@@ -37,7 +37,7 @@ def test_greedy_episodes_are_those_of_the_hf_engine(python, tmp_path):
     given = ["--model", str(model), "--data", "synthetic", "--scenes", "toy", "--n", "3", "--batch", "2"]
     given += ["--max-tokens", "12", "--max-turns", "2", "--dual"]
     for engine in ("hf", "vllm"):
-        run(python, "-m", "codev_env.cli", "eval", *given, "--engine", engine, "--out", str(tmp_path / engine))
+        run(python, "-m", "codev_env.app.cli", "eval", *given, "--engine", engine, "--out", str(tmp_path / engine))
     for condition in (".", "without-tool"):
         hf, vllm = (read_trajectories(tmp_path / engine / condition) for engine in ("hf", "vllm"))
         assert len(vllm) == 3 and all(len(t.turns) == 2 for t in vllm)

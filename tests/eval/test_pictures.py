@@ -12,10 +12,10 @@ from PIL import Image
 
 from codev_env.errors import TrajectoryError
 from codev_env.trajectory import Trajectory, read_trajectories, write_trajectories
-from codev_eval.pictures import Mark, PictureStore, draw, scaled
+from codev_eval.report.pictures import ImageStore, Mark, draw, scaled
 
 
-def stored(store: PictureStore) -> list[tuple[str, int, int, Image.Image]]:
+def stored(store: ImageStore) -> list[tuple[str, int, int, Image.Image]]:
     found = re.findall(
         r'<image id="(\w+)" width="(\d+)" height="(\d+)"[^>]* href="data:image/\w+;base64,([^"]+)"', store.html()
     )
@@ -27,7 +27,7 @@ def noise(width: int, height: int, seed: int = 0) -> Image.Image:
 
 
 def test_equal_images_are_stored_once_and_others_apart():
-    store = PictureStore()
+    store = ImageStore()
     pictures = [store.add([noise(60, 40, seed)]) for seed in (0, 0, 1)]
     assert len(stored(store)) == 2
     assert all(store.html().count(f'id="{picture.key}"') == 1 for picture in pictures)
@@ -38,7 +38,7 @@ def test_files_are_stored_once_too_in_whatever_folder_they_lie(tmp_path):
     for name in "ab":
         write_trajectories(tmp_path / name, [Trajectory("t", images=(noise(900, 600), noise(30, 30)))])
         found.append(read_trajectories(tmp_path / name)[0].images)
-    store = PictureStore()
+    store = ImageStore()
     assert store.add(found[0]) == store.add(found[0]) != store.add(found[1])
     store.add(found[1], 1)
     assert [image.size for *_, image in stored(store)] == [(450, 300), (30, 30)]
@@ -48,14 +48,14 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     write_trajectories(tmp_path, [Trajectory("t", images=(noise(9, 9),))])
     images = read_trajectories(tmp_path)[0].images
     next(tmp_path.glob("images/*.png")).unlink()
-    store = PictureStore()
+    store = ImageStore()
     store.add(images)
     with pytest.raises(TrajectoryError, match="cannot read image"):
         store.html()
 
 
 def test_a_large_image_is_scaled_but_keeps_its_coordinates():
-    store = PictureStore(max_width=480)
+    store = ImageStore(max_width=480)
     picture = store.add([noise(1920, 1080)])
     ((_, width, height, image),) = stored(store)
     assert (picture.width, picture.height) == (width, height) == (1920, 1080)
@@ -70,13 +70,13 @@ def test_a_whole_number_scales_where_it_loses_little(width, height, size):
 
 
 def test_a_very_tall_image_is_scaled_too():
-    store = PictureStore(max_width=100)
+    store = ImageStore(max_width=100)
     store.add([noise(10, 4000)])
     assert stored(store)[0][3].size == (1, 400)
 
 
 def test_flat_colours_become_png_exactly_and_noise_jpeg():
-    store = PictureStore()
+    store = ImageStore()
     flat = Image.new("RGB", (200, 200), (12, 200, 7))
     store.add([flat])
     store.add([noise(200, 200)])
@@ -86,7 +86,7 @@ def test_flat_colours_become_png_exactly_and_noise_jpeg():
 
 
 def test_boxes_are_drawn_in_pixels_of_the_original():
-    store = PictureStore()
+    store = ImageStore()
     svg = draw(
         store.add([noise(800, 600)]),
         'a "quoted" <name>',
@@ -99,7 +99,7 @@ def test_boxes_are_drawn_in_pixels_of_the_original():
 
 @pytest.mark.parametrize("box", [(40, 300, 60, 320), (0, 0, 30, 20), (770, 580, 800, 600), (0, 0, 800, 30)])
 def test_the_tag_does_not_hide_what_a_small_box_marks(box):
-    store = PictureStore()
+    store = ImageStore()
     svg = draw(store.add([noise(800, 600)]), "x", [Mark("crop", box, "1")])
     tag = re.search(r'class="tag" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', svg)
     assert tag is not None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_eval import plots
+from codev_eval.report import plots
 
 finite = st.floats(-1e9, 1e9)
 

@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from codev_agents.cheats import CHEATS, Cheat, base, crop_plan
+from codev_agents.cheats import CHEATS, Cheat, crop_plan
+from codev_agents.cheats import cheat as base
 from codev_env.errors import ConfigError
 from codev_env.rewards import Reward, Term, terms
 from codev_env.trajectory import read_trajectories
-from codev_eval.redteam import main
+from codev_eval.rewards.redteam import main
 
 GENEROUS = Reward("generous", (Term("looked", terms.seen_and_correct, 1.0),), tool_terms=("looked",), robust=True)
 """Pays every right answer after any look, and claims to be robust."""

@@ -13,9 +13,9 @@ from eval_samples import episodes, failing_trajectory, make_run, trajectory
 
 from codev_env.metrics import summarize
 from codev_env.trajectory import Trajectory, TurnRecord, read_trajectories
-from codev_eval import report
-from codev_eval.report import ReportError, write_report, write_run_report
-from codev_eval.results import metrics_section
+from codev_eval.report import report
+from codev_eval.report.report import ReportError, write_report, write_run_report
+from codev_eval.report.results import metrics_section
 
 EVIL = (
     "</script></style></textarea><script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -17,8 +17,8 @@ from test_view import Running
 
 from codev_env.metrics import summarize
 from codev_env.trajectory import read_trajectories, write_trajectories
-from codev_eval.condition_pages import write_condition_pages
-from codev_eval.report import RUN_TASKS, write_report, write_run_report
+from codev_eval.report.condition_pages import write_condition_pages
+from codev_eval.report.report import RUN_TASKS, write_report, write_run_report
 
 pytestmark = [
     pytest.mark.integration,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codev_env import cli
+from codev_env.app import cli
 from codev_env.rewards import REWARDS
 from codev_env.trajectory import Trajectory, TurnRecord, write_trajectories
 

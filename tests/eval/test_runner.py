@@ -9,8 +9,8 @@ import pytest
 
 from codev_env.errors import JudgeError
 from codev_env.trajectory import Trajectory
-from codev_eval import runner
-from codev_eval.runner import Failure, ordered_map, play
+from codev_eval.bench import runner
+from codev_eval.bench.runner import Failure, ordered_map, play
 
 
 def test_results_come_in_order_and_few_wait():

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from eval_samples import episodes, make_run
 
-from codev_env import cli
+from codev_env.app import cli
 from codev_env.errors import ConfigError
 from codev_env.trajectory import write_trajectories
-from codev_eval.view import HOST, serve
+from codev_eval.report.view import HOST, serve
 
 
 class Running:

@@ -56,7 +56,8 @@ def url(tmp_path_factory):
 
 def save_toy(folder: Path) -> None:
     pytest.importorskip("torch")
-    from codev_train.toy import ToyModelOptions, build_image_processor, build_model, build_tokenizer
+    from codev_agents.engines.options import ToyModelOptions
+    from codev_agents.engines.toy import build_image_processor, build_model, build_tokenizer
 
     options = ToyModelOptions()
     tokenizer = build_tokenizer([*INSTRUCTIONS.values(), "a mug"], [], [])

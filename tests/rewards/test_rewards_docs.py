@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from codev_env.rewards import REWARDS, get_reward
-from codev_eval.rewards import formula
+from codev_eval.rewards.cli import formula
 
 TEXT = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text("utf-8")
 

@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from codev_env.sandbox import kernel
-from codev_env.sandbox.limits import Limits
+from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.worker import kernel
 
 FOLDER = sys.argv[1]
 LIMITS = Limits(memory_mb=256, cpu_s=1)

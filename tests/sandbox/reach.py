@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from pictures import photo
 
-from codev_env.sandbox import facade_std, guards, state, worker
-from codev_env.sandbox.context import Context, File, View
-from codev_env.sandbox.language import compile_program, parse
-from codev_env.sandbox.limits import Limits
+from codev_env.sandbox.language import facade_std, guards, state
+from codev_env.sandbox.language.context import Context, File, View
+from codev_env.sandbox.language.policy import compile_program, parse
+from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.worker import worker
 
 DEPTH = 3
 FOREIGN = frozenset(

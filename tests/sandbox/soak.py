@@ -25,7 +25,8 @@ from typing import Any
 from PIL import Image
 
 from codev_env.errors import SandboxError
-from codev_env.sandbox import Limits, Sandbox, Session, process
+from codev_env.sandbox import Limits, Sandbox, Session
+from codev_env.sandbox.host import process
 from codev_env.types import Execution
 
 THREADS = 2

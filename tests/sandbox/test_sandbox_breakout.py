@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from pictures import photo
 
-from codev_env.sandbox import Limits, Sandbox, Session, process, seccomp
+from codev_env.sandbox import Limits, Sandbox, Session
+from codev_env.sandbox.host import process
+from codev_env.sandbox.worker import seccomp
 
 ATTACKS = Path(__file__).with_name("raw_attacks.py")
 # What any user may do where no layer is on, however little else a container allows.
@@ -52,11 +54,11 @@ def without_language(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         import builtins, os, runpy, sys
 
         def compile_plainly(source, limits):
-            from codev_env.sandbox.language import Program
+            from codev_env.sandbox.language.policy import Program
             return Program(compile(source, "<code>", "exec"), frozenset({{"image", "Image"}}), frozenset())
 
         def fork(real=os.fork):
-            worker = sys.modules["codev_env.sandbox.worker"]
+            worker = sys.modules["codev_env.sandbox.worker.worker"]
             worker.compile_program = compile_plainly
             worker._builtins = lambda: {{**vars(builtins), "print": worker._print, "show": worker._show}}
             return real()

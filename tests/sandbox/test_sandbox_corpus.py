@@ -19,7 +19,8 @@ import pytest
 from pictures import photo
 from PIL import Image
 
-from codev_env.sandbox import Execution, Limits, Sandbox, Session, process
+from codev_env.sandbox import Execution, Limits, Sandbox, Session
+from codev_env.sandbox.host import process
 
 CASES: dict[str, dict[str, Any]] = {
     case["name"]: case for case in json.loads(Path(__file__).with_name("corpus.json").read_text())

@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 from codev_env.errors import SandboxError
-from codev_env.sandbox import Limits, Sandbox, Session, process
+from codev_env.sandbox import Limits, Sandbox, Session
+from codev_env.sandbox.host import process
 from codev_env.types import Execution
 
 SLOW = "total = sum(range(30_000_000))\nprint(total)"
@@ -226,7 +227,8 @@ def test_no_descriptors_left() -> None:
         import os, resource
         from PIL import Image
         from codev_env.errors import SandboxError
-        from codev_env.sandbox import Sandbox, process
+        from codev_env.sandbox import Sandbox
+        from codev_env.sandbox.host import process
 
         def count():
             return len(os.listdir("/proc/self/fd"))
@@ -289,7 +291,8 @@ def test_nothing_outlives_a_killed_trainer(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     script = """
         import threading, time
-        from codev_env.sandbox import Sandbox, process
+        from codev_env.sandbox import Sandbox
+        from codev_env.sandbox.host import process
         session = Sandbox().session({})
         plots = Sandbox().session({})
         assert plots.run("import matplotlib.pyplot as plt\\nplt.plot([1])\\nplt.show()").images

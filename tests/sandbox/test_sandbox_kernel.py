@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from codev_env.errors import SandboxError
-from codev_env.sandbox import Limits, Sandbox, frames, seccomp
-from codev_env.sandbox import box as sandbox_box
+from codev_env.sandbox import Limits, Sandbox
+from codev_env.sandbox.host import sandbox as sandbox_box
+from codev_env.sandbox.wire import frames
+from codev_env.sandbox.worker import seccomp
 
 STOPS = {
     "landlock": ["read_file", "write_file", "list_folder", "execute"],

@@ -18,7 +18,8 @@ from PIL import Image
 from test_sandbox_fuzz import HANGS_S, profiles
 
 from codev_env.errors import SandboxError
-from codev_env.sandbox import Limits, Sandbox, Session, frames
+from codev_env.sandbox import Limits, Sandbox, Session
+from codev_env.sandbox.wire import frames
 from codev_env.types import Execution
 
 LIMITS = Limits(wall_s=0.15, files_mb=1, output_chars=200, error_chars=200, images=2, files=4, image_pixels=20_000)

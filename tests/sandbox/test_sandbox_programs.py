@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
 
 from codev_env.errors import ConfigError
 from codev_env.sandbox import Sandbox, Session
-from codev_env.sandbox.limits import REPAIRS
+from codev_env.sandbox.wire.limits import REPAIRS
 
 
 def read_programs(path: Path) -> dict[str, str]:

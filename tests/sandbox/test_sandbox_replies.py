@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_env.sandbox import Limits, frames, replies
+from codev_env.sandbox import Limits
+from codev_env.sandbox.wire import frames, replies
 
 LIMITS = Limits(output_chars=50, error_chars=50, images=2, image_pixels=100, files=2)
 GAPS = [(64, 200), (400, 520)]

@@ -17,7 +17,9 @@ from pictures import photo
 from PIL import Image
 
 from codev_env.errors import ConfigError, SandboxError
-from codev_env.sandbox import Limits, Sandbox, Session, frames, memory, process
+from codev_env.sandbox import Limits, Sandbox, Session
+from codev_env.sandbox.host import process
+from codev_env.sandbox.wire import frames, memory
 
 FOREVER = "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass"
 

@@ -12,9 +12,9 @@ from scoring_vectors import COLORS, LMMS_HRBENCH, LMMS_VSTAR, MATHVISTA_CHOICES,
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import Score, ScorerError, get_scorer, is_correct
-from codev_env.scoring.base import edit_distance
 from codev_env.scoring.lmms import vstar_letter
 from codev_env.scoring.official import score_losses
+from codev_env.scoring.scorer import edit_distance
 from codev_env.scoring.vlmevalkit import OLDER, match_option
 from codev_env.types import Task
 

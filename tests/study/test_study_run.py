@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codev_env.cli import main
+from codev_env.app.cli import main
 from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Setting, Start
 

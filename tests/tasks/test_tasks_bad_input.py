@@ -14,7 +14,7 @@ from PIL import Image
 from real_data import encoded, own_cache, picture, verl_row, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
-from codev_env.tasks.readers.checks import ImageRules, Picture, boxes_from, decode, oriented, place_boxes
+from codev_env.tasks.readers.checks import DecodedImage, ImageRules, boxes_from, decode, oriented, place_boxes
 from codev_env.tasks.readers.verl import open_codev_rl
 
 
@@ -268,7 +268,7 @@ def test_boxes_that_are_none(value):
 
 
 def test_boxes_are_rounded_outwards_and_clipped():
-    shown = Picture(Image.new("RGB", (60, 40)), (60, 40))
+    shown = DecodedImage(Image.new("RGB", (60, 40)), (60, 40))
     assert place_boxes([(-0.4, 1.2, 60.9, 39.1)], shown, "x") == ((0, 1, 60, 40),)
     with pytest.raises(TaskError, match=r"row 1: the box \[0, 0, 62, 9\].*which is 60x40 pixels"):
         place_boxes([(0, 0, 62, 9)], shown, "row 1")

@@ -17,9 +17,9 @@ import micro_run  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from codev_agents.engines.policy import Policy  # noqa: E402
 from codev_train import cli, sft  # noqa: E402
-from codev_train.options import EnvOptions, SFTOptions  # noqa: E402
-from codev_train.policy import Policy  # noqa: E402
+from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)

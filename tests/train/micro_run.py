@@ -12,9 +12,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from codev_agents.engines.options import ToyModelOptions
 from codev_env.rewards import REWARDS, Reward, Term
 from codev_env.types import Episode
-from codev_train.toy import ToyModelOptions
 
 TOY = {"hidden": 32, "layers": 2, "heads": 2, "vision_hidden": 16, "vision_layers": 1}
 TOY |= {"view": 112, "min_view": 56, "patch": 14}

@@ -18,15 +18,18 @@ import torch
 from accelerate import Accelerator
 from micro_run import leave
 
-from codev_train import checkpoint
-from codev_train.engines.base import Prompt, Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.optimizer import make_optimizer
-from codev_train.options import LoraOptions, OptimizerOptions, TrainOptions
-from codev_train.policy import Policy, Scorer
-from codev_train.reference import make_reference
-from codev_train.sharding import is_sharded, prepare
-from codev_train.update import Updater
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.options import LoraOptions
+from codev_agents.engines.policy import Policy
+from codev_agents.engines.weights import is_sharded
+from codev_agents.rollout.engine import Prompt, Sampling
+from codev_train.learn import checkpoint
+from codev_train.learn.optimizer import make_optimizer
+from codev_train.learn.reference import make_reference
+from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sharding import prepare
+from codev_train.learn.update import Updater
+from codev_train.run.options import OptimizerOptions, TrainOptions
 
 UPDATES = 2
 
@@ -50,8 +53,8 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
     policy.restrict(True, options.lora, resume / "model" if resume else None)
     if checkpointing:
         policy.model.gradient_checkpointing_enable()
-    scorer = Scorer(policy.model)
-    engine = HFEngine(policy.model, policy.codec)
+    scorer = TokenScorer(policy.model)
+    engine = HFEngine(policy.model, policy.processor)
     if name == "sgd":
         scale = options.lora.alpha / options.lora.rank if options.lora.rank else 1.0  # of both A and B
         trained = [p for p in scorer.parameters() if p.requires_grad]
@@ -61,7 +64,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
     module, optimizer = prepare(accelerator, scorer, optimizer, options.optimizer)
     reference = make_reference(options, module, accelerator)
     done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
-    updater = Updater(module, optimizer, policy.codec, options, accelerator, reference)
+    updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)
 
     rollouts, advantages = torch.load(folder / "rollouts.pt", weights_only=False)
     rank = accelerator.process_index

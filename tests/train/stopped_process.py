@@ -6,9 +6,9 @@ import os
 import signal
 import sys
 
-from codev_env.cli import main
+from codev_env.app.cli import main
 from codev_train import cli
-from codev_train.monitor import Monitor
+from codev_train.run.monitor import Monitor
 
 
 class Stopping(Monitor):

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.mark.integration
 def test_the_default_run_teaches_to_look(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "codev_env.cli", "train", "--preset", "tiny"]
+    command = [sys.executable, "-m", "codev_env.app.cli", "train", "--preset", "tiny"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     run = tmp_path / "runs" / "tiny"

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_train.batch import bucket, collate
-from codev_train.tokens import PixelBlock
+from codev_agents.engines.batch import bucket, collate
+from codev_agents.rollout.tokens import PixelBlock
 
 PAD, IMAGE = 0, 9
 

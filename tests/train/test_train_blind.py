@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from test_train_rollout import ProbedEngine
 
-from codev_train.blind import least_guessable
-from codev_train.environments import make_env
-from codev_train.rollout import Roller
+from codev_agents.rollout.runner import RolloutRunner
+from codev_train.learn.blind import least_guessable
+from codev_train.run.environments import make_env
 
 
 def test_tasks_whose_guess_is_wrong_go_first_in_the_order_they_were_drawn():
@@ -26,15 +26,15 @@ def test_tasks_whose_guess_is_wrong_go_first_in_the_order_they_were_drawn():
 
 
 def test_the_guess_is_asked_for_before_anything_is_looked_at(policy, env_options):
-    roller = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
     try:
-        tasks = roller._any_env().tasks
-        engine = ProbedEngine(policy.codec, [], [[tasks[3].answer, "?" + tasks[4].answer, tasks[5].answer + "?))"]])
-        assert roller.guesses(engine, [3, 4, 5], max_tokens=64) == [True, False, True]
+        tasks = runner._any_env().tasks
+        engine = ProbedEngine(policy.processor, [], [[tasks[3].answer, "?" + tasks[4].answer, tasks[5].answer + "?))"]])
+        assert runner.guesses(engine, [3, 4, 5], max_tokens=64) == [True, False, True]
     finally:
-        roller.close()
+        runner.close()
     ((prompts, sampling),) = engine.probes
     assert [len(prompt.images) for prompt in prompts] == [1, 1, 1] and sampling.temperature == 0
     # It may not know how to end an answer here: what it says first counts, in as many tokens as the right answer has.
-    opening = policy.codec.encode("<answer>")
+    opening = policy.processor.encode("<answer>")
     assert all(prompt.ids[-len(opening) :] == opening for prompt in prompts)

@@ -15,11 +15,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from codev_agents.engines.policy import Policy
 from codev_env.errors import ConfigError
-from codev_train.checkpoint import CheckpointError, checkpoints, last, load_optimizer, prune, replace_folder, save
-from codev_train.optimizer import make_optimizer
-from codev_train.options import OptimizerOptions
-from codev_train.policy import Policy
+from codev_train.learn.checkpoint import CheckpointError, checkpoints, last, load_optimizer, prune, replace_folder, save
+from codev_train.learn.optimizer import make_optimizer
+from codev_train.run.options import OptimizerOptions
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_every_way_of_failing_to_write_is_one_error(run, policy, optimizer, monk
     holder, name = {
         "torch": (torch, "save"),
         "model": (policy.model, "save_pretrained"),
-        "tokenizer": (policy.codec.tokenizer, "save_pretrained"),
+        "tokenizer": (policy.processor.tokenizer, "save_pretrained"),
     }[writer]
 
     def fail(*args: object, **options: object) -> None:
@@ -134,7 +134,7 @@ def test_an_interrupt_while_writing_leaves_nothing(run, policy, optimizer, monke
 
 def test_a_tokenizer_that_finds_no_room_is_one_error(policy, tmp_path):
     with disk_of(10_000), pytest.raises(CheckpointError), replace_folder(tmp_path / "tokenizer") as partial:
-        policy.codec.tokenizer.save_pretrained(partial)
+        policy.processor.tokenizer.save_pretrained(partial)
     assert not list(tmp_path.iterdir())
 
 
@@ -311,7 +311,7 @@ def test_a_folder_of_another_model_is_refused_by_name(folder, make):
 
 @pytest.mark.parametrize("make", [text_only, another_width], ids=lambda f: f.__name__)
 def test_codev_train_refuses_it_and_leaves_nothing(folder, arguments, runs, capsys, make):
-    from codev_env.cli import main
+    from codev_env.app.cli import main
 
     make(folder)
     assert main(["train", *arguments("refused", "--model", str(folder))]) == 1

@@ -12,12 +12,14 @@ import pytest
 import yaml
 
 import codev_train
-from codev_env import cli as codev
+from codev_agents.engines import toy
+from codev_env.app import cli as codev
 from codev_env.errors import ConfigError
-from codev_train import cli, options, toy
+from codev_train import cli
 from codev_train.checks import check
-from codev_train.config import fingerprint, presets, read_file, read_preset, read_request
-from codev_train.options import SFTOptions, TrainOptions
+from codev_train.run import options
+from codev_train.run.config import fingerprint, presets, read_file, read_preset, read_request
+from codev_train.run.options import SFTOptions, TrainOptions
 
 DATACLASSES = [
     kind

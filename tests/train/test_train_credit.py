@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_train.credit import CREDITS, channel_factors, combine
+from codev_train.learn.credit import CREDITS, channel_factors, combine
 
 ROOT_HALF = math.sqrt(0.5)
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from micro_run import history, same_weights, untimed
 from test_train_run import interrupting
 
-from codev_env.cli import main
+from codev_agents.rollout.player import Rollout
+from codev_env.app.cli import main
 from codev_env.errors import ConfigError
 from codev_train import cli
-from codev_train.curriculum import PLAYED, TaskChooser, Visit, get_curriculum, success_band, uniform
-from codev_train.episode import Rollout
-from codev_train.resample import play_with_signal, with_signal
+from codev_train.learn.curriculum import PLAYED, TaskChooser, Visit, get_curriculum, success_band, uniform
+from codev_train.learn.resample import play_with_signal, with_signal
 
 
 def rng() -> np.random.Generator:

@@ -10,9 +10,9 @@ from collections import namedtuple
 
 import pytest
 
-from codev_env.cli import main
-from codev_train import dryrun
-from codev_train.config import presets
+from codev_env.app.cli import main
+from codev_train.run import dryrun
+from codev_train.run.config import presets
 
 GONE = "http://127.0.0.1:9"
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 import torch
 
+from codev_agents.engines.batch import collate
+from codev_agents.engines.hf import HFEngine
+from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_env.types import IMAGE_PLACEHOLDER
-from codev_train.batch import collate
-from codev_train.engines.base import Completion, Prompt, Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.policy import Scorer
+from codev_train.learn.scorer import TokenScorer
 
 GREEDY = Sampling(temperature=0.0, max_tokens=16)
 
 
 @pytest.fixture
 def engine(policy) -> HFEngine:
-    return HFEngine(policy.model, policy.codec, seed=1)
+    return HFEngine(policy.model, policy.processor, seed=1)
 
 
 @pytest.fixture
 def prompts(policy, picture) -> list[Prompt]:
     """Prompts of different lengths with no, one and two images."""
-    codec = policy.codec
-    one, two = codec.image(picture(100, 100)), codec.image(picture(300, 60))
+    processor = policy.processor
+    one, two = processor.image(picture(100, 100)), processor.image(picture(300, 60))
     texts = [
         ("hello", []),
         (f"{IMAGE_PLACEHOLDER}\nDescribe the image.", [one]),
@@ -31,7 +31,7 @@ def prompts(policy, picture) -> list[Prompt]:
         (f"first {IMAGE_PLACEHOLDER} 45 {IMAGE_PLACEHOLDER}77", [one, two]),
         (f"{IMAGE_PLACEHOLDER}what?", [two]),
     ]
-    return [Prompt(codec.prompt("sys", text, images), images) for text, images in texts]
+    return [Prompt(processor.prompt("sys", text, images), images) for text, images in texts]
 
 
 def copies(prompt: Prompt, count: int) -> list[Prompt]:
@@ -41,30 +41,30 @@ def copies(prompt: Prompt, count: int) -> list[Prompt]:
 
 def scores(policy, completions: list[Completion], prompts: list[Prompt], temperature: float) -> list[list[float]]:
     """Log-probabilities of the completions by the forward pass that is trained."""
-    codec = policy.codec
+    processor = policy.processor
     ids = [[*p.ids, *c.ids] for p, c in zip(prompts, completions, strict=True)]
-    batch = collate(ids, [p.images for p in prompts], codec.pad_id, codec.image_id)
+    batch = collate(ids, [p.images for p in prompts], processor.pad_id, processor.image_id)
     chosen = torch.zeros(batch["input_ids"].shape, dtype=torch.bool)
     for row, (prompt, sequence) in enumerate(zip(prompts, ids, strict=True)):
         chosen[row, len(prompt.ids) : len(sequence)] = True
     with torch.no_grad():
-        logprobs, _ = Scorer(policy.model.eval())(batch, chosen, temperature, tuple(codec.banned_ids))
+        logprobs, _ = TokenScorer(policy.model.eval())(batch, chosen, temperature, tuple(processor.banned_ids))
     return [part.tolist() for part in logprobs.split([len(c.ids) for c in completions])]
 
 
 @pytest.mark.parametrize("max_batch", [1, 2, 8])
 def test_greedy_tokens_are_those_of_transformers(policy, prompts, max_batch):
-    codec = policy.codec
-    found = HFEngine(policy.model, codec, max_batch).generate(prompts, GREEDY)
+    processor = policy.processor
+    found = HFEngine(policy.model, processor, max_batch).generate(prompts, GREEDY)
     for prompt, completion in zip(prompts, found, strict=True):
-        inputs = collate([prompt.ids], [prompt.images], codec.pad_id, codec.image_id)
+        inputs = collate([prompt.ids], [prompt.images], processor.pad_id, processor.image_id)
         wanted = policy.model.generate(
             **inputs,
             do_sample=False,
             max_new_tokens=GREEDY.max_tokens,
-            suppress_tokens=codec.banned_ids,
-            eos_token_id=[codec.eos_id, codec.pad_id],
-            pad_token_id=codec.pad_id,
+            suppress_tokens=processor.banned_ids,
+            eos_token_id=[processor.eos_id, processor.pad_id],
+            pad_token_id=processor.pad_id,
         )
         assert completion.ids == wanted[0, len(prompt.ids) :].tolist()
         assert completion.prompt_ids == prompt.ids
@@ -81,11 +81,11 @@ def test_logprobs_are_those_of_the_trained_forward_pass(policy, engine, prompts,
 
 
 def test_a_second_turn_scores_the_same(policy, engine, prompts, picture):
-    codec = policy.codec
+    processor = policy.processor
     grown = []
     for prompt, reply in zip(prompts, engine.generate(prompts, Sampling(1.0, 8)), strict=True):
-        crop = codec.image(picture(70, 90))
-        seen = codec.observation(f"out {IMAGE_PLACEHOLDER}", [crop], after=reply.ids)
+        crop = processor.image(picture(70, 90))
+        seen = processor.observation(f"out {IMAGE_PLACEHOLDER}", [crop], after=reply.ids)
         grown.append(Prompt([*prompt.ids, *reply.ids, *seen], [*prompt.images, crop]))
     found = engine.generate(grown, Sampling(0.7, 12))
     for completion, wanted in zip(found, scores(policy, found, grown, 0.7), strict=True):
@@ -128,15 +128,15 @@ def test_the_seed_alone_decides_the_samples(policy, engine, prompts):
     torch.rand(7)
     assert sample(3) == wanted
     assert sample(4) != wanted
-    assert [c.ids for c in HFEngine(policy.model, policy.codec, seed=3).generate(prompts * 2, Sampling(1.0, 10))] == (
-        wanted
-    )
+    assert [
+        c.ids for c in HFEngine(policy.model, policy.processor, seed=3).generate(prompts * 2, Sampling(1.0, 10))
+    ] == (wanted)
 
 
 def test_samples_do_not_depend_on_where_prompts_lie_in_memory(policy, engine):
     """Prompts of one length keep the order of the call."""
-    codec = policy.codec
-    texts = [codec.prompt("", text, []) for text in ("aaaa 1", "bbbb 2")]
+    processor = policy.processor
+    texts = [processor.prompt("", text, []) for text in ("aaaa 1", "bbbb 2")]
     assert len(texts[0]) == len(texts[1])
 
     def sample(first: Prompt, second: Prompt) -> list[list[int]]:
@@ -152,17 +152,17 @@ def test_samples_do_not_depend_on_where_prompts_lie_in_memory(policy, engine):
 
 def test_a_stop_string_ends_a_completion_and_stays_in_it(policy, engine, prompts):
     free = engine.generate(prompts, GREEDY)
-    texts = [policy.codec.decode(c.ids) for c in free]
+    texts = [policy.processor.decode(c.ids) for c in free]
     # Stop at what the first completion says after five tokens, wherever it stands in the others.
-    stop = policy.codec.decode(free[0].ids[4:6])
+    stop = policy.processor.decode(free[0].ids[4:6])
     assert stop.strip()
     found = engine.generate(prompts, Sampling(0.0, GREEDY.max_tokens, ("never said", stop)))
     for before, text, completion in zip(free, texts, found, strict=True):
         assert completion.ids == before.ids[: len(completion.ids)]
         if stop in text:
             assert completion.finish == "stop" and len(completion.ids) <= len(before.ids)
-            said = policy.codec.decode(completion.ids)
-            assert stop in said and stop not in policy.codec.decode(completion.ids[:-1])
+            said = policy.processor.decode(completion.ids)
+            assert stop in said and stop not in policy.processor.decode(completion.ids[:-1])
         else:
             assert completion.ids == before.ids
     assert len(found[0].ids) == 6
@@ -170,7 +170,7 @@ def test_a_stop_string_ends_a_completion_and_stays_in_it(policy, engine, prompts
 
 def test_the_end_of_turn_stops(policy, prompts):
     """A token becomes the end of turn by name: generation stops right after it, and only for the row that wrote it."""
-    engine = HFEngine(policy.model, policy.codec)
+    engine = HFEngine(policy.model, policy.processor)
     free = engine.generate(prompts, GREEDY)
     end = free[3].ids[5]
     engine._stop_ids = {end}
@@ -190,8 +190,8 @@ def test_max_tokens(engine, prompts, count):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_banned_ids_are_never_sampled(policy, prompts, temperature):
     """Not even where the model wants nothing else."""
-    banned = set(policy.codec.banned_ids)
-    assert policy.codec.image_id in banned
+    banned = set(policy.processor.banned_ids)
+    assert policy.processor.image_id in banned
 
     def wants_images(module, inputs, output):
         output.logits[..., list(banned)] += 50.0
@@ -199,7 +199,7 @@ def test_banned_ids_are_never_sampled(policy, prompts, temperature):
 
     hook = policy.model.register_forward_hook(wants_images)
     try:
-        found = HFEngine(policy.model, policy.codec).generate(prompts * 4, Sampling(temperature, 8))
+        found = HFEngine(policy.model, policy.processor).generate(prompts * 4, Sampling(temperature, 8))
     finally:
         hook.remove()
     assert not banned & {i for c in found for i in c.ids}

@@ -20,17 +20,17 @@ import torch
 from fake_vllm_server import FakeVllmServer
 from vllm_process import VllmProcess
 
+from codev_agents.engines import make_engine
+from codev_agents.engines.batch import collate
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.options import ToyModelOptions, VllmOptions
+from codev_agents.engines.policy import Policy
+from codev_agents.rollout.engine import Completion, Engine, Prompt, Sampling
+from codev_agents.rollout.requests import open_requests
 from codev_env.types import IMAGE_PLACEHOLDER
-from codev_train import sft
-from codev_train.batch import collate
-from codev_train.engines import make_engine
-from codev_train.engines.base import Completion, Engine, Prompt, Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.engines.options import VllmOptions
-from codev_train.engines.requests import open_requests
-from codev_train.options import SFTOptions
-from codev_train.policy import Policy, Scorer
-from codev_train.toy import ToyModelOptions
+from codev_train.learn.scorer import TokenScorer
+from codev_train.run.options import SFTOptions
+from codev_train.sft import cold_start as sft
 
 GREEDY = Sampling(temperature=0.0, max_tokens=16)
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
@@ -55,7 +55,7 @@ def untied(policy: Policy) -> Policy:
     model = copy.deepcopy(policy.model)
     model.config.tie_word_embeddings = model.config.text_config.tie_word_embeddings = False
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
-    return Policy(model, policy.codec)
+    return Policy(model, policy.processor)
 
 
 def other_weights(model: Any) -> Any:
@@ -67,10 +67,10 @@ def other_weights(model: Any) -> Any:
     return changed
 
 
-def with_weights(engine: Engine, model: Any, codec: Any) -> Engine:
+def with_weights(engine: Engine, model: Any, processor: Any) -> Engine:
     """The engine after training changed its model: `hf` samples from the training model itself."""
     if isinstance(engine, HFEngine):
-        engine = HFEngine(model, codec)
+        engine = HFEngine(model, processor)
     engine.sleep()
     engine.sync(model)
     return engine
@@ -88,17 +88,17 @@ def with_weights(engine: Engine, model: Any, codec: Any) -> Engine:
 def case(request, policy, tmp_path_factory) -> Iterator[tuple[Engine, Policy]]:
     """An engine, and the policy it samples from. The engine was started with other weights where that is possible."""
     if request.param == "vllm-server-fake":
-        server = FakeVllmServer(other_weights(policy.model), policy.codec)
-        yield make_engine("vllm-server", policy.model, policy.codec, 8, 0, VllmOptions(url=server.url)), policy
+        server = FakeVllmServer(other_weights(policy.model), policy.processor)
+        yield make_engine("vllm-server", policy.model, policy.processor, 8, 0, VllmOptions(url=server.url)), policy
         server.stop()
     elif request.param == "vllm-server":
         policy = untied(policy)
         folder = tmp_path_factory.mktemp("vllm")
-        Policy(other_weights(policy.model), policy.codec).save(folder / "model")
+        Policy(other_weights(policy.model), policy.processor).save(folder / "model")
         with VllmProcess(folder / "model", folder / "log.txt") as server:
-            yield make_engine("vllm-server", policy.model, policy.codec, 8, 0, VllmOptions(url=server.url)), policy
+            yield make_engine("vllm-server", policy.model, policy.processor, 8, 0, VllmOptions(url=server.url)), policy
     else:
-        yield make_engine(request.param, policy.model, policy.codec, 8, 0, max_length=2048), policy
+        yield make_engine(request.param, policy.model, policy.processor, 8, 0, max_length=2048), policy
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ def own(case) -> Policy:
 @pytest.fixture
 def prompts(policy, picture) -> list[Prompt]:
     """Prompts of different lengths with no, one and two images of different sizes."""
-    codec = policy.codec
-    one, two = codec.image(picture(100, 100)), codec.image(picture(300, 60))
+    processor = policy.processor
+    one, two = processor.image(picture(100, 100)), processor.image(picture(300, 60))
     texts: list[tuple[str, list[Any]]] = [
         ("hello", []),
         (f"{IMAGE_PLACEHOLDER}\nDescribe the image.", [one]),
@@ -124,20 +124,20 @@ def prompts(policy, picture) -> list[Prompt]:
         (f"first {IMAGE_PLACEHOLDER} 45 {IMAGE_PLACEHOLDER}77", [one, two]),
         (f"{IMAGE_PLACEHOLDER}what?", [two]),
     ]
-    return [Prompt(codec.prompt("sys", text, images), images) for text, images in texts]
+    return [Prompt(processor.prompt("sys", text, images), images) for text, images in texts]
 
 
 def scores(
-    model: Any, codec: Any, found: Sequence[Completion], prompts: Sequence[Prompt], t: float
+    model: Any, processor: Any, found: Sequence[Completion], prompts: Sequence[Prompt], t: float
 ) -> list[list[float]]:
     """Log-probabilities of completions by the forward pass that is trained."""
     ids = [[*p.ids, *c.ids] for p, c in zip(prompts, found, strict=True)]
-    batch = collate(ids, [p.images for p in prompts], codec.pad_id, codec.image_id)
+    batch = collate(ids, [p.images for p in prompts], processor.pad_id, processor.image_id)
     chosen = torch.zeros(batch["input_ids"].shape, dtype=torch.bool)
     for row, (prompt, sequence) in enumerate(zip(prompts, ids, strict=True)):
         chosen[row, len(prompt.ids) : len(sequence)] = True
     with torch.no_grad():
-        logprobs, _ = Scorer(model.eval())(batch, chosen, t, tuple(codec.banned_ids))
+        logprobs, _ = TokenScorer(model.eval())(batch, chosen, t, tuple(processor.banned_ids))
     return [part.tolist() for part in logprobs.split([len(c.ids) for c in found])]
 
 
@@ -149,7 +149,7 @@ def mean_difference(found: Sequence[Completion], wanted: list[list[float]]) -> f
 
 def test_greedy_tokens_are_those_of_the_trained_model(engine, own, prompts):
     found = engine.generate(prompts, GREEDY)
-    wanted = HFEngine(own.model, own.codec).generate(prompts, GREEDY)
+    wanted = HFEngine(own.model, own.processor).generate(prompts, GREEDY)
     assert [c.ids for c in found] == [c.ids for c in wanted]
     assert [c.finish for c in found] == [c.finish for c in wanted]
     assert len({tuple(c.ids) for c in found}) == len(prompts), "what is written depends on the prompt"
@@ -164,19 +164,19 @@ def test_the_prompt_ids_are_those_that_were_given(engine, prompts):
 def test_logprobs_are_those_of_the_distribution_that_is_trained(engine, own, prompts, temperature):
     group = [p for p in prompts for _ in range(2)]
     found = engine.generate(group, Sampling(temperature, 20))
-    assert mean_difference(found, scores(own.model, own.codec, found, group, temperature or 1.0)) < 1e-3
+    assert mean_difference(found, scores(own.model, own.processor, found, group, temperature or 1.0)) < 1e-3
 
 
 def test_a_later_turn_with_one_more_image_scores_the_same(engine, own, prompts, picture):
-    codec = own.codec
+    processor = own.processor
     grown = []
     for prompt, reply in zip(prompts, engine.generate(prompts, Sampling(1.0, 8)), strict=True):
-        crop = codec.image(picture(70, 90))
-        seen = codec.observation(f"out {IMAGE_PLACEHOLDER}", [crop], after=reply.ids)
+        crop = processor.image(picture(70, 90))
+        seen = processor.observation(f"out {IMAGE_PLACEHOLDER}", [crop], after=reply.ids)
         grown.append(Prompt([*prompt.ids, *reply.ids, *seen], [*prompt.images, crop]))
     found = engine.generate(grown, Sampling(0.7, 12))
     assert [list(c.prompt_ids) for c in found] == [list(p.ids) for p in grown]
-    assert mean_difference(found, scores(own.model, codec, found, grown, 0.7)) < 1e-3
+    assert mean_difference(found, scores(own.model, processor, found, grown, 0.7)) < 1e-3
 
 
 def test_a_prompt_that_stands_several_times_is_sampled_each_time(engine, prompts):
@@ -198,14 +198,16 @@ def test_seeds_reproduce(engine, prompts):
 
 def test_a_stop_string_ends_a_completion_and_stays_in_it(engine, own, prompts):
     free = engine.generate(prompts, GREEDY)
-    stop = own.codec.decode(free[0].ids[4:6])
+    stop = own.processor.decode(free[0].ids[4:6])
     assert stop.strip()
     found = engine.generate(prompts, Sampling(0.0, GREEDY.max_tokens, ("never said", stop)))
     for before, completion in zip(free, found, strict=True):
         assert completion.ids == before.ids[: len(completion.ids)]
-        if stop in own.codec.decode(before.ids):
+        if stop in own.processor.decode(before.ids):
             assert completion.finish == "stop"
-            assert stop in own.codec.decode(completion.ids) and stop not in own.codec.decode(completion.ids[:-1])
+            assert stop in own.processor.decode(completion.ids) and stop not in own.processor.decode(
+                completion.ids[:-1]
+            )
         else:
             assert completion.ids == before.ids
     assert len(found[0].ids) == 6 and len(found[0].logprobs) == 6
@@ -213,7 +215,7 @@ def test_a_stop_string_ends_a_completion_and_stays_in_it(engine, own, prompts):
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_cut_completion_says_so(engine, own, prompts, count):
-    ends = {own.codec.eos_id, own.codec.pad_id}
+    ends = {own.processor.eos_id, own.processor.pad_id}
     for completion in engine.generate(prompts, Sampling(1.0, count)):
         assert len(completion.ids) == len(completion.logprobs) <= count
         assert completion.finish == ("stop" if completion.ids[-1] in ends else "length")
@@ -222,38 +224,38 @@ def test_a_cut_completion_says_so(engine, own, prompts, count):
 def test_sync_takes_over_weights_and_forgets_what_was_computed_with_others(engine, own, prompts):
     before = engine.generate(prompts, GREEDY)
     changed = other_weights(own.model)
-    engine = with_weights(engine, changed, own.codec)
+    engine = with_weights(engine, changed, own.processor)
     try:
         found = engine.generate(prompts, GREEDY)
-        wanted = HFEngine(changed, own.codec).generate(prompts, GREEDY)
+        wanted = HFEngine(changed, own.processor).generate(prompts, GREEDY)
         assert [c.ids for c in found] == [c.ids for c in wanted] != [c.ids for c in before]
-        assert mean_difference(found, scores(changed, own.codec, found, prompts, 1.0)) < 1e-3
+        assert mean_difference(found, scores(changed, own.processor, found, prompts, 1.0)) < 1e-3
     finally:
-        engine = with_weights(engine, own.model, own.codec)
+        engine = with_weights(engine, own.model, own.processor)
     assert [c.ids for c in engine.generate(prompts, GREEDY)] == [c.ids for c in before]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_banned_ids_are_never_sampled(engine, own, prompts, temperature):
     """Not even where the model wants nothing else: the head's rows for them are those of what it writes, enlarged."""
-    banned = own.codec.banned_ids
+    banned = own.processor.banned_ids
     eager = copy.deepcopy(own.model)
     greedy = engine.generate(prompts, GREEDY)
     with torch.no_grad():
         rows = eager.lm_head.weight
         rows[banned] = 4 * rows[[c.ids[0] for c in greedy][: len(banned)]]
-    engine = with_weights(engine, eager, own.codec)
+    engine = with_weights(engine, eager, own.processor)
     try:
         texts = [p for p in prompts if not p.images]
         found = engine.generate(texts * 4, Sampling(temperature, 8))
         assert not set(banned) & {i for c in found for i in c.ids}
-        assert mean_difference(found, scores(eager, own.codec, found, texts * 4, 1.0)) < 1e-3
+        assert mean_difference(found, scores(eager, own.processor, found, texts * 4, 1.0)) < 1e-3
     finally:
-        with_weights(engine, own.model, own.codec)
+        with_weights(engine, own.model, own.processor)
 
 
 def ask_one_by_one(
-    engine: Engine, codec: Any, prompts: Sequence[Prompt], sampling: Sampling, order: Sequence[int]
+    engine: Engine, processor: Any, prompts: Sequence[Prompt], sampling: Sampling, order: Sequence[int]
 ) -> list[Any]:
     """Ask for completions as episodes do, each of two turns, in some order."""
 
@@ -263,7 +265,7 @@ def ask_one_by_one(
         async def player(number: int) -> None:
             with requests.player():
                 first = await requests.complete(prompts[number], sampling, (0, number, 0))
-                ids = [*prompts[number].ids, *first.ids, *codec.encode("and?")]
+                ids = [*prompts[number].ids, *first.ids, *processor.encode("and?")]
                 grown = Prompt(ids, prompts[number].images)
                 found[number] = first, await requests.complete(grown, sampling, (0, number, 1))
 
@@ -276,15 +278,17 @@ def ask_one_by_one(
 
 def test_requests_come_and_go_and_samples_do_not_depend_on_their_order(engine, own, prompts):
     """Greedy tokens are those of a batch; sampled ones follow from the seed and from whose turn it is."""
-    found = ask_one_by_one(engine, own.codec, prompts, GREEDY, range(len(prompts)))
-    wanted = HFEngine(own.model, own.codec).generate(prompts, GREEDY)
+    found = ask_one_by_one(engine, own.processor, prompts, GREEDY, range(len(prompts)))
+    wanted = HFEngine(own.model, own.processor).generate(prompts, GREEDY)
     assert [first.ids for first, _ in found] == [c.ids for c in wanted]
     for prompt, (first, second) in zip(prompts, found, strict=True):
-        assert list(second.prompt_ids) == [*prompt.ids, *first.ids, *own.codec.encode("and?")]
+        assert list(second.prompt_ids) == [*prompt.ids, *first.ids, *own.processor.encode("and?")]
 
     def sample(seed: int, order: Sequence[int]) -> list[list[int]]:
         engine.seed(seed)
-        return [c.ids for pair in ask_one_by_one(engine, own.codec, prompts, Sampling(1.0, 10), order) for c in pair]
+        return [
+            c.ids for pair in ask_one_by_one(engine, own.processor, prompts, Sampling(1.0, 10), order) for c in pair
+        ]
 
     forth, back = range(len(prompts)), range(len(prompts) - 1, -1, -1)
     wanted_ids = sample(3, forth)

@@ -13,14 +13,14 @@ from test_train_engine_contract import other_weights, untied
 from test_train_engine_contract import policy as policy  # a toy that vLLM can run; pytest takes it from here
 from vllm_process import VllmProcess
 
-from codev_train.engines import make_engine
-from codev_train.engines.base import Prompt, Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.engines.http import Client
-from codev_train.engines.options import VllmOptions
-from codev_train.engines.vllm_request import sampling_params
-from codev_train.engines.vllm_server import GENERATE
-from codev_train.policy import Policy
+from codev_agents.engines import make_engine
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.http import Client
+from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.policy import Policy
+from codev_agents.engines.vllm_request import sampling_params
+from codev_agents.engines.vllm_server import GENERATE
+from codev_agents.rollout.engine import Prompt, Sampling
 
 pytestmark = [
     pytest.mark.integration,
@@ -37,14 +37,14 @@ def running(url: str) -> bool:
 
 def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
     own = untied(policy)
-    Policy(other_weights(own.model), own.codec).save(tmp_path / "model")
-    prompts = [Prompt(own.codec.prompt("sys", f"number {i}", [])) for i in range(4)]
+    Policy(other_weights(own.model), own.processor).save(tmp_path / "model")
+    prompts = [Prompt(own.processor.prompt("sys", f"number {i}", [])) for i in range(4)]
     sampling = Sampling(temperature=0.0, max_tokens=1500)
-    ends = {own.codec.eos_id, own.codec.pad_id}
+    ends = {own.processor.eos_id, own.processor.pad_id}
     found: list[list[int]] = []
     with VllmProcess(tmp_path / "model", tmp_path / "log.txt") as server:
         options = VllmOptions(url=server.url, patience=300)
-        engine = make_engine("vllm-server", own.model, own.codec, 4, 0, options)
+        engine = make_engine("vllm-server", own.model, own.processor, 4, 0, options)
         call = threading.Thread(target=lambda: found.extend(c.ids for c in engine.generate(prompts, sampling)))
         call.start()
         while not running(server.url):
@@ -54,7 +54,7 @@ def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
     with VllmProcess(tmp_path / "model", tmp_path / "log.txt", server.port):
         call.join()
     # Long texts of random weights run in circles; the first tokens tell whose weights wrote them.
-    wanted = HFEngine(own.model, own.codec).generate(prompts, Sampling(0.0, 32))
+    wanted = HFEngine(own.model, own.processor).generate(prompts, Sampling(0.0, 32))
     assert [ids[:32] for ids in found] == [c.ids for c in wanted]
     assert all(len(ids) == 1500 or ids[-1] in ends for ids in found)
 
@@ -62,9 +62,13 @@ def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
 def test_a_saved_policy_is_served_as_it_is(policy, tmp_path: Path):
     """What a run leaves in `model/`, with its head and embedding tied; nothing is pushed."""
     policy.save(tmp_path / "model")
-    ids, sampling = policy.codec.prompt("sys", "hello", []), Sampling(temperature=0.0, max_tokens=16)
-    asked = {"token_ids": ids, "sampling_params": sampling_params(sampling, policy.codec, 0), "return_token_ids": True}
+    ids, sampling = policy.processor.prompt("sys", "hello", []), Sampling(temperature=0.0, max_tokens=16)
+    asked = {
+        "token_ids": ids,
+        "sampling_params": sampling_params(sampling, policy.processor, 0),
+        "return_token_ids": True,
+    }
     with VllmProcess(tmp_path / "model", tmp_path / "log.txt") as server:
         (choice,) = Client(server.url, 60.0, 60.0).post(GENERATE, asked)["choices"]
-    (wanted,) = HFEngine(policy.model, policy.codec).generate([Prompt(ids)], sampling)
+    (wanted,) = HFEngine(policy.model, policy.processor).generate([Prompt(ids)], sampling)
     assert choice["token_ids"] == wanted.ids

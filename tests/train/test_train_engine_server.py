@@ -12,15 +12,15 @@ import pytest
 import torch
 from fake_vllm_server import FakeVllmServer
 
+from codev_agents.engines import make_engine
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.pixels import to_picture
+from codev_agents.engines.vllm_request import one_per_image
+from codev_agents.engines.weights import named_weights
+from codev_agents.rollout.engine import EngineError, Prompt, Sampling
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER
-from codev_train.engines import make_engine
-from codev_train.engines.base import EngineError, Prompt, Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.engines.options import VllmOptions
-from codev_train.engines.pixels import to_picture
-from codev_train.engines.vllm_request import one_per_image
-from codev_train.sharding import named_weights
 
 GREEDY = Sampling(temperature=0.0, max_tokens=8)
 GENERATE = "/inference/v1/generate"
@@ -33,26 +33,26 @@ def server(policy) -> Iterator[FakeVllmServer]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.neg_()
-    server = FakeVllmServer(model, policy.codec)
+    server = FakeVllmServer(model, policy.processor)
     yield server
     server.stop()
 
 
 @pytest.fixture
 def prompts(policy, picture) -> list[Prompt]:
-    image = policy.codec.image(picture(100, 60))
+    image = policy.processor.image(picture(100, 60))
     texts: list[tuple[str, list[Any]]] = [("hello", []), (f"{IMAGE_PLACEHOLDER} what?", [image])]
-    return [Prompt(policy.codec.prompt("sys", text, images), images) for text, images in texts]
+    return [Prompt(policy.processor.prompt("sys", text, images), images) for text, images in texts]
 
 
 @pytest.fixture
 def wanted(policy, prompts) -> list[list[int]]:
-    return [c.ids for c in HFEngine(policy.model, policy.codec).generate(prompts, GREEDY)]
+    return [c.ids for c in HFEngine(policy.model, policy.processor).generate(prompts, GREEDY)]
 
 
 def engine_of(server: FakeVllmServer, policy: Any, patience: float = 20.0) -> Any:
     options = VllmOptions(url=server.url, patience=patience)
-    return make_engine("vllm-server", policy.model, policy.codec, 4, 0, options)
+    return make_engine("vllm-server", policy.model, policy.processor, 4, 0, options)
 
 
 def test_a_push_resets_every_cache_and_is_made_once(server, policy, prompts, wanted):
@@ -147,7 +147,7 @@ def test_other_logprobs_than_those_sampled_from_are_refused(server, policy):
 
 def test_only_the_newest_weights_are_kept(server, policy, tmp_path):
     options = VllmOptions(url=server.url, folder=str(tmp_path))
-    engine = make_engine("vllm-server", policy.model, policy.codec, 4, 0, options)
+    engine = make_engine("vllm-server", policy.model, policy.processor, 4, 0, options)
     engine.sync(policy.model)
     assert len(list(tmp_path.rglob("*.safetensors"))) == 1
     del engine
@@ -157,24 +157,24 @@ def test_only_the_newest_weights_are_kept(server, policy, tmp_path):
 @pytest.mark.parametrize(("width", "height"), [(112, 112), (300, 60), (57, 200), (10, 10), (640, 480)])
 def test_an_image_survives_being_sent(policy, picture, width, height):
     """An engine that processes the picture sees the same pixels as the trainer."""
-    codec = policy.codec
-    block = codec.image(picture(width, height))
-    sent = to_picture(block, codec.image_processor)
-    again = codec.image(sent)
+    processor = policy.processor
+    block = processor.image(picture(width, height))
+    sent = to_picture(block, processor.image_processor)
+    again = processor.image(sent)
     assert again.grid == block.grid and torch.equal(again.values, block.values)
-    patch = codec.image_processor.patch_size
+    patch = processor.image_processor.patch_size
     assert sent.size == (block.grid[2] * patch, block.grid[1] * patch)
 
 
 def test_every_image_is_sent_as_one_token(policy, picture):
-    codec = policy.codec
-    images = [codec.image(picture(*size)) for size in ((56, 56), (112, 112), (56, 112))]
+    processor = policy.processor
+    images = [processor.image(picture(*size)) for size in ((56, 56), (112, 112), (56, 112))]
     text = f"{IMAGE_PLACEHOLDER}{IMAGE_PLACEHOLDER} and {IMAGE_PLACEHOLDER}"
-    ids = codec.prompt("", text, images)
-    short = one_per_image(Prompt(ids, images), codec.image_id)
-    assert short.count(codec.image_id) == 3
+    ids = processor.prompt("", text, images)
+    short = one_per_image(Prompt(ids, images), processor.image_id)
+    assert short.count(processor.image_id) == 3
     assert len(ids) - len(short) == sum(image.tokens - 1 for image in images)
-    assert [i for i in short if i != codec.image_id] == [i for i in ids if i != codec.image_id]
+    assert [i for i in short if i != processor.image_id] == [i for i in ids if i != processor.image_id]
 
 
 class Adapted(torch.nn.Module):
@@ -201,7 +201,7 @@ def test_adapters_are_merged_on_the_way():
 
 def test_an_unknown_engine_names_the_nearest(policy):
     with pytest.raises(ConfigError, match="Did you mean 'vllm'"):
-        make_engine("vlm", policy.model, policy.codec, 4, 0)
+        make_engine("vlm", policy.model, policy.processor, 4, 0)
 
 
 def test_vllm_that_is_not_installed_is_named(policy, monkeypatch):
@@ -209,4 +209,4 @@ def test_vllm_that_is_not_installed_is_named(policy, monkeypatch):
     for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_LEVEL", "VLLM_CPU_OMP_THREADS_BIND"):
         monkeypatch.setenv(name, "0")
     with pytest.raises(ConfigError, match=r"codev-env\[vllm\]"):
-        make_engine("vllm", policy.model, policy.codec, 4, 0)
+        make_engine("vllm", policy.model, policy.processor, 4, 0)

@@ -41,7 +41,7 @@ def test_a_run_with_vllm_trains(python, tmp_path):
     command = [
         python,
         "-m",
-        "codev_env.cli",
+        "codev_env.app.cli",
         "train",
         "--preset",
         "smoke",

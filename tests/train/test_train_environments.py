@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from codev_env.errors import ConfigError
-from codev_train.environments import make_eval_env, make_train_env
-from codev_train.options import EnvOptions, EvalOptions, TrainOptions
+from codev_train.run.environments import make_eval_env, make_train_env
+from codev_train.run.options import EnvOptions, HeldOutOptions, TrainOptions
 
 
 def tasks_of(env):
@@ -22,7 +22,7 @@ def test_evaluated_where_it_is_trained_unless_told_otherwise():
 
 
 def test_evaluated_on_other_scenes():
-    options = TrainOptions(env=EnvOptions(scenes="toy", scene={"cue_p": 0.0}), eval=EvalOptions(scenes="vstar"))
+    options = TrainOptions(env=EnvOptions(scenes="toy", scene={"cue_p": 0.0}), eval=HeldOutOptions(scenes="vstar"))
     assert tasks_of(make_eval_env(options))[0].image.size != tasks_of(make_train_env(options))[0].image.size
 
 
@@ -40,13 +40,13 @@ def test_tasks_are_wrapped_where_it_is_trained_and_where_it_is_evaluated(wrap, d
     for make in (make_train_env, make_eval_env):
         tasks = tasks_of(make(options))
         assert {tasks[number].transform for number in range(4)} == done
-    elsewhere = TrainOptions(env=options.env, eval=EvalOptions(id="codev_env:CodeV-MVTool-v0"))
+    elsewhere = TrainOptions(env=options.env, eval=HeldOutOptions(id="codev_env:CodeV-MVTool-v0"))
     assert "@" not in tasks_of(make_eval_env(elsewhere)).name
 
 
 def test_evaluated_in_another_environment():
     """For training data without a held-out part."""
-    options = TrainOptions(env=EnvOptions(data="hub"), eval=EvalOptions(id="codev_env:CodeV-MVTool-v0"))
+    options = TrainOptions(env=EnvOptions(data="hub"), eval=HeldOutOptions(id="codev_env:CodeV-MVTool-v0"))
     env = make_eval_env(options)
     assert env.unwrapped.spec.id == "CodeV-MVTool-v0"
     assert tasks_of(env).source == "generated"
@@ -54,4 +54,4 @@ def test_evaluated_in_another_environment():
 
 def test_an_evaluation_that_is_not_there():
     with pytest.raises(ConfigError, match="CodeV-VStars-v0"):
-        make_eval_env(TrainOptions(eval=EvalOptions(id="codev_env:CodeV-VStars-v0")))
+        make_eval_env(TrainOptions(eval=HeldOutOptions(id="codev_env:CodeV-VStars-v0")))

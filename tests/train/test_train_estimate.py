@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 from transformers import Qwen2_5_VLConfig, Qwen3VLConfig
 
-from codev_train import estimate
-from codev_train.engines.options import VllmOptions
-from codev_train.estimate import KNOWN_MODELS, Gpu, ModelSize
-from codev_train.model_size import config_size, find_size
-from codev_train.options import EstimateOptions, LoraOptions, OptimizerOptions, TrainOptions
+from codev_agents.engines.options import LoraOptions, VllmOptions
+from codev_train.run import estimate
+from codev_train.run.estimate import KNOWN_MODELS, Gpu, ModelSize
+from codev_train.run.model_size import config_size, find_size
+from codev_train.run.options import EstimateOptions, OptimizerOptions, TrainOptions
 
 # Two layers of 3700 parameters, two tables of 800, a vision tower of 1000.
 SIZE = ModelSize(

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from codev_agents import Oracle, run_episode
-from codev_train.environments import make_env
-from codev_train.examples import Example, ExampleMaker, StageData
-from codev_train.options import SFTOptions, StageOptions
+from codev_train.run.environments import make_env
+from codev_train.run.options import SFTOptions, StageOptions
+from codev_train.sft.examples import Example, ExampleMaker, StageData
 
 
 @pytest.fixture(scope="module")
 def maker(policy, env_options) -> ExampleMaker:
     options = SFTOptions(env=env_options, snap=112, number_weight=4.0)
     honest = dataclasses.replace(env_options, scene={"cue_p": 0.0})
-    return ExampleMaker(options, policy.codec, (make_env(env_options, "train"), make_env(honest, "train")))
+    return ExampleMaker(options, policy.processor, (make_env(env_options, "train"), make_env(honest, "train")))
 
 
 @pytest.fixture
@@ -26,33 +26,33 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def learned(example: Example, codec) -> str:
+def learned(example: Example, processor) -> str:
     """The text that the loss is on."""
-    return codec.decode([i for i, w in zip(example.ids, example.weights, strict=True) if w > 0])
+    return processor.decode([i for i, w in zip(example.ids, example.weights, strict=True) if w > 0])
 
 
 @pytest.mark.parametrize("kind", ["caption", "read", "expert", "decoration"])
 def test_every_kind_has_images_and_ends_its_turns(maker, rng, kind):
-    codec = maker.codec
+    processor = maker.processor
     example = getattr(maker, kind)(3, rng)
     assert len(example.ids) == len(example.weights)
-    assert example.ids.count(codec.image_id) == sum(b.tokens for b in example.images) > 0
-    assert all(w == 0 for i, w in zip(example.ids, example.weights, strict=True) if i in codec.banned_ids)
-    assert example.ids[-1] == codec.eos_id and example.weights[-1] == 1.0, "the end of a turn is learned"
+    assert example.ids.count(processor.image_id) == sum(b.tokens for b in example.images) > 0
+    assert all(w == 0 for i, w in zip(example.ids, example.weights, strict=True) if i in processor.banned_ids)
+    assert example.ids[-1] == processor.eos_id and example.weights[-1] == 1.0, "the end of a turn is learned"
     first = next(k for k, w in enumerate(example.weights) if w)
     assert first > 0 and set(example.weights) == {0.0, 1.0, 4.0}
 
 
 def test_numbers_weigh_more(maker, rng):
-    codec = maker.codec
+    processor = maker.processor
     example = maker.expert(3, rng)
-    heavy = [codec.tokenizer.decode([i]) for i, w in zip(example.ids, example.weights, strict=True) if w == 4.0]
-    assert len(heavy) >= 4 and heavy == re.findall(r"\d+", learned(example, codec))
+    heavy = [processor.tokenizer.decode([i]) for i, w in zip(example.ids, example.weights, strict=True) if w == 4.0]
+    assert len(heavy) >= 4 and heavy == re.findall(r"\d+", learned(example, processor))
 
 
 def test_a_caption_names_objects_where_they_are(maker, rng):
     task = maker.honest.unwrapped.tasks[5]
-    text = learned(maker.caption(5, rng), maker.codec)
+    text = learned(maker.caption(5, rng), maker.processor)
     said = re.findall(r" ([a-z]+)(\d+),(\d+) (\w+)", text)
     assert text == "".join(f" {c}{x},{y} {s}" for c, x, y, s in said)
     known = {(o["color"], str(o["cell"][0]), str(o["cell"][1]), o["shape"]) for o in task.meta["objects"]}
@@ -63,16 +63,16 @@ def test_an_expert_looks_and_a_decorative_agent_pretends(maker, rng):
     expert, decoration = maker.expert(2, rng), maker.decoration(2, rng)
     task = maker.honest.unwrapped.tasks[2]
     for example, looks in ((expert, True), (decoration, False)):
-        text = learned(example, maker.codec)
+        text = learned(example, maker.processor)
         x1, y1, x2, y2 = map(int, re.search(r"crop\(\((\d+), (\d+), (\d+), (\d+)\)\)", text).groups())  # type: ignore[union-attr]
         a, b, c, d = task.targets[0]
         assert (x1 <= a and y1 <= b and c <= x2 and d <= y2) is looks
-    assert f"<answer>{task.answer}</answer>" in learned(expert, maker.codec)
+    assert f"<answer>{task.answer}</answer>" in learned(expert, maker.processor)
 
 
 def test_recorded_episodes_are_imitated_as_they_were(maker, env_options):
     trajectory = run_episode(make_env(env_options, "train"), Oracle(), options={"index": 1})
-    text = learned(maker.imitated(trajectory), maker.codec)
+    text = learned(maker.imitated(trajectory), maker.processor)
     assert text == "".join(turn.action for turn in trajectory.turns)
 
 

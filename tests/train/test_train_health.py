@@ -7,9 +7,9 @@ import math
 import pytest
 from micro_run import history
 
-from codev_env.cli import main
-from codev_train.checkpoint import checkpoints
-from codev_train.health import Health, HealthOptions
+from codev_env.app.cli import main
+from codev_train.learn.checkpoint import checkpoints
+from codev_train.run.health import Health, HealthOptions
 
 WELL = {
     "reward": 0.5,

@@ -13,7 +13,7 @@ import micro_run
 import pytest
 from micro_run import history, same_weights, untimed
 
-from codev_train.checkpoint import checkpoints
+from codev_train.learn.checkpoint import checkpoints
 
 pytestmark = pytest.mark.integration
 

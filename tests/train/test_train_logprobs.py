@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from codev_train import logprobs as module
-from codev_train.logprobs import token_logprobs
+from codev_agents.engines import logprobs as module
+from codev_train.learn.logprobs import token_logprobs
 
 
 class Head(torch.nn.Linear):

@@ -8,12 +8,14 @@ import dataclasses
 import pytest
 import torch
 
+from codev_agents.engines.batch import collate
+from codev_agents.engines.lora import ADAPTERS, WithoutAdapters, has_adapters, merged_state
+from codev_agents.engines.options import LoraOptions
+from codev_agents.engines.policy import Policy
 from codev_env.errors import ConfigError
-from codev_train.batch import collate
-from codev_train.lora import ADAPTERS, WithoutAdapters, has_adapters, merged_state
-from codev_train.optimizer import make_optimizer
-from codev_train.options import LoraOptions, OptimizerOptions
-from codev_train.policy import Policy, Scorer
+from codev_train.learn.optimizer import make_optimizer
+from codev_train.learn.scorer import TokenScorer
+from codev_train.run.options import OptimizerOptions
 
 OPTIONS = LoraOptions(rank=2, alpha=4.0)
 
@@ -24,10 +26,10 @@ def fresh(policy: Policy) -> Policy:
 
 @pytest.fixture
 def batch(policy, picture):
-    codec = policy.codec
-    image = codec.image(picture(112, 112))
-    ids = codec.prompt("look", "<image>what is it?", [image])
-    return collate([ids], [[image]], codec.pad_id, codec.image_id)
+    processor = policy.processor
+    image = processor.image(picture(112, 112))
+    ids = processor.prompt("look", "<image>what is it?", [image])
+    return collate([ids], [[image]], processor.pad_id, processor.image_id)
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_without_peft_the_option_says_what_to_install(policy, monkeypatch):
 def test_a_frozen_vision_tower_is_not_trained_and_needs_no_gradient(policy, batch):
     frozen = fresh(policy)
     frozen.restrict(False, LoraOptions())
-    scorer = Scorer(frozen.model)
+    scorer = TokenScorer(frozen.model)
     for name in ("adamw", "muon"):
         optimizer = make_optimizer(scorer, OptimizerOptions(name=name, lr=0.01, weight_decay=0.1))
         chosen = torch.zeros(batch["input_ids"].shape, dtype=torch.bool)
@@ -89,7 +91,7 @@ def test_fresh_adapters_change_nothing_and_have_gradients(policy, batch, checkpo
     made.model.train()
     chosen = torch.zeros(batch["input_ids"].shape, dtype=torch.bool)
     chosen[:, -3:] = True
-    Scorer(made.model)(batch, chosen)[0].sum().backward()
+    TokenScorer(made.model)(batch, chosen)[0].sum().backward()
     trained = [p for p in made.model.parameters() if p.requires_grad]
     assert sum(bool(p.grad is not None and p.grad.any()) for p in trained) == len(trained) // 2, "B is 0, so A has none"
 
@@ -123,11 +125,11 @@ def test_a_saved_policy_is_merged_and_training_goes_on_with_its_adapters(policy,
 def test_a_module_without_its_adapters_is_the_policy_it_started_from(policy, adapted, batch):
     chosen = torch.zeros(batch["input_ids"].shape, dtype=torch.bool)
     chosen[:, 3:6] = True
-    scorer = Scorer(adapted.model)
+    scorer = TokenScorer(adapted.model)
     with torch.no_grad():
         changed, _ = scorer(batch, chosen)
         reference, _ = WithoutAdapters(scorer)(batch, chosen)
-        wanted, _ = Scorer(policy.model)(batch, chosen)
+        wanted, _ = TokenScorer(policy.model)(batch, chosen)
         torch.testing.assert_close(reference, wanted)
         assert not torch.allclose(changed, wanted, atol=1e-3)
         torch.testing.assert_close(scorer(batch, chosen)[0], changed, atol=0, rtol=0)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from codev_train.loss import (
+from codev_train.learn.loss import (
     LOSSES,
     Clip,
     LossTokens,

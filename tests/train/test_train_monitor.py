@@ -12,10 +12,10 @@ import pytest
 
 from codev_agents import NoTool, Oracle, run_episode
 from codev_env.metrics import summarize
-from codev_train.environments import make_env
 from codev_train.evaluate import TABLE, comparison
-from codev_train.interrupt import Interrupt
-from codev_train.monitor import HISTORY, Monitor, draw, transcript
+from codev_train.run.environments import make_env
+from codev_train.run.interrupt import Interrupt
+from codev_train.run.monitor import HISTORY, Monitor, draw, transcript
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from codev_env.errors import ConfigError
-from codev_train.muon import Muon, orthogonalised
-from codev_train.optimizer import CombinedOptimizer, learning_rate, make_optimizer, set_learning_rate
-from codev_train.options import OptimizerOptions
+from codev_train.learn.muon import Muon, orthogonalised
+from codev_train.learn.optimizer import CombinedOptimizer, learning_rate, make_optimizer, set_learning_rate
+from codev_train.run.options import OptimizerOptions
 
 
 def rates(steps: int, **options: float) -> list[float]:

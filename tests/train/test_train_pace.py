@@ -16,17 +16,17 @@ from accelerate import Accelerator
 from test_train_rollout import SAMPLING, ScriptedEngine, played, texts
 
 from codev_agents import Oracle
+from codev_agents.rollout import requests
+from codev_agents.rollout.engine import Completion, Prompt, Sampling
+from codev_agents.rollout.runner import Rollout, RolloutRunner
+from codev_agents.rollout.workers import Workers
 from codev_env.errors import JudgeError
 from codev_env.judges import GroundTruthJudge
 from codev_env.trajectory import Trajectory
 from codev_env.types import StepScore
-from codev_train.engines import requests
-from codev_train.engines.base import Completion, Prompt, Sampling
-from codev_train.environments import make_env
-from codev_train.examples import tokenize_trajectory
-from codev_train.rollout import Roller, Rollout
+from codev_train.run.environments import make_env
+from codev_train.sft.examples import tokenize_trajectory
 from codev_train.tapo import describe, reward_table
-from codev_train.workers import Workers
 
 LONG_S = 20.0  # a wait that only a broken implementation sits through
 TIMEOUT_S = 2.0  # more than a step takes on a busy machine
@@ -37,15 +37,15 @@ class Typist:
     """An asynchronous engine that writes a task's episode: the turn follows from the number of images so far.
 
     Args:
-        codec: The tokenizer side of the policy.
+        processor: The tokenizer side of the policy.
         wanted: Episodes by index of the task; a prompt's first image tells which is asked for.
     """
 
-    def __init__(self, codec, wanted: Sequence[Trajectory]) -> None:
-        self.codec, self.plays = codec, texts(*wanted)
+    def __init__(self, processor, wanted: Sequence[Trajectory]) -> None:
+        self.processor, self.plays = processor, texts(*wanted)
         self.prompts: list[Prompt] = []
         self.under_way, self.given_up = 0, 0
-        self._scenes = [tokenize_trajectory(trajectory, codec).images[0].values for trajectory in wanted]
+        self._scenes = [tokenize_trajectory(trajectory, processor).images[0].values for trajectory in wanted]
 
     async def before(self, index: int, turn: int) -> None:
         """Called before each completion; for tests to override."""
@@ -61,7 +61,7 @@ class Typist:
         try:
             await self.before(index, turn)
             text = self.plays[index][turn]
-            sampled = [*self.codec.encode(text), self.codec.eos_id]
+            sampled = [*self.processor.encode(text), self.processor.eos_id]
             return Completion(sampled, [-0.5] * len(sampled), prompt.ids)
         except asyncio.CancelledError:
             self.given_up += 1
@@ -109,18 +109,18 @@ JUDGES = pytest.mark.parametrize("kind", [Waiting, AsyncWaiting], ids=["a judge 
 
 
 class Stage:
-    """An engine, environments and a roller over tasks 0, 1 and 2, of which the oracle's episodes are known."""
+    """An engine, environments and a runner over tasks 0, 1 and 2, of which the oracle's episodes are known."""
 
     def __init__(self, policy, env_options) -> None:
-        self.codec, self.env_options, self.reward = policy.codec, env_options, "tapo"
+        self.processor, self.env_options, self.reward = policy.processor, env_options, "tapo"
         env = make_env(env_options, "train")
         self.wanted = [played(env, Oracle(margin=0.0, snap=112), index) for index in range(3)]
-        self.engine: Any = Typist(policy.codec, self.wanted)
+        self.engine: Any = Typist(policy.processor, self.wanted)
         self.envs: list[Any] = []
         self.judge: Any = None
         self.prepare: Callable[[Any], None] = lambda env: None
         self.ended: list[int] = []
-        self.rollers: list[Roller] = []
+        self.runners: list[RolloutRunner] = []
 
     def make(self) -> Any:
         env = make_env(self.env_options, "train", self.reward)
@@ -131,15 +131,15 @@ class Stage:
         return env
 
     def play(self, indices: Sequence[int], group: int = 1, **options: Any) -> list[Rollout]:
-        self.rollers.append(Roller(self.make, self.codec, **options))
-        return self.rollers[-1].play(self.engine, indices, group, SAMPLING, self.note)
+        self.runners.append(RolloutRunner(self.make, self.processor, **options))
+        return self.runners[-1].play(self.engine, indices, group, SAMPLING, self.note)
 
     def note(self, rollouts: list[Rollout]) -> None:
         self.ended.append(rollouts[0].trajectory.index)
 
     def close(self) -> None:
-        for roller in self.rollers:
-            roller.close()
+        for runner in self.runners:
+            runner.close()
 
     def assert_nothing_is_left(self) -> None:
         self.close()
@@ -230,12 +230,12 @@ def test_an_error_of_an_engine_that_samples_batches_ends_all(policy, stage, erro
                 raise error("enough")
             return super().generate(prompts, sampling)
 
-    stage.engine = Breaking(policy.codec, texts(*stage.wanted[:2]))
+    stage.engine = Breaking(policy.processor, texts(*stage.wanted[:2]))
     with pytest.raises(error):
         stage.play([0, 1])
     assert [env.unwrapped._session for env in stage.envs] == [None, None]
     # It can be used again.
-    again = stage.rollers[0].play(ScriptedEngine(policy.codec, texts(*stage.wanted[:2])), [0, 1], 1, SAMPLING)
+    again = stage.runners[0].play(ScriptedEngine(policy.processor, texts(*stage.wanted[:2])), [0, 1], 1, SAMPLING)
     assert all(r.trajectory.is_correct for r in again) and len(stage.envs) == 2
     stage.assert_nothing_is_left()
 
@@ -379,18 +379,18 @@ def test_wrappers_around_step_are_kept(policy, env_options):
 
     env = make_env(env_options, "train")
     wanted = played(env, Oracle(margin=0.0, snap=112), 4)
-    roller = Roller(lambda: Doubled(make_env(env_options, "train")), policy.codec)
+    runner = RolloutRunner(lambda: Doubled(make_env(env_options, "train")), policy.processor)
     try:
-        (found,) = roller.play(ScriptedEngine(policy.codec, texts(wanted)), [4], 1, SAMPLING)
+        (found,) = runner.play(ScriptedEngine(policy.processor, texts(wanted)), [4], 1, SAMPLING)
     finally:
-        roller.close()
+        runner.close()
     assert found.rewards == pytest.approx([2 * t.reward for t in wanted.turns])
 
 
 def test_equal_images_are_processed_once(policy, stage, monkeypatch):
     """Of a task that stands twice in a batch, the scene and the crop; engine and trainer share what came of it."""
     processed = []
-    processor = policy.codec.image_processor
+    processor = policy.processor.image_processor
 
     class Counting:
         def __call__(self, images, **options):
@@ -400,7 +400,7 @@ def test_equal_images_are_processed_once(policy, stage, monkeypatch):
         def __getattr__(self, name):
             return getattr(processor, name)
 
-    monkeypatch.setattr(policy.codec, "image_processor", Counting())
+    monkeypatch.setattr(policy.processor, "image_processor", Counting())
     found = stage.play([1, 1], group=3)
     assert len(processed) == 2
     assert {len(r.tokens.images) for r in found} == {2}

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-from codev_train.batch import collate
-from codev_train.packing import NAME, block_attention, plan
-from codev_train.policy import Scorer
-from codev_train.tokens import PixelBlock
+from codev_agents.engines.batch import collate
+from codev_agents.rollout.tokens import PixelBlock
+from codev_train.learn.packing import NAME, block_attention, plan
+from codev_train.learn.scorer import TokenScorer
 
 PAD, IMAGE, START, END = 0, 9, 10, 11
 
@@ -99,14 +99,14 @@ def model_and_data(request, policy, env_options):
     if request.param == "qwen2.5":
         ids, images = trajectories(0, 3 * 2 * 4 * 4)
         return qwen25(), PAD, IMAGE, ids, images
-    codec = policy.codec
+    processor = policy.processor
     ids, images = trajectories(0, 3 * 2 * 14 * 14)
-    vocab = codec.tokenizer.get_vocab()
-    names = {IMAGE: codec.image_id, START: vocab["<|vision_start|>"], END: vocab["<|vision_end|>"]}
+    vocab = processor.tokenizer.get_vocab()
+    names = {IMAGE: processor.image_id, START: vocab["<|vision_start|>"], END: vocab["<|vision_end|>"]}
     return (
         copy.deepcopy(policy.model),
-        codec.pad_id,
-        codec.image_id,
+        processor.pad_id,
+        processor.image_id,
         [[names.get(i, i) for i in s] for s in ids],
         images,
     )
@@ -117,7 +117,7 @@ def run(model, pad, image, ids, images, packed: bool, keep: bool = False) -> lis
     batch = collate(ids, images, pad, image)
     chosen = batch["attention_mask"].bool() & (batch["input_ids"] != image)
     chosen[:, :2] = False
-    logprobs, entropies = Scorer(model)(batch, chosen, 0.9, (image,), packed)
+    logprobs, entropies = TokenScorer(model)(batch, chosen, 0.9, (image,), packed)
     (logprobs * torch.linspace(-1, 1, len(logprobs))).sum().backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     if not keep:
@@ -182,7 +182,7 @@ def varlen(q, k, v, starts, starts_k, longest, longest_k, dropout_p, softmax_sca
 
 def test_flash_attention_gets_the_same_sequences(monkeypatch):
     """The kernel itself needs a GPU; here its place is taken by what its documentation says that it computes."""
-    from codev_train import packing
+    from codev_agents.engines import packing
 
     monkeypatch.setitem(sys.modules, "flash_attn", types.SimpleNamespace(flash_attn_varlen_func=varlen))
     generator = torch.Generator().manual_seed(0)

@@ -14,12 +14,12 @@ import pytest
 import torch
 from micro_run import history, same_weights, untimed
 
+from codev_agents.engines.hf import HFEngine
+from codev_agents.rollout.engine import Sampling
+from codev_agents.rollout.runner import RolloutRunner
 from codev_env.trajectory import read_trajectories
-from codev_train.checkpoint import checkpoints
-from codev_train.engines.base import Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.environments import make_env
-from codev_train.rollout import Roller
+from codev_train.learn.checkpoint import checkpoints
+from codev_train.run.environments import make_env
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +60,7 @@ def options(folder):
 
 @pytest.fixture(scope="module")
 def whole(folder, options) -> Path:
-    done = launch("-m", "codev_env.cli", "train", *options("whole"))
+    done = launch("-m", "codev_env.app.cli", "train", *options("whole"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Report:") == done.stdout.count("faithful-tool rate") == 1
     return folder / "whole"
@@ -86,7 +86,7 @@ def test_two_processes_stop_together_and_go_on_as_if_never_stopped(whole, folder
     assert stopped.returncode != 0 and "codev train --resume" in stopped.stderr
     assert [p.name for p in checkpoints(folder / "stopped")] == ["step-000001"]
 
-    done = launch("-m", "codev_env.cli", "train", "--resume", str(folder / "stopped"))
+    done = launch("-m", "codev_env.app.cli", "train", "--resume", str(folder / "stopped"))
     assert done.returncode == 0, done.stderr
     assert untimed(history(folder / "stopped")) == untimed(history(whole))
     assert same_weights(folder / "stopped" / "model", whole / "model")
@@ -97,11 +97,11 @@ def update_folder(tmp_path_factory, policy, env_options) -> Path:
     """A policy and four rollouts of it, the third without a gradient."""
     made = tmp_path_factory.mktemp("update")
     policy.save(made / "policy")
-    roller = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
     try:
-        rollouts = roller.play(HFEngine(policy.model, policy.codec, seed=4), [0, 1], 2, Sampling(0.8, 12))
+        rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
     finally:
-        roller.close()
+        runner.close()
     advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
     torch.save((rollouts, advantages), made / "rollouts.pt")
     return made

@@ -11,14 +11,14 @@ from accelerate import Accelerator
 from demonstration_rows import CROP, mixed_rows, thyme_row, thyme_set
 from micro_run import TOY_OPTIONS
 
-from codev_env.demonstrations import ReplayOptions, ReplayRun
 from codev_env.errors import ConfigError
 from codev_env.trajectory import ImageFiles, read_trajectories, write_trajectories
-from codev_train import sft
-from codev_train.environments import make_env
-from codev_train.examples import ExampleMaker, StageData, read_recorded
-from codev_train.monitor import Monitor
-from codev_train.options import EnvOptions, OptimizerOptions, SFTOptions, StageOptions
+from codev_eval.data.demonstrations import ReplayOptions, ReplayRun
+from codev_train.run.environments import make_env
+from codev_train.run.monitor import Monitor
+from codev_train.run.options import EnvOptions, OptimizerOptions, SFTOptions, StageOptions
+from codev_train.sft import cold_start as sft
+from codev_train.sft.examples import ExampleMaker, StageData, read_recorded
 
 pytest.importorskip("cv2", reason="the recorded programs crop with cv2")
 
@@ -43,14 +43,14 @@ def options(request, tmp_path_factory) -> SFTOptions:
 @pytest.fixture
 def maker(options, policy) -> ExampleMaker:
     env = make_env(options.env, "train")
-    return ExampleMaker(options, policy.codec, (env, env), read_recorded(options))
+    return ExampleMaker(options, policy.processor, (env, env), read_recorded(options))
 
 
 def test_the_loss_is_on_what_the_model_wrote(maker):
     for trajectory in maker.recorded:
         example = maker.imitated(trajectory)
         learned = [i for i, weight in zip(example.ids, example.weights, strict=True) if weight > 0]
-        assert maker.codec.decode(learned) == "".join(turn.action for turn in trajectory.turns)
+        assert maker.processor.decode(learned) == "".join(turn.action for turn in trajectory.turns)
         shown = len(trajectory.images) + sum(len(turn.images) for turn in trajectory.turns)
         assert len(example.images) == shown
 

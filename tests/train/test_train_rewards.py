@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from micro_run import history, letters
 
-from codev_env.cli import main
+from codev_env.app.cli import main
 from codev_env.rewards import Channel, GroupTerm, Reward, Term, terms
 from codev_env.types import Episode
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from codev_agents import LazyCrop, Oracle, run_episode
-from codev_agents.base import Agent
+from codev_agents.agent import Agent
+from codev_agents.engines.hf import HFEngine
+from codev_agents.rollout.engine import Completion, Prompt, Sampling
+from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_env.rewards import get_reward
 from codev_env.trajectory import Trajectory, TurnRecord
-from codev_train.credit import CREDITS, combine
-from codev_train.engines.base import Completion, Prompt, Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.environments import make_env
-from codev_train.examples import tokenize_trajectory
-from codev_train.rollout import Roller, Rollout
+from codev_train.learn.credit import CREDITS, combine
+from codev_train.run.environments import make_env
+from codev_train.sft.examples import tokenize_trajectory
 from codev_train.tapo import channel_table, describe, reward_table
 
 SAMPLING = Sampling(1.0, 64)
@@ -28,13 +28,13 @@ class ScriptedEngine:
     """Writes what was written before, as token ids; remembers how it was asked.
 
     Args:
-        codec: The tokenizer side of the policy.
+        processor: The tokenizer side of the policy.
         plays: For each rollout the texts of its turns.
         end: Whether turns end with the end-of-turn token.
     """
 
-    def __init__(self, codec, plays: Sequence[Sequence[str]], end: bool = True) -> None:
-        self.codec, self.plays, self.end = codec, plays, end
+    def __init__(self, processor, plays: Sequence[Sequence[str]], end: bool = True) -> None:
+        self.processor, self.plays, self.end = processor, plays, end
         self.calls: list[list[Prompt]] = []
         self.sampling: Sampling | None = None
 
@@ -42,7 +42,7 @@ class ScriptedEngine:
         texts = [play[len(self.calls)] for play in self.plays if len(play) > len(self.calls)]
         self.calls.append(list(prompts))
         self.sampling = sampling
-        ids = [[*self.codec.encode(text), *[self.codec.eos_id] * self.end] for text in texts]
+        ids = [[*self.processor.encode(text), *[self.processor.eos_id] * self.end] for text in texts]
         return [
             Completion(i, [-0.125 * (k + 1) for k in range(len(i))], p.ids) for i, p in zip(ids, prompts, strict=True)
         ]
@@ -68,8 +68,8 @@ def texts(*trajectories: Trajectory) -> list[list[str]]:
 
 
 @pytest.fixture
-def roller(policy, env_options):
-    made = Roller(lambda: make_env(env_options, "train"), policy.codec, workers=2)
+def runner(policy, env_options):
+    made = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor, workers=2)
     yield made
     made.close()
 
@@ -87,10 +87,10 @@ def assert_same_episode(a: Trajectory, b: Trajectory) -> None:
     assert a == b
 
 
-def test_the_oracle_is_faithful_correct_and_paid_in_full(policy, env, roller):
+def test_the_oracle_is_faithful_correct_and_paid_in_full(policy, env, runner):
     wanted = [played(env, Oracle(margin=0.0, snap=112), index) for index in (4, 9)]
-    engine = ScriptedEngine(policy.codec, texts(*wanted))
-    found = roller.play(engine, [4, 9], 1, SAMPLING)
+    engine = ScriptedEngine(policy.processor, texts(*wanted))
+    found = runner.play(engine, [4, 9], 1, SAMPLING)
     for rollout, trajectory in zip(found, wanted, strict=True):
         assert rollout.trajectory.is_correct and rollout.trajectory.is_faithful and not rollout.cut
         assert rollout.trajectory.agent == "policy"
@@ -101,42 +101,42 @@ def test_the_oracle_is_faithful_correct_and_paid_in_full(policy, env, roller):
 
 
 @pytest.mark.parametrize("end", [True, False], ids=["end of turn sampled", "stopped at a stop string"])
-def test_the_loss_mask_covers_exactly_what_was_sampled(policy, env, roller, end):
-    codec = policy.codec
+def test_the_loss_mask_covers_exactly_what_was_sampled(policy, env, runner, end):
+    processor = policy.processor
     wanted = played(env, Oracle(margin=0.0, snap=112), 3)
-    engine = ScriptedEngine(codec, texts(wanted), end)
-    (rollout,) = roller.play(engine, [3], 1, SAMPLING)
+    engine = ScriptedEngine(processor, texts(wanted), end)
+    (rollout,) = runner.play(engine, [3], 1, SAMPLING)
     tokens = rollout.tokens
     assert len(tokens.ids) == len(tokens.turns) == len(tokens.logprobs)
     for number, turn in enumerate(wanted.turns):
         place = [i for i, t in enumerate(tokens.turns) if t == number]
         assert place == list(range(place[0], place[-1] + 1))
         sampled = [tokens.ids[i] for i in place]
-        assert sampled == [*codec.encode(turn.action), *[codec.eos_id] * end]
+        assert sampled == [*processor.encode(turn.action), *[processor.eos_id] * end]
         assert [tokens.logprobs[i] for i in place] == [-0.125 * (k + 1) for k in range(len(place))]
         # What stands before a turn is exactly what the engine was asked to continue.
         assert tokens.ids[: place[0]] == list(engine.calls[number][0].ids)
     written = [i for i, t in enumerate(tokens.turns) if t < 0]
     assert all(tokens.logprobs[i] == 0 for i in written)
-    assert sum(i == codec.image_id for i in tokens.ids) == sum(b.tokens for b in tokens.images)
-    assert codec.image_id not in [i for i, t in zip(tokens.ids, tokens.turns, strict=True) if t >= 0]
+    assert sum(i == processor.image_id for i in tokens.ids) == sum(b.tokens for b in tokens.images)
+    assert processor.image_id not in [i for i, t in zip(tokens.ids, tokens.turns, strict=True) if t >= 0]
     assert len(tokens.images) == 2, "the scene and the crop; nothing is shown after the answer"
 
 
-def test_a_rollout_grows_the_tokens_of_the_recorded_episode(policy, env, roller):
+def test_a_rollout_grows_the_tokens_of_the_recorded_episode(policy, env, runner):
     wanted = played(env, Oracle(margin=0.0, snap=112), 6)
-    (rollout,) = roller.play(ScriptedEngine(policy.codec, texts(wanted)), [6], 1, SAMPLING)
-    again = tokenize_trajectory(wanted, policy.codec)
+    (rollout,) = runner.play(ScriptedEngine(policy.processor, texts(wanted)), [6], 1, SAMPLING)
+    again = tokenize_trajectory(wanted, policy.processor)
     assert (again.ids, again.turns) == (rollout.tokens.ids, rollout.tokens.turns)
     assert all(torch.equal(a.values, b.values) for a, b in zip(again.images, rollout.tokens.images, strict=True))
 
 
-def test_rollouts_of_a_task_stand_together_and_end_one_by_one(policy, env, roller):
+def test_rollouts_of_a_task_stand_together_and_end_one_by_one(policy, env, runner):
     oracle = [played(env, Oracle(margin=0.0, snap=112), index) for index in (1, 2)]
     plays = texts(oracle[0], oracle[1])
     # The second of each group answers at once.
-    engine = ScriptedEngine(policy.codec, [plays[0], plays[0][1:], plays[1], plays[1][1:]])
-    found = roller.play(engine, [1, 2], 2, SAMPLING)
+    engine = ScriptedEngine(policy.processor, [plays[0], plays[0][1:], plays[1], plays[1][1:]])
+    found = runner.play(engine, [1, 2], 2, SAMPLING)
     assert [r.group for r in found] == [0, 0, 1, 1]
     assert [r.trajectory.index for r in found] == [1, 1, 2, 2]
     assert [len(r.rewards) for r in found] == [2, 1, 2, 1]
@@ -152,45 +152,45 @@ def test_rollouts_of_a_task_stand_together_and_end_one_by_one(policy, env, rolle
     assert rewards.sum(1).tolist() == pytest.approx([r.trajectory.total_reward for r in found])
 
 
-def test_slots_are_reset_for_the_next_batch(policy, env, roller):
+def test_slots_are_reset_for_the_next_batch(policy, env, runner):
     for index in (7, 8):
         oracle, lazy = played(env, Oracle(margin=0.0, snap=112), index), played(env, LazyCrop(), index)
-        a, b = roller.play(ScriptedEngine(policy.codec, texts(oracle, lazy)), [index], 2, SAMPLING)
+        a, b = runner.play(ScriptedEngine(policy.processor, texts(oracle, lazy)), [index], 2, SAMPLING)
         assert_same_episode(a.trajectory, oracle)
         assert_same_episode(b.trajectory, lazy)
         assert not b.trajectory.is_faithful
 
 
-def test_any_text_is_played_to_the_turn_budget(policy, roller):
-    (rollout,) = roller.play(ScriptedEngine(policy.codec, [["what?", "<code>1/0</code>"]]), [0], 1, SAMPLING)
+def test_any_text_is_played_to_the_turn_budget(policy, runner):
+    (rollout,) = runner.play(ScriptedEngine(policy.processor, [["what?", "<code>1/0</code>"]]), [0], 1, SAMPLING)
     assert [t.kind for t in rollout.trajectory.turns] == ["invalid", "code"]
     assert rollout.trajectory.turns[1].error and rollout.trajectory.stop_reason == "max_turns"
 
 
-def test_placeholders_that_programs_print_are_no_images(policy, roller):
+def test_placeholders_that_programs_print_are_no_images(policy, runner):
     play = ['<code>\n```python\nprint("<image><|image_pad|>")\n```\n</code>', "<answer>A</answer>"]
-    (rollout,) = roller.play(ScriptedEngine(policy.codec, [play]), [0], 1, SAMPLING)
+    (rollout,) = runner.play(ScriptedEngine(policy.processor, [play]), [0], 1, SAMPLING)
     assert len(rollout.tokens.images) == 1
-    assert rollout.tokens.ids.count(policy.codec.image_id) == rollout.tokens.images[0].tokens
+    assert rollout.tokens.ids.count(policy.processor.image_id) == rollout.tokens.images[0].tokens
 
 
 @pytest.mark.parametrize("change", [lambda ids: ids[:-1], lambda ids: [*ids[:-1], ids[-1] + 1], lambda ids: []])
-def test_other_prompt_ids_than_the_trainers_are_refused(policy, env, roller, change):
+def test_other_prompt_ids_than_the_trainers_are_refused(policy, env, runner, change):
     class Liar(ScriptedEngine):
         def generate(self, prompts, sampling):
             return [replace(c, prompt_ids=change(list(c.prompt_ids))) for c in super().generate(prompts, sampling)]
 
     with pytest.raises(RuntimeError, match="other prompt ids"):
-        roller.play(Liar(policy.codec, texts(played(env, Oracle(), 0))), [0], 1, SAMPLING)
+        runner.play(Liar(policy.processor, texts(played(env, Oracle(), 0))), [0], 1, SAMPLING)
 
 
 def cut_rollout(policy, env, env_options, max_length: int) -> Rollout:
-    engine = ScriptedEngine(policy.codec, texts(played(env, Oracle(margin=0.0, snap=112), 2)))
-    roller = Roller(lambda: make_env(env_options, "train"), policy.codec, max_length=max_length)
+    engine = ScriptedEngine(policy.processor, texts(played(env, Oracle(margin=0.0, snap=112), 2)))
+    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor, max_length=max_length)
     try:
-        return roller.play(engine, [2], 1, SAMPLING)[0]
+        return runner.play(engine, [2], 1, SAMPLING)[0]
     finally:
-        roller.close()
+        runner.close()
 
 
 def test_max_length_cuts_between_turns(policy, env, env_options):
@@ -219,23 +219,23 @@ def test_as_many_episodes_are_under_way_as_allowed_and_rollouts_keep_their_order
             self.most, self.calls = max(self.most, len(prompts)), self.calls + 1
             return super().generate(prompts, sampling)
 
-    engine = Counting(policy.model, policy.codec, seed=1)
-    roller = Roller(lambda: make_env(env_options, "train"), policy.codec, concurrent=5)
+    engine = Counting(policy.model, policy.processor, seed=1)
+    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor, concurrent=5)
     try:
-        found = roller.play(engine, [4, 2, 4], 2, Sampling(1.0, 4))
+        found = runner.play(engine, [4, 2, 4], 2, Sampling(1.0, 4))
     finally:
-        roller.close()
+        runner.close()
     assert engine.most == 5 and engine.calls <= 4, "the sixth begins when one of five has ended"
     assert [(r.group, r.trajectory.index) for r in found] == [(0, 4), (0, 4), (1, 2), (1, 2), (2, 4), (2, 4)]
 
 
 def paid_by(reward: str, policy, env_options, plays: list[list[str]], index: int) -> list[Rollout]:
     """Play a group of one task under a reward."""
-    roller = Roller(lambda: make_env(env_options, "train", reward), policy.codec)
+    runner = RolloutRunner(lambda: make_env(env_options, "train", reward), policy.processor)
     try:
-        return roller.play(ScriptedEngine(policy.codec, plays), [index], len(plays), SAMPLING)
+        return runner.play(ScriptedEngine(policy.processor, plays), [index], len(plays), SAMPLING)
     finally:
-        roller.close()
+        runner.close()
 
 
 def test_group_terms_are_paid_with_the_last_turn(policy, env, env_options):
@@ -273,27 +273,27 @@ def test_channels_hold_the_terms_of_each(policy, env, env_options):
 class ProbedEngine(ScriptedEngine):
     """Answers probes, which are greedy, from a list of its own: for each call the answers in order."""
 
-    def __init__(self, codec, plays, answers: Sequence[Sequence[str]]) -> None:
-        super().__init__(codec, plays)
+    def __init__(self, processor, plays, answers: Sequence[Sequence[str]]) -> None:
+        super().__init__(processor, plays)
         self.answers, self.probes = list(answers), []
 
     def generate(self, prompts, sampling):
         if sampling.temperature:
             return super().generate(prompts, sampling)
         self.probes.append((list(prompts), sampling))
-        ids = [self.codec.encode(f"{text}</answer>") for text in self.answers.pop(0)]
+        ids = [self.processor.encode(f"{text}</answer>") for text in self.answers.pop(0)]
         return [Completion(i, [0.0] * len(i), p.ids) for i, p in zip(ids, prompts, strict=True)]
 
 
 def test_probing_credits_the_call_that_brought_the_answer(policy, env, env_options):
     trajectory = played(env, Oracle(margin=0.0, snap=112), 1)
     looks, right = texts(trajectory)[0], trajectory.answer
-    engine = ProbedEngine(policy.codec, [looks, looks, looks[1:]], [["?"], [right, "?"]])
-    roller = Roller(lambda: make_env(env_options, "train", "taco"), policy.codec)
+    engine = ProbedEngine(policy.processor, [looks, looks, looks[1:]], [["?"], [right, "?"]])
+    runner = RolloutRunner(lambda: make_env(env_options, "train", "taco"), policy.processor)
     try:
-        found = roller.play(engine, [1], 3, SAMPLING)
+        found = runner.play(engine, [1], 3, SAMPLING)
     finally:
-        roller.close()
+        runner.close()
     assert [[turn.probed for turn in r.trajectory.turns] for r in found] == [
         [(False, True), None],
         [(False, False), None],
@@ -307,13 +307,13 @@ def test_probing_credits_the_call_that_brought_the_answer(policy, env, env_optio
     # A group shares the first probe; each goes on from the tokens so far, with the opening of an answer.
     first, second = engine.probes
     assert len(first[0]) == 1 and len(second[0]) == 2
-    assert first[0][0].ids == [*engine.calls[0][0].ids, *policy.codec.encode("<answer>")]
-    assert second[0][0].ids == [*engine.calls[1][0].ids, *policy.codec.encode("<answer>")]
+    assert first[0][0].ids == [*engine.calls[0][0].ids, *policy.processor.encode("<answer>")]
+    assert second[0][0].ids == [*engine.calls[1][0].ids, *policy.processor.encode("<answer>")]
     assert [len(p.images) for p in second[0]] == [2, 2]
     # Nothing of a probe stays in the tokens.
-    plain = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    plain = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
     try:
-        unprobed = plain.play(ScriptedEngine(policy.codec, [looks]), [1], 1, SAMPLING)[0]
+        unprobed = plain.play(ScriptedEngine(policy.processor, [looks]), [1], 1, SAMPLING)[0]
     finally:
         plain.close()
     assert found[0].tokens.ids == unprobed.tokens.ids and found[0].tokens.turns == unprobed.tokens.turns
@@ -322,11 +322,11 @@ def test_probing_credits_the_call_that_brought_the_answer(policy, env, env_optio
 def test_the_policy_itself_is_probed_and_its_samples_do_not_depend_on_it(policy, env_options):
     plays = []
     for reward in ("taco", "outcome"):
-        roller = Roller(lambda: make_env(env_options, "train", reward), policy.codec)  # noqa: B023
+        runner = RolloutRunner(lambda: make_env(env_options, "train", reward), policy.processor)  # noqa: B023
         try:
-            found = roller.play(HFEngine(policy.model, policy.codec, seed=3), [0, 1], 2, Sampling(1.0, 12))
+            found = runner.play(HFEngine(policy.model, policy.processor, seed=3), [0, 1], 2, Sampling(1.0, 12))
         finally:
-            roller.close()
+            runner.close()
         plays.append([r.tokens.ids for r in found])
     assert plays[0] == plays[1]
 
@@ -350,19 +350,19 @@ def test_a_rollout_without_a_judge_is_left_out_and_counted(policy, env, env_opti
     assert alone["share/groups_without_signal"] == 1.0, "one judged rollout has nobody to be compared with"
 
 
-def test_the_policy_itself_plays(policy, roller):
+def test_the_policy_itself_plays(policy, runner):
     """With the real engine: what is kept of a rollout scores as it was sampled."""
-    from codev_train.batch import collate
-    from codev_train.policy import Scorer
+    from codev_agents.engines.batch import collate
+    from codev_train.learn.scorer import TokenScorer
 
-    codec = policy.codec
-    found = roller.play(HFEngine(policy.model, codec, seed=2), [0, 1], 3, Sampling(0.8, 16))
+    processor = policy.processor
+    found = runner.play(HFEngine(policy.model, processor, seed=2), [0, 1], 3, Sampling(0.8, 16))
     sequences = [r.tokens for r in found]
-    batch = collate([s.ids for s in sequences], [s.images for s in sequences], codec.pad_id, codec.image_id)
+    batch = collate([s.ids for s in sequences], [s.images for s in sequences], processor.pad_id, processor.image_id)
     length = batch["input_ids"].shape[1]
     chosen = torch.tensor([s.turns + [-1] * (length - len(s)) for s in sequences]) >= 0
     with torch.no_grad():
-        logprobs, _ = Scorer(policy.model.eval())(batch, chosen, 0.8, tuple(codec.banned_ids))
+        logprobs, _ = TokenScorer(policy.model.eval())(batch, chosen, 0.8, tuple(processor.banned_ids))
     sampled = [lp for s in sequences for lp, t in zip(s.logprobs, s.turns, strict=True) if t >= 0]
     assert logprobs.tolist() == pytest.approx(sampled, abs=1e-4)
     assert len({tuple(s.ids) for s in sequences}) == 6

@@ -15,15 +15,16 @@ import torch
 import yaml
 from micro_run import history, same_weights, untimed, weights
 
-from codev_env.cli import main
+from codev_agents import engines
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.policy import Policy
+from codev_env.app.cli import main
 from codev_env.errors import CodevError
 from codev_env.metrics import summarize
 from codev_env.trajectory import read_trajectories
-from codev_train import cli, engines
-from codev_train.checkpoint import checkpoints
-from codev_train.engines.hf import HFEngine
-from codev_train.monitor import Monitor
-from codev_train.policy import Policy
+from codev_train import cli
+from codev_train.learn.checkpoint import checkpoints
+from codev_train.run.monitor import Monitor
 
 SCALARS = (
     "reward",

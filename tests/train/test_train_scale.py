@@ -16,15 +16,15 @@ import yaml
 from micro_run import weights
 from torch.testing import assert_close
 
-from codev_train.checkpoint import checkpoints
-from codev_train.engines.base import Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.environments import make_env
-from codev_train.policy import Policy
-from codev_train.rollout import Roller
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.policy import Policy
+from codev_agents.rollout.engine import Sampling
+from codev_agents.rollout.runner import RolloutRunner
+from codev_train.learn.checkpoint import checkpoints
+from codev_train.run.environments import make_env
 
 HERE = Path(__file__).parent
-LAUNCH = resources.files("codev_train.launch")
+LAUNCH = resources.files("codev_train.run.launch")
 NAMES = sorted(path.name for path in LAUNCH.iterdir() if path.name.endswith(".yaml"))
 deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="needs deepspeed")
 
@@ -34,11 +34,11 @@ def folder(tmp_path_factory, policy, env_options) -> Path:
     """A policy and four rollouts of it, the third without an advantage."""
     made = tmp_path_factory.mktemp("scale")
     policy.save(made / "policy")
-    roller = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
     try:
-        rollouts = roller.play(HFEngine(policy.model, policy.codec, seed=4), [0, 1], 2, Sampling(0.8, 12))
+        rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
     finally:
-        roller.close()
+        runner.close()
     advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
     torch.save((rollouts, advantages), made / "rollouts.pt")
     return made

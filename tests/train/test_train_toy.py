@@ -10,13 +10,13 @@ import torch
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 
 from codev_agents import Oracle, run_episode
+from codev_agents.engines.batch import collate
+from codev_agents.engines.policy import Policy
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER
-from codev_train.batch import collate
-from codev_train.environments import make_env
-from codev_train.options import EnvOptions, SFTOptions
-from codev_train.policy import Policy
-from codev_train.sft import toy_policy
+from codev_train.run.environments import make_env
+from codev_train.run.options import EnvOptions, SFTOptions
+from codev_train.sft.cold_start import toy_policy
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +28,10 @@ def saved(policy, tmp_path_factory):
 
 @pytest.fixture
 def inputs(policy, picture):
-    codec = policy.codec
-    images = [codec.image(picture(100, 140)), codec.image(picture(60, 60))]
-    ids = codec.prompt("be brief", f"{IMAGE_PLACEHOLDER}one {IMAGE_PLACEHOLDER}two 17", images)
-    return collate([ids], [images], codec.pad_id, codec.image_id)
+    processor = policy.processor
+    images = [processor.image(picture(100, 140)), processor.image(picture(60, 60))]
+    ids = processor.prompt("be brief", f"{IMAGE_PLACEHOLDER}one {IMAGE_PLACEHOLDER}two 17", images)
+    return collate([ids], [images], processor.pad_id, processor.image_id)
 
 
 @torch.no_grad()
@@ -46,8 +46,8 @@ def test_a_saved_policy_loads_with_transformers_alone(policy, saved, inputs, pic
     torch.testing.assert_close(logits(plain, inputs), wanted, atol=1e-4, rtol=1e-4)
     again = AutoTokenizer.from_pretrained(saved)
     text = "crop((112, 0, 224, 112)) <think>é\n"
-    assert again(text)["input_ids"] == policy.codec.tokenizer(text)["input_ids"]
-    assert again.chat_template == policy.codec.tokenizer.chat_template
+    assert again(text)["input_ids"] == policy.processor.tokenizer(text)["input_ids"]
+    assert again.chat_template == policy.processor.tokenizer.chat_template
     processor = AutoImageProcessor.from_pretrained(saved, backend="pil")
     image = processor(images=[picture(90, 70)], return_tensors="pt")
     assert image["pixel_values"].shape[1] == policy.model.model.visual.patch_embed.proj.weight[0].numel()
@@ -57,9 +57,9 @@ def test_a_saved_policy_loads_bit_by_bit(policy, saved, inputs, picture):
     loaded = Policy.load(str(saved))
     assert torch.equal(logits(loaded.model, inputs), logits(policy.model, inputs))
     image = picture(80, 50)
-    a, b = (p.codec.image(image) for p in (loaded, policy))
+    a, b = (p.processor.image(image) for p in (loaded, policy))
     assert a.grid == b.grid and torch.equal(a.values, b.values)
-    assert loaded.codec.prompt("s", "u", []) == policy.codec.prompt("s", "u", [])
+    assert loaded.processor.prompt("s", "u", []) == policy.processor.prompt("s", "u", [])
 
 
 def test_a_copy_of_the_model_uses_its_own_weights(policy, inputs):
@@ -70,11 +70,11 @@ def test_a_copy_of_the_model_uses_its_own_weights(policy, inputs):
 
 
 def test_one_token_per_number_and_tag(policy, env_options):
-    codec = policy.codec
+    processor = policy.processor
     env = make_env(env_options, "test")
     for index in range(5):
         for turn in run_episode(env, Oracle(snap=112), options={"index": index}).turns:
-            pieces = [codec.tokenizer.decode([i]) for i in codec.encode(turn.action)]
+            pieces = [processor.tokenizer.decode([i]) for i in processor.encode(turn.action)]
             numbers = [p for p in pieces if re.search(r"\d", p)]
             assert numbers == re.findall(r"\d+", turn.action)
             tags = re.findall(r"</?[a-z]+>", turn.action)
@@ -95,7 +95,7 @@ def test_a_toy_needs_scenes_whose_objects_have_names():
 
     from codev_env.dialects import get_dialect
     from codev_env.types import Task
-    from codev_train.examples import corpus
+    from codev_train.sft.examples import corpus
 
     task = Task("t", (Image.new("RGB", (8, 8)),), "Which?", "red")
     with pytest.raises(ConfigError, match="generated scenes only"):

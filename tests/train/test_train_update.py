@@ -11,16 +11,17 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from codev_agents.engines.batch import collate
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.policy import Policy
+from codev_agents.rollout.engine import Sampling
+from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_env.errors import CodevError
-from codev_train.batch import collate
-from codev_train.engines.base import Sampling
-from codev_train.engines.hf import HFEngine
-from codev_train.environments import make_env
-from codev_train.health import HealthOptions
-from codev_train.options import OptimizerOptions, TrainOptions
-from codev_train.policy import Policy, Scorer
-from codev_train.rollout import Roller, Rollout
-from codev_train.update import EngineMismatch, Updater
+from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.update import EngineMismatch, Updater
+from codev_train.run.environments import make_env
+from codev_train.run.health import HealthOptions
+from codev_train.run.options import OptimizerOptions, TrainOptions
 
 TEMPERATURE = 0.8
 ADVANTAGES = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
@@ -28,11 +29,11 @@ ADVANTAGES = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], d
 
 @pytest.fixture(scope="module")
 def rollouts(policy, env_options) -> list[Rollout]:
-    roller = Roller(lambda: make_env(env_options, "train"), policy.codec)
+    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
     try:
-        return roller.play(HFEngine(policy.model, policy.codec, seed=4), [0, 1], 2, Sampling(TEMPERATURE, 12))
+        return runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(TEMPERATURE, 12))
     finally:
-        roller.close()
+        runner.close()
 
 
 @pytest.fixture
@@ -49,11 +50,11 @@ def options(**changes) -> TrainOptions:
 def run_update(
     policy: Policy, rollouts, advantages=ADVANTAGES, optimizer=None, optimizer_options=None, reference=None, **changes
 ):
-    scorer = Scorer(policy.model)
+    scorer = TokenScorer(policy.model)
     # Plain gradient descent of rate 1: the weights move by exactly the gradient.
     optimizer = optimizer or torch.optim.SGD(scorer.parameters(), lr=1.0)
     chosen = options(**changes, **({"optimizer": optimizer_options} if optimizer_options else {}))
-    updater = Updater(scorer, optimizer, policy.codec, chosen, Accelerator(), reference)
+    updater = Updater(scorer, optimizer, policy.processor, chosen, Accelerator(), reference)
     return updater.update(rollouts, advantages, np.random.default_rng(0))
 
 
@@ -67,13 +68,13 @@ def gradient_by_hand(policy: Policy, rollouts: list[Rollout], shares: list[float
 
     `shares` are those of the tokens of each row; without them, of all tokens the same.
     """
-    model, codec = copy.deepcopy(policy.model), policy.codec
+    model, processor = copy.deepcopy(policy.model), policy.processor
     total = torch.zeros(())
     for row, rollout in enumerate(rollouts):
         tokens = rollout.tokens
         share = shares[row] if shares else 1 / sum(map(length, rollouts))
-        logits = model(**collate([tokens.ids], [tokens.images], codec.pad_id, codec.image_id)).logits[0]
-        logits[:, codec.banned_ids] = -torch.inf
+        logits = model(**collate([tokens.ids], [tokens.images], processor.pad_id, processor.image_id)).logits[0]
+        logits[:, processor.banned_ids] = -torch.inf
         logprobs = (logits / TEMPERATURE).log_softmax(-1)
         for place, turn in enumerate(tokens.turns):
             if turn >= 0:
@@ -208,7 +209,7 @@ def test_later_steps_compare_with_the_trainers_own_probabilities(policy, rollout
 
 
 def test_the_kl_term_pulls_towards_the_reference(policy, trained, rollouts):
-    reference = Scorer(copy.deepcopy(policy.model))
+    reference = TokenScorer(copy.deepcopy(policy.model))
     nothing = torch.zeros_like(ADVANTAGES)
     stats = run_update(trained, rollouts, nothing, reference=reference, kl=1.0)
     assert stats.kl_reference == pytest.approx(0, abs=1e-6)

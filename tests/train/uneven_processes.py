@@ -17,9 +17,10 @@ import torch
 from accelerate import Accelerator
 from micro_run import leave
 
-from codev_train.options import OptimizerOptions, TrainOptions
-from codev_train.policy import Policy, Scorer
-from codev_train.update import Updater
+from codev_agents.engines.policy import Policy
+from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.update import Updater
+from codev_train.run.options import OptimizerOptions, TrainOptions
 
 
 def main(folder: Path, shares: list[int], changes: dict) -> None:
@@ -29,7 +30,7 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
     rollouts, advantages = torch.load(folder / "rollouts.pt", weights_only=False)
     rank = accelerator.process_index
     own = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
-    scorer = Scorer(policy.model)
+    scorer = TokenScorer(policy.model)
     # Moments of an earlier update, and weight decay, which must not move the weights where nothing is learned.
     optimizer = torch.optim.AdamW(scorer.parameters(), lr=1e-3, weight_decay=0.1)
     for parameter in scorer.parameters():
@@ -43,7 +44,7 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
         health=dataclasses.replace(TrainOptions().health, mismatch=9.0),
         **changes,
     )
-    updater = Updater(module, optimizer, policy.codec, options, accelerator)
+    updater = Updater(module, optimizer, policy.processor, options, accelerator)
     stats = updater.update(rollouts[own], advantages[own], np.random.default_rng(0))
     if accelerator.is_main_process:
         weights = torch.cat([p.detach().flatten() for p in scorer.parameters()])

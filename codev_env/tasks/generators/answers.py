@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from codev_env.tasks.generators.base import sample
+from codev_env.tasks.generators.generator import sample
 
 AnswerType = Literal["integer", "float", "text", "list"]
 

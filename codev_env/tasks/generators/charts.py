@@ -10,7 +10,7 @@ from PIL import Image
 
 from codev_env.errors import ConfigError, unknown
 from codev_env.tasks.generators.answers import answer_fields, choices_for, decimals_hint, write
-from codev_env.tasks.generators.base import (
+from codev_env.tasks.generators.generator import (
     SceneOptions,
     between,
     check_difficulty,
@@ -49,7 +49,7 @@ _LEAST_FONT = 9
 _LEAST_SLICE = 4  # percent; room for the number
 
 
-class _Question(NamedTuple):
+class _PanelQuestion(NamedTuple):
     """A question about some items of a panel, by index; `names` are those whose names are evidence too."""
 
     text: str
@@ -181,7 +181,7 @@ class ChartOptions(SceneOptions):
         return Panel(chart, title, tuple(names[i] for i in chosen), tuple(values), decimals, box, font)
 
 
-def _ask(rng: np.random.Generator, panel: Panel, category: str, has_choices: bool) -> _Question:
+def _ask(rng: np.random.Generator, panel: Panel, category: str, has_choices: bool) -> _PanelQuestion:
     """Make up a question of a category about a chart."""
     values, decimals = panel.values, panel.decimals
     a, b = rng.permutation(len(values))[:2].tolist()
@@ -191,12 +191,12 @@ def _ask(rng: np.random.Generator, panel: Panel, category: str, has_choices: boo
         wrong = [name for name in panel.names if name != panel.names[best]]
         choices = tuple(sample(rng, [panel.names[best], *sample(rng, wrong, 3)], 4)) if has_choices else ()
         text = f"Which name has the {'largest' if largest else 'smallest'} value?"
-        return _Question(text, panel.names[best], choices, [best], answer_fields("text", choices), (best,))
+        return _PanelQuestion(text, panel.names[best], choices, [best], answer_fields("text", choices), (best,))
     if category == "list":
         text = f"What are the values of {panel.names[a]} and {panel.names[b]}, in this order? "
         answer = f"[{write(values[a], decimals)}, {write(values[b], decimals)}]"
         fields = {**answer_fields("list", ()), "decimals": decimals}
-        return _Question(f"{text}Answer with a list, as [1, 2].", answer, (), [a, b], fields)
+        return _PanelQuestion(f"{text}Answer with a list, as [1, 2].", answer, (), [a, b], fields)
     if category == "count":
         return _ask_count(rng, panel, has_choices)
     if category == "value":
@@ -208,10 +208,10 @@ def _ask(rng: np.random.Generator, panel: Panel, category: str, has_choices: boo
     choices = choices_for(rng, value, decimals, values, least=1) if has_choices else ()
     fields = {**answer_fields("float" if decimals else "integer", choices, decimals), "decimals": decimals}
     hint = "" if choices else decimals_hint(decimals)
-    return _Question(text + hint, write(value, decimals), choices, evidence, fields)
+    return _PanelQuestion(text + hint, write(value, decimals), choices, evidence, fields)
 
 
-def _ask_count(rng: np.random.Generator, panel: Panel, has_choices: bool) -> _Question:
+def _ask_count(rng: np.random.Generator, panel: Panel, has_choices: bool) -> _PanelQuestion:
     """Ask how many values are greater than a number, which at least one is and one is not."""
     ranked = sorted(panel.values)
     place = between(rng, 1, len(ranked) - 1)
@@ -220,7 +220,7 @@ def _ask_count(rng: np.random.Generator, panel: Panel, has_choices: bool) -> _Qu
     choices = choices_for(rng, len(evidence)) if has_choices else ()
     text = f"How many values are greater than {write(bound, panel.decimals)}?"
     fields = {**answer_fields("integer", choices), "bound": bound, "decimals": panel.decimals}
-    return _Question(text, str(len(evidence)), choices, evidence, fields)
+    return _PanelQuestion(text, str(len(evidence)), choices, evidence, fields)
 
 
 def _percentages(rng: np.random.Generator, count: int) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from codev_env.tasks.generators import drawing
 from codev_env.tasks.generators.answers import answer_fields, choices_for
-from codev_env.tasks.generators.base import between, pick, require, require_range
+from codev_env.tasks.generators.generator import between, pick, require, require_range
 from codev_env.tasks.generators.search import COLORS, Look, Puzzle, ScatterOptions, random_look, without
 
 CATEGORIES = ("color_and_shape", "shape", "color")

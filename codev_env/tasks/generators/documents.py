@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from codev_env.errors import TaskError, unknown
 from codev_env.tasks.generators import drawing
 from codev_env.tasks.generators.answers import answer_fields
-from codev_env.tasks.generators.base import (
+from codev_env.tasks.generators.generator import (
     SceneOptions,
     between,
     check_difficulty,

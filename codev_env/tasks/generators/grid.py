@@ -12,7 +12,7 @@ from PIL import Image
 from codev_env.errors import unknown
 from codev_env.tasks.generators import drawing
 from codev_env.tasks.generators.answers import answer_fields
-from codev_env.tasks.generators.base import (
+from codev_env.tasks.generators.generator import (
     SceneOptions,
     between,
     check_difficulty,

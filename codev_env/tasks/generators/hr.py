@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from codev_env.tasks.generators.answers import choices_for
-from codev_env.tasks.generators.base import between, pick
 from codev_env.tasks.generators.counting import counting_puzzle
+from codev_env.tasks.generators.generator import between, pick
 from codev_env.tasks.generators.search import ATTRIBUTES, Puzzle, ScatterOptions, attribute_puzzle, position_puzzle
 
 CATEGORIES = ("single", "cross")

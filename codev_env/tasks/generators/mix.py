@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from codev_env.errors import ConfigError, unknown
-from codev_env.tasks.generators.base import SceneOptions, check_difficulty, pick, require, require_names, stream
+from codev_env.tasks.generators.generator import SceneOptions, check_difficulty, pick, require, require_names, stream
 from codev_env.tasks.transforms import CROP, TRANSFORMS, transform_box, transform_image
 from codev_env.types import Task
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codev_env.tasks.generators.base import sample
+from codev_env.tasks.generators.generator import sample
 from codev_env.tasks.generators.lettering import lettering
 from codev_env.tasks.generators.words import WORDS
 

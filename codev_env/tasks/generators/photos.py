@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from codev_env.tasks.generators.base import pick
+from codev_env.tasks.generators.generator import pick
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from PIL import Image, ImageDraw
 
 from codev_env.tasks.generators import drawing
 from codev_env.tasks.generators.answers import write
-from codev_env.tasks.generators.base import pick, sample
 from codev_env.tasks.generators.drawing import RGB
+from codev_env.tasks.generators.generator import pick, sample
 from codev_env.tasks.generators.lettering import lettering, write_centered, write_text
 from codev_env.types import Box
 

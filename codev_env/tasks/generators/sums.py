@@ -10,7 +10,8 @@ from PIL import Image, ImageDraw
 
 from codev_env.tasks.generators import drawing
 from codev_env.tasks.generators.answers import AnswerType, answer_fields, choices_for, decimals_hint, write
-from codev_env.tasks.generators.base import (
+from codev_env.tasks.generators.counting import plural
+from codev_env.tasks.generators.generator import (
     between,
     check_difficulty,
     grade,
@@ -20,7 +21,6 @@ from codev_env.tasks.generators.base import (
     require_range,
     sample,
 )
-from codev_env.tasks.generators.counting import plural
 from codev_env.tasks.generators.lettering import write_centered
 from codev_env.tasks.generators.search import COLORS, Look, Puzzle, ScatterOptions, near_miss, random_look
 

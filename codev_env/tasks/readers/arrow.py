@@ -8,10 +8,10 @@ from typing import Any
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.cells import need
 from codev_env.tasks.readers.files import SPLIT_NAMES
-from codev_env.tasks.readers.table import Table, file_state
+from codev_env.tasks.readers.table import RowTable, file_state
 
 
-class ArrowTable(Table):
+class ArrowTable(RowTable):
     """The rows of a `datasets.Dataset`, whose files are mapped into memory; images are not decoded by `datasets`."""
 
     def __init__(self, dataset: Any, source: str, folder: Path) -> None:

@@ -86,7 +86,7 @@ def image_rules(given: Rules) -> ImageRules:
 
 
 @dataclass(frozen=True)
-class Picture:
+class DecodedImage:
     """A decoded picture and how it differs from what the file stores.
 
     Attributes:
@@ -113,7 +113,7 @@ class Picture:
         return {"from": list(self.upright), "to": list(self.image.size)}
 
 
-def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> Picture:
+def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> DecodedImage:
     """Decode one picture to RGB.
 
     The first frame counts. EXIF orientation is applied. 16-bit grey is scaled to 8 bits over its full range.
@@ -153,7 +153,7 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> P
     pixels, orientation = _turn(pixels, tag, turned, rules.orient)
     width, height = pixels.size
     stored = (height, width) if orientation >= 5 else (width, height)
-    return Picture(_sized(pixels, where, rules), stored, orientation)
+    return DecodedImage(_sized(pixels, where, rules), stored, orientation)
 
 
 def image_size(data: bytes | Path, where: str) -> tuple[int, int]:
@@ -289,7 +289,7 @@ def _box(entry: Any, where: str, form: str) -> tuple[float, float, float, float]
 
 
 def place_boxes(
-    boxes: Iterable[Sequence[float]], picture: Picture, where: str, frame: Frame = "stored"
+    boxes: Iterable[Sequence[float]], picture: DecodedImage, where: str, frame: Frame = "stored"
 ) -> tuple[Box, ...]:
     """Bring boxes to the pixels of a decoded picture.
 
@@ -328,7 +328,7 @@ def check_inside(box: Sequence[float], width: int, height: int, where: str) -> N
         )
 
 
-def _scaled(box: tuple[float, float, float, float], picture: Picture) -> Box:
+def _scaled(box: tuple[float, float, float, float], picture: DecodedImage) -> Box:
     (width, height), (upright_width, upright_height) = picture.image.size, picture.upright
     across, down = width / upright_width, height / upright_height
     x1, y1, x2, y2 = box[0] * across, box[1] * down, box[2] * across, box[3] * down

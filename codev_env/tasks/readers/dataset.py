@@ -14,8 +14,8 @@ from codev_env.tasks.readers.cells import dig, parsed
 from codev_env.tasks.readers.checks import Frame, Rules, boxes_from, brief
 from codev_env.tasks.readers.fields import LETTERS, jsonable, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
-from codev_env.tasks.readers.rowset import Draft, OnError, RowTaskSet, Scan
-from codev_env.tasks.readers.table import SelectedTable, Table
+from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
+from codev_env.tasks.readers.table import RowTable, SelectedTable
 
 BoxForm = Literal["xyxy", "xywh"]
 
@@ -97,7 +97,7 @@ def open_dataset(
 # ---- finding the rows
 
 
-def _table(source: str | Path, split: str, config: str | None) -> Table:
+def _table(source: str | Path, split: str, config: str | None) -> RowTable:
     path = Path(source)
     if path.is_dir() and any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return ArrowTable.saved(path, split)
@@ -123,7 +123,7 @@ def _files(path: Path, split: str) -> list[Path]:
     raise TaskError(f"{path}: has no split {split!r}; its files are {', '.join(file.name for file in files)}.")
 
 
-def _of_split(table: Table, column: str, split: str) -> Table:
+def _of_split(table: RowTable, column: str, split: str) -> RowTable:
     names = {split, *SPLIT_NAMES.get(split, ())}
     values = table.values(column)
     rows = [row for row, value in enumerate(values) if plain(value) in names]
@@ -133,7 +133,7 @@ def _of_split(table: Table, column: str, split: str) -> Table:
     return SelectedTable(table, rows)
 
 
-def _columns(table: Table, columns: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
+def _columns(table: RowTable, columns: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Return the columns of each field, checked."""
     found: dict[str, tuple[str, ...]] = {}
     for name, column in columns.items():
@@ -187,7 +187,7 @@ class DatasetReader:
         """Return what tells this reader from others."""
         return repr(self)
 
-    def scan(self, table: Table) -> Scan:
+    def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, answers, options and the form of boxes of all rows."""
         columns = {field: [table.values(name) for name in names] for field, names in self.columns if field != "image"}
         ids = [plain(value) for value in columns["id"][0]] if "id" in columns else []
@@ -213,7 +213,7 @@ class DatasetReader:
         boxes = boxes_from(parsed(fields.get("targets"), where), where, form=self.boxes)
         return question, _answer(fields["answer"], choices, where), choices, boxes
 
-    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row."""
         fields = {field: _cell([dig(row, name) for name in names]) for field, names in self.columns}
         question, answer, choices, boxes = self._check(fields, where)
@@ -225,7 +225,7 @@ class DatasetReader:
         image = self.image_column.split(".")[0]
         rest = {key: jsonable(value) for key, value in row.items() if key != image and not isinstance(value, bytes)}
         own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
-        return Draft(
+        return DraftTask(
             images=fields["image"],
             question=question,
             answer=answer,

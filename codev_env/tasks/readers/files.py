@@ -10,7 +10,7 @@ from codev_env.errors import TaskError
 from codev_env.tasks.readers.checks import brief
 from codev_env.tasks.readers.fields import read_text
 from codev_env.tasks.readers.parquet import ParquetTable
-from codev_env.tasks.readers.table import JsonlTable, ListTable, Table, TsvTable
+from codev_env.tasks.readers.table import JsonlTable, ListTable, RowTable, TsvTable
 
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "validation", "valid", "dev"), "test": ("test", "eval")}
 """What files and parts of a split are called."""
@@ -70,7 +70,7 @@ def split_of(name: str) -> str | None:
     return None
 
 
-def table_of(files: Sequence[Path]) -> Table:
+def table_of(files: Sequence[Path]) -> RowTable:
     """Open files of one kind, Parquet files together, others one."""
     suffix = files[0].suffix.lower()
     if suffix == ".parquet":

@@ -9,8 +9,8 @@ from typing import Any
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.checks import Frame, brief
 from codev_env.tasks.readers.fields import LETTERS, jsonable, letter_answer, plain, scorer_meta
-from codev_env.tasks.readers.rowset import Draft, Scan
-from codev_env.tasks.readers.table import Table
+from codev_env.tasks.readers.rowset import DraftTask, Scan
+from codev_env.tasks.readers.table import RowTable
 
 _USED = frozenset({"index", "question", "answer", "category", "image", *LETTERS})
 
@@ -37,7 +37,7 @@ class LetteredReader:
         """Return what tells this reader from others."""
         return repr(self)
 
-    def scan(self, table: Table) -> Scan:
+    def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, options, letters and categories of all rows."""
         table.require("index", "question", "A", "B", "answer", "image", "category")
         if self.needs_cycle:
@@ -76,13 +76,13 @@ class LetteredReader:
             raise TaskError(f"{where}: has the options {', '.join(options) or 'none'}; expected A, B and so on.")
         return question, options, letter_answer(where, fields["answer"], options)
 
-    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row; the options stay in the row's order, which is what cycles are about."""
         question, options, answer = self._check(row, where)
         rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
         cycle = rest.pop("cycle_category", None)
         own = scorer_meta(self.bench, question_type="multi_choice", cycle_category=cycle)
-        return Draft(
+        return DraftTask(
             images=row["image"],
             question=question,
             answer=answer,
@@ -92,5 +92,5 @@ class LetteredReader:
         )
 
 
-def _letters(table: Table) -> list[str]:
+def _letters(table: RowTable) -> list[str]:
     return [name for name in LETTERS if table.has(name)]

@@ -13,8 +13,8 @@ from codev_env.tasks.readers.cells import dig
 from codev_env.tasks.readers.checks import Frame, Rules, brief
 from codev_env.tasks.readers.fields import jsonable, optional, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, json_table, only_split, table_of
-from codev_env.tasks.readers.rowset import Draft, OnError, RowTaskSet, Scan
-from codev_env.tasks.readers.table import Table
+from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
+from codev_env.tasks.readers.table import RowTable
 
 SPLITS = ("test", "testmini")
 """Both mean the 1000 questions of *testmini*, on which scores are reported; the answers to *test* are not public."""
@@ -74,7 +74,7 @@ class MathVistaReader:
         """Return what tells this reader from others."""
         return repr(self)
 
-    def scan(self, table: Table) -> Scan:
+    def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, answers and types of all rows."""
         table.require("pid", "question", "answer", "choices", "question_type", "answer_type")
         if not table.has("decoded_image"):
@@ -91,7 +91,7 @@ class MathVistaReader:
                 problems[row] = str(error)
         return Scan(ids, categories, problems)
 
-    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row; choices as given."""
         question, answer, choices = _check(row, where)
         image = row.get("decoded_image")
@@ -103,7 +103,7 @@ class MathVistaReader:
             unit=optional(row.get("unit")),
         )
         rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
-        return Draft(
+        return DraftTask(
             images=image if image is not None else row["image"],
             question=question,
             answer=answer,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.cells import need
 from codev_env.tasks.readers.fields import nearest
-from codev_env.tasks.readers.table import Table, file_state
+from codev_env.tasks.readers.table import RowTable, file_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ def cache_dir() -> Path:
     return Path(own) if own else Path(base) / "codev_env"
 
 
-class ParquetTable(Table):
+class ParquetTable(RowTable):
     """The rows of one or several Parquet files, in order."""
 
     def __init__(self, paths: Sequence[Path]) -> None:

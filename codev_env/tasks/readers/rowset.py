@@ -16,7 +16,7 @@ from codev_env.tasks.cache import TASKS
 from codev_env.tasks.readers.cells import image_path, image_sources
 from codev_env.tasks.readers.checks import Frame, Rules, decode, image_rules, place_boxes
 from codev_env.tasks.readers.parquet import cache_dir
-from codev_env.tasks.readers.table import Table, file_state
+from codev_env.tasks.readers.table import RowTable, file_state
 from codev_env.types import Source, Task
 
 OnError = Literal["raise", "skip"]
@@ -49,7 +49,7 @@ class Validation:
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftTask:
     """A row as a task, before its images are decoded.
 
     Attributes:
@@ -73,7 +73,7 @@ class Draft:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Reader(Protocol):
+class RowReader(Protocol):
     """What a format's rows mean."""
 
     @property
@@ -91,11 +91,11 @@ class Reader(Protocol):
         """What the boxes of this format count in."""
         ...
 
-    def scan(self, table: Table) -> Scan:
+    def scan(self, table: RowTable) -> Scan:
         """Check what can be checked of all rows without their images."""
         ...
 
-    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Turn one row into a draft; raises `TaskError` with `where` in it."""
         ...
 
@@ -132,8 +132,8 @@ class RowTaskSet:
 
     def __init__(
         self,
-        table: Table,
-        reader: Reader,
+        table: RowTable,
+        reader: RowReader,
         *,
         subset: str | None = None,
         on_error: OnError = "raise",
@@ -304,7 +304,7 @@ def check_on_error(on_error: str) -> None:
         raise unknown("on_error", on_error, get_args(OnError))
 
 
-def _add_duplicates(ids: Sequence[str], problems: dict[int, str], table: Table) -> None:
+def _add_duplicates(ids: Sequence[str], problems: dict[int, str], table: RowTable) -> None:
     """Note rows whose id an earlier good row has."""
     if len(set(ids)) == len(ids):
         return

@@ -19,7 +19,7 @@ _BUFFER = 1 << 22  # bytes; lines with images are megabytes long
 _LINK = 64  # characters up to which an image field of a TSV file is the index of the row that has the image
 
 
-class Table(ABC):
+class RowTable(ABC):
     """Sized, indexable rows that are read when asked for; metadata can be read for all rows at once.
 
     Attributes:
@@ -71,7 +71,7 @@ class Table(ABC):
                 )
 
 
-class ListTable(Table):
+class ListTable(RowTable):
     """Rows that are in memory already, with the place each came from."""
 
     def __init__(self, source: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str], folder: Path) -> None:
@@ -109,10 +109,10 @@ class ListTable(Table):
         return any(dig(row, column) is not None for row in self._rows) or column in self.columns
 
 
-class SelectedTable(Table):
+class SelectedTable(RowTable):
     """Some rows of another table."""
 
-    def __init__(self, table: Table, rows: Sequence[int]) -> None:
+    def __init__(self, table: RowTable, rows: Sequence[int]) -> None:
         """Take a table and the numbers of its rows."""
         self._table, self._numbers = table, rows
         self.source, self.columns = table.source, table.columns
@@ -148,7 +148,7 @@ class SelectedTable(Table):
         return self._table.peek(self._numbers[index], column)
 
 
-class _LineTable(Table):
+class _LineTable(RowTable):
     """Rows that are records of one text file: offsets and short fields in memory, the rest on disk."""
 
     def __init__(self, path: Path) -> None:

@@ -21,8 +21,8 @@ from codev_env.tasks.readers.checks import Frame, Rules, boxes_from, brief, imag
 from codev_env.tasks.readers.fields import jsonable, plain, scorer_meta, split_options
 from codev_env.tasks.readers.files import find_files, of_split, table_of
 from codev_env.tasks.readers.parquet import ParquetTable
-from codev_env.tasks.readers.rowset import Draft, OnError, RowTaskSet, Scan
-from codev_env.tasks.readers.table import Table
+from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
+from codev_env.tasks.readers.table import RowTable
 
 _USED = frozenset({"images", "prompt"})
 _BOXES = ("bbox", "bbox_2d")
@@ -114,7 +114,9 @@ def open_verl(
     return open_stored(table_of(files), VerlReader(bench), subset, on_error, images)
 
 
-def open_stored(table: Table, reader: VerlReader, subset: str | None, on_error: OnError, images: Rules) -> RowTaskSet:
+def open_stored(
+    table: RowTable, reader: VerlReader, subset: str | None, on_error: OnError, images: Rules
+) -> RowTaskSet:
     """Make the task set, with images shown as they are stored."""
     rules = dataclasses.replace(image_rules(images), orient=False)
     return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=rules)
@@ -135,7 +137,7 @@ class VerlReader:
         """Return what tells this reader from others."""
         return repr(self)
 
-    def scan(self, table: Table) -> Scan:
+    def scan(self, table: RowTable) -> Scan:
         """Check answers, questions and boxes of all rows."""
         table.require("images")
         answers = _first(table, "reward_model.ground_truth", "extra_info.answer")
@@ -157,7 +159,7 @@ class VerlReader:
         sources = table.values("data_source") if table.has("data_source") else [""] * len(table)
         return Scan(ids, [plain(source) for source in sources], problems)
 
-    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row. Options inside the question become choices where the answer is one of them."""
         extra = _extra(row, where)
         accepted = _answers(dig(row, "reward_model.ground_truth")) or _answers(extra.get("answer"))
@@ -165,7 +167,7 @@ class VerlReader:
         done = _names(extra.get("transform"), where)
         own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
         rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
-        return Draft(
+        return DraftTask(
             images=row["images"],
             question=question,
             answer=answer,
@@ -177,7 +179,7 @@ class VerlReader:
         )
 
 
-def _first(table: Table, *names: str) -> list[Any]:
+def _first(table: RowTable, *names: str) -> list[Any]:
     """Return the first column there is; raises `TaskError` if there is none."""
     for name in names:
         if table.has(name):

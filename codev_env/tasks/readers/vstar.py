@@ -22,8 +22,8 @@ from codev_env.tasks.readers.fields import (
 )
 from codev_env.tasks.readers.files import table_of
 from codev_env.tasks.readers.lettered import LetteredReader
-from codev_env.tasks.readers.rowset import Draft, OnError, Reader, RowTaskSet, Scan, check_on_error
-from codev_env.tasks.readers.table import ListTable, Table
+from codev_env.tasks.readers.rowset import DraftTask, OnError, RowReader, RowTaskSet, Scan, check_on_error
+from codev_env.tasks.readers.table import ListTable, RowTable
 from codev_env.tasks.readers.vstar_parquet import ParquetReader
 
 CATEGORIES = ("direct_attributes", "relative_position")
@@ -88,9 +88,9 @@ class VStarTaskSet(RowTaskSet):
             )
         if category is not None and category not in CATEGORIES:
             raise unknown("category of V*Bench", category, CATEGORIES)
-        reader: Reader
+        reader: RowReader
         if files:
-            table: Table = table_of(files)
+            table: RowTable = table_of(files)
             is_tsv = files[0].suffix.lower() == ".tsv"
             reader = LetteredReader("vstar", "vstar", CATEGORIES) if is_tsv else ParquetReader(CATEGORIES)
         else:
@@ -144,11 +144,11 @@ class _RowReader:
     def key(self) -> str:
         return "vstar"
 
-    def scan(self, table: Table) -> Scan:
+    def scan(self, table: RowTable) -> Scan:
         return Scan(table.values("task_id"), table.values("category"))
 
-    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
-        return Draft(
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
+        return DraftTask(
             images=row["image"],
             question=row["question"],
             answer=row["answer"],

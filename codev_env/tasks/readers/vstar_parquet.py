@@ -9,8 +9,8 @@ from typing import Any
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.checks import Frame, brief
 from codev_env.tasks.readers.fields import plain, scorer_meta, split_inline
-from codev_env.tasks.readers.rowset import Draft, Scan
-from codev_env.tasks.readers.table import Table
+from codev_env.tasks.readers.rowset import DraftTask, Scan
+from codev_env.tasks.readers.table import RowTable
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ParquetReader:
         """Return what tells this reader from others."""
         return repr(self)
 
-    def scan(self, table: Table) -> Scan:
+    def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, options, letters and categories of all rows."""
         names = ("text", "label", "category", "question_id")
         table.require("image", *names)
@@ -62,10 +62,10 @@ class ParquetReader:
             raise TaskError(f"{where}: 'label' is {brief(fields['label'])}, but the options are {', '.join(options)}.")
         return question, options, label
 
-    def read(self, row: Mapping[str, Any], where: str, index: int) -> Draft:
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row."""
         question, options, label = self._check(row, where)
-        return Draft(
+        return DraftTask(
             images=row["image"],
             question=question,
             answer=options[label],

@@ -1,0 +1,56 @@
+"""Engines that sample completions from the policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from codev_agents.engines.options import VllmOptions
+from codev_env.errors import unknown
+
+if TYPE_CHECKING:
+    from codev_agents.rollout.engine import Engine
+    from codev_agents.rollout.tokens import ChatProcessor
+
+ENGINES = ("hf", "vllm", "vllm-server")
+"""Names of the engines."""
+
+
+def make_engine(
+    name: str,
+    model: Any,
+    processor: ChatProcessor,
+    max_batch: int,
+    seed: int,
+    vllm: VllmOptions | None = None,
+    max_length: int = 32768,
+) -> Engine:
+    """Make an engine; torch is imported here, not with the package.
+
+    Args:
+        name: One of `ENGINES`.
+        model: The policy.
+        processor: The tokenizer side of the policy.
+        max_batch: Most sequences decoded together.
+        seed: Seed of the sampling.
+        vllm: Options of the engines that run vLLM.
+        max_length: Longest sequence, in tokens.
+
+    Raises:
+        ConfigError: There is no engine of that name, or what it needs is missing.
+        EngineError: The server of `vllm-server` cannot be used.
+    """
+    vllm = vllm or VllmOptions()
+    match name:
+        case "hf":
+            from codev_agents.engines.hf import HFEngine
+
+            return HFEngine(model, processor, max_batch, seed)
+        case "vllm":
+            from codev_agents.engines.vllm import VllmEngine
+
+            return VllmEngine(model, processor, vllm, max_batch, max_length, seed)
+        case "vllm-server":
+            from codev_agents.engines.vllm_server import VllmServerEngine
+
+            return VllmServerEngine(model, processor, vllm, max_batch, seed)
+    raise unknown("engine", name, ENGINES)

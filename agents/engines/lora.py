@@ -1,0 +1,105 @@
+"""Low-rank adapters on the language model, through peft: trained alone, merged for whoever loads the policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from codev_agents.engines.options import LoraOptions
+from codev_agents.engines.weights import gathered, whole
+from codev_env.errors import ConfigError
+
+ADAPTERS = "adapters.safetensors"
+"""File of the adapters beside a saved model, which has them merged."""
+_TARGETS = r".*language_model\..*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+
+
+def add_adapters(model: Any, options: LoraOptions) -> None:
+    """Put fresh adapters on the linear layers of the language model and freeze everything else.
+
+    Source: LoRA, arXiv 2106.09685: W x + (alpha / rank) B A x, with B = 0 at the start.
+
+    Raises:
+        ConfigError: peft is not installed.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise ConfigError(
+            f"lora.rank is {options.rank}, but peft cannot be imported ({error}): pip install 'codev-env[lora]'."
+        ) from error
+    inject_adapter_in_model(LoraConfig(r=options.rank, lora_alpha=options.alpha, target_modules=_TARGETS), model)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+
+
+def has_adapters(model: Any) -> bool:
+    """Tell whether `add_adapters` was applied."""
+    return any("lora_" in name for name, _ in model.named_parameters())
+
+
+def merged_state(model: Any) -> dict[str, torch.Tensor]:
+    """Return the state of the model as if the adapters had been part of its weights; the model is left as it is."""
+    adapted = {name: module for name, module in model.named_modules() if hasattr(module, "get_delta_weight")}
+    state = {}
+    for name, tensor in model.state_dict().items():
+        if "lora_" in name:
+            continue
+        layer, _, rest = name.rpartition(".base_layer.")
+        if layer and rest == "weight":
+            tensor = tensor + adapted[layer].get_delta_weight("default").to(tensor.dtype)
+        state[f"{layer}.{rest}" if layer else name] = tensor
+    return state
+
+
+def adapters(model: Any, keep: bool = True) -> dict[str, torch.Tensor]:
+    """Return the adapters' weights by name; where they are shared out, processes that do not `keep` them take part."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            with gathered([parameter]):
+                weight = whole(parameter)
+                if keep:
+                    found[name] = weight.contiguous().clone()
+    return found
+
+
+def save_adapters(tensors: dict[str, torch.Tensor], folder: Path) -> None:
+    """Write the adapters beside the saved model, so that training can go on with them."""
+    save_file(tensors, folder / ADAPTERS)
+
+
+def load_adapters(model: Any, folder: Path) -> None:
+    """Load the adapters that `save_adapters` wrote; raises `ConfigError` if they are not there or are others."""
+    path = folder / ADAPTERS
+    if not path.is_file():
+        raise ConfigError(f"resume: {path} is missing: the run was not trained with lora.rank above 0.")
+    own = {name: parameter for name, parameter in model.named_parameters() if "lora_" in name}
+    saved = load_file(path)
+    if {n: t.shape for n, t in saved.items()} != {n: p.shape for n, p in own.items()}:
+        raise ConfigError(f"resume: the adapters in {path} are of another lora.rank or another model.")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(saved[name])
+
+
+class WithoutAdapters(torch.nn.Module):
+    """A module as it was before its adapters were trained: the reference policy, at no cost of memory."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Any) -> Any:
+        """Run the module with its adapters off."""
+        layers = [m for m in self.module.modules() if hasattr(m, "enable_adapters") and hasattr(m, "get_delta_weight")]
+        for layer in layers:
+            layer.enable_adapters(False)
+        try:
+            return self.module(*inputs)
+        finally:
+            for layer in layers:
+                layer.enable_adapters(True)

@@ -1,0 +1,48 @@
+"""Processed images back to pictures: what an engine that processes images itself is given.
+
+An image made here has the size that the image processor chose, so processing it again changes nothing: such an engine
+sees the same pixels as the trainer.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from codev_agents.rollout.tokens import PixelBlock
+
+
+def to_picture(block: PixelBlock, image_processor: Any) -> Image.Image:
+    """Undo the cutting into patches and the normalisation of an image image_processor of the Qwen-VL family.
+
+    Args:
+        block: The processed image.
+        image_processor: What processed it.
+
+    Returns:
+        The RGB picture after resizing, exactly: its processed form is `block`.
+    """
+    merge, patch = image_processor.merge_size, image_processor.patch_size
+    _, height, width = block.grid
+    # Frames, then 2 x 2 (merge x merge) neighbours together, each patch channel by channel; the frames are copies.
+    patches = block.values.float().cpu().numpy()
+    patches = patches.reshape(
+        -1, height // merge, width // merge, merge, merge, 3, image_processor.temporal_patch_size, patch**2
+    )
+    first = patches[0, ..., 0, :].reshape(height // merge, width // merge, merge, merge, 3, patch, patch)
+    pixels = first.transpose(0, 2, 5, 1, 3, 6, 4).reshape(height * patch, width * patch, 3)
+    pixels = (
+        pixels * np.array(image_processor.image_std) + np.array(image_processor.image_mean)
+    ) / image_processor.rescale_factor
+    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
+
+
+def to_data_url(picture: Image.Image) -> str:
+    """Encode a picture without loss, to be sent in a request."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", compress_level=1)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,137 @@
+"""The policy: a vision-language model, its tokenizer and its image processor, in the formats of `transformers`."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers.utils import logging as transformers_logging
+
+from codev_agents.engines import lora
+from codev_agents.engines.options import LoraOptions
+from codev_agents.engines.weights import is_sharded, named_weights
+from codev_agents.rollout.tokens import ChatProcessor
+from codev_env.errors import ConfigError
+
+# A checkpoint every few minutes: one progress bar of ours is enough.
+transformers_logging.disable_progress_bar()
+
+
+@dataclass
+class Policy:
+    """A model and what turns text and images into its inputs."""
+
+    model: Any
+    processor: ChatProcessor
+
+    @classmethod
+    def load(cls, path: str) -> Policy:
+        """Load a policy.
+
+        Args:
+            path: A folder written by `save` or by `save_pretrained`, or a name on the model hub.
+
+        Raises:
+            ConfigError: There is no model there, or not one that sees images.
+        """
+        # Under DeepSpeed ZeRO-3, `transformers` would cut weights up as it loads them, but an engine samples from them
+        # before they are prepared.
+        unset_hf_deepspeed_config()
+        folder = Path(path)
+        if folder.exists() and not (folder / "config.json").is_file():
+            raise ConfigError(f"{path} holds no model: config.json is missing. Give the folder of a saved model.")
+        try:
+            config = AutoConfig.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"cannot load a model from {path!r}: it is neither a folder with a saved model nor a name that the "
+                f"model hub answers to ({type(error).__name__})."
+            ) from error
+        if not hasattr(config, "vision_config"):
+            raise ConfigError(
+                f"the model in {path} ({config.model_type}) does not see images; use one of the Qwen-VL family."
+            )
+        try:
+            model, report = AutoModelForImageTextToText.from_pretrained(
+                path, dtype=torch.float32, output_loading_info=True
+            )
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            raise ConfigError(f"cannot load the weights in {path}: {error}") from error
+        wrong = sorted(report["missing_keys"]) + [str(m) for m in report["mismatched_keys"]]
+        if wrong:
+            raise ConfigError(
+                f"the weights in {path} are of another model than its config.json: {', '.join(wrong[:3])} …"
+            )
+        try:
+            image_processor = AutoImageProcessor.from_pretrained(path, backend="pil")
+            tokenizer = AutoTokenizer.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot load the tokenizer and image processor in {path}: {error}") from error
+        linear_patch_embedding(model)
+        return cls(model, ChatProcessor(tokenizer, image_processor))
+
+    def restrict(self, vision: bool, adapters: LoraOptions, resume: Path | None = None) -> None:
+        """Choose which weights are trained; all are unless this is called.
+
+        Args:
+            vision: Train the vision tower.
+            adapters: Train adapters of the language model instead of all weights, if their rank is not 0.
+            resume: Folder written by `save` to take trained adapters from.
+
+        Raises:
+            ConfigError: peft is missing, or the adapters to resume from are.
+        """
+        if not vision:
+            self.model.model.visual.requires_grad_(False)
+        if adapters.rank:
+            lora.add_adapters(self.model, adapters)
+            if resume:
+                lora.load_adapters(self.model, resume)
+
+    def save(self, folder: Path | None) -> None:
+        """Write model, tokenizer and image processor, loadable with `from_pretrained`; adapters are merged into it.
+
+        Args:
+            folder: Where to. Where processes share the weights out, all of them have to call this, those that do not
+                write with None.
+        """
+        adapters = lora.adapters(self.model, folder is not None)
+        weights = self._weights(folder is not None)
+        if folder is None:
+            return
+        self.model.save_pretrained(folder, state_dict=weights)
+        if adapters:
+            lora.save_adapters(adapters, folder)
+        self.processor.tokenizer.save_pretrained(folder)
+        self.processor.image_processor.save_pretrained(folder)
+
+    def _weights(self, keep: bool) -> dict[str, torch.Tensor] | None:
+        """Return whole weights, adapters merged, on the CPU if they have to be gathered; None for the model's own."""
+        if not is_sharded(self.model):
+            return lora.merged_state(self.model) if lora.has_adapters(self.model) else None
+        weights = {}
+        for name, weight in named_weights(self.model):
+            if keep:
+                weights[name] = weight.cpu()
+        return weights
+
+
+def linear_patch_embedding(model: Any) -> None:
+    """Run the vision tower's patch embedding as the matrix product it is: same weights, much faster on a CPU."""
+    embed: Any = getattr(getattr(getattr(model, "model", None), "visual", None), "patch_embed", None)
+    projection = getattr(embed, "proj", None)
+    if not isinstance(projection, torch.nn.Conv3d) or model.device.type != "cpu":
+        return
+
+    def forward(self: Any, hidden: torch.Tensor) -> torch.Tensor:
+        flat = hidden.view(hidden.shape[0], -1).to(self.proj.weight.dtype)
+        return torch.nn.functional.linear(flat, self.proj.weight.flatten(1), self.proj.bias)
+
+    # A bound method, so that a copy of the model uses its own weights.
+    embed.forward = types.MethodType(forward, embed)

@@ -1,0 +1,210 @@
+"""The `vllm` engine: vLLM in the trainer's own process. It sleeps while the trainer computes gradients."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.pixels import to_picture
+from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
+from codev_agents.engines.weights import named_weights, weight_dtype
+from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
+from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
+from codev_env.errors import ConfigError
+
+CPU_CACHE = 1 << 30
+"""Bytes of key-value cache where there is no GPU."""
+
+
+class VllmEngine:
+    """Samples with vLLM, one engine per training process, each on its process's GPU.
+
+    vLLM is started without weights and gets the policy's from memory, at the start and by each `sync`.
+
+    Args:
+        model: The policy; a model that vLLM knows, too.
+        processor: The tokenizer side.
+        options: Memory and type of the weights.
+        max_batch: Most sequences decoded together.
+        max_length: Longest sequence, in tokens.
+        seed: Seed of the sampling.
+
+    Raises:
+        ConfigError: vLLM is not installed.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processor: ChatProcessor,
+        options: VllmOptions,
+        max_batch: int = 256,
+        max_length: int = 32768,
+        seed: int = 0,
+    ) -> None:
+        self.processor = processor
+        self.dtype = weight_dtype(options.dtype, model)
+        self._seeds = Seeds(seed)
+        self._on_cpu = model.device.type == "cpu"
+        self._asleep = False
+        self._pictures: WeakKeyDictionary[PixelBlock, Any] = WeakKeyDictionary()
+        self._numbers = itertools.count()
+        self._answers: dict[str, asyncio.Future[Completion]] = {}
+        self._decoding: asyncio.Task[None] | None = None
+        self._llm = self._start(model, options, max_batch, max_length)
+        self.sync(model)
+
+    def _start(self, model: Any, options: VllmOptions, max_batch: int, max_length: int) -> Any:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the weights are handed over in memory
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the threads are the trainer's, too
+        try:
+            from vllm import LLM
+        except ImportError as error:
+            raise ConfigError(
+                f'--engine vllm needs vLLM ({error}): pip install "codev-env[vllm]", or use --engine hf.'
+            ) from error
+        set_num_threads = torch.set_num_threads
+        longest = model.config.get_text_config().max_position_embeddings
+        machine: dict[str, Any] = (
+            {"enforce_eager": True, "kv_cache_memory_bytes": CPU_CACHE}
+            if self._on_cpu
+            else {"enable_sleep_mode": True, "gpu_memory_utilization": options.memory}
+        )
+        # vLLM reads tokenizer and image processor from a folder, whenever it likes.
+        self._folder = tempfile.TemporaryDirectory(prefix="codev-vllm-")
+        config = copy.deepcopy(model.config)
+        config.architectures = config.architectures or [type(model).__name__]
+        for part in (config, self.processor.tokenizer, self.processor.image_processor):
+            part.save_pretrained(self._folder.name)
+        llm = LLM(
+            self._folder.name,
+            load_format="dummy",
+            mm_device_do_normalize=False,  # its constants count as weights: "dummy" would make them up, too
+            generation_config="vllm",  # no defaults of the checkpoint, such as a repetition penalty
+            dtype=str(self.dtype).removeprefix("torch."),
+            max_model_len=min(max_length, longest),
+            max_num_seqs=max_batch,
+            logprobs_mode="processed_logprobs",
+            limit_mm_per_prompt={"video": 0},
+            # Processes of one launcher know each other already; each has an engine of its own all the same.
+            distributed_executor_backend="external_launcher" if torch.distributed.is_initialized() else "uni",
+            disable_log_stats=True,
+            **machine,
+        )
+        torch.set_num_threads = set_num_threads  # vLLM takes it away on CPUs
+        return llm
+
+    def seed(self, seed: int) -> None:
+        """Make the next samples a function of `seed`."""
+        self._seeds = Seeds(seed)
+
+    def sleep(self) -> None:
+        """Give weights and key-value cache back (GPUs only)."""
+        if not self._on_cpu and not self._asleep:
+            self._llm.sleep(level=2)
+            self._asleep = True
+
+    def sync(self, model: Any) -> None:
+        """Wake up with the weights of `model`, and forget all that was computed with others."""
+        if self._asleep:
+            self._llm.wake_up(tags=["weights"])
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named_weights(model, self.dtype)})
+        if self._asleep:
+            self._llm.wake_up(tags=["kv_cache"])
+            self._asleep = False
+        if self._on_cpu:
+            self._llm.collective_rpc(_pack_tied_head)
+        self._llm.reset_prefix_cache()
+        self._llm.reset_mm_cache()
+        self._llm.llm_engine.reset_encoder_cache()
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
+        """Sample one completion per prompt, in order."""
+        from vllm import SamplingParams
+
+        inputs = [self._input(prompt) for prompt in prompts]
+        params = [
+            SamplingParams(**sampling_params(sampling, self.processor, seed)) for seed in self._seeds.take(len(prompts))
+        ]
+        outputs = self._llm.generate(inputs, params, use_tqdm=False)
+        return [completion(output) for output in outputs]
+
+    def new_seed(self) -> int:
+        """Return a number that follows from `seed` and from how many were taken since."""
+        return self._seeds.take(1)[0]
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+        """Sample one completion, in one batch with those that are asked for meanwhile."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        given = await asyncio.to_thread(self._input, prompt)
+        params = SamplingParams(
+            **sampling_params(sampling, self.processor, seed), output_kind=RequestOutputKind.FINAL_ONLY
+        )
+        name = f"codev-{next(self._numbers)}"
+        answer = self._answers[name] = asyncio.get_running_loop().create_future()
+        try:
+            self._llm.llm_engine.add_request(name, given, params)
+            if self._decoding is None or self._decoding.done():
+                self._decoding = asyncio.create_task(self._decode())
+            return await answer
+        except asyncio.CancelledError:
+            self._llm.llm_engine.abort_request([name])
+            raise
+        finally:
+            del self._answers[name]
+
+    async def _decode(self) -> None:
+        """Step vLLM while it has requests; between two steps they come and go. Its state is that of this thread."""
+        engine = self._llm.llm_engine
+        try:
+            while engine.has_unfinished_requests():
+                for output in engine.step():
+                    answer = self._answers.get(output.request_id)
+                    if output.finished and answer is not None and not answer.done():
+                        answer.set_result(completion(output))
+                await asyncio.sleep(0)
+        except Exception as error:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(error)
+
+    def _input(self, prompt: Prompt) -> dict[str, Any]:
+        given: dict[str, Any] = {"prompt_token_ids": one_per_image(prompt, self.processor.image_id)}
+        if prompt.images:
+            given["multi_modal_data"] = {"image": [self._picture(block) for block in prompt.images]}
+        return given
+
+    def _picture(self, block: PixelBlock) -> Any:
+        picture = self._pictures.get(block)
+        if picture is None:
+            picture = self._pictures[block] = to_picture(block, self.processor.image_processor)
+        return picture
+
+
+def _pack_tied_head(worker: Any) -> None:
+    """Pack the output head again: on CPUs a head that is the input embedding, too, keeps its old packed weights."""
+    head = getattr(worker.get_model().get_language_model(), "lm_head", None)
+    if head is not None:
+        head.quant_method.process_weights_after_loading(head)
+
+
+def completion(output: Any) -> Completion:
+    """Read a `RequestOutput` of vLLM."""
+    (sampled,) = output.outputs
+    if sampled.finish_reason not in ("stop", "length"):
+        raise EngineError(f"vLLM ended a completion by {sampled.finish_reason!r}; its log says why.")
+    ids = list(sampled.token_ids)
+    logprobs = [found[token].logprob for token, found in zip(ids, sampled.logprobs, strict=True)]
+    return Completion(ids, logprobs, list(output.prompt_token_ids), sampled.finish_reason)

@@ -1,0 +1,63 @@
+"""The policy's weights as engines and checkpoints see them: whole, under the names of the checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+
+def is_sharded(model: Any) -> bool:
+    """Tell whether this process holds only a part of the weights."""
+    return any(hasattr(p, "full_tensor") or hasattr(p, "ds_id") for p in model.parameters())
+
+
+@contextlib.contextmanager
+def gathered(parameters: Sequence[Any]) -> Iterator[None]:
+    """Hold weights that DeepSpeed shares out as a whole; all processes have to take part."""
+    if not any(hasattr(p, "ds_id") for p in parameters):
+        yield
+        return
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters(parameters):
+        yield
+
+
+def whole(tensor: Any) -> torch.Tensor:
+    """Return a tensor that FSDP2 shares out as a whole; all processes have to take part."""
+    tensor = tensor.detach()
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def named_weights(model: Any, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+    """Iterate over a model's weights under the names of its checkpoint: whole, with adapters merged.
+
+    Gathering a weight is a step that all processes take: each has to iterate to the end.
+
+    Args:
+        model: The model.
+        dtype: Type of the result; None keeps each weight's.
+    """
+    modules = dict(model.named_modules())
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            continue
+        layer, adapted, rest = name.rpartition(".base_layer.")
+        merged = adapted and rest == "weight"
+        with gathered(list(modules[layer].parameters()) if merged else [parameter]):
+            weight = whole(parameter)
+            if merged:
+                weight = weight + whole(modules[layer].get_delta_weight("default"))
+            # What DeepSpeed has gathered is gone afterwards.
+            weight = weight.to(dtype or weight.dtype, copy=hasattr(parameter, "ds_id"))
+        yield (f"{layer}.{rest}" if adapted else name), weight
+
+
+def weight_dtype(name: str, model: Any) -> torch.dtype:
+    """Return the type of `VllmOptions.dtype`."""
+    if name == "auto":
+        name = "float32" if model.device.type == "cpu" else "bfloat16"
+    return getattr(torch, name)

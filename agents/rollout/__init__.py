@@ -1,0 +1,1 @@
+"""Plays episodes with a policy: tokens in, tokens out."""

@@ -1,0 +1,87 @@
+"""What every engine does: sample completions for prompts of token ids and images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from codev_agents.rollout.tokens import PixelBlock
+from codev_env.errors import CodevError
+
+
+class EngineError(CodevError, RuntimeError):
+    """An engine cannot sample; the message says what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """Ids up to where the completion starts, with the images whose tokens stand in them."""
+
+    ids: Sequence[int]
+    images: Sequence[PixelBlock] = ()
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample.
+
+    Attributes:
+        temperature: 0 is greedy.
+        max_tokens: Longest completion.
+        stop: Strings that end a completion; they stay part of it.
+    """
+
+    temperature: float = 1.0
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Sampled ids with their log-probabilities under the distribution that was sampled from.
+
+    Attributes:
+        ids: Sampled ids, with the end-of-turn token if it was sampled.
+        logprobs: Natural logarithms, one per id.
+        prompt_ids: The prompt ids that the engine really used; trainers compare them with their own.
+        finish: `"stop"` (a stop string or the end-of-turn token) or `"length"`.
+    """
+
+    ids: list[int]
+    logprobs: list[float]
+    prompt_ids: Sequence[int] = field(repr=False)
+    finish: Literal["stop", "length"] = "stop"
+
+
+class Engine(Protocol):
+    """Samples from the policy."""
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
+        """Sample one completion per prompt; the same `Prompt` object may stand several times."""
+        ...
+
+    def seed(self, seed: int) -> None:
+        """Make the next samples a function of `seed`."""
+        ...
+
+    def sleep(self) -> None:
+        """Give memory back to the trainer until the next `sync`."""
+        ...
+
+    def sync(self, model: Any) -> None:
+        """Take over the weights of `model`, and be ready to sample from them."""
+        ...
+
+
+@runtime_checkable
+class AsyncEngine(Engine, Protocol):
+    """Samples from the policy, each completion for itself: requests come and go while others are decoded."""
+
+    def new_seed(self) -> int:
+        """Return a number that follows from `seed` and from how many were taken since."""
+        ...
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+        """Sample one completion, as a function of its own seed; when cancelled, the engine forgets it."""
+        ...

@@ -1,0 +1,179 @@
+"""How episodes ask an engine for completions: each when it likes, or all in rounds, by what the engine can do.
+
+`Arrivals` passes each request on as it comes. `Rounds` is for an engine that only samples batches: it waits until every
+player that is not done has asked, so that a batch, and with it every sample, depends on no clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from codev_agents.rollout.engine import AsyncEngine, Completion, Engine, Prompt, Sampling
+
+Key = tuple[int, ...]
+"""Names one completion among those of a phase. Asked for twice at the same time, it is sampled once."""
+
+
+class IdleClock:
+    """Measures how long nothing was under way, from when it is made to `stop`.
+
+    Attributes:
+        idle_s: Seconds so far.
+    """
+
+    def __init__(self) -> None:
+        self.idle_s = 0.0
+        self._under_way = 0
+        self._since = time.perf_counter()
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[None]:
+        """Something is under way inside."""
+        if not self._under_way:
+            self.stop()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        """Count up to now."""
+        if not self._under_way:
+            now = time.perf_counter()
+            self.idle_s += now - self._since
+            self._since = now
+
+
+@dataclass(eq=False)
+class _Request:
+    prompt: Prompt
+    sampling: Sampling
+    answer: asyncio.Future[Completion]
+    waiting: int = 0
+
+
+class Rounds:
+    """Asks for batches: a round begins when all players wait for a completion or are done.
+
+    A batch has the order of its keys, whoever asked first.
+
+    Args:
+        engine: What samples.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.clock = engine, IdleClock()
+        self._busy = 0  # players that do something else than wait
+        self._broken = False
+        self._asked: dict[Key, _Request] = {}
+
+    @contextlib.contextmanager
+    def player(self) -> Iterator[None]:
+        """One player takes part inside; it asks for one completion at a time."""
+        self._busy += 1
+        try:
+            yield
+        except BaseException:
+            self._broken = True  # the phase ends: the others are not to be sampled for
+            raise
+        finally:
+            self._busy -= 1
+            self._look()
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, key: Key) -> Completion:
+        """Return the completion of the next round."""
+        loop = asyncio.get_running_loop()
+        request = self._asked.setdefault(key, _Request(prompt, sampling, loop.create_future()))
+        request.waiting += 1
+        self._busy -= 1
+        self._look()
+        try:
+            return await asyncio.shield(request.answer)
+        except asyncio.CancelledError:
+            if not request.answer.done():
+                request.waiting -= 1
+                self._busy += 1
+            raise
+
+    async def close(self) -> None:
+        """End the measuring."""
+        self.clock.stop()
+
+    def _look(self) -> None:
+        # Not at once: players that are about to begin are to be counted, and an error is to reach all who wait.
+        asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        if not self._busy and self._asked and not self._broken:
+            asked, self._asked = [self._asked[key] for key in sorted(self._asked)], {}
+            self._busy += sum(request.waiting for request in asked)
+            self._sample(asked)
+
+    def _sample(self, asked: list[_Request]) -> None:
+        for sampling in dict.fromkeys(request.sampling for request in asked):
+            batch = [request for request in asked if request.sampling == sampling]
+            try:
+                with self.clock.work():
+                    found = self.engine.generate([request.prompt for request in batch], sampling)
+                for request, completion in zip(batch, found, strict=True):
+                    request.answer.set_result(completion)
+            except Exception as error:
+                for request in asked:
+                    if not request.answer.done():
+                        request.answer.set_exception(error)
+                return
+
+
+class Arrivals:
+    """Passes requests on as they come. What is sampled depends on the key, not on when it was asked for.
+
+    Args:
+        engine: What samples.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine, self.clock = engine, IdleClock()
+        self._seed = engine.new_seed()
+        self._tasks: dict[Key, asyncio.Task[Completion]] = {}
+
+    @contextlib.contextmanager
+    def player(self) -> Iterator[None]:
+        """One player takes part inside."""
+        yield
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, key: Key) -> Completion:
+        """Return a completion."""
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.create_task(self._ask(prompt, sampling, key))
+            task.add_done_callback(lambda _: self._tasks.pop(key))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Give up what is being asked, and end the measuring."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.clock.stop()
+
+    async def _ask(self, prompt: Prompt, sampling: Sampling, key: Key) -> Completion:
+        seed = int(np.random.SeedSequence((self._seed, *key)).generate_state(1)[0]) >> 1
+        with self.clock.work():
+            return await self.engine.complete(prompt, sampling, seed)
+
+
+Requests = Rounds | Arrivals
+
+
+def open_requests(engine: Engine) -> Requests:
+    """Take requests for an engine: one by one if it is an `AsyncEngine`, else in rounds."""
+    return Arrivals(engine) if isinstance(engine, AsyncEngine) else Rounds(engine)

@@ -1,0 +1,193 @@
+"""Text and images to token ids and back: tokens in, tokens out.
+
+A trajectory's ids only ever grow: sampled ids are appended as they are, and only the environment's new text is
+tokenised. Nothing is rendered again, so what was sampled is what is trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from codev_env.errors import ConfigError
+from codev_env.types import IMAGE_PLACEHOLDER
+
+_SYSTEM, _USER, _REPLY, _AFTER = ("\x00system\x00", "\x00user\x00", "\x00reply\x00", "\x00after\x00")
+
+
+@dataclass(frozen=True, eq=False)
+class PixelBlock:
+    """One image as the model sees it, processed once and shared by engine and trainer.
+
+    Attributes:
+        values: Patches, `[patches, patch_dim]`, float32.
+        grid: Patches along time, height and width.
+        tokens: How many tokens it becomes.
+    """
+
+    values: torch.Tensor
+    grid: tuple[int, int, int]
+    tokens: int
+
+
+@dataclass(eq=False)
+class TokenSequence:
+    """The tokens of one trajectory so far.
+
+    Attributes:
+        ids: All token ids; every image stands as a run of image tokens.
+        turns: For each token the number of the model's turn it was sampled in, or -1 where the environment wrote it.
+        logprobs: The sampler's log-probability of each sampled token; 0 where the environment wrote it.
+        images: The images in the order of their runs.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    images: list[PixelBlock] = field(default_factory=list)
+
+    def add_observation(self, ids: Sequence[int], images: Sequence[PixelBlock] = ()) -> None:
+        """Append what the environment wrote."""
+        self.ids += ids
+        self.turns += [-1] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+        self.images += images
+
+    def add_action(self, ids: Sequence[int], logprobs: Sequence[float], turn: int) -> None:
+        """Append what the model sampled in turn number `turn`."""
+        if len(ids) != len(logprobs):
+            raise ValueError(f"{len(ids)} sampled ids but {len(logprobs)} log-probabilities")
+        self.ids += ids
+        self.turns += [turn] * len(ids)
+        self.logprobs += logprobs
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class ChatProcessor:
+    """Turns an environment's texts and images into token ids with the model family's own chat template.
+
+    Args:
+        tokenizer: A `transformers` tokenizer with a chat template of text and image blocks.
+        image_processor: An image processor of the Qwen-VL family (patches and a grid for each image).
+
+    Raises:
+        ConfigError: The tokenizer has no chat template, or not one that this class can take apart.
+    """
+
+    def __init__(self, tokenizer: Any, image_processor: Any) -> None:
+        self.tokenizer = tokenizer
+        self.image_processor = image_processor
+        self.eos_id: int = tokenizer.eos_token_id
+        self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        self.image_id: int = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+        # Image tokens mean something only with pixels behind them: the policy gives them no probability.
+        names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+        known = tokenizer.get_vocab()
+        self.banned_ids = [known[name] for name in names if name in known]
+        if not tokenizer.chat_template:
+            raise ConfigError(f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use an instruct model")
+        self._frame = self._take_template_apart()
+
+    def _take_template_apart(self) -> dict[str, list[int]]:
+        """Find what the chat template writes around each message, once, by rendering markers."""
+
+        def render(messages: list[dict[str, Any]]) -> str:
+            return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+        system = {"role": "system", "content": _SYSTEM}
+        image = {"type": "image"}
+        first = {"role": "user", "content": [{"type": "text", "text": _USER}, image, {"type": "text", "text": _AFTER}]}
+        text = render(
+            [
+                system,
+                first,
+                {"role": "assistant", "content": _REPLY},
+                {"role": "user", "content": [{"type": "text", "text": _SYSTEM}]},
+            ]
+        )
+        try:
+            before_system, rest = text.split(_SYSTEM, 1)
+            before_user, rest = rest.split(_USER, 1)
+            around_image, rest = rest.split(_AFTER, 1)
+            before_reply, rest = rest.split(_REPLY, 1)
+            between, last = rest.split(_SYSTEM, 1)
+            image_before, image_after = around_image.split("<|image_pad|>")
+        except ValueError:
+            raise ConfigError(
+                f"the chat template of {self.tokenizer.name_or_path!r} does not keep message texts or '<|image_pad|>' "
+                "as they are; only the Qwen-VL family's templates are supported"
+            ) from None
+        encode = self._encode_markup
+        return {
+            "before_system": encode(before_system),
+            "before_user": encode(before_user),
+            "image_before": encode(image_before),
+            "image_after": encode(image_after),
+            "before_reply": encode(before_reply),
+            "between": encode(between),
+            "last": encode(last),
+        }
+
+    def _encode_markup(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenise data: control tokens of the chat format spelled out in it stay plain text."""
+        return self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"] if text else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of sampled ids, without the end-of-turn token."""
+        return self.tokenizer.decode([i for i in ids if i != self.eos_id], skip_special_tokens=False)
+
+    def image(self, image: Image.Image | np.ndarray) -> PixelBlock:
+        """Process one RGB image (uint8, HxWx3) for the model."""
+        out = self.image_processor(images=[image], return_tensors="pt")
+        t, h, w = out["image_grid_thw"][0].tolist()
+        return PixelBlock(out["pixel_values"], (t, h, w), t * h * w // self.image_processor.merge_size**2)
+
+    def _content(self, text: str, images: Sequence[PixelBlock]) -> list[int]:
+        pieces = text.split(IMAGE_PLACEHOLDER)
+        if len(pieces) != len(images) + 1:
+            raise ValueError(f"{len(pieces) - 1} image placeholders in the text but {len(images)} images")
+        ids = self.encode(pieces[0])
+        for piece, image in zip(pieces[1:], images, strict=True):
+            ids += [*self._frame["image_before"], *[self.image_id] * image.tokens, *self._frame["image_after"]]
+            ids += self.encode(piece)
+        return ids
+
+    def prompt(self, system: str, text: str, images: Sequence[PixelBlock]) -> list[int]:
+        """Return the ids of system prompt and first user message, up to where the model's reply starts."""
+        frame = self._frame
+        return [
+            *frame["before_system"],
+            *self.encode(system),
+            *frame["before_user"],
+            *self._content(text, images),
+            *frame["before_reply"],
+        ]
+
+    def observation(
+        self, text: str, images: Sequence[PixelBlock], after: Sequence[int], role: str = "user"
+    ) -> list[int]:
+        """Return the ids that follow a reply: its end, the observation as a user message, the next reply's start.
+
+        Args:
+            text: The observation with one placeholder per image.
+            images: Its images.
+            after: The sampled ids it follows; an end-of-turn token at their end is not written twice.
+            role: `Dialect.observation_role`. With `"assistant"` the reply goes on with the observation, unless the
+                model ended it: then it is a user message after all.
+        """
+        if role == "assistant" and not (after and after[-1] == self.eos_id):
+            return self._content(text, images)
+        between = self._frame["between"]
+        if after and between and after[-1] == between[0] == self.eos_id:
+            between = between[1:]
+        return [*between, *self._content(text, images), *self._frame["last"]]

@@ -1,0 +1,122 @@
+"""What the adapters of language-model libraries share: one episode at a time, and the sums of what it paid."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from codev_env.types import Answer, Code
+
+Observation = dict[str, Any]
+_Idle = tuple[Any, gym.Env[Any, Any]]
+"""What made an environment that nobody plays, kept so that no other object gets its address, and the environment."""
+
+_lock = threading.Lock()
+_idle: dict[str, list[_Idle]] = {}
+
+
+class EpisodeRunner:
+    """Plays episodes of one environment and keeps what the running one was paid, by term.
+
+    Libraries make an object per trajectory; `close` keeps the environment, with its tasks loaded, for the next one that
+    is made with the same arguments in this process.
+
+    Args:
+        env: The id of an environment of this package, any other Gymnasium id with its module, or what makes one.
+        options: Arguments of the environment, as for `gymnasium.make`.
+    """
+
+    def __init__(self, env: str | Callable[..., gym.Env[Any, Any]] = "CodeV-VStar-v0", **options: Any) -> None:
+        self._key = f"{env} {json.dumps(options, sort_keys=True, default=repr)}"
+        self._made_by = (env, options)
+        self.env = _take(self._key) or _make(env, options)
+        self.base: Any = self.env.unwrapped
+        self._begin({})
+
+    def reset(self, *, index: int | None = None, task_id: str | None = None, seed: int | None = None) -> Observation:
+        """Start an episode: of a task by index or by identifier, else of one that is drawn.
+
+        Returns:
+            `{"text": str, "images": tuple of uint8 arrays of shape (height, width, 3)}`.
+        """
+        named = {"index": None if index is None else int(index), "task_id": task_id}
+        chosen = {name: value for name, value in named.items() if value is not None}
+        observation, info = self.env.reset(seed=seed, options=chosen or None)
+        self._begin(info)
+        return observation
+
+    def step(self, text: str) -> Observation:
+        """Take one turn of the model, its raw text."""
+        observation, _, terminated, truncated, info = self.env.step(text)
+        self._pay(info["reward_terms"])
+        self.info, self.done = info, terminated or truncated
+        self.turns += 1
+        self.tool_calls += info["action_kind"] == "code"
+        return observation
+
+    def conclude(self, text: str) -> None:
+        """End the episode with the text of a model that calls no tool: an answer, or none."""
+        if self.done:
+            return
+        if isinstance(self.base.dialect.parse(text), Answer):
+            self.step(text)
+        else:
+            self.cut_off("no_answer")
+
+    def cut_off(self, reason: str) -> None:
+        """End the episode for a reason outside it, such as a budget of tokens; it counts as truncated."""
+        if not self.done:
+            self._pay(self.base.cut_off(reason))
+            self.info, self.done = {**self.info, "stop_reason": reason}, True
+
+    def code_turn(self, code: str) -> str:
+        """Write the turn that runs a program, in the dialect of the environment."""
+        return self.base.dialect.write(Code(code))
+
+    @property
+    def reward(self) -> float:
+        """What the episode was paid so far; at its end the reward of the trajectory."""
+        return sum(self.reward_terms.values())
+
+    def summary(self) -> dict[str, float]:
+        """Return the numbers to log: the reward and its terms, whether the answer is right and a look faithful."""
+        return {
+            "reward": self.reward,
+            **{f"reward_{name}": value for name, value in self.reward_terms.items()},
+            "correct": float(self.info["is_correct"]),
+            "faithful": float(self.info["is_faithful"]),
+            "turns": float(self.turns),
+            "tool_calls": float(self.tool_calls),
+        }
+
+    def close(self) -> None:
+        """Give the environment back; the player must not be used any more."""
+        if self._key:
+            if not self.done:
+                self.base.break_off()
+            with _lock:
+                _idle.setdefault(self._key, []).append((self._made_by, self.env))
+            self._key = ""
+
+    def _begin(self, info: dict[str, Any]) -> None:
+        self.info, self.done, self.turns, self.tool_calls = info, False, 0, 0
+        self.reward_terms: dict[str, float] = {}
+
+    def _pay(self, terms: dict[str, float]) -> None:
+        for name, value in terms.items():
+            self.reward_terms[name] = self.reward_terms.get(name, 0.0) + value
+
+
+def _take(key: str) -> gym.Env[Any, Any] | None:
+    with _lock:
+        return _idle[key].pop()[1] if _idle.get(key) else None
+
+
+def _make(env: str | Callable[..., gym.Env[Any, Any]], options: dict[str, Any]) -> gym.Env[Any, Any]:
+    if callable(env):
+        return env(**options)
+    return gym.make(env if ":" in env else f"codev_env:{env}", **options)

@@ -1,0 +1,243 @@
+"""The `codev` command: a table of subcommands, each imported only when it is asked for."""
+
+from __future__ import annotations
+
+import atexit
+import difflib
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from codev_env import __version__
+from codev_env.errors import CodevError
+
+OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+"""Exit codes: success, an error that is explained, a wrong command line, Ctrl-C (128 + SIGINT), and work that was not
+finished because nobody read the output any more (128 + SIGPIPE)."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One row of the table.
+
+    Attributes:
+        target: `"module:function"`; the function takes the remaining arguments.
+        help: One line for `codev --help`.
+        extra: The extra of this package that installs what the command needs; empty where the core is enough.
+        reports: The function returns the folder of a finished training run (or `None`), and the report is made of it.
+    """
+
+    target: str
+    help: str
+    extra: str
+    reports: bool = False
+
+
+COMMANDS = {
+    "train": Command("codev_train.cli:train", "train a policy with TAPO, then write the report", "train", reports=True),
+    "sft": Command("codev_train.cli:sft", "cold start: fine-tune on example trajectories", "train"),
+    "eval": Command(
+        "codev_eval.bench.cli:evaluate", "play held-out tasks with a model and measure how it looks", "eval"
+    ),
+    "report": Command("codev_eval.bench.cli:report", "make the report of a run folder again", "eval"),
+    "play": Command("codev_env.app.play:main", "play a task yourself, in the terminal", ""),
+    "view": Command("codev_eval.bench.cli:view", "show a run in the browser while it is under way", "eval"),
+    "data": Command("codev_eval.data.cli:main", "look at tasks, check, replay and filter them", "eval"),
+    "rewards": Command(
+        "codev_eval.rewards.cli:main", "list rewards, explain an episode's, and try to cheat them", "eval"
+    ),
+    "judge": Command(
+        "codev_eval.agreement.agreement:main", "measure how well a judge agrees with ground truth", "eval"
+    ),
+    "study": Command("codev_eval.study.cli:main", "compare training methods over seeds, and write it up", "train"),
+    "doctor": Command("codev_env.app.doctor:main", "say what works on this machine, and what to do about the rest", ""),
+    "completion": Command("codev_env.app.completion:main", "print a script for the shell that completes all this", ""),
+}
+
+_PRINTING = {("data", "check"), ("data", "show"), ("judge", "ping"), ("rewards", "explain"), ("rewards", "list")}
+"""Commands that do nothing but print, or print when all is done."""
+
+EXTRA_OF = {
+    "torch": "train",
+    "transformers": "train",
+    "accelerate": "train",
+    "tokenizers": "train",
+    "safetensors": "train",
+    "tensorboard": "train",
+    "yaml": "train",
+    "tyro": "eval",
+    "tqdm": "eval",
+    "openai": "eval",
+    "vllm": "vllm",
+    "flash_attn": "flash",
+    "peft": "lora",
+    "torchao": "lowbit",
+    "skimage": "photos",
+    "sklearn": "photos",
+}
+"""Import name of an optional package -> the extra that installs it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `codev` with the given arguments (default: those of the process).
+
+    Returns:
+        The exit code: 0 success, 1 an error with one line on stderr, 2 a wrong command line, 130 interrupted, 141 not
+        finished because its output was closed.
+        With `--debug` before the subcommand, or `CODEV_DEBUG=1`, errors also show their traceback.
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    if os.getcwd() not in sys.path:  # "module:attribute" of an option may lie beside the user's data
+        sys.path.append(os.getcwd())
+    debug = os.environ.get("CODEV_DEBUG", "") not in ("", "0")
+    while args and args[0] == "--debug":
+        debug = True
+        args.pop(0)
+    if not args:
+        print(usage(), file=sys.stderr)
+        return USAGE
+    name, rest = args[0], args[1:]
+    if name in ("-h", "--help", "help"):
+        print(usage())
+        return OK
+    if name in ("-V", "--version"):
+        print(f"codev {__version__}")
+        return OK
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+        hint = f" Did you mean `codev {near[0]}`?" if near else ""
+        print(f"codev: unknown command {name!r}.{hint} Known: {', '.join(COMMANDS)}.", file=sys.stderr)
+        return USAGE
+    try:
+        return run_command(COMMANDS[name], rest)
+    except KeyboardInterrupt as error:
+        # A command may say with it what it saved and how to go on.
+        print(f"codev {name}: {str(error) or 'interrupted.'}", file=sys.stderr)
+        return INTERRUPTED
+    except CodevError as error:
+        return _fail(name, str(error), debug)
+    except BrokenPipeError:  # `codev ... | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if _only_prints(name, rest):
+            return OK
+        print(f"codev {name}: not finished, because its output was closed (`| head`?).", file=sys.stderr)
+        return UNREAD
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR):
+            raise
+        where = f" at {error.filename}" if error.filename else ""
+        return _fail(name, f"cannot write{where}: {error.strerror}. Make room or choose another folder.", debug)
+    except ImportError as error:
+        message = missing_package(error, COMMANDS[name].extra)
+        if message is None:
+            raise
+        return _fail(name, message, debug)
+
+
+def run() -> NoReturn:
+    """Run `codev` as a process of its own, and end it with its exit code."""
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        code = FAILED
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        sys.exit(code)
+    # At the end of the interpreter torch frees a gloo group with the GIL held and joins its threads, which may be
+    # waiting for the GIL: now and then that hangs for ever. So the process leaves without it.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run_command(command: Command, argv: list[str]) -> int:
+    """Import the command's function and call it; write the report of the run folder where it returns one.
+
+    The trainer and the evaluation do not import each other: what joins them is this table of names.
+    """
+    result = load(command.target)(argv)
+    if not command.reports:
+        return int(result or OK)
+    if result is not None:
+        report_run(Path(result))
+    return OK
+
+
+def report_run(run: Path) -> None:
+    """Write the report of a training run and print where it and the TensorBoard log are."""
+    page = load("codev_eval.report.report:write_run_report")(run)
+    print(f"Report:      {page}  (open it in a browser)")
+    logs = sorted({path.parent for path in run.rglob("events.out.tfevents.*")})
+    if logs:
+        print(f"TensorBoard: tensorboard --logdir {os.path.commonpath(logs)}")
+
+
+def load(target: str) -> Callable[..., Any]:
+    """Import `"module:function"`."""
+    module, _, function = target.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def usage() -> str:
+    """The text of `codev --help`."""
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: codev [--debug] COMMAND [options]",
+            "",
+            "Vision-language models that think with images, honestly.",
+            "",
+            "commands:",
+            *rows,
+            "",
+            "`codev COMMAND --help` shows the options of a command.",
+            "--debug (or CODEV_DEBUG=1) adds the traceback to an error; --version prints the version.",
+        ]
+    )
+
+
+def missing_package(error: ImportError, extra: str) -> str | None:
+    """Explain an import that failed because an optional package is missing or too old.
+
+    Args:
+        error: What the import raised.
+        extra: The extra of the command that was run.
+
+    Returns:
+        One line naming the extra to install; `None` where the error is a defect of ours or names no package we know.
+    """
+    root = (error.name or "").partition(".")[0]
+    if root not in EXTRA_OF:
+        return None
+    # A package may be in the extras of several commands; the one of the command that was run has the rest, too.
+    wanted = extra if root in ("tyro", "tqdm") else EXTRA_OF[root]
+    problem = f"the package {root!r} is not installed" if isinstance(error, ModuleNotFoundError) else str(error)
+    return f'{problem}. Install what this needs with: pip install "codev-env[{wanted}]"'
+
+
+def _only_prints(name: str, arguments: Sequence[str]) -> bool:
+    """Tell whether a command does nothing but print, so that it is no failure if nobody reads on."""
+    if {"-h", "--help", "--dry-run"} & set(arguments):
+        return True
+    command = arguments[0] if arguments else ""
+    return name in ("doctor", "completion") or (name, command) in _PRINTING
+
+
+def _fail(name: str, message: str, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"codev {name}: {' '.join(message.split())}", file=sys.stderr)
+    return FAILED
+
+
+if __name__ == "__main__":
+    run()

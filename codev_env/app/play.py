@@ -1,0 +1,174 @@
+"""`codev play`: a person plays a task in the terminal, and sees what a model sees and is paid."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.dialects import dialect_names
+from codev_env.errors import ConfigError, unknown
+from codev_env.messages import to_pil
+from codev_env.registration import env_id_of
+from codev_env.tasks import BENCHES
+from codev_env.types import IMAGE_PLACEHOLDER, Answer
+
+HELP = """\
+Write a turn as a model would. It ends with {stop}, or with a line that holds only a dot. Shorter:
+  /crop X1 Y1 X2 Y2   look at a box of the image, in pixels
+  /answer TEXT        answer
+  /prompt             read what the model is told
+  Ctrl-D              end"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `codev play`; returns the exit code."""
+    given = _parser().parse_args(argv)
+    if given.bench not in BENCHES:
+        raise unknown("bench", given.bench, BENCHES)
+    player = EpisodeRunner(
+        env_id_of(given.bench),
+        data=given.data,
+        split=given.split,
+        dialect=given.dialect,
+        reward=given.reward,
+        judge=given.judge,
+        max_turns=given.max_turns,
+        **({"scenes": given.scenes} if given.scenes else {}),
+    )
+    folder = given.out or Path(tempfile.mkdtemp(prefix="codev-play-"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        play(player, folder, index=given.index, seed=given.seed, show=given.open)
+    finally:
+        player.env.close()
+    return 0
+
+
+def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, show: bool = False) -> None:
+    """Play one episode with the turns that standard input holds.
+
+    Args:
+        player: Whose environment is played.
+        folder: Where the images go.
+        index: Which task; `None` draws one.
+        seed: Seeds the drawing.
+        show: Open each image in the program that the desktop has for it.
+    """
+    observation = player.reset(index=index, seed=seed)
+    base = player.base
+    print(HELP.format(stop=" or ".join(base.dialect.stop)))
+    print(f"\nTask {player.info['index']}: {player.info['task_id']}, at most {base.max_turns} turns\n")
+    names = [base.dialect.image_name(i) for i in range(len(observation["images"]))]
+    _show(observation, [folder / name for name in names], show)
+    while not player.done:
+        text = _read_turn(player, f"\n[turn {player.turns + 1} of {base.max_turns}]")
+        if text is None:
+            break
+        before = dict(player.reward_terms)
+        observation = player.step(text)
+        numbers = range(1, len(observation["images"]) + 1)
+        _show(observation, [folder / f"turn{player.turns}_{number}.png" for number in numbers], show)
+        print(f"paid: {_terms({name: value - before.get(name, 0.0) for name, value in player.reward_terms.items()})}")
+    _tell_end(player)
+
+
+def _read_turn(player: EpisodeRunner, heading: str) -> str | None:
+    """Read lines until a turn is whole; `None` at the end of the input with nothing written."""
+    dialect = player.base.dialect
+    if sys.stdin.isatty():
+        print(heading)
+    lines: list[str] = []
+    while (line := _read_line()) is not None:
+        if not lines and line.startswith("/"):
+            turn = _shortcut(player, line)
+            if turn is not None:
+                return turn
+            continue
+        if line.strip() == "." and lines:
+            break
+        if lines or line.strip(" ."):
+            lines.append(line)
+        if any(line.rstrip().endswith(stop) for stop in dialect.stop):
+            break
+    else:
+        return "\n".join(lines) or None
+    return "\n".join(lines)
+
+
+def _read_line() -> str | None:
+    try:
+        return input("> " if sys.stdin.isatty() else "")
+    except EOFError:
+        return None
+
+
+def _shortcut(player: EpisodeRunner, line: str) -> str | None:
+    """Return the turn that a line stands for; `None` if there is none, after saying why."""
+    command, _, rest = line.partition(" ")
+    dialect = player.base.dialect
+    try:
+        if command == "/answer" and rest.strip():
+            return dialect.write(Answer(rest.strip()), "I answer.")
+        if command == "/crop":
+            x1, y1, x2, y2 = (int(value) for value in rest.replace(",", " ").split())
+            return dialect.write(dialect.crop((x1, y1, x2, y2)), "I look closer.")
+        print(player.base.system_prompt if command == "/prompt" else HELP.format(stop=" or ".join(dialect.stop)))
+    except ConfigError as error:
+        print(error)
+    except ValueError:
+        print("Write /crop X1 Y1 X2 Y2 with four whole numbers.")
+    return None
+
+
+def _show(observation: dict[str, Any], paths: list[Path], show: bool) -> None:
+    """Save the images and print the text, with the images' places where they stand in it."""
+    text = observation["text"]
+    for image, path in zip(observation["images"], paths, strict=True):
+        to_pil(image).save(path)
+        text = text.replace(IMAGE_PLACEHOLDER, f"[image: {path}]", 1)
+        if show:
+            webbrowser.open(path.resolve().as_uri())
+    if text:
+        print(text, flush=True)
+
+
+def _tell_end(player: EpisodeRunner) -> None:
+    if not player.done:
+        print("\nThe episode was left before its end.")
+        return
+    task = player.base.task
+    right = "right" if player.info["is_correct"] else "not right"
+    looked = "showed" if player.info["is_faithful"] else "did not show"
+    targets = list(task.targets) or "unknown"
+    print(f"\nThe answer is {right}: {task.answer}. The images {looked} the evidence: {targets}.")
+    print(f"reward: {_terms(player.reward_terms)}")
+
+
+def _terms(terms: dict[str, float]) -> str:
+    named = ", ".join(f"{name} {value:+.2f}" for name, value in terms.items())
+    return f"{sum(terms.values()):+.2f} ({named})"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="codev play", description="Play a task yourself: see what a model sees, and what it is paid for."
+    )
+    parser.add_argument("--bench", default="vstar", help=f"which benchmark: {', '.join(BENCHES)} (default: vstar)")
+    parser.add_argument("--data", default="synthetic", help="synthetic (the default), hub, or the path of the data")
+    parser.add_argument("--split", default="", help="which part of the data")
+    parser.add_argument("--scenes", help="which generated scenes: toy, tiny, vstar, ...")
+    parser.add_argument("--index", type=int, help="which task; without it one is drawn")
+    parser.add_argument("--seed", type=int, default=0, help="seeds the drawing (default: 0)")
+    parser.add_argument("--dialect", default="codev", help=f"how turns are written: {', '.join(dialect_names())}")
+    parser.add_argument("--reward", default="tapo", help="what is paid: a name of `codev rewards list` (default: tapo)")
+    parser.add_argument("--judge", default="auto", help="who scores the looks: auto, ground_truth, none, or URL#NAME")
+    parser.add_argument("--max-turns", type=int, default=6, help="turns, the answer included (default: 6)")
+    parser.add_argument("--out", type=Path, help="folder for the images (default: a new temporary one)")
+    parser.add_argument("--open", action="store_true", help="open each image in the program the desktop has for it")
+    return parser

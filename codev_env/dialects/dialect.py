@@ -1,0 +1,165 @@
+"""What a dialect is: how one family of models talks, as pure functions of text."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from codev_env.sandbox.wire.limits import REPAIRS
+from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
+
+TAGS = (
+    "image", "video", "think", "code", "answer", "sandbox_output", "tools", "tool_call", "tool_response", "interpreter",
+    "image_clue",
+)  # fmt: skip
+"""Tag names that data must not be able to write in any dialect; a number may follow, as in `<image_clue_1>`."""
+
+_FAKE = re.compile(rf"<(?=/?(?:{'|'.join(TAGS)})(?:_\d+)?\b|\|)", re.IGNORECASE)
+
+HINTS = {
+    "error": "Fix the code or answer.",
+    "refused": "Rewrite it without that.",
+    "timeout": "Make it faster.",
+    "memory": "Use smaller images.",
+    "output": "Print less.",
+    "result": "Return other images.",
+}
+"""What to do next, by `Execution.stop`."""
+
+UNREADABLE = "Write the turn again in the format you were told."
+"""What to do next after a turn that could not be parsed."""
+
+
+class Dialect(ABC):
+    """How a family of models talks: prompts, parsing of its turns, and the text that answers them.
+
+    Attributes:
+        name: The name it is looked up by.
+        stop: Strings at which generation stops; each ends a turn.
+        persist: What the sandbox keeps between two code turns: `"images"` (saved files) or `"variables"` as well.
+        repairs: What the sandbox repairs in programs, of `"indentation"`, `"paths"` and `"imports"`; each repair is
+            named in `Execution.repairs`.
+        observation_role: Who says an observation after the first: `"user"`, a message of its own; `"assistant"`, the
+            text goes on within the model's unfinished message, so neither that message is ended nor a new one begun.
+    """
+
+    name: ClassVar[str]
+    stop: ClassVar[tuple[str, ...]]
+    persist: ClassVar[Literal["images", "variables"]] = "images"
+    repairs: ClassVar[tuple[str, ...]] = REPAIRS
+    observation_role: ClassVar[Literal["user", "assistant"]] = "user"
+
+    @abstractmethod
+    def system_prompt(self) -> str:
+        """Return the text of the system message."""
+
+    @abstractmethod
+    def first_message(self, task: Task) -> str:
+        """Return the first user message, with one `IMAGE_PLACEHOLDER` per image of the task and never its answer."""
+
+    @abstractmethod
+    def image_name(self, index: int) -> str:
+        """Return the name under which the code finds input image `index`, counted from 0."""
+
+    @abstractmethod
+    def parse(self, text: str) -> Turn:
+        """Read one turn of the model. Never raises: what cannot be read is `Invalid` and says why."""
+
+    @abstractmethod
+    def write(self, turn: Code | Answer, think: str = "") -> str:
+        """Write a turn as a model would: `parse(write(turn))` gives the turn back."""
+
+    @abstractmethod
+    def render(self, execution: Execution, images: int) -> str:
+        """Return the next user message after a program ran.
+
+        Args:
+            execution: What ran.
+            images: How many of its images the observation holds; the text has as many `IMAGE_PLACEHOLDER`.
+        """
+
+    @abstractmethod
+    def invalid(self, reason: str) -> str:
+        """Return the next user message after a turn that could not be parsed."""
+
+    def program(self, turn: Code, images: Sequence[str]) -> str:
+        """Return the text that the sandbox runs for a turn: its code, or that with lines around it.
+
+        Args:
+            turn: What the model wrote.
+            images: For each image the model has seen so far, inputs first, the file name it can be opened by, or `""`.
+        """
+        return turn.code
+
+    def report(self, execution: Execution, images: Sequence[str]) -> Execution:
+        """Return an execution as the model's own code would have run: without traces of what `program` added.
+
+        Args:
+            execution: What came of `program(turn, images)`.
+            images: The same names that `program` was given.
+        """
+        return execution
+
+    def crop(self, box: Box, image_index: int = 0) -> Code:
+        """Return the code with which a model of this family shows a box of an input image.
+
+        Args:
+            box: (x1, y1, x2, y2) in pixels of the input image.
+            image_index: Which input image.
+        """
+        x1, y1, x2, y2 = box
+        return Code(
+            f'image = Image.open("{self.image_name(image_index)}")\n'
+            f"crop = image.crop(({x1}, {y1}, {x2}, {y2}))\n"
+            'crop.save("crop.png")\n'
+            'print("crop.png")'
+        )
+
+
+def neutralise(data: str) -> str:
+    """Make tags, image placeholders and control tokens in data harmless by a space after their `<`.
+
+    Printed text and questions are data: they must not be able to close the block they stand in, open an answer, or add
+    an image placeholder.
+
+    Args:
+        data: Any text that a program, a data set or a model wrote.
+
+    Returns:
+        The text, in which no tag of `TAGS` and no `<|…` token is left.
+    """
+    return _FAKE.sub("< ", data)
+
+
+def letter(index: int) -> str:
+    """Return the letter of choice `index`: `A`, `B`, … `Z`, then `AA`."""
+    text = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        text = chr(ord("A") + rest) + text
+    return text
+
+
+def question_lines(task: Task) -> list[str]:
+    """Return the question and its lettered choices, one line each, with any tags in them neutralised."""
+    lines = [f"Question: {neutralise(task.question)}"]
+    lines += [f"{letter(i)}. {neutralise(choice)}" for i, choice in enumerate(task.choices)]
+    return lines
+
+
+def invalid_lines(reason: str) -> list[str]:
+    """Return why a turn could not be parsed, with a hint: the body of an observation."""
+    return [f"Error: {neutralise(reason)}", f"Hint: {UNREADABLE}"]
+
+
+def execution_lines(execution: Execution, images: int) -> list[str]:
+    """Return printed text, image placeholders and the error with its hint: the body of an observation."""
+    lines = [neutralise(text)] if (text := execution.stdout.strip("\n")) else []
+    lines += [IMAGE_PLACEHOLDER] * images
+    if execution.error is not None:
+        lines.append(f"Error: {neutralise(execution.error)}")
+        lines.append(f"Hint: {HINTS.get(execution.stop, HINTS['error'])}")
+    return lines or ["No output."]

@@ -1,0 +1,100 @@
+"""The trainer's side of one worker: its socket, its requests, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from codev_env.sandbox.host import process
+from codev_env.sandbox.wire import frames, memory
+
+if TYPE_CHECKING:
+    from codev_env.sandbox.host.sandbox import Sandbox
+
+
+class WorkerLost(Exception):
+    """The worker is gone, or never came, and no program is the cause."""
+
+
+class Handle:
+    """A worker and our end of its socket."""
+
+    def __init__(self, box: Sandbox, kind: process.Kind, setup: dict[str, Any], inputs: int, arena: int) -> None:
+        self._box = box
+        readable = memory.read_only(inputs)
+        try:
+            self._zygote = process.zygote(kind)
+            try:
+                link = self._zygote.worker(setup, readable, arena)
+            except process.ZygoteGone:  # between the two calls, or not noticed before
+                self._zygote = process.zygote(kind)
+                link = self._zygote.worker(setup, readable, arena)
+        finally:
+            os.close(readable)
+        self._token, self._sock = link.token, link.sock
+        self._ready = False
+        self._asked = False
+        self._number = 0
+        self.has_run = False
+
+    def wait_ready(self) -> None:
+        """Wait until it is locked down; raises `WorkerLost`, or `SandboxError` where it is not as it should be."""
+        if self._ready:
+            return
+        try:
+            hello = frames.receive(self._sock, deadline=time.monotonic() + process.START_S)
+        except (frames.FrameClosed, frames.FrameTimeout, frames.FrameError) as error:
+            raise WorkerLost(f"a sandbox worker did not start (exit code {self._exit_code()})") from error
+        if "failed" in hello:
+            raise WorkerLost(f"a sandbox worker did not start: {hello['failed']}")
+        self._box.check_layers(hello.get("layers"))
+        self._ready = True
+
+    def ask(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
+        """Send a request and wait for the answer."""
+        self._asked = False
+        self._number += 1
+        self._sock.settimeout(max(0.001, deadline - time.monotonic()))
+        frames.send(self._sock, {**request, "number": self._number})
+        self._asked = True
+        message = frames.receive(self._sock, deadline=deadline)
+        if message.get("number") != self._number:
+            raise frames.FrameError("an answer to another request")
+        self.has_run = True
+        return message
+
+    def death(self) -> int:
+        """How the program ended it: the exit code, or minus the signal.
+
+        Raises:
+            WorkerLost: It was not the program: the zygote died, or the worker was killed before it got the program.
+        """
+        code = self._exit_code()
+        if code is None:
+            raise WorkerLost("the sandbox process died, and all workers with it")
+        if code == -signal.SIGKILL and not self._asked:
+            raise WorkerLost("a sandbox worker was killed while it waited for a program")
+        return code
+
+    def pid(self) -> int | None:
+        """Its process id, as the zygote knows it."""
+        return self._zygote.pid(self._token)
+
+    def _exit_code(self) -> int | None:
+        return self._zygote.exit_code(self._token)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._zygote.kill(self._token)
+        self._sock.close()
+
+
+def cause_of(code: int) -> tuple[str, str]:
+    """What an exit code says of the program: `Execution.stop`, and a message for its author."""
+    if code == -signal.SIGXCPU:
+        return "timeout", "the program used too much processor time and was ended"
+    if code == -signal.SIGKILL:
+        return "memory", "the program was ended by the system, probably for its use of memory"
+    return "error", "the program crashed the interpreter: too deep a recursion, or too large an operation"

@@ -1,0 +1,343 @@
+"""The trainer's side of the zygote: start it, ask it for workers, and never fork the trainer itself."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import itertools
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from codev_env.errors import SandboxError
+from codev_env.sandbox.wire import descriptors, frames
+from codev_env.sandbox.wire.locks import FinalizerLock
+
+Kind = Literal["plain", "vision", "plots", "science"]
+"""What a zygote has loaded: Pillow and NumPy; OpenCV too; Matplotlib too; SciPy, scikit-image and SymPy too.
+
+The more is loaded, the more each fork costs.
+"""
+
+_NAMES: dict[Kind, re.Pattern[str]] = {
+    "science": re.compile(r"\b(scipy|skimage|sympy)\b"),
+    "plots": re.compile(r"\b(matplotlib|pyplot|plt)\b"),
+    "vision": re.compile(r"\bcv2?\b"),
+}
+
+START_S = 120.0
+"""Seconds that the zygote, or a worker, may take to be ready on a loaded machine."""
+
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "LC_ALL": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENCV_LOG_LEVEL": "OFF",
+    "HOME": "/nonexistent",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # large blocks in huge pages: a crop costs few page faults
+}
+_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
+_PACKAGE = Path(__file__).resolve().parents[2]
+_BOOT = _PACKAGE / "sandbox" / "worker" / "boot.py"
+_SHORTAGES = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+
+
+def kind_for(code: str, present: Kind) -> Kind:
+    """The lightest kind that has what a program names and what the present kind has."""
+    named = next((kind for kind, names in _NAMES.items() if names.search(code)), present)
+    return max(named, present, key=get_args(Kind).index)
+
+
+class ZygoteGone(SandboxError):
+    """The zygote is gone, and all its workers with it; the next call of `zygote` starts another."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A worker's number at its zygote, and our end of its socket."""
+
+    token: int
+    sock: socket.socket
+
+    def is_waiting(self) -> bool:
+        """Tell whether the worker has said nothing yet: it lives and waits for its session."""
+        try:
+            self.sock.setblocking(False)
+            self.sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+class Zygote:
+    """A running zygote process, and a worker forked ahead of time. Thread-safe."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        if not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork"):
+            raise SandboxError(f"the sandbox needs a Unix system; {sys.platform} is none. Use WSL or a container.")
+        self.owner = os.getpid()
+        self._lock = FinalizerLock()
+        self._tokens = itertools.count(1)
+        self._gone = False
+        self._spares: list[Link] = []
+        self._forking_ahead = False
+        with ExitStack() as undo, descriptors.explained("start its process"):
+            self._stderr = undo.enter_context(tempfile.TemporaryFile())
+            self._sock, theirs = socket.socketpair()
+            undo.enter_context(self._sock)
+            with theirs:
+                self._process = self._start(theirs)
+            try:
+                ready = frames.receive(self._sock, deadline=time.monotonic() + START_S)
+            except (frames.FrameClosed, frames.FrameTimeout, frames.FrameError) as error:
+                said = self._last_words()
+                if isinstance(error, frames.FrameTimeout):
+                    said = f"no answer within {START_S:.0f} s. Is the machine overloaded? {said}".rstrip()
+                elif not said:
+                    said = f"it ended with code {self._process.returncode} and said nothing."
+                raise SandboxError(f"the sandbox process did not start: {said}") from error
+            undo.pop_all()
+        self.modules: tuple[str, ...] = tuple(ready["modules"])
+        for name, why in ready["left_out"].items():
+            warnings.warn(f"programs cannot use {name} of the version installed: {why}", RuntimeWarning, stacklevel=2)
+        self._sock.settimeout(START_S)
+
+    def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        path = [entry for entry in sys.path if entry and os.path.exists(entry)]
+        environment = {**_ENVIRONMENT, **_font_cache()}
+        environment.update({name: os.environ[name] for name in _KEPT if name in os.environ})
+        # -S, -s and -P: no site-packages hooks and no folder of the script; the path comes from this process.
+        command = [
+            sys.executable,
+            "-S",
+            "-s",
+            "-P",
+            str(_BOOT),
+            str(_PACKAGE),
+            json.dumps(path),
+            str(theirs.fileno()),
+            self.kind,
+        ]
+        return subprocess.Popen(
+            command,
+            env=environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+
+    def _last_words(self) -> str:
+        self._process.kill()
+        self._process.wait()
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace").strip()[-2000:]
+
+    @property
+    def alive(self) -> bool:
+        """It runs, listens and belongs to this process (not to one that forked us)."""
+        return not self._gone and self.owner == os.getpid() and self._process.poll() is None
+
+    def worker(self, setup: dict[str, Any], inputs_fd: int, arena_fd: int) -> Link:
+        """Give a session a worker: the one forked ahead of time where it lives, else a new one.
+
+        Args:
+            setup: What the worker is to know, as `worker.serve` reads it.
+            inputs_fd: Shared memory with the input images, open for reading only.
+            arena_fd: Shared memory for what programs save and show.
+
+        Raises:
+            ZygoteGone: There is no zygote any more.
+            SandboxError: The system refuses; the zygote and its workers live on.
+            FrameError: The setup is too long.
+        """
+        while True:
+            spare = self._take_spare()
+            link = spare or self._fork()
+            link.sock.settimeout(START_S)
+            try:
+                frames.send(link.sock, setup, (inputs_fd, arena_fd))
+            except frames.FrameError:
+                self._discard(link)
+                raise
+            except (frames.FrameClosed, frames.FrameTimeout) as error:
+                cause = error.__cause__
+                if isinstance(cause, OSError) and cause.errno in _SHORTAGES:
+                    self._discard(link)
+                    raise descriptors.refusal("reach a worker", cause) from error
+                if spare is not None:
+                    self._discard(spare)
+                    continue
+                # A new worker that is gone has left word why, which its session reads.
+            break
+        self._fork_ahead()
+        return link
+
+    def _fork_ahead(self) -> None:
+        """See to it that one worker waits for the next session."""
+        with self._lock:
+            if self._spares or self._forking_ahead:
+                return
+            self._forking_ahead = True
+        try:
+            spare = self._fork()
+            with self._lock:
+                self._spares.append(spare)
+        except SandboxError:
+            pass  # whoever needs the next worker forks it, and is told
+        finally:
+            self._forking_ahead = False
+
+    def _take_spare(self) -> Link | None:
+        while True:
+            with self._lock:
+                if not self._spares:
+                    return None
+                spare = self._spares.pop()
+            if spare.is_waiting():
+                return spare
+            self._discard(spare)
+
+    def _discard(self, link: Link) -> None:
+        link.sock.close()
+        self.kill(link.token)
+
+    def _fork(self) -> Link:
+        with descriptors.explained("open a socket to a worker"):
+            ours, theirs = socket.socketpair()
+        token = next(self._tokens)
+        with theirs:
+            try:
+                self._ask({"op": "fork", "token": token}, (theirs.fileno(),))
+            except SandboxError:
+                ours.close()
+                raise
+        return Link(token, ours)
+
+    def kill(self, token: int) -> None:
+        """Kill a worker, now or as soon as a request under way is sent; nothing happens where it is gone already."""
+        self._lock.leave(lambda: self._kill(token))
+
+    def _kill(self, token: int) -> None:
+        with suppress(SandboxError):  # without a zygote there is no worker: each dies with it
+            self._send({"op": "kill", "token": token})
+
+    def exit_code(self, token: int) -> int | None:
+        """How a worker ended: its exit code, or minus the signal that ended it.
+
+        Returns:
+            `None` where nobody knows, because the zygote is gone too.
+
+        Raises:
+            SandboxError: No descriptor is left to ask with.
+        """
+        return self._answer_to("end", token)
+
+    def pid(self, token: int) -> int | None:
+        """The process id of a worker; `None` where it is not known. Raises as `exit_code` does."""
+        return self._answer_to("pid", token)
+
+    def _answer_to(self, operation: str, token: int) -> int | None:
+        with descriptors.explained("ask about a worker"):
+            ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                try:
+                    self._ask({"op": operation, "token": token}, (theirs.fileno(),))
+                except ZygoteGone:
+                    return None
+            try:
+                answer = frames.receive(ours, deadline=time.monotonic() + START_S).get(operation)
+            except (frames.FrameClosed, frames.FrameTimeout, frames.FrameError):
+                return None
+        return answer if isinstance(answer, int) else None
+
+    def _ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        with self._lock:
+            self._send(request, fds)
+
+    def _send(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        try:
+            frames.send(self._sock, request, fds)
+        except (frames.FrameClosed, frames.FrameTimeout) as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in _SHORTAGES:
+                raise descriptors.refusal("reach its process", cause) from error
+            self._gone = True  # it may take a moment to end, and must not be asked again
+            raise ZygoteGone("the sandbox process is gone; open a new session.") from error
+
+    def close(self) -> None:
+        """End the process and all its workers."""
+        if self.owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+        self.let_go()
+        self._stderr.close()
+
+    def let_go(self) -> None:
+        """Close the sockets, which ends the process where no other holds them."""
+        self._sock.close()
+        while self._spares:
+            self._spares.pop().sock.close()
+
+
+def _font_cache() -> dict[str, str]:
+    """Matplotlib's cache folder: the user's own where it exists, since making it takes seconds; else the zygote's."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = os.environ.get("MPLCONFIGDIR") or os.path.join(base, "matplotlib")
+    return {"MPLCONFIGDIR": os.path.abspath(folder)} if os.path.isdir(folder) else {}
+
+
+_shared: dict[Kind, Zygote] = {}
+_shared_lock = threading.Lock()
+
+
+def zygote(kind: Kind) -> Zygote:
+    """A zygote of this process, shared by all sandboxes; started when first needed, or again when it died."""
+    with _shared_lock:
+        running = _shared.get(kind)
+        if running is None or not running.alive:
+            if running is not None:
+                _shared.pop(kind).close()
+            running = _shared[kind] = Zygote(kind)
+        return running
+
+
+@atexit.register
+def shut_down() -> None:
+    """End the shared zygotes; they start again when they are needed again."""
+    with _shared_lock:
+        while _shared:
+            _shared.popitem()[1].close()
+
+
+def _after_fork() -> None:
+    """In a forked child of the trainer: let go of the parent's zygotes, so that they notice when it ends."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for running in _shared.values():
+        running.let_go()
+    _shared.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

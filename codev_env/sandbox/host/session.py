@@ -1,0 +1,354 @@
+"""One episode's place in the sandbox: its images, its files, its worker."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+from codev_env.errors import NoRoom, SandboxError
+from codev_env.sandbox.host import process
+from codev_env.sandbox.host.handle import Handle, WorkerLost, cause_of
+from codev_env.sandbox.wire import descriptors, frames, memory, replies
+from codev_env.types import Execution
+
+if TYPE_CHECKING:
+    from codev_env.sandbox.host.sandbox import Sandbox
+
+MAIN = "main"
+_GRACE_S = 0.05
+_PAUSE_S = 0.2
+_VIEW_ROOM = 8
+_numbers = itertools.count()
+
+
+class Session:
+    """The programs of one episode run here, one after the other. Made by `Sandbox.session`; a context manager.
+
+    A session may be used from any thread, by one at a time; several sessions of one sandbox run side by side.
+    """
+
+    def __init__(
+        self,
+        box: Sandbox,
+        images: Mapping[str, Image.Image],
+        *,
+        seed: int,
+        persist: str,
+        isolation: str,
+        repairs: Collection[str],
+    ) -> None:
+        self._box = box
+        self._limits = box.limits
+        self._seed = seed
+        self._persist = persist
+        self._isolation = isolation
+        self._repairs = sorted(repairs)
+        # Each library makes a fork dearer. Without variables to lose, it can wait until a program names it.
+        self._kind: process.Kind = "science" if persist == "variables" else "plain"
+        self._lock = threading.Lock()
+        self._closed = False
+        self._owner = os.getpid()
+        self._counts: dict[tuple[str, int], int] = {}
+        self._pending: dict[str, dict[str, Any]] = {}
+        plain = {name: memory.plain(image) for name, image in _check(images).items()}
+        room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
+        self._worker: Handle | None = None
+        with ExitStack() as undo:
+            self._inputs = box.pool.take(list(plain.values()))
+            undo.callback(box.pool.give_back, self._inputs)
+            self._files = {MAIN: _table(plain, self._inputs.offsets, "inputs")}
+            self._given = {MAIN: frozenset(plain)}
+            self._arena = memory.Arena((self._limits.files_mb << 20) + room)
+            undo.callback(self._arena.close)
+            self._spawn()
+            number = next(_numbers)
+            descriptors.hold(number)
+            undo.callback(descriptors.let_go, number)
+            self._held = undo.pop_all()
+
+    # Public
+
+    def run(self, code: str, *, view: str = MAIN) -> Execution:
+        """Run a program.
+
+        Args:
+            code: The program.
+            view: The view to run it in; others are not touched.
+
+        Returns:
+            What it printed and handed over, or why it stopped. Whatever a program does ends up here, not as an error.
+            What the machine does never does: where the worker dies through no fault of a program, it runs again.
+
+        Raises:
+            SandboxError: The session is closed, there is no such view, or the sandbox itself cannot work: a worker
+                cannot be had, or died for reasons of its own a second time, or with the variables of earlier runs.
+            TypeError: `code` is not text.
+        """
+        if not isinstance(code, str):
+            raise TypeError(f"code must be text, not {type(code).__name__}.")
+        self._check_owner()
+        with self._lock:
+            self._check_open()
+            if view not in self._files:
+                raise SandboxError(f"there is no view {view!r}. Views: {', '.join(self._files)}; see add_view.")
+            if len(code) > self._limits.code_chars:
+                message = f"the code has {len(code)} characters; {self._limits.code_chars} are allowed."
+                return Execution(error=message, stop="refused")
+            execution = self._run(code, view)
+            if self._isolation == "step":
+                self._replace()
+            return execution
+
+    def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
+        """Add a namespace with files of its own, over other images: what runs there leaves no trace elsewhere.
+
+        The k-th run of a program in a view draws the same random numbers as its k-th run in `"main"`.
+
+        Args:
+            name: A new name.
+            images: The view's input images by file name.
+            replace: Forget the view of that name first, if there is one, with its files and variables.
+
+        Raises:
+            NoRoom: There is no room left for the images.
+            SandboxError: The name is taken, or it is that of the main view.
+        """
+        if not isinstance(name, str) or not name:
+            raise SandboxError(f"view name {name!r}: text is needed.")
+        self._check_owner()
+        with self._lock:
+            self._check_open()
+            if name in self._files and (not replace or name == MAIN):
+                raise SandboxError(f"the view {name!r} exists already; choose another name.")
+            plain = {key: memory.plain(image) for key, image in _check(images).items()}
+            self._forget(name)
+            offsets = []
+            for key, image in plain.items():
+                need = memory.room_for(image)
+                start = next((start for start, end in self._arena.gaps() if start + need <= end), None)
+                if start is None:
+                    self._arena.forget(name)
+                    raise NoRoom(f"no room for the view {name!r}: raise limits.files_mb={self._limits.files_mb}.")
+                memory.write(self._arena.fd, start, image)
+                self._arena.keep(name, f"{key} as given", start, start + need)
+                offsets.append(start)
+            self._given[name] = frozenset(plain)
+            self._files[name] = self._pending[name] = _table(plain, offsets, "arena")
+
+    def _forget(self, view: str) -> None:
+        """Forget a view; its name may be used again, for one that begins anew."""
+        self._arena.forget(view)
+        for table in (self._files, self._given, self._pending):
+            table.pop(view, None)
+        self._counts = {key: count for key, count in self._counts.items() if key[0] != view}
+
+    def close(self) -> None:
+        """End the worker and free the memory; a second call, or one in a process forked since, does nothing."""
+        if os.getpid() != self._owner:
+            return  # the lock may be held by a thread that was not forked
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._drop()
+            self._held.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __del__(self, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter ends, what closing needs may be gone already, and the worker ends with its zygote.
+        if not _ending() and not getattr(self, "_closed", True) and hasattr(self, "_held"):
+            self.close()
+
+    # The worker
+
+    def _check_owner(self) -> None:
+        # Two processes on one socket would get each other's answers.
+        if os.getpid() != self._owner:
+            raise SandboxError("this session was opened by another process; open one in the process that uses it.")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SandboxError("this session is closed; open a new one with Sandbox.session.")
+
+    def _spawn(self) -> Handle:
+        setup = {
+            "limits": self._limits.to_json(),
+            "persist": self._persist,
+            "repairs": self._repairs,
+            "views": self._files,
+            "inputs_bytes": self._inputs.size,
+        }
+        try:
+            self._worker = Handle(self._box, self._kind, setup, self._inputs.fd, self._arena.fd)
+        except frames.FrameError as error:
+            raise SandboxError(
+                f"the files and views of this session are too many for a new worker: {error}."
+            ) from error
+        self._pending = {}
+        return self._worker
+
+    def _drop(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+        self._worker = None
+
+    def _replace(self) -> None:
+        """Kill the worker and have a new one forked, with the same files, while the trainer goes on."""
+        self._drop()
+        try:
+            self._spawn()
+        except SandboxError:
+            return  # what ran is not to be lost for that: the next run, which needs a worker, tries again and says so
+
+    def _run(self, code: str, view: str) -> Execution:
+        """Run on this worker, or on a second one where the first is lost through no fault of a program."""
+        kind = process.kind_for(code, self._kind)
+        if kind != self._kind:
+            self._kind = kind
+            self._drop()
+        seed = self._seed_of(code, view)
+        for last in (False, True):
+            try:
+                return self._attempt(code, view, seed)
+            except WorkerLost as lost:
+                forgotten = self._persist == "variables" and self._worker is not None and self._worker.has_run
+                self._drop()
+                if last or forgotten:
+                    again = "The variables of earlier runs are gone with it" if forgotten else "It was tried twice"
+                    raise SandboxError(
+                        f"{lost}; the program is not to blame. {again}. {descriptors.SHORT_OF_MEMORY}; "
+                        "then start the episode again."
+                    ) from lost
+            except SandboxError:
+                self._drop()
+                raise
+            time.sleep(_PAUSE_S)  # a shortage of processes may be over by then
+        raise AssertionError("the second attempt returns or raises")
+
+    def _attempt(self, code: str, view: str, seed: int) -> Execution:
+        worker = self._worker or self._spawn()
+        worker.wait_ready()
+        started = time.monotonic()
+        try:
+            gaps = self._arena.gaps()
+            request = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": self._pending}
+            message = worker.ask(request, started + self._limits.wall_s + _GRACE_S)
+            self._pending = {}
+            reply = replies.check(message, self._limits, gaps)
+            self._check_room(view, reply)
+            images = tuple(self._read(stored) for stored in reply.images)
+        except frames.FrameTimeout:
+            return self._lost(
+                "timeout", f"the program took longer than {self._limits.wall_s:g} s and was ended", started
+            )
+        except frames.FrameClosed:
+            return self._lost(*cause_of(worker.death()), started)
+        except (frames.FrameError, replies.BadReply):
+            return self._lost("error", "the program damaged its own process, which was ended", started)
+        for stored in reply.files:
+            self._files[view][stored.name] = _entry(stored)
+            self._arena.keep(view, stored.name, stored.offset, stored.offset + stored.bytes)
+        return Execution(
+            stdout=reply.stdout,
+            images=images,
+            error=reply.error,
+            stop=reply.stop,
+            wall_s=time.monotonic() - started,
+            names=tuple(stored.name for stored in reply.images),
+            repairs=reply.repairs,
+        )
+
+    def _check_room(self, view: str, reply: replies.Reply) -> None:
+        """Raise `BadReply` where more files are saved than `Context.save` allows: each would be kept for ever."""
+        given = self._given[view]
+        saved = self._files[view].keys() | {stored.name for stored in reply.files}
+        if len(saved - given) > self._limits.files:
+            raise replies.BadReply("more files than are allowed")
+
+    def _lost(self, stop: Any, why: str, started: float) -> Execution:
+        """The worker is gone: a new one takes over the files saved by earlier runs."""
+        wall_s = time.monotonic() - started
+        self._replace()
+        kept = "Files saved by earlier steps are still there"
+        if self._persist == "variables":
+            kept += "; variables are gone"
+        return Execution(error=f"{why}. {kept}.", stop=stop, wall_s=wall_s)
+
+    def _seed_of(self, code: str, view: str) -> int:
+        """The same number for the same program at the same count in any view, whatever else ran."""
+        digest = zlib.crc32(code.encode("utf-8", "surrogatepass"))
+        count = self._counts[view, digest] = self._counts.get((view, digest), -1) + 1
+        return (self._seed * 1_000_003 + digest * 31 + count) % (1 << 62)
+
+    def _read(self, stored: replies.Stored) -> Image.Image:
+        try:
+            return self._arena.read(stored.offset, "RGB", (stored.width, stored.height))
+        except EOFError as error:
+            raise replies.BadReply("arena") from error
+
+
+_NO_NAME = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+
+
+def _check(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]:
+    if not isinstance(images, Mapping):
+        kind = type(images).__name__
+        raise SandboxError(f"images is a {kind}; images by file name are needed, as in {{'input.png': image}}.")
+    for name, image in images.items():
+        if not isinstance(name, str) or _NO_NAME.search(name) or len(name) > 100:
+            raise SandboxError(f"image name {name!r}: a bare file name such as 'input.png' is needed.")
+        if not isinstance(image, Image.Image):
+            raise SandboxError(f"image {name!r} is a {type(image).__name__}; a PIL image is needed.")
+        if not image.width or not image.height:
+            raise SandboxError(f"image {name!r} has {image.width}x{image.height} pixels; it must not be empty.")
+        if image.mode not in _MODES:
+            raise SandboxError(
+                f"image {name!r} has mode {image.mode}, whose values have no range that can be shown: "
+                "scale them to 0..255 and convert it to 'L' or 'RGB' first."
+            )
+        try:
+            image.load()
+        except (OSError, ValueError, SyntaxError) as error:
+            raise SandboxError(f"image {name!r} cannot be read: {error}.") from error
+    return images
+
+
+def _table(images: Mapping[str, Image.Image], offsets: list[int], where: str) -> dict[str, Any]:
+    return {
+        name: {
+            "where": where,
+            "offset": offset,
+            "width": image.width,
+            "height": image.height,
+            "mode": image.mode,
+            "input": True,
+        }
+        for (name, image), offset in zip(images.items(), offsets, strict=True)
+    }
+
+
+def _entry(stored: replies.Stored) -> dict[str, Any]:
+    return {
+        "where": "arena",
+        "offset": stored.offset,
+        "width": stored.width,
+        "height": stored.height,
+        "mode": stored.mode,
+        "input": False,
+    }

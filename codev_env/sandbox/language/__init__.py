@@ -1,0 +1,1 @@
+"""Which Python a program may be written in, and the modules it sees."""

@@ -1,0 +1,108 @@
+"""OpenCV as programs see it, where it is installed: functions on arrays, and the episode's files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from codev_env.sandbox.language import guards, state
+from codev_env.sandbox.language.facade import Facade, pick
+
+try:
+    import cv2
+except ImportError:
+    cv2 = None  # type: ignore[assignment]
+
+_REFUSED_PREFIXES = tuple(
+    "_ set get imread imwrite imcount imshow named destroy wait redirect start stop select move resizeWindow read "
+    "write add have use check update display poll video file ocl cuda load save "
+    "ALIKED DISK LightGlue FaceDetector FaceRecognizer TrackerDaSiam TrackerGOTURN TrackerNano TrackerVit Cascade "
+    "ml_ dnn_".split()
+)
+_KEPT = frozenset(
+    "getRotationMatrix2D getPerspectiveTransform getAffineTransform getStructuringElement getGaussianKernel "
+    "getGaborKernel getTextSize getOptimalDFTSize getRectSubPix getDerivKernels getDefaultNewCameraMatrix "
+    "getFontScaleFromHeight setIdentity add addWeighted".split()
+)
+_CLASSES = (
+    "error KeyPoint DMatch Subdiv2D SimpleBlobDetector_Params SimpleBlobDetector_create SimpleBlobDetector ORB "
+    "ORB_create SIFT_create AKAZE_create BRISK_create MSER_create BFMatcher BFMatcher_create "
+    "FastFeatureDetector_create QRCodeDetector"
+)
+
+
+def _imread(filename: str, flags: int = 1) -> np.ndarray | None:
+    """`cv2.imread` of the episode's files: BGR, grey for flag 0, `None` for a file that is not there."""
+    run = state.current()
+    try:
+        image = run.open(filename)
+    except FileNotFoundError:
+        return None
+    if flags == 0:
+        return cv2.cvtColor(np.array(image.convert("RGB")), cv2.COLOR_RGB2GRAY)
+    if flags < 0 and image.mode == "RGBA":
+        return cv2.cvtColor(np.array(image), cv2.COLOR_RGBA2BGRA)
+    if flags < 0 and image.mode == "L":
+        return np.array(image)
+    return cv2.cvtColor(np.array(image.convert("RGB")), cv2.COLOR_RGB2BGR)
+
+
+def _imwrite(filename: str, img: Any, params: Any = None) -> bool:
+    """`cv2.imwrite` into the episode's files."""
+    array = np.clip(np.asarray(img), 0, 255).astype(np.uint8)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim == 3:
+        array = cv2.cvtColor(array, cv2.COLOR_BGR2RGB if array.shape[2] == 3 else cv2.COLOR_BGRA2RGBA)
+    state.current().save(Image.fromarray(array), filename)
+    return True
+
+
+def _no_window(*_args: Any, **_kwargs: Any) -> int:
+    """Windows do not exist here; waiting for a key returns at once."""
+    return -1
+
+
+def _imshow(_window: str, img: Any) -> None:
+    raise guards.RefusedCall("cv2.imshow() has no window here: use show(image) with an RGB image.")
+
+
+def modules() -> dict[str, Facade]:
+    """The façade by import name; empty where OpenCV is not installed."""
+    if cv2 is None:
+        return {}
+    builtin = type(cv2.resize)
+    names: dict[str, Any] = {}
+    for name, value in vars(cv2).items():
+        allowed = name in _KEPT or not name.startswith(_REFUSED_PREFIXES)
+        if (isinstance(value, int) and name[:1].isupper()) or (isinstance(value, builtin) and allowed):
+            names[name] = value
+    names.update(pick(cv2, _CLASSES))
+    for name in ("waitKey", "destroyAllWindows", "destroyWindow", "namedWindow"):
+        names[name] = _no_window
+    names.update(imread=_imread, imwrite=_imwrite, imshow=_imshow, __version__=cv2.__version__)
+    hints = {"VideoCapture": "there are only pictures here", "dnn": "there are no models here"}
+    guards.hide((cv2.Algorithm,), "save", "read", "write")
+    return {"cv2": Facade("cv2", names, hints)}
+
+
+def warm() -> None:
+    """One thread, no GPU, and the lazily loaded parts used once."""
+    if cv2 is None:
+        return
+    cv2.setNumThreads(1)
+    cv2.ocl.setUseOpenCL(False)
+    picture = np.zeros((32, 32, 3), np.uint8)
+    grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+    cv2.Canny(cv2.GaussianBlur(grey, (3, 3), 0), 50, 150)
+    cv2.resize(picture, (64, 64), interpolation=cv2.INTER_CUBIC)
+    cv2.findContours(grey, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    cv2.createCLAHE().apply(grey)
+
+
+def seed(value: int) -> None:
+    """Start OpenCV's random stream of a run."""
+    if cv2 is not None:
+        cv2.setRNGSeed(value % (1 << 31))

@@ -1,0 +1,166 @@
+"""NumPy as programs see it: what only computes; nothing that reads files, foreign memory or module state."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from codev_env.sandbox.language import guards
+from codev_env.sandbox.language.facade import Facade, pick
+
+_REFUSED = frozenset(
+    "load save savez savez_compressed savetxt loadtxt genfromtxt fromfile fromregex memmap DataSource ndarray "
+    "frombuffer from_dlpack fromstring show_config show_runtime info test setbufsize getbufsize get_include "
+    "nested_iters recarray record chararray matrix bmat asmatrix mat seterrcall geterrcall fromiter source lookfor "
+    "who disp safe_eval byte_bounds add_docstring add_newdoc add_newdoc_ufunc deprecate deprecate_with_doc "
+    "set_string_function set_numeric_ops compare_chararrays fromfunction_ maximum_sctype".split()
+)
+_FILES = "files hold pictures only; save an image or keep the array in a variable"
+_HINTS = {
+    **dict.fromkeys(("save", "savez", "savez_compressed", "savetxt"), _FILES),
+    **dict.fromkeys(("load", "loadtxt", "genfromtxt", "fromfile"), "files hold pictures only; use Image.open(name)"),
+    **dict.fromkeys(("matrix", "asmatrix", "mat", "bmat"), "use np.array and the operator @"),
+    "lib": "use np.lib.stride_tricks.sliding_window_view",
+    "random": "use np.random.default_rng(seed)",
+    "testing": "use np.allclose or np.array_equal",
+}
+_UNSEEDED = frozenset({"seed", "get_state", "set_state"})
+_MASKED_REFUSED = frozenset("ids frombuffer fromflex mvoid test core extras masked_print_option".split())
+_POLYNOMIALS = "polynomial chebyshev legendre hermite hermite_e laguerre"
+_FUNCTION_TYPES: tuple[type, ...] = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type(np.concatenate))
+
+# NumPy's own stream, which other libraries draw from as well.
+_legacy: np.random.RandomState = np.random.mtrand._rand
+_real_default_rng = np.random.default_rng
+_seeds = np.random.SeedSequence(0)
+_printing = np.get_printoptions()
+_errors = np.geterr()
+
+
+def seed(value: int) -> None:
+    """Start the random streams of a run; forget how the last one printed and took errors."""
+    global _seeds
+    _legacy.seed(value % (1 << 32))
+    _seeds = np.random.SeedSequence(value)
+    np.set_printoptions(**_printing)
+    np.seterr(**_errors)
+
+
+def _reseed(seed: Any = None) -> None:
+    """`np.random.seed`: without a seed, from the run's own stream."""
+    _legacy.seed(_legacy.randint(1 << 31) if seed is None else seed)
+
+
+def _default_rng(seed: Any = None) -> np.random.Generator:
+    """`np.random.default_rng`: without a seed, the next stream of the run's own."""
+    return _real_default_rng(_seeds.spawn(1)[0] if seed is None else seed)
+
+
+def _random_state(seed: Any = None) -> np.random.RandomState:
+    """`np.random.RandomState`: without a seed, seeded by the run's own stream."""
+    return np.random.RandomState(_legacy.randint(1 << 31) if seed is None else seed)
+
+
+def _pcg64(seed: Any = None) -> np.random.PCG64:
+    """`np.random.PCG64`: without a seed, the next stream of the run's own."""
+    return np.random.PCG64(_seeds.spawn(1)[0] if seed is None else seed)
+
+
+def _frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> np.ndarray:
+    """`np.frombuffer` of bytes, as numbers."""
+    if np.dtype(dtype).hasobject:
+        raise guards.RefusedCall("np.frombuffer takes a dtype of numbers here.")
+    return np.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+
+
+def _fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> np.ndarray:
+    """`np.fromstring` of text."""
+    if not sep:
+        raise guards.RefusedCall("np.fromstring takes text and a separator here: use np.frombuffer for bytes.")
+    return np.fromstring(string, dtype=dtype, count=count, sep=sep)
+
+
+def _fromiter(iter: Any, dtype: Any, count: int = -1) -> np.ndarray:
+    """`np.fromiter`, without the `like` argument."""
+    return np.fromiter(iter, dtype, count)
+
+
+def _submodule(label: str, module: Any, refused: frozenset[str] = frozenset()) -> Facade:
+    names = getattr(module, "__all__", None) or dir(module)
+    return Facade(label, {n: getattr(module, n) for n in names if not n.startswith("_") and n not in refused})
+
+
+def modules() -> dict[str, Facade]:
+    """The façades by import name."""
+    names: dict[str, Any] = {}
+    for name, value in list(vars(np).items()):  # `dir` names modules too that are loaded when asked for, and not wanted
+        if name.startswith("_") or name in _REFUSED:
+            continue
+        number_type = isinstance(value, type) and issubclass(value, np.generic)
+        constant = value is None or isinstance(value, (int, float))
+        if number_type or constant or isinstance(value, _FUNCTION_TYPES):
+            names[name] = value
+    names.update(pick(np, "True_ False_ typename nditer busdaycalendar ufunc"))
+    names.update(pick(np, "dtype finfo iinfo errstate printoptions vectorize broadcast ndindex ndenumerate flatiter"))
+    names.update(pick(np, "poly1d mgrid ogrid r_ c_ s_ index_exp newaxis"))
+    names.update(ndarray=guards.ndarray, frombuffer=_frombuffer, fromiter=_fromiter, fromstring=_fromstring)
+    names.update(typecodes=dict(np.typecodes), __version__=np.__version__)
+    random: dict[str, Callable[..., Any] | type] = {
+        name: getattr(_legacy, name) for name in dir(_legacy) if not name.startswith("_") and name not in _UNSEEDED
+    }
+    random.update(seed=_reseed, sample=_legacy.random_sample, ranf=_legacy.random_sample)
+    random.update(default_rng=_default_rng, RandomState=_random_state, PCG64=_pcg64, Generator=np.random.Generator)
+    guards.hide((np.random.BitGenerator,), "capsule", "cffi", "ctypes", "lock", "state")
+    windows = Facade("numpy.lib.stride_tricks", pick(np.lib.stride_tricks, "sliding_window_view"))
+    found = {
+        "numpy.random": Facade("numpy.random", random),
+        "numpy.linalg": _submodule("numpy.linalg", np.linalg, frozenset({"test", "linalg"})),
+        "numpy.fft": _submodule("numpy.fft", np.fft, frozenset({"test", "helper"})),
+        "numpy.char": _submodule(
+            "numpy.char", np.char, frozenset("array asarray chararray compare_chararrays".split())
+        ),
+        "numpy.ma": _masked(),
+        "numpy.polynomial": _polynomials(),
+        "numpy.lib": Facade("numpy.lib", {"stride_tricks": windows}),
+    }
+    for name in ("strings", "emath", "exceptions"):
+        if hasattr(np, name):
+            found[f"numpy.{name}"] = _submodule(f"numpy.{name}", getattr(np, name))
+    names.update({name.partition(".")[2]: facade for name, facade in found.items()})
+    found["numpy.lib.stride_tricks"] = windows
+    found.update({f"numpy.polynomial.{name}": vars(found["numpy.polynomial"])[name] for name in _POLYNOMIALS.split()})
+    found["numpy"] = Facade("numpy", names, _HINTS)
+    return found
+
+
+def _masked() -> Facade:
+    """Masked arrays: `data` is an array of its own kind, and the class behind it stays hidden."""
+    guards.handle((np.ma.MaskedArray,), "data", lambda array: array.data)
+    guards.hide((np.ma.MaskedArray,), "baseclass", "ids", "toflex", "torecords")
+    return _submodule("numpy.ma", np.ma, _MASKED_REFUSED)
+
+
+def _polynomials() -> Facade:
+    names: dict[str, Any] = pick(np.polynomial, "Polynomial Chebyshev Legendre Hermite HermiteE Laguerre")
+    for name in _POLYNOMIALS.split():
+        names[name] = _submodule(f"numpy.polynomial.{name}", getattr(np.polynomial, name))
+    return Facade("numpy.polynomial", names)
+
+
+def warm() -> None:
+    """Use once what NumPy loads lazily; have libraries that ask for a new stream draw from the run's own."""
+    np.random.default_rng = _default_rng
+    numbers = np.arange(12.0).reshape(3, 4)
+    for value in (numbers.sum(), numbers.mean(), numbers.std(), np.median(numbers), np.percentile(numbers, 50)):
+        str(value)
+    np.linalg.svd(numbers)
+    np.fft.fft2(numbers)
+    np.unique(numbers)
+    np.histogram(numbers)
+    np.einsum("ij,ij->i", numbers, numbers)
+    str(numbers)
+    with np.errstate(all="ignore"):
+        numbers / 0

@@ -1,0 +1,271 @@
+"""Matplotlib's pyplot as programs see it, where it is installed: drawing, `show` and `savefig`."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from codev_env.sandbox.language import guards, state
+from codev_env.sandbox.language.facade import Facade, pick
+
+try:
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.cm
+    import matplotlib.collections
+    import matplotlib.colors
+    import matplotlib.figure
+    import matplotlib.font_manager
+    import matplotlib.gridspec
+    import matplotlib.image
+    import matplotlib.lines
+    import matplotlib.patches
+    import matplotlib.patheffects
+    import matplotlib.pyplot as plt
+    import matplotlib.style
+    import matplotlib.ticker
+    from matplotlib import _mathtext
+except ImportError:
+    matplotlib = None  # type: ignore[assignment]
+
+_MOST_DPI = 400.0
+_FUNCTIONS = (
+    "plot scatter bar barh hist hist2d pie boxplot violinplot errorbar fill fill_between step stem contour contourf "
+    "imshow matshow pcolormesh quiver text annotate title suptitle xlabel ylabel xlim ylim xticks yticks xscale "
+    "yscale axis axhline axvline axhspan axvspan hlines vlines legend grid colorbar figure subplot subplots "
+    "subplots_adjust tight_layout gcf gca sca cla clf close axes tick_params arrow figtext setp get_cmap gray "
+    "jet hot viridis twinx twiny clim rcParams Circle Rectangle Polygon ion ioff "
+    "acorr autoscale autumn axline bar_label barbs bone box broken_barh clabel cohere color_sequences colormaps cool "
+    "copper csd cycler delaxes draw ecdf eventplot figaspect figimage figlegend fignum_exists fill_betweenx flag gci "
+    "get_fignums getp grouped_bar hexbin hsv inferno isinteractive locator_params loglog magma magnitude_spectrum "
+    "margins minorticks_off minorticks_on nipy_spectral pcolor phase_spectrum pink plasma polar prism psd quiverkey "
+    "rc rc_context rgrids sci semilogx semilogy set_cmap specgram spring spy stackplot stairs streamplot subplot2grid "
+    "subplot_mosaic summer table thetagrids ticklabel_format tricontour tricontourf tripcolor triplot winter xcorr "
+    "Annotation Arrow Artist Axes Colormap FixedFormatter FixedLocator FormatStrFormatter FuncFormatter GridSpec "
+    "Line2D LinearLocator MaxNLocator MultipleLocator Normalize NullFormatter NullLocator ScalarFormatter Text"
+)
+_HINTS = {
+    "imsave": "use Image.fromarray(array).save(name)",
+    "pause": "nothing moves here: use plt.savefig or plt.show",
+    "ginput": "nobody can click",
+    "switch_backend": "there is one backend",
+}
+_SUBMODULES = "collections colors gridspec lines patches patheffects ticker"
+_defaults: Any = {}
+_fonts: dict[str, bytes] = {}
+
+
+def _show(*_args: Any, **_kwargs: Any) -> None:
+    """`plt.show()`: hands over every open figure, then closes them."""
+    for number in plt.get_fignums():
+        state.current().show(render(plt.figure(number)))
+    plt.close("all")
+
+
+def _savefig(fname: Any, *_args: Any, dpi: Any = None, bbox_inches: Any = None, **_kwargs: Any) -> None:
+    """`plt.savefig` into the episode's files."""
+    _figure_savefig(plt.gcf(), fname, dpi=dpi, bbox_inches=bbox_inches)
+
+
+def _imsave(fname: Any, arr: Any, *, cmap: Any = None, vmin: Any = None, vmax: Any = None, **_other: Any) -> None:
+    """`plt.imsave` into the episode's files: an array as it is, or coloured by a map where it has no colours."""
+    buffer = io.BytesIO()
+    matplotlib.image.imsave(buffer, np.asarray(arr), vmin=vmin, vmax=vmax, cmap=cmap, format="png")
+    buffer.seek(0)
+    image = Image.open(buffer)
+    state.current().save(image.convert("RGB") if image.getextrema()[-1] == (255, 255) else image, fname)
+
+
+def _figure_savefig(figure: Any, fname: Any, *_args: Any, dpi: Any = None, bbox_inches: Any = None, **_kw: Any) -> None:
+    image = render(figure, dpi, bbox_inches)
+    if isinstance(fname, io.BytesIO):
+        image.save(fname, "PNG")
+    else:
+        state.current().save(image, fname)
+
+
+def render(figure: Any, dpi: Any = None, bbox_inches: Any = None) -> Image.Image:
+    """Draw a figure as RGB pixels."""
+    dots = figure.get_dpi() if dpi in (None, "figure") else min(float(dpi), _MOST_DPI)
+    if bbox_inches is not None:
+        buffer = io.BytesIO()
+        figure.canvas.print_figure(buffer, format="png", dpi=dots, bbox_inches=bbox_inches)
+        buffer.seek(0)
+        return Image.open(buffer).convert("RGB")
+    before = figure.get_dpi()
+    figure.set_dpi(dots)
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())
+    figure.set_dpi(before)
+    return Image.fromarray(pixels).convert("RGB")
+
+
+def seed(_value: int) -> None:
+    """Forget the figures and settings of the last run."""
+    if matplotlib is not None:
+        plt.close("all")
+        matplotlib.rcParams.update(_defaults)
+
+
+def _use(*_args: Any, **_kwargs: Any) -> None:
+    """`matplotlib.use`: the backend is always Agg here."""
+
+
+def _imread(fname: Any, format: Any = None) -> np.ndarray:
+    """`plt.imread` of the episode's files: from 0 to 1 for PNG, else from 0 to 255."""
+    image = state.current().open(fname)
+    pixels = np.array(image)
+    return (pixels / np.float32(255)).astype(np.float32) if image.format in (None, "PNG") else pixels
+
+
+def _use_style(style: Any) -> None:
+    """`plt.style.use` of the styles that Matplotlib brings, or of settings."""
+    for one in style if isinstance(style, list | tuple) else [style]:
+        if not isinstance(one, dict) and one != "default" and one not in matplotlib.style.library:
+            raise OSError(f"there is no style {one!r}: {', '.join(matplotlib.style.available)}")
+    matplotlib.style.use(style)
+
+
+def modules() -> dict[str, Facade]:
+    """The façades by import name; empty where Matplotlib is not installed."""
+    if matplotlib is None:
+        return {}
+    matplotlib.figure.Figure.savefig = _figure_savefig  # type: ignore[assignment]
+    _keep_in()
+    guards.hide((matplotlib.figure.FigureBase,), "canvas", instead="use savefig('plot.png') or show(figure)")
+    maps = {name: getattr(matplotlib.cm, name) for name in matplotlib.colormaps if hasattr(matplotlib.cm, name)}
+    cm = Facade("matplotlib.cm", {**maps, "get_cmap": plt.get_cmap, **pick(matplotlib.cm, "ScalarMappable")})
+    style = Facade("matplotlib.style", {"use": _use_style, "available": list(matplotlib.style.available)})
+    names = pick(plt, _FUNCTIONS)
+    names.update(show=_show, savefig=_savefig, imsave=_imsave, imread=_imread)
+    names.update(Figure=matplotlib.figure.Figure, cm=cm, style=style)
+    found = {"pyplot": Facade("matplotlib.pyplot", names, _HINTS), "cm": cm, "style": style}
+    for name in _SUBMODULES.split():
+        found[name] = _drawing(getattr(matplotlib, name))
+    found["figure"] = Facade("matplotlib.figure", {"Figure": matplotlib.figure.Figure})
+    found["font_manager"] = Facade("matplotlib.font_manager", pick(matplotlib.font_manager, "FontProperties"))
+    own = {"use": _use, "__version__": matplotlib.__version__, **pick(matplotlib, "rcParams colormaps rc")}
+    package = Facade("matplotlib", {**found, **own})
+    return {"matplotlib": package, **{f"matplotlib.{name}": facade for name, facade in found.items()}, **_toolkits()}
+
+
+def _keep_in() -> None:
+    """Close the ways in which Matplotlib calls, imports or reads what a text names."""
+    module: Any = plt
+    module.importlib = _Instead(module.importlib, import_module=guards._refuse("figure.hooks", "call the function"))
+    module.figure = _only_figures(plt.figure)
+    formatter: Any = matplotlib.ticker.StrMethodFormatter
+    formatter.__call__ = _numbers_only(formatter.__call__)
+    guards.hide((matplotlib.backend_bases.RendererBase,), "get_texmanager")
+    guards.hide((type(matplotlib.colormaps),), "register", "unregister")
+
+
+def _only_figures(real: Any) -> Any:
+    @functools.wraps(real)
+    def figure(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("FigureClass", matplotlib.figure.Figure) is not matplotlib.figure.Figure:
+            raise guards.RefusedCall("figures have a class of their own here: leave FigureClass out.")
+        return real(*args, **kwargs)
+
+    return figure
+
+
+def _numbers_only(real: Any) -> Any:
+    def call(self: Any, x: Any, pos: Any = None) -> str:
+        if not isinstance(x, int | float | np.number) or not isinstance(pos, int | None):
+            raise TypeError("a tick is a number")
+        return real(self, x, pos)
+
+    return call
+
+
+def _drawing(module: Any) -> Facade:
+    """A façade of a module's own classes and functions, and of its tables of colours."""
+    names = {}
+    for name, value in vars(module).items():
+        own = callable(value) and getattr(value, "__module__", None) == module.__name__ and not _makes_classes(value)
+        if not name.startswith("_") and (own or (name.isupper() and isinstance(value, dict))):
+            names[name] = value
+    return Facade(module.__name__, names)
+
+
+def _makes_classes(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, type)
+
+
+def _toolkits() -> dict[str, Facade]:
+    try:
+        from mpl_toolkits import axes_grid1, mplot3d
+    except ImportError:
+        return {}
+    grid = Facade("mpl_toolkits.axes_grid1", pick(axes_grid1, "make_axes_locatable ImageGrid"))
+    solid = Facade("mpl_toolkits.mplot3d", pick(mplot3d, "Axes3D"))
+    package = Facade("mpl_toolkits", {"axes_grid1": grid, "mplot3d": solid})
+    return {"mpl_toolkits": package, "mpl_toolkits.axes_grid1": grid, "mpl_toolkits.mplot3d": solid}
+
+
+class _Instead:
+    """A module with some names replaced."""
+
+    def __init__(self, module: Any, **names: Any) -> None:
+        self.__dict__.update(names)
+        self.__dict__[" module"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__[" module"], name)
+
+
+def _fonts_in_memory() -> None:
+    """Read Matplotlib's own fonts now: a worker cannot open files, and a fork empties Matplotlib's font cache."""
+    manager: Any = matplotlib.font_manager
+    for path in (Path(matplotlib.get_data_path()) / "fonts" / "ttf").glob("*.ttf"):
+        _fonts[os.path.realpath(path)] = path.read_bytes()
+    own = [font for font in manager.fontManager.ttflist if os.path.realpath(font.fname) in _fonts]
+    manager.fontManager.ttflist = own
+    real = manager.ft2font
+
+    def open_font(path: Any, *args: Any, **kwargs: Any) -> Any:
+        data = _fonts.get(os.path.realpath(path)) if isinstance(path, str | os.PathLike) else None
+        return real.FT2Font(path if data is None else io.BytesIO(data), *args, **kwargs)
+
+    def exists(path: Any) -> bool:
+        return os.path.realpath(path) in _fonts
+
+    manager.ft2font = _Instead(real, FT2Font=open_font)
+    paths = _Instead(os.path, isfile=exists, exists=exists)
+    modules: tuple[Any, ...] = (manager, _mathtext)
+    for module in modules:
+        module.os = _Instead(os, path=paths)
+
+
+def warm() -> None:
+    """Draw once, so that fonts and everything that Matplotlib loads lazily are loaded."""
+    global _defaults
+    if matplotlib is None:
+        return
+    _fonts_in_memory()
+    figure, ((one, two), (three, four)) = plt.subplots(2, 2)
+    one.plot([1, 2], label="$a^2$")
+    one.set_title("a")
+    one.legend()
+    figure.colorbar(two.imshow([[0, 1], [1, 0]]))
+    three.hist([1, 2, 2])
+    three.scatter([1], [2], c=[1])
+    four.bar(["a", "b"], [1, -2])
+    four.annotate("a", (0, 0), (1, 1), arrowprops={"arrowstyle": "->"})
+    four.contourf([[0, 1], [1, 0]])
+    figure.tight_layout()
+    render(figure)
+    render(figure, bbox_inches="tight")
+    for projection in ("polar", "3d"):
+        plt.figure().add_subplot(projection=projection).plot([1, 2], [3, 4])
+        render(plt.gcf())
+    plt.close("all")
+    _defaults = matplotlib.rcParams.copy()

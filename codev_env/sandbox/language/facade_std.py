@@ -1,0 +1,345 @@
+"""The standard library as programs see it, and what `import` gives them."""
+
+from __future__ import annotations
+
+import base64
+import bisect
+import cmath
+import collections
+import collections.abc
+import colorsys
+import contextlib
+import copy
+import dataclasses
+import datetime
+import decimal
+import difflib
+import fractions
+import functools
+import hashlib
+import heapq
+import io
+import itertools
+import json
+import math
+import numbers
+import operator
+import os
+import posixpath
+import pprint
+import random
+import re
+import statistics
+import string
+import struct
+import sys
+import textwrap
+import time
+import traceback
+import types
+import typing
+import unicodedata
+import uuid
+import zlib
+from collections.abc import Callable, Collection
+from typing import Any
+
+from codev_env.sandbox.language import guards, program_types, state
+from codev_env.sandbox.language.facade import Facade, pick
+from codev_env.sandbox.language.guards import RefusedCall, guarded_getattr
+from codev_env.sandbox.language.policy import Refused
+
+_INSTEAD = {
+    "os": "files are pictures only: Image.open(name), image.save(name)",
+    "subprocess": "no other programs can be started",
+    "socket": "there is no network",
+    "requests": "there is no network",
+    "urllib": "there is no network",
+    "threading": "a program has one thread",
+    "multiprocessing": "a program has one process",
+    "asyncio": "write plain functions",
+    "logging": "use print",
+    "pickle": "keep values in variables",
+    "sklearn": "use numpy or scipy",
+    "seaborn": "use matplotlib.pyplot",
+    "pathlib": "give file names as plain text",
+    "shutil": "files are pictures only: Image.open(name), image.save(name)",
+    "glob": "the file names are in the task",
+    "pandas": "use numpy, or dicts and lists",
+    "torch": "use numpy",
+    "pytesseract": "crop and enlarge the text, then look at it yourself",
+    "easyocr": "crop and enlarge the text, then look at it yourself",
+}
+_stream = random.Random(0)
+
+
+class RefusedImport(ImportError, Refused):
+    """A module that is not for programs."""
+
+
+def seed(value: int) -> None:
+    """Start the random stream of a run; forget the last one's decimal context."""
+    _stream.seed(value)
+    decimal.setcontext(decimal.DefaultContext.copy())
+
+
+def _reseed(a: Any = None) -> None:
+    """`random.seed`: without a value, from the stream itself, as nothing here may differ from run to run."""
+    _stream.seed(_stream.getrandbits(64) if a is None else a)
+
+
+def _deepcopy(x: Any) -> Any:
+    """`copy.deepcopy`, without a memo: it would be told addresses."""
+    return copy.deepcopy(x)
+
+
+def _make_random(seed: Any = None) -> random.Random:
+    """`random.Random`: without a seed, seeded by the run's own stream."""
+    return random.Random(_stream.getrandbits(64) if seed is None else seed)
+
+
+def _dumps(obj: Any, *, indent: Any = None, sort_keys: bool = False, ensure_ascii: bool = True, **other: Any) -> str:
+    """`json.dumps` without `cls`."""
+    allowed = {key: other[key] for key in ("default", "separators", "skipkeys", "allow_nan") if key in other}
+    if len(allowed) != len(other):
+        raise RefusedCall(f"json.dumps() does not take {', '.join(other.keys() - allowed.keys())} here.")
+    return json.dumps(obj, indent=indent, sort_keys=sort_keys, ensure_ascii=ensure_ascii, **allowed)
+
+
+def _loads(s: str | bytes) -> Any:
+    """`json.loads` of text."""
+    return json.loads(s)
+
+
+def _wraps(wrapped: Any) -> Callable[[Any], Any]:
+    """`functools.wraps`: gives a function of the program the name and the text of another."""
+    named = functools.wraps(wrapped, updated=())
+    return lambda wrapper: named(wrapper) if _is_own(wrapper) else wrapper
+
+
+def _is_own(function: Any) -> bool:
+    return isinstance(function, types.FunctionType) and function.__code__.co_filename == "<code>"
+
+
+def _dataclass(cls: Any = None, **options: Any) -> Any:
+    """`dataclasses.dataclass`, of classes of the program; `slots`, which would make another class, changes nothing."""
+    if cls is None:
+        return lambda cls: _dataclass(cls, **options)
+    return _changed(dataclasses.dataclass(**{**options, "slots": False}), cls)
+
+
+def _total_ordering(cls: Any) -> Any:
+    """`functools.total_ordering`, of classes of the program."""
+    return _changed(functools.total_ordering, cls)
+
+
+def _changed(change: Callable[[Any], Any], cls: Any) -> Any:
+    if not isinstance(cls, guards.SandboxClass):
+        raise RefusedCall(f"{cls!r} cannot be changed here: define a class of your own.")
+    return change(cls)
+
+
+def _pprint(object: Any, stream: Any = None, *args: Any, **kwargs: Any) -> None:
+    """`pprint.pprint` into the run's text."""
+    state.current().write(pprint.pformat(object, *args, **kwargs) + "\n")
+
+
+def _format_exc(*_args: Any, **_kwargs: Any) -> str:
+    """`traceback.format_exc`: the program's own lines."""
+    kind, error, trace = sys.exc_info()
+    lines = [f"  {step.lineno} in {step.name}\n" for step in traceback.extract_tb(trace) if step.filename == "<code>"]
+    return "".join(["Traceback (most recent call last):\n", *lines, *traceback.format_exception_only(kind, error)])
+
+
+def _print_exc(*_args: Any, **_kwargs: Any) -> None:
+    """`traceback.print_exc` into the run's text."""
+    state.current().write(_format_exc())
+
+
+def _attrgetter(*names: str) -> Callable[[Any], Any]:
+    """`operator.attrgetter` through the guard."""
+
+    def one(obj: Any, dotted: str) -> Any:
+        for name in dotted.split("."):
+            obj = guarded_getattr(obj, name)
+        return obj
+
+    return lambda obj: one(obj, names[0]) if len(names) == 1 else tuple(one(obj, name) for name in names)
+
+
+def _normpath(path: str) -> str:
+    """`os.path.normpath`, which some versions of Python take from their module of system calls."""
+    return posixpath.normpath(path)
+
+
+def _exists(path: str) -> bool:
+    """`os.path.exists`: of the episode's files."""
+    try:
+        state.current().find(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _listdir(_path: str = ".") -> list[str]:
+    """`os.listdir`: the episode's files."""
+    return list(state.current().view.files)
+
+
+def _uuid4() -> uuid.UUID:
+    """`uuid.uuid4`, from the run's own stream: programs name their files with it."""
+    return uuid.UUID(int=_stream.getrandbits(128), version=4)
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    """Does nothing: folders do not exist here."""
+
+
+def _public(module: Any, label: str, refused: str = "") -> Facade:
+    names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+    left_out = set(refused.split())
+    return Facade(label, {n: getattr(module, n) for n in names if n not in left_out and not n.startswith("_")})
+
+
+def warm() -> None:
+    """Use once what the standard library loads lazily."""
+    statistics.mean([1, 2])
+    statistics.median([1.5, 2])
+    "a".encode("ascii").decode("latin-1")
+    decimal.Decimal("1.5").quantize(decimal.Decimal(1))
+    re.compile("a+")
+    os.environ["TZ"] = "UTC"  # the same on every machine
+    time.tzset()
+    datetime.datetime.strptime("2024-01-31 10:20", "%Y-%m-%d %H:%M").strftime("%A %d %B")
+    unicodedata.normalize("NFKD", "é")
+    pprint.pformat({"a": [1]})
+    for name in ("md5", "sha1", "sha256"):
+        hashlib.new(name, b"a").hexdigest()
+
+
+def modules() -> dict[str, Facade]:
+    """The façades by import name."""
+    streams = (
+        "random randint randrange choice choices sample shuffle uniform gauss normalvariate triangular betavariate "
+        "expovariate gammavariate lognormvariate getrandbits"
+    )
+    paths = {
+        **pick(posixpath, "join basename dirname splitext split"),
+        "normpath": _normpath,
+        "exists": _exists,
+        "isfile": _exists,
+    }
+    os_path = Facade("os.path", paths)
+    os_names = {"path": os_path, "listdir": _listdir, "makedirs": _nothing, "mkdir": _nothing, "sep": "/"}
+    guards.hide((datetime.date,), "now", "today", "utcnow", instead=f"{_NO_TIME}: give the date, datetime(2024, 1, 31)")
+    guards.allow_setting(decimal.Context, "prec", "rounding", "Emin", "Emax")
+    timing = dict.fromkeys("time perf_counter monotonic process_time localtime strftime time_ns".split(), _NO_TIME)
+    system = {"exit": guards.exit_program, **pick(sys, "maxsize float_info byteorder")}
+    changing = {"wraps": _wraps, "total_ordering": _total_ordering}
+    texts = {name: value for name, value in vars(string).items() if isinstance(value, str) and name[0] != "_"}
+    operators = {name: value for name, value in vars(operator).items() if name in _OPERATORS}
+    found = {
+        "math": Facade("math", {n: v for n, v in vars(math).items() if not n.startswith("_")}),
+        "cmath": Facade("cmath", {n: v for n, v in vars(cmath).items() if not n.startswith("_")}),
+        "random": Facade("random", {**pick(_stream, streams), "seed": _reseed, "Random": _make_random}),
+        "re": _public(re, "re", "template"),
+        "json": Facade("json", {"dumps": _dumps, "loads": _loads, "JSONDecodeError": json.JSONDecodeError}),
+        "collections": Facade(
+            "collections", pick(collections, "Counter defaultdict OrderedDict deque namedtuple ChainMap")
+        ),
+        "collections.abc": Facade("collections.abc", pick(collections.abc, " ".join(collections.abc.__all__))),
+        "itertools": Facade("itertools", {n: v for n, v in vars(itertools).items() if not n.startswith("_")}),
+        "functools": Facade("functools", {**pick(functools, _FUNCTOOLS), **changing}),
+        "operator": Facade("operator", {**operators, "attrgetter": _attrgetter}),
+        "statistics": _public(statistics, "statistics"),
+        "string": Facade("string", {**texts, **pick(string, "capwords")}),
+        "datetime": Facade("datetime", pick(datetime, _DATETIME)),
+        "dataclasses": Facade("dataclasses", {**pick(dataclasses, _DATACLASSES), "dataclass": _dataclass}),
+        "typing": Facade("typing", {**pick(typing, _TYPING), "NamedTuple": program_types.NamedTuple}),
+        "enum": Facade("enum", program_types.ENUM),
+        "abc": Facade("abc", program_types.ABC_NAMES),
+        "types": Facade("types", {"SimpleNamespace": program_types.SimpleNamespace}),
+        "numbers": Facade("numbers", pick(numbers, "Number Complex Real Rational Integral")),
+        "contextlib": Facade("contextlib", pick(contextlib, "contextmanager suppress nullcontext closing")),
+        "pprint": Facade("pprint", {"pprint": _pprint, "pp": _pprint, **pick(pprint, "pformat")}),
+        "traceback": Facade("traceback", {"format_exc": _format_exc, "print_exc": _print_exc}),
+        "time": Facade("time", {}, {**timing, "sleep": "nothing here needs to be waited for"}),
+        "sys": Facade("sys", system, dict.fromkeys(("argv", "stdin", "stdout", "stderr", "modules", "path"), _NO_SYS)),
+        "colorsys": _public(colorsys, "colorsys"),
+        "difflib": Facade("difflib", pick(difflib, "SequenceMatcher get_close_matches ndiff unified_diff")),
+        "hashlib": Facade("hashlib", pick(hashlib, "md5 sha1 sha224 sha256 sha384 sha512")),
+        "struct": Facade("struct", pick(struct, "pack unpack calcsize iter_unpack")),
+        "unicodedata": Facade("unicodedata", pick(unicodedata, "name normalize category lookup numeric digit")),
+        "uuid": Facade("uuid", {"uuid1": _uuid4, "uuid4": _uuid4}),
+        "zlib": Facade("zlib", pick(zlib, "crc32 adler32 compress decompress")),
+        "copy": Facade("copy", {"copy": copy.copy, "deepcopy": _deepcopy}),
+        "io": Facade("io", pick(io, "BytesIO StringIO")),
+        "base64": Facade(
+            "base64", pick(base64, "b64encode b64decode urlsafe_b64encode urlsafe_b64decode b32encode b32decode")
+        ),
+        "textwrap": _public(textwrap, "textwrap"),
+        "fractions": Facade("fractions", pick(fractions, "Fraction")),
+        "decimal": Facade("decimal", pick(decimal, _DECIMAL)),
+        "heapq": _public(heapq, "heapq"),
+        "bisect": Facade("bisect", pick(bisect, "bisect bisect_left bisect_right insort insort_left insort_right")),
+        "warnings": Facade("warnings", {"filterwarnings": _nothing, "simplefilter": _nothing, "warn": _nothing}),
+        "os": Facade("os", os_names, dict.fromkeys(("environ", "system", "getcwd", "popen"), _INSTEAD["os"])),
+        "os.path": os_path,
+        "__future__": Facade("__future__", {"annotations": None, "division": None, "print_function": None}),
+    }
+    found["collections"].__dict__["abc"] = found["collections.abc"]
+    return found
+
+
+_OPERATORS = frozenset(
+    "itemgetter add sub mul truediv floordiv mod pow neg abs eq ne lt le gt ge and_ or_ xor not_ contains getitem "
+    "concat index inv invert lshift rshift matmul is_ is_not truth".split()
+)
+_TYPING = (
+    "Any List Dict Tuple Set FrozenSet Optional Union Callable Iterable Iterator Sequence Mapping Literal Final "
+    "Generator ClassVar Type TypeVar Generic DefaultDict Deque Counter OrderedDict Hashable Annotated NoReturn Self "
+    "Collection Container Reversible Sized SupportsFloat SupportsInt Text TypeAlias MutableMapping MutableSequence cast"
+)
+_DATETIME = "date time datetime timedelta timezone tzinfo UTC MINYEAR MAXYEAR"
+_DATACLASSES = "field asdict astuple replace fields is_dataclass InitVar KW_ONLY MISSING"
+_FUNCTOOLS = "partial reduce lru_cache cache cmp_to_key cached_property partialmethod"
+_DECIMAL = (
+    "Decimal getcontext localcontext InvalidOperation DivisionByZero ROUND_HALF_UP ROUND_HALF_EVEN ROUND_HALF_DOWN "
+    "ROUND_DOWN ROUND_UP ROUND_CEILING ROUND_FLOOR"
+)
+_NO_TIME = "programs do not see the time"
+_NO_SYS = "print what you want to know"
+
+
+def make_import(found: dict[str, Facade], elsewhere: Collection[str] = ()) -> Callable[..., Any]:
+    """What the statement `import` calls.
+
+    Args:
+        found: The façades by import name.
+        elsewhere: Names of modules that programs which name them find, in another process.
+    """
+
+    def import_(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        if type(fromlist) is list:
+            # Only C code asks with a list, for a module of its own; programs never see what it gets.
+            return sys.modules[name]
+        if level or name not in found:
+            root = name.partition(".")[0]
+            names = sorted({*(n for n in found if "." not in n), *elsewhere})
+            instead = _INSTEAD.get(root) or f"available are {', '.join(names)}"
+            raise RefusedImport(f"the module {name!r} is not available here: {instead}.")
+        module = found[name]
+        for wanted in fromlist or ():
+            if not hasattr(module, wanted):
+                raise RefusedImport(_missing(module, wanted))
+        return module if fromlist else found[name.partition(".")[0]]
+
+    return import_
+
+
+def _missing(module: Facade, wanted: str) -> str:
+    try:
+        getattr(module, wanted)
+    except AttributeError as error:
+        return str(error)
+    return f"{wanted!r} is not available here"

@@ -1,0 +1,229 @@
+"""SymPy as programs see it, where it is installed: formulas, without its parser, printers to files and plots."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pkgutil
+import re
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from codev_env.sandbox.language import guards, state
+from codev_env.sandbox.language.facade import Facade
+from codev_env.sandbox.language.facade_scipy import is_metaclass, nested
+
+try:
+    import sympy
+
+    from codev_env.sandbox.language import formulas
+except ImportError:
+    sympy = None
+
+_PACKAGES = (
+    "abc calculus combinatorics concrete core functions geometry integrals logic matrices ntheory polys series sets "
+    "simplify solvers stats tensor"
+)
+_REFUSED = frozenset(
+    # Change the caller's names, other modules or SymPy itself.
+    "var vring vfield xring xfield public timed threaded xthreaded memoize_property cacheit register_handler "
+    "remove_handler factor_cache Sieve capture source vectorize "
+    # Run text or other programs, read or write files.
+    "preview plot textplot plot_backends plot_implicit plot_parametric plot3d plot3d_parametric_line "
+    "plot3d_parametric_surface init_session interactive_traversal test doctest print_gtk pager_print dotprint "
+    "sample sample_iter sampling_density sampling_E sampling_P DeferredVector "
+    # Print to a terminal.
+    "print_latex print_mathml print_python print_ccode print_glsl print_fcode print_rcode print_jscode "
+    "print_maple_code print_tree".split()
+)
+_HINTS = {
+    "var": "use x = symbols('x')",
+    "plot": "compute the values and draw with matplotlib.pyplot",
+    "preview": "print the formula",
+    "parsing": "use sympy.sympify or sympy.parse_expr",
+    "codegen": "use lambdify or evalf",
+    "utilities": "use the names of sympy itself",
+    "physics": "use the names of sympy itself",
+    "sample": "use the random numbers of numpy",
+    "print_latex": "use print(latex(formula))",
+}
+_LEFT_OUT = re.compile(
+    r"\.(tests?|benchmarks|compatibility|core\.trace|core\.backend|testutil|pytorch|tensorflow|sampling)"
+    r"|\.(z3|minisat|pycosat)"
+)
+_ASSUMPTION_TYPES = (bool, type(None))
+
+
+def _pprint(expr: Any, **settings: Any) -> None:
+    """`sympy.pprint` into the run's text."""
+    settings.pop("use_unicode_sqrt_char", None)
+    state.current().write(sympy.pretty(expr, **settings) + "\n")
+
+
+def _random_matrix(*args: Any, prng: Any = None, **kwargs: Any) -> Any:
+    """`sympy.randMatrix`: without a stream, from the run's own."""
+    if prng is None and kwargs.get("seed") is None:
+        prng = sympy.core.random.rng
+    return sympy.randMatrix(*args, prng=prng, **kwargs)
+
+
+def _init_printing(*_args: Any, **_kwargs: Any) -> None:
+    """`sympy.init_printing`: there is no terminal to prepare."""
+
+
+def modules() -> dict[str, Facade]:
+    """The façades by import name; empty where SymPy is not installed."""
+    if sympy is None:
+        return {}
+    names = _public(sympy)
+    own = {
+        "pprint": _pprint,
+        "pretty_print": _pprint,
+        "init_printing": _init_printing,
+        "randMatrix": _random_matrix,
+        "lambdify": formulas.lambdify,
+        "__version__": sympy.__version__,
+    }
+    names.update(own)
+    reader = formulas.FormulaReader({name: value for name, value in names.items() if _is_word(value)})
+    names["parse_expr"] = reader
+    _tighten(reader)
+    found: dict[str, Facade] = {}
+    for name in _PACKAGES.split():
+        inner = {key: own.get(key, value) for key, value in _public(importlib.import_module(f"sympy.{name}")).items()}
+        found[f"sympy.{name}"] = Facade(f"sympy.{name}", inner, _HINTS)
+    for name in ("sympy.parsing", "sympy.parsing.sympy_parser", "sympy.utilities", "sympy.utilities.lambdify"):
+        found[name] = Facade(name, {"lambdify": formulas.lambdify} if "utilities" in name else _parsing(reader))
+    nested(found, Facade("sympy", names, _HINTS), "sympy")
+    return found
+
+
+def _public(module: Any) -> dict[str, Any]:
+    names = {}
+    for name in getattr(module, "__all__", None) or dir(module):
+        value = getattr(module, name, None)
+        if name.startswith("_") or name in _REFUSED or isinstance(value, types.ModuleType | dict | list | str):
+            continue
+        if is_metaclass(value):
+            continue
+        origin = getattr(value, "__module__", None) or type(value).__module__
+        if origin.startswith("sympy.") and not origin.startswith(_CLOSED) and value is not None:
+            names[name] = value
+    return names
+
+
+_CLOSED = (
+    "sympy.utilities.lambdify", "sympy.parsing", "sympy.plotting", "sympy.testing", "sympy.external",
+    "sympy.interactive", "sympy.utilities.decorator", "sympy.utilities.source", "sympy.utilities.runtests",
+    "sympy.printing.preview", "sympy.multipledispatch",
+)  # fmt: skip
+
+
+def _parsing(reader: Any) -> dict[str, Any]:
+    from sympy.parsing import sympy_parser
+
+    wanted = (
+        "standard_transformations implicit_multiplication implicit_multiplication_application convert_xor "
+        "rationalize implicit_application function_exponentiation"
+    )
+    names = {name: getattr(sympy_parser, name) for name in wanted.split() if hasattr(sympy_parser, name)}
+    return {**names, "parse_expr": reader}
+
+
+def _is_word(value: Any) -> bool:
+    """Tell whether text may use a name for this: formulas are built from it, and nothing is read as text again."""
+    if value in (sympy.S, sympy.Q) or isinstance(value, Facade):
+        return False
+    if isinstance(value, type):
+        return issubclass(value, sympy.Basic | sympy.MatrixBase)
+    origin = getattr(value, "__module__", None) or ""
+    simple = ("sympy.functions.", "sympy.core.function", "sympy.simplify.", "sympy.integrals.", "sympy.core.power")
+    return isinstance(value, sympy.Basic) or (callable(value) and origin.startswith(simple))
+
+
+def _tighten(reader: Any) -> None:
+    """Replace, in this process, what reads text as a program, and what makes classes with any attribute."""
+    # By name: `from sympy.utilities import lambdify` would give the function of that name.
+    function, sympy_parser, ast_parser, preview, lambdify = (
+        importlib.import_module(f"sympy.{name}")
+        for name in (
+            "core.function",
+            "parsing.sympy_parser",
+            "parsing.ast_parser",
+            "printing.preview",
+            "utilities.lambdify",
+        )
+    )
+    real_parser, real_lambdify = sympy_parser.parse_expr, lambdify.lambdify
+    _replace_everywhere({id(real_parser): reader, id(real_lambdify): formulas.lambdify})
+    for module, name in ((sympy_parser, "eval_expr"), (ast_parser, "parse_expr"), (preview, "preview")):
+        setattr(module, name, _refuse(name))
+    for name in ("lambdastr", "implemented_function", "_import"):
+        setattr(lambdify, name, _refuse(name))
+    make = function.UndefinedFunction.__new__
+
+    def make_with_assumptions(mcl: Any, name: Any, bases: Any = None, __dict__: Any = None, **assumptions: Any) -> Any:
+        if bases is not None or __dict__ is not None:
+            raise guards.RefusedCall("Function() takes a name and assumptions here.")
+        for key, value in assumptions.items():
+            if key.startswith("_") or not isinstance(value, _ASSUMPTION_TYPES):
+                raise guards.RefusedCall(f"Function() takes assumptions that are true or false here, not {key}.")
+        return make(mcl, name, **assumptions)
+
+    function.UndefinedFunction.__new__ = make_with_assumptions
+    sympy.Dummy._base_dummy_index = 10**6  # drawn at random when SymPy is imported
+
+
+def _replace_everywhere(replaced: dict[int, Any]) -> None:
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "sympy" and module is not None:
+            for key, value in list(vars(module).items()):
+                if id(value) in replaced:
+                    setattr(module, key, replaced[id(value)])
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refused(*_args: Any, **_kwargs: Any) -> Any:
+        raise guards.RefusedCall(f"{name}() is not available here: it runs text.")
+
+    return refused
+
+
+def seed(value: int) -> None:
+    """Start SymPy's random stream of a run."""
+    if sympy is not None:
+        sympy.core.random.seed(value)
+        formulas.mpmath.mp.dps = 15
+
+
+def warm() -> None:
+    """Use once what SymPy loads lazily."""
+    if sympy is None:
+        return
+    x, y = sympy.symbols("x y")
+    formula = sympy.sin(x) ** 2 + sympy.cos(x) ** 2
+    sympy.simplify(formula)
+    sympy.solve(x**2 - 2, x)
+    sympy.solve([x + y - 1, x - y], [x, y])
+    sympy.solveset(x**2 - 1, x)
+    sympy.integrate(sympy.exp(-(x**2)), (x, -sympy.oo, sympy.oo))
+    sympy.integrate(x * sympy.sin(x), x)
+    sympy.limit(sympy.sin(x) / x, x, 0)
+    sympy.series(sympy.exp(x), x, 0, 3)
+    sympy.factor(x**2 - 1)
+    sympy.Matrix([[1, 2], [3, 4]]).eigenvals()
+    sympy.Matrix([[1, 2], [3, 4]]).inv()
+    sympy.dsolve(sympy.Function("f")(x).diff(x) - x)
+    sympy.nsolve(sympy.cos(x) - x, x, 1)
+    sympy.Sum(1 / x**2, (x, 1, sympy.oo)).evalf()
+    sympy.Polygon((0, 0), (1, 0), (0, 1)).area.evalf()
+    for text in (sympy.latex(formula), sympy.pretty(formula), sympy.srepr(formula), sympy.pycode(formula)):
+        str(text)
+    for name in f"{_PACKAGES} assumptions codegen discrete parsing.ast_parser physics.control printing vector".split():
+        package = importlib.import_module(f"sympy.{name}")
+        for _finder, inner, _is_package in pkgutil.walk_packages(getattr(package, "__path__", ()), f"sympy.{name}."):
+            if not _LEFT_OUT.search(inner):
+                with contextlib.suppress(ImportError):  # some need packages that are not there
+                    importlib.import_module(inner)

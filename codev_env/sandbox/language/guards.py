@@ -1,0 +1,453 @@
+"""The guards that rewritten code calls, and the builtins a program sees."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import string
+import types
+import typing
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from PIL import Image
+from RestrictedPython.Guards import safe_builtins, safer_getattr_raise
+
+from codev_env.sandbox.language import policy as language
+from codev_env.sandbox.language.facade import Facade
+from codev_env.sandbox.language.policy import CLASS_NAME, INSPECT_ATTRIBUTES, MAGIC_METHODS, Refused
+
+_MISSING: Any = object()
+_ALIASES: tuple[Any, ...] = (types.GenericAlias, *map(type, (typing.List, typing.List[int], typing.Optional[int])))  # noqa: UP006, UP045
+"""Generic types, which hand on the attributes of whatever they are made of."""
+
+_NEVER_GIVEN = (
+    types.ModuleType,
+    types.FrameType,
+    types.CodeType,
+    types.TracebackType,
+)
+
+
+class RefusedAttribute(AttributeError, Refused):
+    """An attribute that exists and is not for programs."""
+
+
+class RefusedCall(RuntimeError, Refused):
+    """A builtin or a kind of call that is not for programs."""
+
+
+class SandboxClass(type):
+    """The metaclass of every class that a program defines."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], members: dict[str, Any], **options: Any) -> SandboxClass:
+        """Make a class; raises `RefusedCall` for a base or a member that a class statement could not have."""
+        for base in bases:
+            if not (isinstance(base, SandboxClass) or base in _BASES or issubclass(base, Exception)):
+                raise RefusedCall(f"a class cannot be derived from {base.__name__} here: keep it as an attribute.")
+        check_members(members)
+        return super().__new__(mcls, name, bases, members, **options)
+
+
+_BASES = {object, list, dict, set, tuple, str, int, float}
+_CLASS_MEMBERS = MAGIC_METHODS | {
+    f"__{name}__"
+    for name in (
+        "module qualname doc annotations annotate annotate_func annotations_cache conditional_annotations classcell "
+        "classdictcell classdict firstlineno static_attributes orig_bases parameters match_args slots getstate "
+        "setstate replace"
+    ).split()
+}
+"""What the compiler and `dataclass` put into a class, besides the methods a program may define."""
+
+
+def allow_bases(*types_: type) -> None:
+    """Let classes of the façades be derived from these types."""
+    _BASES.update(types_)
+
+
+def check_members(names: Any) -> None:
+    """Raise `RefusedCall` for a name with double underscores that no class statement could define."""
+    for name in names:
+        if isinstance(name, str) and name.startswith("__") and name.endswith("__"):
+            if name not in _CLASS_MEMBERS and not name.startswith("__dataclass_"):
+                raise RefusedCall(f"the name {name!r} is reserved: choose one without underscores.")
+
+
+def _hidden(obj: Any, name: str, instead: str = "") -> RefusedAttribute:
+    kind = repr(obj) if isinstance(obj, Facade) else type(obj).__name__
+    return RefusedAttribute(f"the attribute {name!r} of {kind} is not available here{instead and f': {instead}'}.")
+
+
+def _view(array: Any) -> Callable[..., Any]:
+    def view(dtype: Any = None, type: Any = None) -> Any:
+        if type is not None or (isinstance(dtype, builtins.type) and not issubclass(dtype, np.generic | float | int)):
+            raise RefusedCall("ndarray.view takes a dtype of numbers here.")
+        if dtype is None:
+            return array.view()
+        if np.dtype(dtype).hasobject or array.dtype.hasobject:
+            raise RefusedCall("ndarray.view takes a dtype of numbers here.")
+        return array.view(dtype)
+
+    return view
+
+
+def _image_load(image: Image.Image) -> Callable[[], Any]:
+    # An opened file shares its pixels until someone writes: who asks for pixel access may write.
+    def load() -> Any:
+        image.load()
+        if image.readonly:
+            image._copy()
+        return image.load()
+
+    return load
+
+
+class _Rule(NamedTuple):
+    """How an attribute of some types is read: `how` is given the object; `None` refuses, `instead` says what to do."""
+
+    kinds: tuple[type, ...]
+    how: Callable[[Any], Any] | None
+    instead: str = ""
+
+
+_SPECIAL: dict[str, list[_Rule]] = {}
+"""By attribute: its rules; the first one that fits the object counts, and later ones are put before earlier ones."""
+
+
+def handle(kinds: tuple[type, ...], name: str, how: Callable[[Any], Any]) -> None:
+    """Read an attribute of instances (and subclasses) of some types in a way of its own, wherever it is read."""
+    _add_rule(name, _Rule(kinds, how))
+
+
+def hide(kinds: tuple[type, ...], *names: str, instead: str = "") -> None:
+    """Refuse attributes of instances (and subclasses) of some types, wherever they are read."""
+    for name in names:
+        _add_rule(name, _Rule(kinds, None, instead))
+
+
+def _add_rule(name: str, rule: _Rule) -> None:
+    _SPECIAL.setdefault(name, []).insert(0, rule)
+    language.HIDDEN_ATTRIBUTES |= {name}  # a class pattern would read it past the guard
+
+
+handle((str,), "format", lambda text: _Formatter(text).format)
+handle((str,), "format_map", lambda text: _Formatter(text).format_map)
+handle((np.ndarray,), "view", _view)
+handle((Image.Image,), "load", _image_load)
+hide((AttributeError, NameError, memoryview), "obj")
+hide((BaseException,), "with_traceback")
+hide((object,), "mro")
+# Compiled functions have these under their old names, without underscores.
+hide((object,), *(f"func_{name}" for name in ("globals", "code", "closure", "defaults")))
+hide((type,), "register")
+hide((np.ndarray,), "resize", instead="use np.resize or np.pad")
+hide((np.ndarray, np.generic), "ctypes", "tofile", "dump", "dumps", "getfield", "setfield", "data", "base", "setflags")
+hide((np.random.Generator, np.random.RandomState), "bit_generator", "set_state")
+hide((Image.Image,), "im", "fp", "getim", "toqimage", "toqpixmap", "draft", "decoderconfig", "tile")
+for _name in INSPECT_ATTRIBUTES:
+    hide((object,), _name)
+
+
+def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
+    """What `obj.name` and `getattr(obj, name)` become."""
+    if type(name) is not str:
+        raise TypeError("attribute name must be string")
+    for kinds, how, instead in _SPECIAL.get(name, ()):
+        if isinstance(obj, _ALIASES):
+            return guarded_getattr(obj.__origin__, name, default)  # where an alias would read it unguarded
+        subject = cast(Any, obj).__self__ if type(obj) is super else obj
+        if isinstance(subject, kinds) or (isinstance(subject, type) and issubclass(subject, kinds)):
+            if how is None:
+                raise _hidden(obj, name, instead)
+            return _unbound(subject, name, how) if isinstance(subject, type) else how(subject)
+    if name[:1] in ("_", " "):
+        return _underscored(obj, name, default)
+    try:
+        value = safer_getattr_raise(obj, name) if isinstance(obj, str | string.Formatter) else getattr(obj, name)
+    except AttributeError:
+        if default is not _MISSING:
+            return default
+        raise
+    if isinstance(value, _NEVER_GIVEN):
+        raise _hidden(obj, name)
+    return value
+
+
+def _unbound(cls: type, name: str, how: Callable[[Any], Any]) -> Callable[..., Any]:
+    def method(first: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(first, cls):
+            raise TypeError(f"{cls.__name__}.{name} needs a {cls.__name__} as its first argument")
+        return how(first)(*args, **kwargs)
+
+    return method
+
+
+_NAMED = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.MethodDescriptorType,
+    types.GeneratorType,
+    functools._lru_cache_wrapper,
+    np.ufunc,
+)
+"""What has a name and a documentation string that programs may read."""
+
+
+def _underscored(obj: Any, name: str, default: Any) -> Any:
+    own = isinstance(type(obj), SandboxClass) or isinstance(obj, SandboxClass)
+    dunder = name[:2] == "__"
+    if (own and not dunder) or (type(obj) is super and (not dunder or name in MAGIC_METHODS)):
+        return getattr(obj, name) if default is _MISSING else getattr(obj, name, default)
+    if name in ("_replace", "_asdict", "_fields", "_make") and isinstance(obj, tuple | type):
+        return getattr(obj, name) if default is _MISSING else getattr(obj, name, default)
+    if name in ("__name__", "__doc__") and isinstance(obj, _NAMED):
+        return getattr(obj, name)
+    if name == CLASS_NAME:
+        return type(obj).__name__
+    if name == "__dict__" and own and not isinstance(obj, type):
+        return dict(obj.__dict__)
+    if name == "__version__" and isinstance(obj, Facade) and hasattr(obj, name):
+        return getattr(obj, name)
+    if default is not _MISSING:
+        return default
+    raise _hidden(obj, name)
+
+
+class _Formatter(string.Formatter):
+    """`str.format` whose fields read attributes through the guard."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def format(self, /, *args: Any, **kwargs: Any) -> str:
+        return self.vformat(self._text, args, kwargs)
+
+    def format_map(self, mapping: Mapping[str, Any]) -> str:
+        return self.vformat(self._text, (), mapping)
+
+    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
+        if isinstance(key, int) and key >= len(args):
+            raise IndexError(f"Replacement index {key} out of range for positional args tuple")
+        return super().get_value(key, args, kwargs)
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        first, rest = _field_name_split(field_name)
+        value = self.get_value(first, args, kwargs)
+        for is_attribute, key in rest:
+            value = guarded_getattr(value, key) if is_attribute else value[key]
+        return value, first
+
+
+def _field_name_split(name: str) -> Any:
+    import _string  # type: ignore[import-not-found]
+
+    return _string.formatter_field_name_split(name)
+
+
+class _AttributeTarget:
+    """Stands for an object whose attribute is assigned; not a class that programs can reach."""
+
+    __slots__ = ("_target",)
+
+    def __init__(self, target: Any) -> None:
+        object.__setattr__(self, "_target", target)
+
+    def __getattribute__(self, name: str) -> Any:
+        return guarded_getattr(object.__getattribute__(self, "_target"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        guarded_setattr(object.__getattribute__(self, "_target"), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        target = object.__getattribute__(self, "_target")
+        if isinstance(type(target), SandboxClass) or isinstance(target, SandboxClass):
+            delattr(target, name)
+            return
+        raise RefusedAttribute(f"attributes of {type(target).__name__} cannot be deleted here.")
+
+
+def guard_attribute_target(obj: Any) -> Any:
+    """What `obj` becomes in `obj.name = value`, `obj.name += value` and `del obj.name`."""
+    # Texts and errors have attributes that only the guard may read, as `x.format += y` does; so have their classes.
+    if isinstance(type(obj), SandboxClass) and not isinstance(obj, str | BaseException):
+        return obj  # names with a double underscore were refused when the code was compiled
+    return _AttributeTarget(obj)
+
+
+_SETTABLE: list[tuple[type, frozenset[str]]] = [(np.ndarray, frozenset({"shape", "flat", "real", "imag"}))]
+
+
+def allow_setting(kind: type, *names: str) -> None:
+    """Let programs assign some attributes of instances of a type."""
+    _SETTABLE.append((kind, frozenset(names)))
+
+
+def guarded_setattr(obj: Any, name: str, value: Any) -> None:
+    """What `setattr(obj, name, value)` becomes."""
+    if type(name) is not str:
+        raise TypeError("attribute name must be string")
+    if isinstance(type(obj), SandboxClass) or isinstance(obj, SandboxClass):
+        if not name.startswith("__") and name not in INSPECT_ATTRIBUTES:
+            setattr(obj, name, value)
+            return
+    for kind, names in _SETTABLE:
+        if isinstance(obj, kind) and name in names:
+            setattr(obj, name, value)
+            return
+    what = repr(obj) if isinstance(obj, Facade) else type(obj).__name__
+    raise RefusedAttribute(f"the attribute {name!r} of {what} cannot be set here: keep the value in a variable.")
+
+
+_PIXEL_ACCESS = type(Image.new("L", (1, 1)).load())
+_ITEM_TARGETS = (list, dict, bytearray, np.ndarray, np.flatiter, _PIXEL_ACCESS, MutableMapping, MutableSequence)
+
+
+def guard_item_target(obj: Any) -> Any:
+    """What `obj` becomes in `obj[i] = value`, `obj[i] += value` and `del obj[i]`."""
+    if isinstance(obj, _ITEM_TARGETS) or isinstance(type(obj), SandboxClass) or type(obj).__module__ == "cv2":
+        return obj
+    raise TypeError(f"{type(obj).__name__!r} object does not support item assignment")
+
+
+class _ArrayMeta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, np.ndarray)
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        return subclass is cls or issubclass(subclass, np.ndarray)
+
+
+class ndarray(metaclass=_ArrayMeta):  # the name programs see
+    """Stands for `numpy.ndarray`: right for `isinstance` and annotations, no constructor over foreign memory."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> ndarray:
+        """Refuse to construct; raises `RefusedCall`."""
+        raise RefusedCall("np.ndarray cannot be called here: use np.zeros, np.empty or np.array.")
+
+
+def safe_type(obj: Any) -> type:
+    """`type` with one argument."""
+    kind = type(obj)
+    if issubclass(kind, np.ndarray):
+        return ndarray
+    if issubclass(kind, type):
+        return _Type
+    if issubclass(kind, Facade):
+        return _Module
+    return kind
+
+
+class _Module:
+    """Stands for the type of modules; the real one would make objects with attributes of any name."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> _Module:
+        """Refuse to construct; raises `RefusedCall`."""
+        raise RefusedCall("modules cannot be made here.")
+
+
+class _TypeMeta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, type)
+
+    def __call__(cls, *args: Any) -> Any:
+        if len(args) != 1:
+            raise RefusedCall("type() takes one argument here: write a class statement.")
+        return safe_type(args[0])
+
+
+class _Type(metaclass=_TypeMeta):
+    """Stands for `type`."""
+
+
+def _refuse(name: str, instead: str) -> Callable[..., Any]:
+    def refused(*_args: Any, **_kwargs: Any) -> Any:
+        raise RefusedCall(f"{name}() is not available here: {instead}.")
+
+    return refused
+
+
+def _hasattr(obj: Any, name: str) -> bool:
+    try:
+        guarded_getattr(obj, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _dir(*objects: Any) -> list[str]:
+    if not objects:
+        raise RefusedCall("dir() needs an object here.")
+    return [name for name in dir(objects[0]) if not name.startswith("_")]
+
+
+def _vars(*objects: Any) -> dict[str, Any]:
+    if not objects or not isinstance(type(objects[0]), SandboxClass):
+        raise RefusedCall("vars() takes an object of one of your classes here.")
+    return dict(objects[0].__dict__)
+
+
+class ProgramExit(BaseException):
+    """`exit()` and `quit()`: the program ends here, what it showed so far counts."""
+
+
+def exit_program(*_args: Any) -> None:
+    """`exit()`."""
+    raise ProgramExit
+
+
+_PLAIN = (
+    "all any ascii bin bytearray bytes classmethod dict enumerate filter format frozenset iter list map max min next "
+    "object property reversed set sorted staticmethod sum super tuple zip StopAsyncIteration TimeoutError "
+    "FileNotFoundError FileExistsError PermissionError ModuleNotFoundError RecursionError NotImplemented"
+).split()
+
+
+def make_builtins(
+    import_: Callable[..., Any], print_: Callable[..., None], show: Callable[..., None]
+) -> dict[str, Any]:
+    """The builtins of a program: the guards, what only computes, and what the sandbox stands in for.
+
+    Args:
+        import_: What `import` calls.
+        print_: What `print` is.
+        show: What `show` is.
+    """
+    names = {name: value for name, value in safe_builtins.items() if name not in ("id", "hash", "delattr")}
+    names.update({name: getattr(builtins, name) for name in _PLAIN})
+    for name in ("SystemExit", "KeyboardInterrupt", "GeneratorExit"):
+        names.pop(name, None)
+    names.update(
+        __import__=import_,
+        __metaclass__=SandboxClass,
+        _getattr_=guarded_getattr,
+        _write_=guard_attribute_target,
+        _case_=_AttributeTarget,
+        _write_item_=guard_item_target,
+        getattr=guarded_getattr,
+        setattr=guarded_setattr,
+        hasattr=_hasattr,
+        print=print_,
+        show=show,
+        type=_Type,
+        dir=_dir,
+        vars=_vars,
+        exit=exit_program,
+        quit=exit_program,
+        open=_refuse("open", "load pictures with Image.open(name) and keep other data in variables"),
+        eval=_refuse("eval", "write the expression itself"),
+        exec=_refuse("exec", "write the statements themselves"),
+        compile=_refuse("compile", "write the statements themselves"),
+        input=_refuse("input", "nobody can answer"),
+        globals=_refuse("globals", "use a dict of your own"),
+        locals=_refuse("locals", "use a dict of your own"),
+        id=_refuse("id", "it differs from run to run; compare with `is`"),
+        hash=_refuse("hash", "it differs from run to run"),
+        delattr=_refuse("delattr", "assign None instead"),
+        breakpoint=_refuse("breakpoint", "print what you want to know"),
+        memoryview=_refuse("memoryview", "use bytes or np.frombuffer"),
+    )
+    return names

@@ -1,0 +1,53 @@
+"""Small repairs of programs, each of which can be switched off and is named in the execution's record."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import textwrap
+from collections.abc import Iterator
+
+from codev_env.sandbox.language.policy import parse
+
+IMPORTS = {
+    "cv": "cv2", "cv2": "cv2", "np": "numpy", "numpy": "numpy", "plt": "matplotlib.pyplot", "math": "math",
+    "re": "re", "json": "json", "random": "random", "os": "os", "io": "io", "base64": "base64",
+    "collections": "collections", "itertools": "itertools", "functools": "functools", "statistics": "statistics",
+    "string": "string", "Image": "PIL.Image", "ImageDraw": "PIL.ImageDraw", "ImageEnhance": "PIL.ImageEnhance",
+    "ImageFilter": "PIL.ImageFilter", "ImageFont": "PIL.ImageFont", "ImageOps": "PIL.ImageOps",
+    "ImageChops": "PIL.ImageChops", "ImageStat": "PIL.ImageStat",
+}  # fmt: skip
+"""By name: the module it means when a program uses it without an import."""
+
+READY = frozenset("Image ImageDraw ImageEnhance ImageFilter ImageFont ImageOps np math cv2".split())
+"""Names that a program finds ready; using them needs no repair."""
+
+
+def parse_repaired(source: str) -> tuple[ast.Module, list[str]]:
+    """Parse a program; where it is not Python, try it with other indentation and ordinary spaces.
+
+    Returns:
+        The syntax tree and what was repaired.
+
+    Raises:
+        Refused: It is too deep.
+        SyntaxError: It is not Python, repaired or not.
+    """
+    try:
+        return parse(source), []
+    except SyntaxError as error:
+        for text, repair in _candidates(source):
+            with contextlib.suppress(SyntaxError):
+                return parse(text), [repair]
+        raise error
+
+
+def _candidates(source: str) -> Iterator[tuple[str, str]]:
+    spaced = source.replace("\u00a0", " ")
+    if spaced != source:
+        yield spaced, "no-break spaces replaced"
+    dedented = textwrap.dedent(spaced.expandtabs(4)).strip("\n")
+    yield dedented, "indentation removed"
+    # The first line of a block often loses its indentation when the block is cut out of a message.
+    first, _newline, rest = dedented.partition("\n")
+    yield f"{first}\n{textwrap.dedent(rest)}", "indentation removed"

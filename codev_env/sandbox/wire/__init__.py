@@ -1,0 +1,1 @@
+"""What host and worker share: messages, shared memory, pixels and limits."""

@@ -1,0 +1,272 @@
+"""Shared memory for pixels: anonymous files whose descriptors travel over a socket."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from PIL import Image
+
+from codev_env.errors import SandboxError
+from codev_env.sandbox.wire import descriptors, pixels
+from codev_env.sandbox.wire.locks import FinalizerLock
+
+_ENCODER_BUFFER = 1 << 16
+_PAGE = 4096
+_GRAIN = 4 << 20
+"""Bytes by which files for input images grow: images of nearly the same size then find one that exists."""
+
+
+def create(name: str, size: int) -> int:
+    """Make an anonymous shared file of `size` bytes that take no memory before they are written.
+
+    Returns:
+        Its descriptor, close-on-exec.
+
+    Raises:
+        SandboxError: The system does not give one.
+    """
+    with descriptors.explained(f"get shared memory of {size} bytes"):
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        else:
+            fd, path = tempfile.mkstemp(prefix=name)
+            os.unlink(path)
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            os.close(fd)
+            raise
+    return fd
+
+
+def plain(image: Image.Image) -> Image.Image:
+    """Bring an image to a mode that shared memory carries exactly: RGB, L and RGBA as they are, others as RGB(A)."""
+    if image.mode in pixels.RAW:
+        return image
+    return image.convert("RGBA" if image.mode.endswith(("A", "a")) else "RGB")
+
+
+def room_for(image: Image.Image) -> int:
+    """Bytes that an image of a plain mode takes in shared memory, rounded up to a page."""
+    return _round(pixels.stored_bytes(image.mode, *image.size))
+
+
+def write(fd: int, offset: int, image: Image.Image) -> None:
+    """Write the pixels of an image of a plain mode to a shared file that is not mapped."""
+    image.load()
+    os.lseek(fd, offset, os.SEEK_SET)
+    # What Pillow does to save an uncompressed file; `tobytes` would make two more copies of the pixels.
+    encoder = Image._getencoder(image.mode, "raw", (pixels.RAW[image.mode], 0, 1))
+    encoder.setimage(image.im, (0, 0, *image.size))
+    if encoder.encode_to_file(fd, _ENCODER_BUFFER) < 0:
+        raise SandboxError("the sandbox could not write an image to shared memory: is memory full?")
+
+
+def _round(count: int) -> int:
+    return -(-count // _PAGE) * _PAGE
+
+
+class Inputs:
+    """Input images in one shared file, of which a worker maps no more than is written, for reading only.
+
+    Args:
+        capacity: Bytes for which there is room.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = -(-capacity // _GRAIN) * _GRAIN
+        self.kinds: tuple[Any, ...] = ()
+        self.offsets: list[int] = []
+        self.size = 0
+        self.sample = b""
+        self.users = 0
+        self.fd = create("codev-input", self.capacity)
+        try:
+            with descriptors.explained(f"map shared memory of {self.capacity} bytes"):
+                self._memory = mmap.mmap(self.fd, self.capacity)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def write(self, images: Sequence[Image.Image]) -> None:
+        """Fill it with other images of plain modes."""
+        self.kinds = _kinds(images)
+        bounds = list(itertools.accumulate((room_for(image) for image in images), initial=0))
+        self.offsets = bounds[:-1]
+        self.size = max(bounds[-1], _PAGE)  # no memory cannot be mapped
+        for image, start, end in zip(images, self.offsets, bounds[1:], strict=True):
+            pixels.write(image, self._memory, start)
+            written = start + pixels.stored_bytes(image.mode, *image.size)
+            self._memory[written:end] = bytes(end - written)  # what other images left there
+
+    def holds(self, images: Sequence[Image.Image]) -> bool:
+        """Tell whether these are the images in it, to the last pixel."""
+        return self.kinds == _kinds(images) and all(
+            pixels.equal(image, self._memory, start) for image, start in zip(images, self.offsets, strict=True)
+        )
+
+    def close(self) -> None:
+        """Free it, as soon as no worker has it."""
+        self._memory.close()
+        os.close(self.fd)
+
+
+def _kinds(images: Sequence[Image.Image]) -> tuple[tuple[str, tuple[int, int]], ...]:
+    return tuple((image.mode, image.size) for image in images)
+
+
+class InputPool:
+    """The input images of a sandbox's sessions.
+
+    Sessions over the same images, such as the rollouts of a group, share one file; a file that no session uses is kept
+    for the next images, since pages that exist cost a tenth of new ones. Workers can only read them, so nothing that a
+    program does is ever found in one. Thread-safe.
+
+    Args:
+        keep_bytes: Bytes of files kept that no session uses.
+    """
+
+    def __init__(self, keep_bytes: int = 128 << 20) -> None:
+        # Where a worker cannot be kept from writing, no file is shared or used again.
+        self._keep = keep_bytes if os.path.isdir("/proc/self/fd") else -1
+        self._files: list[Inputs] = []
+        self._lock = FinalizerLock()
+
+    def take(self, images: Sequence[Image.Image]) -> Inputs:
+        """Get a file that holds the images, of plain modes; to be given back.
+
+        Raises:
+            SandboxError: The system does not give one.
+        """
+        for image in images:
+            image.load()
+        sample = _sample(images)
+        shared = self._like(images, sample)
+        if shared is not None:
+            if shared.holds(images):
+                return shared
+            self.give_back(shared)
+        size = sum(room_for(image) for image in images)
+        inputs = self._unused(size) or Inputs(max(size, _PAGE))
+        try:
+            inputs.write(images)
+        except BaseException:
+            inputs.close()
+            raise
+        inputs.users, inputs.sample = 1, sample
+        if self._keep >= 0:
+            with self._lock:
+                self._files.append(inputs)
+        return inputs
+
+    def _like(self, images: Sequence[Image.Image], sample: bytes) -> Inputs | None:
+        with self._lock:
+            for inputs in self._files:
+                if inputs.sample == sample and inputs.kinds == _kinds(images):
+                    inputs.users += 1
+                    return inputs
+        return None
+
+    def _unused(self, size: int) -> Inputs | None:
+        with self._lock:
+            fitting = [inputs for inputs in self._files if not inputs.users and inputs.capacity >= size]
+            best = min(fitting, key=lambda inputs: inputs.capacity, default=None)
+            if best is not None:
+                self._files.remove(best)
+            return best
+
+    def give_back(self, inputs: Inputs) -> None:
+        """Let go of a file; it is kept for others where there is room, the longest unused giving way."""
+        self._lock.leave(lambda: self._give_back(inputs))
+
+    def _give_back(self, inputs: Inputs) -> None:
+        inputs.users -= 1
+        if inputs.users:
+            return
+        if inputs in self._files:
+            self._files.remove(inputs)
+        self._files.append(inputs)
+        for file in self._over(self._keep):
+            file.close()
+
+    def _over(self, keep: int) -> list[Inputs]:
+        unused = [inputs for inputs in self._files if not inputs.users]
+        total = sum(inputs.capacity for inputs in unused)
+        gone = []
+        for inputs in unused:
+            if total <= keep:
+                break
+            total -= inputs.capacity
+            self._files.remove(inputs)
+            gone.append(inputs)
+        return gone
+
+    def close(self) -> None:
+        """Close the files kept, and keep none from now on."""
+        with self._lock:
+            self._keep = -1
+            gone = self._over(-1)
+        for file in gone:
+            file.close()
+
+
+def _sample(images: Sequence[Image.Image]) -> bytes:
+    """A few bytes of some rows of each image: those with other bytes are other images."""
+    found = []
+    for image in images:
+        for row in range(0, image.height, max(1, image.height // 4)):
+            strip = image.crop((0, row, min(image.width, 16), row + 1))
+            found.append(strip.tobytes())
+    return b"".join(found)
+
+
+def read_only(fd: int) -> int:
+    """Open a shared file again for reading only, so that who gets the descriptor cannot write it.
+
+    Where `/proc` is missing the descriptor is duplicated as it is.
+    """
+    path = f"/proc/self/fd/{fd}"
+    with descriptors.explained("open a session's images for its worker"):
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if os.path.exists(path) else os.dup(fd)
+
+
+class Arena:
+    """Where the parent keeps track of the shared file that one worker writes its pixels to.
+
+    Files that a program saved stay until they are saved again; images only shown are free after they were read.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.fd = create("codev-arena", size)
+        self._live: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """The free parts, as (start, end), lowest first: pages used before cost less than new ones."""
+        gaps, at = [], 0
+        for start, end in sorted(self._live.values()):
+            if start > at:
+                gaps.append((at, start))
+            at = max(at, _round(end))
+        return [*gaps, (at, self.size)]
+
+    def keep(self, view: str, name: str, start: int, end: int) -> None:
+        """Keep a part for a file of a view; what the file was before is free."""
+        self._live[view, name] = (start, end)
+
+    def forget(self, view: str) -> None:
+        """Free all parts kept for a view."""
+        self._live = {key: part for key, part in self._live.items() if key[0] != view}
+
+    def read(self, offset: int, mode: str, size: tuple[int, int]) -> Image.Image:
+        """Copy an image out of it; raises `EOFError` where the file was cut short."""
+        return pixels.read(self.fd, offset, mode, size)
+
+    def close(self) -> None:
+        """Free it."""
+        os.close(self.fd)

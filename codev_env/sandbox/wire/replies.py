@@ -1,0 +1,139 @@
+"""Checks of what a worker says. Nothing in a reply is believed before it has passed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.wire.pixels import RAW, stored_bytes
+from codev_env.types import Stop
+
+_STOPS = frozenset(get_args(Stop)) - {"timeout"}
+_NAME_CHARS = 100
+_REPAIRS = 20
+_REPAIR_CHARS = 300
+
+
+class BadReply(Exception):
+    """A reply that no honest worker sends."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where an image lies in the arena."""
+
+    offset: int
+    width: int
+    height: int
+    mode: str
+    name: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its pixels."""
+        return stored_bytes(self.mode, self.width, self.height)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A checked reply."""
+
+    stop: Stop
+    error: str | None
+    stdout: str
+    repairs: tuple[str, ...]
+    images: tuple[Stored, ...]
+    files: tuple[Stored, ...]
+
+
+def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int]]) -> Reply:
+    """Check a reply to a run.
+
+    Args:
+        message: What came.
+        limits: The limits the worker was told.
+        gaps: The parts of the arena, as (start, end), that the worker was told to write to.
+
+    Raises:
+        BadReply: Something is missing, of another type, too long or outside the arena.
+    """
+    stop = message.get("stop")
+    if not isinstance(stop, str) or stop not in _STOPS:
+        raise BadReply("stop")
+    error = message.get("error")
+    if error is not None:
+        error = _text(error, limits.error_chars, "error")
+    if (error is None) != (stop == "ok"):
+        raise BadReply("error without stop")
+    repairs = _list(message.get("repairs"), _REPAIRS, "repairs")
+    images = _list(message.get("images"), limits.images, "images")
+    files = _list(message.get("files"), 2 * limits.files + 8, "files")
+    return Reply(
+        stop=stop,  # type: ignore[arg-type]
+        error=error,
+        stdout=_text(message.get("stdout"), limits.output_chars, "stdout"),
+        repairs=tuple(_text(one, _REPAIR_CHARS, "repair") for one in repairs),
+        images=tuple(_image(one, limits, gaps) for one in images),
+        files=tuple(_file(one, limits, gaps) for one in files),
+    )
+
+
+def _image(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Stored:
+    offset, width, height, name = _fields(value, 4)
+    stored = _stored(offset, width, height, "RGB", name, limits, gaps)
+    if max(stored.width, stored.height) > limits.aspect * min(stored.width, stored.height):
+        raise BadReply("aspect")
+    return stored
+
+
+def _file(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Stored:
+    name, offset, width, height, mode = _fields(value, 5)
+    if not name or not isinstance(name, str) or "/" in name:
+        raise BadReply("file without a bare name")
+    return _stored(offset, width, height, mode, name, limits, gaps)
+
+
+def _stored(
+    offset: Any, width: Any, height: Any, mode: Any, name: Any, limits: Limits, gaps: Sequence[tuple[int, int]]
+) -> Stored:
+    if not isinstance(mode, str) or mode not in RAW:
+        raise BadReply("mode")
+    stored = Stored(
+        offset=_int(offset, 0, gaps[-1][1], "offset"),
+        width=_int(width, 1, limits.image_pixels, "width"),
+        height=_int(height, 1, limits.image_pixels, "height"),
+        mode=mode,
+        name=_text(name, _NAME_CHARS, "name"),
+    )
+    if stored.width * stored.height > limits.image_pixels:
+        raise BadReply("pixels")
+    if not any(start <= stored.offset and stored.offset + stored.bytes <= end for start, end in gaps):
+        raise BadReply("place")
+    return stored
+
+
+def _fields(value: Any, count: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) != count:
+        raise BadReply("fields")
+    return value
+
+
+def _list(value: Any, most: int, what: str) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
+        raise BadReply(what)
+    return value
+
+
+def _int(value: Any, low: int, high: int, what: str) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise BadReply(what)
+    return value
+
+
+def _text(value: Any, most: int, what: str) -> str:
+    if not isinstance(value, str) or len(value) > most:
+        raise BadReply(what)
+    # Lone surrogates are legal JSON and illegal UTF-8: they would break whoever writes the text to a file.
+    return value.encode("utf-8", "replace").decode("utf-8")

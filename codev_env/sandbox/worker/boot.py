@@ -1,0 +1,28 @@
+"""Starts the zygote: run as a script, with the package's folder, the import path, a descriptor and the kind.
+
+The packages `codev_env` and `codev_env.sandbox` are put in place empty: importing them for real would load
+gymnasium and the trainer's side into the process that programs are forked from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+
+
+def _main() -> None:
+    folder, path, fd = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+    sys.path[:] = path
+    for name, place in (("codev_env", folder), ("codev_env.sandbox", os.path.join(folder, "sandbox"))):
+        package = types.ModuleType(name)
+        package.__path__ = [place]
+        sys.modules[name] = package
+    from codev_env.sandbox.worker.zygote import main
+
+    main(fd, sys.argv[4])
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,196 @@
+"""What the kernel forbids a worker: applied once, in the worker, before it sees any program.
+
+A worker forked ahead of time applies at once what needs no numbers (`lock_down`), and the rest when it is given to a
+session (`close_up`). Every layer reports `"on"` or `"off: <why>"`; nothing is skipped silently.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import platform
+import resource
+import signal
+import sys
+from collections.abc import Callable
+
+from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.worker import seccomp
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+_NOBODY = 65534
+_UID_BASE = 0x60000000
+_LANDLOCK_CREATE_RULESET = 444
+_LANDLOCK_RESTRICT_SELF = 446
+_LANDLOCK_VERSION_FLAG = 1
+
+
+_statm = -1
+"""Descriptor of this process's size in pages, between `lock_down` and `close_up`."""
+
+
+class LayerOff(Exception):
+    """A layer that cannot be applied here; the message says why."""
+
+
+def prepare() -> None:
+    """Do once, in the zygote, what every worker would do again; applies nothing."""
+    with contextlib.suppress(OSError):  # no filter for this machine: the layer will say so
+        seccomp.program(platform.machine())
+    _libc()
+
+
+def lock_down(parent_pid: int) -> dict[str, str]:
+    """Apply to this process what does not depend on the session.
+
+    Args:
+        parent_pid: Process id of the zygote.
+
+    Returns:
+        By layer `"on"` or `"off: <why>"`.
+    """
+    global _statm
+    if sys.platform == "linux":
+        _statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)  # Landlock would refuse it later
+    return {name: _try(layer) for name, layer in _early(parent_pid).items()}
+
+
+def close_up(limits: Limits) -> dict[str, str]:
+    """Apply the other layers, after the session's memory was mapped; returns what `lock_down` does."""
+    return {name: _try(layer) for name, layer in _late(limits).items()}
+
+
+def layers(limits: Limits, parent_pid: int) -> dict[str, Callable[[], None]]:
+    """The layers by name, in the order they are applied; each raises `LayerOff` or `OSError` where it cannot be."""
+    return {**_early(parent_pid), **_late(limits)}
+
+
+def _early(parent_pid: int) -> dict[str, Callable[[], None]]:
+    return {
+        "user": _drop_user,
+        "process": lambda: _die_with(parent_pid),  # after the user: a change of user would undo it
+        "landlock": _landlock,
+    }
+
+
+def _late(limits: Limits) -> dict[str, Callable[[], None]]:
+    return {"rlimits": lambda: _limit_resources(limits), "seccomp": _seccomp}
+
+
+def close_fds_from(first: int) -> None:
+    """Close every descriptor from a number on."""
+    os.closerange(first, 1 << 20)
+
+
+def allow_cpu(seconds: int) -> None:
+    """Move the soft CPU limit so that this process may use `seconds` more."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    want = int(used.ru_utime + used.ru_stime) + seconds + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (want if hard < 0 else min(want, hard), hard))
+
+
+def _try(layer: Callable[[], None]) -> str:
+    try:
+        layer()
+    except LayerOff as why:
+        return f"off: {why}"
+    except (OSError, ValueError, AttributeError) as error:
+        return f"off: {type(error).__name__}: {error}"
+    return "on"
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc().prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def _die_with(parent_pid: int) -> None:
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(0)
+
+
+def _drop_user() -> None:
+    if os.geteuid() != 0:
+        raise LayerOff("the sandbox does not run as root, so workers share its user")
+    for user in (_UID_BASE + os.getpid(), _NOBODY):
+        try:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        except OSError:
+            continue
+        _prctl(_PR_SET_DUMPABLE, 0)
+        return
+    raise LayerOff("the container maps no other user")
+
+
+def _limit_resources(limits: Limits) -> None:
+    # A worker that outlives many runs may use the CPU limit many times; the wall clock ends each run.
+    hard_cpu = 1000 * limits.cpu_s
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, hard_cpu))
+    if hasattr(resource, "RLIMIT_NPROC"):
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    if sys.platform == "linux":
+        size = _virtual_pages() * resource.getpagesize() + (limits.memory_mb << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def _virtual_pages() -> int:
+    global _statm
+    fd = _statm if _statm >= 0 else os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    _statm = -1
+    try:
+        return int(os.read(fd, 256).split()[0])
+    finally:
+        os.close(fd)
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = [("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+
+
+_FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
+
+
+def _landlock() -> None:
+    if sys.platform != "linux":
+        raise LayerOff("only Linux has Landlock")
+    libc = _libc()
+    version = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION_FLAG))
+    if version < 1:
+        raise LayerOff(f"this kernel has no Landlock ({os.strerror(ctypes.get_errno())})")
+    rules = _Ruleset(
+        fs=(1 << _FS_BITS.get(version, 16)) - 1,
+        net=0b11 if version >= 4 else 0,
+        scoped=0b11 if version >= 6 else 0,
+    )
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    fd = libc.syscall(_LANDLOCK_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), ctypes.c_uint32(0))
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
+    try:
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        if libc.syscall(_LANDLOCK_RESTRICT_SELF, ctypes.c_int(fd), ctypes.c_uint32(0)) != 0:
+            raise OSError(ctypes.get_errno(), "landlock_restrict_self")
+    finally:
+        os.close(fd)
+
+
+def _seccomp() -> None:
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    seccomp.install()

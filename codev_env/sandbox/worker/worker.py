@@ -1,0 +1,380 @@
+"""The process that runs programs: one per episode, forked from the zygote, locked down before it sees any code."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib.util
+import mmap
+import os
+import random
+import re
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from PIL import Image
+
+from codev_env.sandbox.language import facade_numpy, facade_pil, facade_std, state
+from codev_env.sandbox.language.context import Context, File, OutputFull, ResultError, ShownImage, View, clean, plain
+from codev_env.sandbox.language.guards import ProgramExit, make_builtins
+from codev_env.sandbox.language.policy import Program, Refused, compile_program, parse
+from codev_env.sandbox.language.repairs import IMPORTS, READY, parse_repaired
+from codev_env.sandbox.wire import frames, pixels
+from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.worker import kernel
+
+MODULES: dict[str, Any] = {}
+"""The façades by import name, made once in the zygote."""
+
+_ELSEWHERE: list[str] = []
+"""Libraries that are installed, and that another kind of zygote has loaded."""
+
+_SEEDS: list[Any] = []
+"""What each façade does at the start of a run."""
+
+_LIBRARIES = ("cv2", "matplotlib", "scipy", "skimage", "sympy")
+
+_RESULT_NAMES = ("result", "output")
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
+_MADV_POPULATE_WRITE = 23  # of linux/mman.h
+_ARENA_AHEAD = 4 << 20
+"""Bytes of the arena whose pages a worker gets at once: each first use of a page costs more than writing it."""
+
+_REHEARSED = 64
+"""Pixels along a side of the picture that a worker practises on."""
+
+_TIMES_REHEARSED = 20
+
+_PICTURE = bytes(4 * _REHEARSED * _REHEARSED)
+
+_REHEARSAL = """
+w, h = image.size
+box = (w // 8, h // 8, w // 2, h // 2)
+areas = [w * h // scale for scale in (1, 2, 4)]
+crop = image.crop(box).resize((w, h))
+print(f"crop {box}, areas {areas}", np.array(crop).mean())
+crop.save("crop.png")
+print("crop.png")
+"""
+
+
+def prepare(kind: str) -> dict[str, str]:
+    """In the zygote: load and use once everything that programs may need, and make the façades.
+
+    Args:
+        kind: What to load, see `process.Kind`.
+
+    Returns:
+        What had to be left out, by name, and why: a library in a version whose parts cannot be guarded.
+    """
+    facades: list[Any] = [facade_std, facade_pil, facade_numpy]
+    if kind != "plain":
+        from codev_env.sandbox.language import facade_cv2
+
+        facades.append(facade_cv2)
+    if kind in ("plots", "science"):
+        from codev_env.sandbox.language import facade_pyplot
+
+        facades.append(facade_pyplot)
+    for module in facades:
+        module.warm()
+    facade_pil.patch()
+    for module in facades:
+        _provide_from(module)
+    left_out = _prepare_science() if kind == "science" else {}
+    loaded = {name.partition(".")[0] for name in MODULES} | left_out.keys()
+    _ELSEWHERE[:] = [name for name in _LIBRARIES if name not in loaded and _is_installed(name)]
+    _keep_memory()
+    # Python rewrites what runs often, and workers would each do so in copies of their own.
+    for _ in range(_TIMES_REHEARSED):
+        rehearse()
+    state.set_current(None)
+    kernel.prepare()
+    return left_out
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # something that is no library has its name
+        return False
+
+
+def _provide_from(module: Any) -> None:
+    MODULES.update(module.modules())
+    _SEEDS.append(module.seed)
+
+
+def _prepare_science() -> dict[str, str]:
+    from codev_env.sandbox.language import facade_scipy, facade_skimage, facade_sympy
+
+    left_out = {}
+    for module in (facade_scipy, facade_skimage, facade_sympy):
+        try:
+            module.warm()
+            _provide_from(module)
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
+            left_out[module.__name__.rpartition("facade_")[2]] = f"{type(error).__name__}: {error}"
+    return left_out
+
+
+def _keep_memory() -> None:
+    """Let this process and its workers keep memory they freed: new pages cost more than the crop that fills them."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 256 << 20)
+
+
+def serve(sock: socket.socket, zygote_pid: int) -> None:
+    """Lock this process down, wait for a session and run its programs until the socket closes.
+
+    Args:
+        sock: The socket to the parent, which sends the setup first: limits, views and files, as `Session` makes it,
+            with two descriptors of shared memory, of the input images (read-only) and of what programs save and show.
+        zygote_pid: Process id of the zygote.
+    """
+    layers = kernel.lock_down(zygote_pid)
+    if not frames.is_waiting(sock):
+        rehearse()
+    try:
+        setup, (inputs_fd, arena_fd) = frames.receive_with_fds(sock, 2)
+    except frames.FrameClosed:
+        return  # nobody needed this worker
+    limits = Limits(**setup["limits"])
+    inputs = mmap.mmap(inputs_fd, setup["inputs_bytes"], flags=mmap.MAP_SHARED | _POPULATE, prot=mmap.PROT_READ)
+    arena = mmap.mmap(arena_fd, 0)
+    with contextlib.suppress(OSError, ValueError):  # an older kernel
+        arena.madvise(_MADV_POPULATE_WRITE, 0, min(2 * len(inputs), _ARENA_AHEAD, len(arena)))
+    os.close(inputs_fd)
+    os.close(arena_fd)
+    layers.update(kernel.close_up(limits))
+    worker = Worker(limits, setup["persist"], setup["repairs"], {"inputs": inputs, "arena": arena})
+    for name, files in setup["views"].items():
+        worker.add_view(name, files)
+    frames.send(sock, {"layers": layers})
+    while True:
+        try:
+            request = frames.receive(sock)
+        except frames.FrameClosed:
+            return
+        for name, files in request["views"].items():
+            worker.add_view(name, files)
+        frames.send(sock, {**worker.run(request), "number": request["number"]})
+        state.set_current(None)
+        gc.collect()  # what a program left to be finished later finds no run, and no view, to act on
+
+
+def rehearse() -> None:
+    """Run a typical program on pictures of this process's own, ahead of time.
+
+    A fork shares its memory with the zygote until it writes to it: the first run of a program would pay for the copies.
+    """
+    worker = Worker(Limits(), "images", (), {"inputs": _PICTURE, "arena": bytearray(2 * len(_PICTURE))})
+    place = {"where": "inputs", "offset": 0, "width": _REHEARSED, "height": _REHEARSED}
+    worker.add_view("main", {"input.png": {**place, "mode": "RGB", "input": True}})
+    frames.encode(worker.run({"code": _REHEARSAL, "view": "main", "seed": 0, "gaps": [[0, 2 * len(_PICTURE)]]}))
+
+
+class Worker:
+    """Runs programs one after the other in views of their own."""
+
+    def __init__(self, limits: Limits, persist: str, repairs: Sequence[str], mapped: dict[str, Any]) -> None:
+        self.limits = limits
+        self.persist = persist
+        self.repairs = frozenset(repairs)
+        self.memory = mapped
+        self.views: dict[str, View] = {}
+        self.builtins = _builtins()
+        self._compiled: tuple[str, Program, list[str]] | None = None
+
+    def add_view(self, name: str, files: dict[str, dict[str, Any]]) -> None:
+        """Make a view from where its files lie in shared memory."""
+        view = View(inputs=tuple(key for key, file in files.items() if file["input"]))
+        for key, file in files.items():
+            view.files[key] = self._stored(**file)
+        self.views[name] = view
+
+    def _stored(self, where: str, offset: int, width: int, height: int, mode: str, input: bool) -> File:
+        size = (width, height)
+        memory = memoryview(self.memory[where])[offset : offset + pixels.stored_bytes(mode, width, height)]
+        image = pixels.image_over if input else pixels.image_from  # what is not an input is written over some day
+        return File(lambda: image(memory, mode, size), mode, size, input=input)
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run one program.
+
+        Args:
+            request: `code`, `view`, `seed` and `gaps`, the free parts of the arena.
+
+        Returns:
+            The reply, as `replies` checks it.
+        """
+        kernel.allow_cpu(self.limits.cpu_s)
+        view = self.views[request["view"]]
+        context = Context(view, self.limits, repair_paths="paths" in self.repairs)
+        state.set_current(context)
+        stop, error, result = "ok", None, None
+        source = request["code"]
+        try:
+            program = self._compile(source, context)
+            self._seed(request["seed"])
+            result = self._execute(program, view, context)
+        except BaseException as problem:  # whatever a program raises is an answer, never the end of the worker
+            stop, error = _explain(problem, source)
+        try:
+            text, shown = context.finish(result)
+            reply = self._store(view, shown, [list(gap) for gap in request["gaps"]])
+        except MemoryError:
+            stop, error, text = "memory", _NO_MEMORY, ""
+            reply = {"images": [], "files": []}
+        except ResultError as problem:
+            stop, error = "result", str(problem)
+            reply = {"images": [], "files": []}
+        except BaseException as problem:  # methods of the program's own classes run there too
+            (stop, error), text = _explain(problem, source), ""
+            reply = {"images": [], "files": []}
+        if stop == "ok" and context.problems:
+            stop, error = "result", "\n".join(dict.fromkeys(context.problems))
+        elif stop == "ok" and context.cut:
+            stop = "output"
+            error = f"more than {self.limits.output_chars} characters were printed, and the rest is cut: print less."
+        if error is not None:
+            error = _INSTALLED.sub("…", clean(error))[: self.limits.error_chars]
+        return {"stop": stop, "error": error, "stdout": text, "repairs": context.repairs, **reply}
+
+    def _compile(self, source: str, context: Context) -> Program:
+        if self._compiled is None or self._compiled[0] != source:
+            tree, repairs = parse_repaired(source) if "indentation" in self.repairs else (parse(source), [])
+            self._compiled = (source, compile_program(tree, self.limits), repairs)
+        for repair in self._compiled[2]:
+            context.repair(repair)
+        return self._compiled[1]
+
+    def _seed(self, seed: int) -> None:
+        random.seed(seed)
+        for start in _SEEDS:
+            start(seed)
+
+    def _execute(self, program: Program, view: View, context: Context) -> Any:
+        names = view.namespace if self.persist == "variables" else {}
+        names["__builtins__"] = self.builtins
+        names["__name__"] = "__main__"
+        self._provide(names, program, view, context)
+        try:
+            exec(program.code, names)
+        except ProgramExit:
+            pass  # what `exit()` means
+        given = [names.get(name) for name in _RESULT_NAMES if name in program.binds]
+        return next((value for value in given if value is not None), None)
+
+    def _provide(self, names: dict[str, Any], program: Program, view: View, context: Context) -> None:
+        """Define the ready names that a program reads: making an image nobody looks at would cost time."""
+        fresh = (program.reads | program.binds) - names.keys()
+        for name in sorted(fresh & IMPORTS.keys()):
+            module = MODULES.get(IMPORTS[name])
+            missing = name not in READY
+            if module is None or (missing and (name in program.binds or "imports" not in self.repairs)):
+                continue
+            names[name] = module
+            if missing and name in program.reads:
+                context.repair(f"module {IMPORTS[name]} imported as {name}")
+        if not view.inputs:
+            return
+        first = view.inputs[0]
+        if fresh & {"image", "img", "draw"}:
+            image = names["image"] = names["img"] = context.open(first)
+            if "draw" in fresh:
+                names["draw"] = MODULES["PIL.ImageDraw"].Draw(image)
+        if "images" in fresh:
+            names["images"] = [context.open(name) for name in view.inputs]
+        for name in fresh & {"image_path", "image_filename"}:
+            names[name] = first
+
+    def _store(self, view: View, shown: list[ShownImage], gaps: list[list[int]]) -> dict[str, Any]:
+        """Write new files and shown images to shared memory; say where."""
+        arena = self.memory["arena"]
+        placed: dict[int, int] = {}
+
+        def place(image: Image.Image) -> int:
+            if id(image) not in placed:
+                count = pixels.stored_bytes(image.mode, *image.size)
+                gap = next((gap for gap in gaps if gap[0] + count <= gap[1]), None)
+                if gap is None:
+                    raise ResultError(f"more than {self.limits.files_mb} MiB of images were saved or shown")
+                placed[id(image)], gap[0] = gap[0], gap[0] + count
+                pixels.write(image, arena, placed[id(image)])
+            return placed[id(image)]
+
+        files = []
+        for name, file in view.files.items():
+            if file.changed:
+                at = place(file.pixels())
+                files.append([name, at, *file.size, file.mode])
+                file.changed, file.source = False, None
+        images = [[place(one.image), *one.image.size, one.name] for one in shown]
+        return {"images": images, "files": files}
+
+
+_FOLDERS = sorted({sys.base_prefix, *(path for path in sys.path if path.strip("/"))}, key=len, reverse=True)
+_INSTALLED = re.compile(rf"(?:{'|'.join(map(re.escape, _FOLDERS))})/[^\s'\")]*")
+"""Where Python and its packages are, as errors of imports tell it: no business of a program's."""
+
+_NO_MEMORY = "the program needed more memory than is allowed: work on a smaller crop."
+
+
+@functools.cache
+def _builtins() -> dict[str, Any]:
+    """Those of all programs, made in the zygote; a worker serves one session, so nobody shares them."""
+    return make_builtins(facade_std.make_import(MODULES, _ELSEWHERE), _print, _show)
+
+
+def _print(*values: Any, **how: Any) -> None:
+    state.current().print(*values, **how)
+
+
+def _show(*things: Any) -> None:
+    state.current().show(*things)
+
+
+def _explain(problem: BaseException, source: str) -> tuple[str, str]:
+    """Why a run stopped, and a message its author can act on."""
+    if isinstance(problem, MemoryError):
+        return "memory", _NO_MEMORY
+    if isinstance(problem, OutputFull):
+        return (
+            "output",
+            "far too much was printed, and the program was ended: print less, for example a part of a list.",
+        )
+    if isinstance(problem, SyntaxError):
+        line = f" (line {problem.lineno}: {(problem.text or '').strip()[:120]})" if problem.lineno else ""
+        return "error", f"{type(problem).__name__}: {problem.msg}{line}"
+    message = f"{type(problem).__name__}: {_text(problem)}{_where(problem, source)}"
+    if isinstance(problem, Refused):
+        return "refused", _text(problem) + _where(problem, source)
+    if isinstance(problem, ResultError):
+        return "result", _text(problem) + _where(problem, source)
+    return "error", message
+
+
+def _text(problem: BaseException) -> str:
+    try:
+        return plain(str(problem))[:4000]
+    except BaseException:  # whatever its `__str__` does
+        return ""
+
+
+def _where(problem: BaseException, source: str) -> str:
+    numbers = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == "<code>"]
+    if not numbers or numbers[-1] is None:
+        return ""
+    lines = source.splitlines()
+    text = lines[numbers[-1] - 1].strip()[:120] if numbers[-1] <= len(lines) else ""
+    return f" (line {numbers[-1]}: {text})"

@@ -1,0 +1,154 @@
+"""The process that workers are forked from: it has everything loaded that programs need, and nothing else.
+
+It is started by `exec` with a clean environment, so that neither the trainer's memory (data, answers, rewards)
+nor its descriptors are in it. It dies when its parent does.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from codev_env.sandbox.wire import frames
+from codev_env.sandbox.worker import kernel, worker
+
+_SOCKET = 3
+_TICK_S = 1.0
+
+
+class ZygoteLoop:
+    """Forks, kills and reaps workers for one parent."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.parent = os.getppid()
+        self.pids: dict[int, int] = {}
+        self.ended: dict[int, int] = {}
+        self.wake, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        signal.set_wakeup_fd(self._wake_in, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL if name == "SIGTERM" else signal.SIG_IGN)
+
+    def serve(self) -> None:
+        """Answer requests until the parent is gone."""
+        while os.getppid() == self.parent:
+            ready, _, _ = select.select([self.sock.fileno(), self.wake], [], [], _TICK_S)
+            if self.wake in ready:
+                os.read(self.wake, 4096)
+            self._reap()
+            if self.sock.fileno() in ready:
+                try:
+                    request, fds = frames.receive_with_fds(self.sock, 1)
+                except (frames.FrameClosed, frames.FrameError, OSError):
+                    break
+                self._answer(request, fds)
+        for pid in self.pids.values():
+            os.kill(pid, signal.SIGKILL)
+
+    def _answer(self, request: dict[str, Any], fds: list[int]) -> None:
+        """Do what one session asks for. What goes wrong is that session's business: the others' workers live on."""
+        operation, token = request["op"], request["token"]
+        try:
+            if operation == "fork":
+                self._fork(token, fds)
+            elif operation == "kill" and token in self.pids:
+                # Not reaped yet, so the number still means this worker and no other process.
+                os.kill(self.pids[token], signal.SIGKILL)
+            elif operation == "end":
+                _reply(fds, {"end": self._end(token)})
+            elif operation == "pid":
+                _reply(fds, {"pid": self.pids.get(token)})
+        except (frames.FrameClosed, OSError) as error:
+            print(f"{operation} {token}: {error}", file=sys.stderr, flush=True)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _fork(self, token: int, fds: list[int]) -> None:
+        zygote_pid = os.getpid()  # A worker that asked for its parent might already be an orphan, and live on as one.
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _reply(fds, {"failed": f"no process could be forked: {error}"})
+            return
+        if pid:
+            self.pids[token] = pid
+            return
+        code = 1
+        try:
+            _become_worker(fds[0], zygote_pid)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _end(self, token: int) -> int | None:
+        """How a worker ended: wait for it, it is dead or dying."""
+        pid = self.pids.pop(token, None)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            self.ended[token] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return self.ended.get(token)
+
+    def _reap(self) -> None:
+        while self.pids:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            token = next(token for token, known in self.pids.items() if known == pid)
+            del self.pids[token]
+            self.ended[token] = os.waitstatus_to_exitcode(status)
+            while len(self.ended) > 1000:
+                del self.ended[next(iter(self.ended))]
+
+
+def _reply(fds: list[int], message: dict[str, Any]) -> None:
+    with socket.socket(fileno=os.dup(fds[0])) as sock:
+        frames.send(sock, message)
+
+
+def _become_worker(fd: int, zygote_pid: int) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.dup2(1, 2)  # stdout is /dev/null; stderr is the zygote's own, which its parent reads
+    os.dup2(fd, _SOCKET)
+    kernel.close_fds_from(_SOCKET + 1)
+    sock = socket.socket(fileno=_SOCKET)
+    try:
+        worker.serve(sock, zygote_pid)
+    except Exception as error:
+        frames.send(sock, {"failed": f"{type(error).__name__}: {error}"})
+        raise
+
+
+@contextmanager
+def _cache_folder(kind: str) -> Iterator[None]:
+    """Where the user has no cache of Matplotlib, one that is gone before the first worker, whatever ends the parent."""
+    if kind in ("plain", "vision") or "MPLCONFIGDIR" in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="codev-sandbox-") as folder:
+        os.environ["MPLCONFIGDIR"] = folder
+        yield
+
+
+def main(fd: int, kind: str) -> None:
+    """Load everything, say so, and serve."""
+    sock = socket.socket(fileno=fd)
+    with _cache_folder(kind):
+        left_out = worker.prepare(kind)
+    zygote = ZygoteLoop(sock)
+    modules = sorted({name.partition(".")[0] for name in sys.modules})
+    frames.send(sock, {"ready": True, "modules": modules, "left_out": left_out})
+    gc.collect()
+    gc.freeze()
+    zygote.serve()

@@ -1,0 +1,202 @@
+"""`codev judge`: whether a judge is there, and how well it agrees with ground truth on crops of known kind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from PIL import Image
+from tqdm import tqdm
+
+from codev_env.errors import CodevError, ConfigError, unknown
+from codev_env.judges import Judge, NoJudge, get_judge
+from codev_env.tasks import load_tasks
+from codev_env.trajectory import FILE_NAME as TRAJECTORIES
+from codev_env.trajectory import IMAGE_DIR, TrajectoryWriter
+from codev_env.types import TaskSet
+from codev_eval.agreement.sheet import draw_row, stack
+from codev_eval.agreement.table import summarize, text_table
+from codev_eval.bench.judging import JudgedCrop, judge_scenes
+
+RESULT, TEXT, SHEET = "agreement.json", "agreement.txt", "sheet.png"
+SCHEMA = 1
+SHEET_SCENES = 12
+"""Scenes on the contact sheet."""
+MOST_FAILURES = 20
+"""A study stops after so many failures if they are more than half of its crops so far."""
+
+
+class AgreementError(CodevError, RuntimeError):
+    """Most crops could not be judged by both: rates of the others would say nothing."""
+
+
+@dataclass(frozen=True)
+class AgreementOptions:
+    """Let two judges score crops of known kind in generated scenes, and write how far they agree."""
+
+    judge: str
+    """Who is examined: `ground_truth`, `noisy:RATE`, `URL#NAME` (a model behind an OpenAI-compatible server), or
+    `module:attribute` (a judge, or a class or function that makes one)."""
+    out: Path
+    """Folder for agreement.json, agreement.txt, trajectories.jsonl and sheet.png."""
+    against: str = "ground_truth"
+    """The reference, named as `--judge` is."""
+    scenes: tuple[str, ...] = ("vstar",)
+    """Which generated scenes (`toy`, `vstar`, `counting`, …)."""
+    n: int = 50
+    """How many scenes of each."""
+    seed: int = 0
+    """Chooses the scenes, the places of crops, and the resamples of the intervals."""
+    workers: int = 2
+    """Scenes at the same time."""
+    calls: int = 16
+    """Crops judged at the same time; each worker has about 16 of them."""
+    json: bool = False
+    """Print agreement.json instead of the table."""
+    overwrite: bool = False
+    """Replace the results that `--out` holds."""
+
+
+@dataclass(frozen=True)
+class PingOptions:
+    """Ask whether a judge is there, and knows the model, at no cost."""
+
+    judge: tyro.conf.Positional[str]
+    """Which: in the forms of `codev judge agreement --judge`, for example http://localhost:8000/v1#my-model."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `codev judge COMMAND` and return its exit code: 1 if some crops could not be judged."""
+    args = list(argv)
+    if not args or args[0] in ("-h", "--help"):
+        print(_USAGE, file=sys.stdout if args else sys.stderr)
+        return 0 if args else 2
+    if args[0] == "ping":
+        print(ping(tyro.cli(PingOptions, args=args[1:], prog="codev judge ping").judge))
+        return 0
+    if args[0] != "agreement":
+        raise unknown("command of `codev judge`", args[0], ("agreement", "ping"))
+    options = tyro.cli(AgreementOptions, args=args[1:], prog="codev judge agreement")
+    record = run_agreement(options)
+    print(json.dumps(record, indent=2) if options.json else f"\n{text_table(record)}\n\nResults: {options.out}")
+    failures = record["failures"]
+    if not failures["total"]:
+        return 0
+    print(f"codev judge: {failures['total']} crops could not be judged and are not counted:", file=sys.stderr)
+    for failure in failures["first"]:
+        print(f"  {failure['task']}, {failure['kind']}: {failure['reason']}", file=sys.stderr)
+    return 1
+
+
+_USAGE = """\
+usage: codev judge COMMAND [options]
+
+commands:
+  agreement  measure how well a judge agrees with ground truth
+  ping       ask whether a judge is there, at no cost
+
+`codev judge COMMAND --help` shows the options."""
+
+
+def run_agreement(options: AgreementOptions) -> dict[str, Any]:
+    """Measure, write the results, and return what agreement.json holds.
+
+    Raises:
+        ConfigError: If an option cannot be used; nothing is written then.
+        AgreementError: If most crops could not be judged by both; nothing is written then.
+    """
+    for name, least in (("n", 1), ("seed", 0), ("workers", 1), ("calls", 1)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"--{name} is {getattr(options, name)}; it must be at least {least}.")
+    judge, reference = (_ready(getattr(options, name), f"--{name}") for name in ("judge", "against"))
+    sets = [
+        load_tasks("synthetic", "test", scenes={"preset": name, "size": options.n, "seed": options.seed})
+        for name in options.scenes
+    ]
+    old = _old_results(options)
+    # Written beside and moved at the end: a study that fails leaves nothing behind, and takes nothing away.
+    scratch = options.out.with_name(f".{options.out.name}.partial")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        record = _measure(options, sets, judge, reference, scratch)
+        for path in old:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        options.out.mkdir(parents=True, exist_ok=True)
+        for path in scratch.iterdir():
+            path.rename(options.out / path.name)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return record
+
+
+def ping(spec: str) -> str:
+    """Return one line on a judge; raises `JudgeError` if it needs a server that is not there."""
+    return _ping(get_judge(spec)) or f"{spec} needs no server"
+
+
+def _ping(judge: Judge) -> str:
+    """Ask a judge that can tell whether it is there; empty for one that needs nothing."""
+    asked = getattr(judge, "ping", None)
+    return str(asked()) if asked else ""
+
+
+def _ready(spec: str, option: str) -> Judge:
+    """Make the judge that an option names, and see that it is there: a study without it would only fail later."""
+    judge = get_judge(spec)
+    if isinstance(judge, NoJudge):
+        raise ConfigError(f"{option} {spec!r} scores nothing; name a judge that does, such as ground_truth.")
+    _ping(judge)
+    return judge
+
+
+def _old_results(options: AgreementOptions) -> list[Path]:
+    """Refuse a folder that holds results, or return just these to be replaced."""
+    out = options.out
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file; give a folder.")
+    names = (RESULT, TEXT, SHEET, TRAJECTORIES, IMAGE_DIR)
+    found = [path for name in names if (path := out / name).exists()]
+    if found and not options.overwrite:
+        raise ConfigError(f"--out {out} already holds {found[0].name}: give another folder, or add --overwrite.")
+    return found
+
+
+def _measure(
+    options: AgreementOptions, sets: Sequence[TaskSet], judge: Judge, reference: Judge, folder: Path
+) -> dict[str, Any]:
+    scenes: list[tuple[str, tuple[JudgedCrop, ...]]] = []
+    rows: list[Image.Image] = []
+    total = options.n * len(sets)
+    with TrajectoryWriter(folder) as writer, tqdm(total=total, desc="judge", unit="scene") as bar:
+        for tasks in sets:
+            for scene in judge_scenes(
+                tasks, judge, reference, seed=options.seed, workers=options.workers, calls=options.calls
+            ):
+                writer.append(scene.trajectory)
+                scenes.append((scene.trajectory.task_id, scene.crops))
+                if len(rows) < SHEET_SCENES:
+                    rows.append(draw_row(scene))
+                bar.update()
+                _check_failures(scenes, MOST_FAILURES)
+    _check_failures(scenes, 1)
+    named = {"judge": options.judge, "against": options.against, "scenes": options.scenes, "seed": options.seed}
+    record: dict[str, Any] = {"schema": SCHEMA, **named, **summarize(scenes, options.seed)}
+    (folder / RESULT).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    (folder / TEXT).write_text(text_table(record) + "\n", "utf-8")
+    stack(rows).save(folder / SHEET)
+    return record
+
+
+def _check_failures(scenes: Sequence[tuple[str, Sequence[JudgedCrop]]], least: int) -> None:
+    crops = [crop for _, crops in scenes for crop in crops]
+    failures = [crop for crop in crops if crop.failed]
+    if len(failures) >= least and 2 * len(failures) > len(crops):
+        raise AgreementError(
+            f"{len(failures)} of {len(crops)} crops could not be judged by both; the first: {failures[0].reason}"
+        )

@@ -1,0 +1,182 @@
+"""`codev eval`, `codev report` and `codev view`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from codev_env.errors import ConfigError
+from codev_env.files import write_json
+from codev_eval.bench.compare import main as compare
+from codev_eval.bench.evaluation import (
+    METRICS,
+    PERTURBED,
+    PLAIN,
+    SCHEMA,
+    STATE,
+    SUITE,
+    WITHOUT_TOOL,
+    BenchEpisodes,
+    Evaluation,
+    FailedEpisode,
+    read_played,
+)
+from codev_eval.bench.measures import bench_of, dual, evidence_gain, measure, sample_of, suite_table, usage
+from codev_eval.bench.options import EvalOptions
+from codev_eval.report.condition_pages import write_condition_pages
+from codev_eval.report.report import ReportError, runs_below, write_report, write_run_report
+from codev_eval.report.results import text_results
+from codev_eval.report.tables import SHOWN_FAILURES
+from codev_eval.report.view import WATCHED, serve
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Make report.html again from what a training run or an evaluation wrote."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """The run's folder: it holds summary.json (`codev train`) or metrics.json (`codev eval`)."""
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """Show a run in the browser while it is under way; the page is made again whenever it is asked for."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """The run's folder, of `codev train` or `codev eval`."""
+    port: int = 8321
+    """Port on this machine; 0 takes any that is free."""
+
+
+def evaluate(argv: Sequence[str]) -> int:
+    """Run `codev eval` and return its exit code: 1 if any episode could not be evaluated."""
+    if argv and argv[0] == "compare":
+        return compare(argv[1:])
+    options = tyro.cli(EvalOptions, args=list(argv), prog="codev eval")
+    failures = run_eval(options)
+    if not failures:
+        return 0
+    print(f"codev eval: {len(failures)} episodes could not be evaluated:", file=sys.stderr)
+    for failed in failures[:SHOWN_FAILURES]:
+        where = (
+            f"{failed.bench} {failed.condition}".rstrip() + " " if len(options.bench) > 1 or failed.condition else ""
+        )
+        print(f"  {where}task {failed.failure.index}: {failed.failure.reason}", file=sys.stderr)
+    if len(failures) > SHOWN_FAILURES:
+        print(f"  and {len(failures) - SHOWN_FAILURES} more, in {options.out / METRICS}", file=sys.stderr)
+    print("The same command tries these again, and only these.", file=sys.stderr)
+    return 1
+
+
+def report(argv: Sequence[str]) -> int:
+    """Run `codev report` and return its exit code."""
+    folder = tyro.cli(ReportOptions, args=list(argv), prog="codev report").folder
+    print(report_again(folder) if (folder / METRICS).is_file() else write_run_report(folder))
+    return 0
+
+
+def view(argv: Sequence[str]) -> int:
+    """Run `codev view` until it is interrupted, and return its exit code."""
+    options = tyro.cli(ViewOptions, args=list(argv), prog="codev view")
+    if not options.folder.is_dir():
+        raise ConfigError(f"{options.folder} is no folder; give one that `codev train` or `codev eval` writes to.")
+    files = (*WATCHED, STATE)
+    if not any((options.folder / name).exists() for name in files):
+        raise ConfigError(
+            f"{options.folder} holds no run: give a folder that `codev train` or `codev eval` writes to"
+            f"{runs_below(options.folder, files)}."
+        )
+    serve(options.folder, options.port)
+    return 0
+
+
+def run_eval(options: EvalOptions) -> list[FailedEpisode]:
+    """Evaluate, write the results and print the table.
+
+    Returns:
+        The episodes that could not be evaluated; the metrics are about the others.
+
+    Raises:
+        ConfigError: If an option cannot be used; nothing is written then.
+        EvaluationError: If not a single episode could be evaluated.
+    """
+    options.check_all()
+    played = Evaluation(options).play()
+    record = results(options, played)
+    write_json(options.out / METRICS, record)
+    episodes = {folder: [t for bench in benches.values() for t in bench] for folder, benches in played.episodes.items()}
+    conditions = write_condition_pages(options.out, episodes, title_of(record))
+    page = write_report(options.out, episodes[PLAIN], record, title_of(record), conditions)
+    print(text_results(record))
+    print(f"\nReport:  {page}\nMetrics: {options.out / METRICS}")
+    return played.failed
+
+
+def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
+    """Return the content of metrics.json; docs/evaluation.md says what its entries mean."""
+    used = usage([t for benches in played.episodes.values() for ts in benches.values() for t in ts])
+    sets = {bench: {"data": tasks.name, "source": tasks.source} for bench, tasks in played.tasks.items()}
+    return {
+        "schema": SCHEMA,
+        "model": options.model,
+        "data": ", ".join(dict.fromkeys(told["data"] for told in sets.values())),
+        "source": ", ".join(dict.fromkeys(told["source"] for told in sets.values())),
+        "split": options.split,
+        "scorer": options.scorer,
+        "judge": options.judge,
+        "reward": options.reward,
+        "wrap": list(options.wrap),
+        "tasks": options.described(),
+        "seed": options.seed,
+        "samples": options.samples,
+        "sets": sets,
+        "usage": used | {"cost": options.cost(used)},
+        "benches": {bench: _of_bench(bench, options, played) for bench in played.tasks},
+        "failed": [failed.row() for failed in played.failed],
+    }
+
+
+def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
+    plain, seed = played.episodes[PLAIN][bench], options.seed
+    other_judge = options.judge not in ("auto", "ground_truth", "none")
+    found = measure(plain, bench, seed, provenance=other_judge)
+    found["n_failed"] = sum(f.bench == bench and not f.condition for f in played.failed)
+    for condition, benches in played.episodes.items():
+        episodes = benches[bench]
+        if condition == WITHOUT_TOOL:
+            found["dual"] = dual(plain, episodes, seed)
+        elif condition.startswith(SUITE):
+            source = [t for t in plain if sample_of(t) == 0]
+            found.setdefault("suites", {})[condition.removeprefix(SUITE)] = suite_table(source, episodes, seed)
+        elif condition.startswith(PERTURBED):
+            gain = evidence_gain(plain, episodes, seed)
+            found.setdefault("perturbed", {})[condition.removeprefix(PERTURBED)] = gain
+    return found
+
+
+def title_of(record: dict[str, Any]) -> str:
+    """Return what a report of an evaluation is called."""
+    return f"{record['model']} on {', '.join(record['benches'])} ({record['data']}, {record['split']})"
+
+
+def report_again(folder: Path) -> Path:
+    """Make the report of an evaluation again."""
+    try:
+        record = json.loads((folder / METRICS).read_text("utf-8"))
+        benches = list(record["benches"])
+        record["benches"][benches[0]].get("n")
+        title = title_of(record)
+    except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
+        raise ReportError(f"{folder / METRICS} is not what `codev eval` writes ({error!r}); evaluate again.") from error
+    order = {bench: number for number, bench in enumerate(benches)}
+    played = {
+        condition: sorted(episodes, key=lambda t: (order.get(bench_of(t), 0), t.index, sample_of(t)))
+        for condition, episodes in read_played(folder).items()
+    }
+    return write_report(folder, played[PLAIN], record, title, write_condition_pages(folder, played, title))

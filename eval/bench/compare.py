@@ -1,0 +1,182 @@
+"""`codev eval compare`: two evaluations of the same tasks, with paired intervals and McNemar's test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from codev_env.errors import ConfigError
+from codev_env.files import write_json
+from codev_env.metrics import judged_episodes
+from codev_env.trajectory import Trajectory
+from codev_eval.bench.evaluation import METRICS, PLAIN, read_played
+from codev_eval.bench.measures import bench_of, counts_of, sample_of
+from codev_eval.bench.paired import by_task, difference_interval, mcnemar, share
+from codev_eval.report.report import write_comparison
+from codev_eval.report.tables import Table, difference, text_of
+from codev_eval.report.tables import share as shown
+
+RATES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "lazy")
+SCHEMA = 1
+RESULT, PAGE = "comparison.json", "comparison.html"
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Compare two evaluations of the same tasks: paired bootstrap of the differences, and McNemar's test."""
+
+    a: Annotated[Path, tyro.conf.Positional]
+    """Folder of the first evaluation."""
+    b: Annotated[Path, tyro.conf.Positional]
+    """Folder of the second; differences are B minus A."""
+    out: Path | None = None
+    """Folder for comparison.json and comparison.html, the two runs side by side."""
+    common: bool = False
+    """Compare the tasks that both have, where each also has others."""
+    seed: int = 0
+    """Seeds the bootstrap."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `codev eval compare` and return its exit code."""
+    options = tyro.cli(CompareOptions, args=list(argv), prog="codev eval compare")
+    if options.out is not None and options.out.exists() and not options.out.is_dir():
+        raise ConfigError(f"--out {options.out} is a file; give a folder.")
+    runs = [_read(folder) for folder in (options.a, options.b)]
+    found = compare(*runs, common=options.common, seed=options.seed)
+    record = {"schema": SCHEMA, "a": str(options.a), "b": str(options.b), "benches": found}
+    print("\n\n".join(text_of(table) for table in tables(record)))
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_json(options.out / RESULT, record)
+        named = {name: [t for bench in run.values() for t in bench] for name, run in zip("AB", runs, strict=True)}
+        print(f"\nReport:  {write_comparison(options.out / PAGE, named, tables(record), _title(record))}")
+    return 0
+
+
+def compare(
+    a: Mapping[str, Sequence[Trajectory]],
+    b: Mapping[str, Sequence[Trajectory]],
+    *,
+    common: bool = False,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Compare the plain episodes of two evaluations.
+
+    Args:
+        a: Episodes by benchmark.
+        b: The same benchmarks by another run.
+        common: Leave out tasks that only one of them has.
+        seed: Seeds the bootstrap.
+
+    Returns:
+        For each benchmark `tasks`; `rates`, each with `a`, `b`, `difference` (b - a) and its paired `ci95` over tasks;
+        and `mcnemar` of the first samples, with `both`, `only_a`, `only_b`, `neither` and the exact two-sided `p`.
+
+    Raises:
+        ConfigError: If the two did not play the same tasks.
+    """
+    if a.keys() != b.keys():
+        raise ConfigError(f"the runs have other benchmarks: {', '.join(a)} and {', '.join(b)}. Evaluate the same ones.")
+    return {bench: _compare_bench(bench, a[bench], b[bench], common, seed) for bench in a}
+
+
+def _compare_bench(
+    bench: str, a: Sequence[Trajectory], b: Sequence[Trajectory], common: bool, seed: int
+) -> dict[str, Any]:
+    of_a, of_b = by_task(a), by_task(b)
+    names = [name for name in of_a if name in of_b]
+    _check_tasks(bench, of_a, of_b, names, common)
+    judged_a, judged_b = by_task(judged_episodes(a)), by_task(judged_episodes(b))
+    rates = {}
+    for rate in RATES:
+        left, right = (
+            [counts_of(rate, group[name], judged.get(name, ())) for name in names]
+            for group, judged in ((of_a, judged_a), (of_b, judged_b))
+        )
+        x, y = share(left), share(right)
+        rates[rate] = {
+            "a": x,
+            "b": y,
+            "difference": None if x is None or y is None else y - x,
+            "ci95": None if x is None or y is None else difference_interval(left, right, seed),
+        }
+    table = {(x, y): 0 for x in (True, False) for y in (True, False)}
+    for name in names:
+        table[_first(of_a[name]).is_correct, _first(of_b[name]).is_correct] += 1
+    counted = {
+        "both": table[True, True],
+        "only_a": table[True, False],
+        "only_b": table[False, True],
+        "neither": table[False, False],
+    }
+    return {
+        "tasks": len(names),
+        "rates": rates,
+        "mcnemar": counted | {"p": mcnemar(counted["only_a"], counted["only_b"])},
+    }
+
+
+def _check_tasks(bench: str, a: Mapping[str, Any], b: Mapping[str, Any], names: Sequence[str], common: bool) -> None:
+    if not names:
+        raise ConfigError(f"{bench}: no task is in both runs, so there is nothing to compare.")
+    only = [[name for name in x if name not in y] for x, y in ((a, b), (b, a))]
+    if any(only) and not common:
+        example = (only[0] or only[1])[0]
+        raise ConfigError(
+            f"{bench}: {len(only[0])} tasks are only in the first run and {len(only[1])} only in the second, such as "
+            f"{example!r}. Evaluate the same tasks, or add --common for the {len(names)} that both have."
+        )
+    for name in names:
+        # The same name for another question, or other options in another order, is another task.
+        x, y = _first(a[name]), _first(b[name])
+        if (x.question, x.choices, x.answer) != (y.question, y.choices, y.answer):
+            raise ConfigError(f"{bench}: task {name!r} differs between the runs (question, choices or answer).")
+
+
+def _first(group: Sequence[Trajectory]) -> Trajectory:
+    return min(group, key=sample_of)
+
+
+def _read(folder: Path) -> dict[str, list[Trajectory]]:
+    if not (folder / METRICS).is_file():
+        raise ConfigError(f"{folder} holds no {METRICS}; give the folder of a finished `codev eval`.")
+    try:
+        benches = list(json.loads((folder / METRICS).read_text("utf-8"))["benches"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{folder / METRICS} is not what `codev eval` writes ({error!r}); evaluate again.") from error
+    episodes = read_played(folder)[PLAIN]
+    # A run with one benchmark need not name it in each episode.
+    only = benches[0] if len(benches) == 1 else None
+    return {bench: [t for t in episodes if (bench_of(t) or only) == bench] for bench in benches}
+
+
+def tables(record: Mapping[str, Any]) -> list[Table]:
+    """Return the comparison as tables: for each benchmark the rates, and who has which tasks right."""
+    found = []
+    for bench, row in record["benches"].items():
+        rates = tuple(
+            (name.replace("_", " "), shown(r["a"]), shown(r["b"]), difference(r["difference"], r["ci95"]))
+            for name, r in row["rates"].items()
+        )
+        note = f"{row['tasks']} tasks, 95 % intervals by paired bootstrap"
+        found.append(Table(bench, note, ("", "A", "B", "B - A"), rates))
+        m = row["mcnemar"]
+        found.append(
+            Table(
+                f"{bench}: who is right",
+                f"McNemar's exact test, p = {m['p']:.3g}",
+                ("", "B right", "B wrong"),
+                (("A right", str(m["both"]), str(m["only_a"])), ("A wrong", str(m["only_b"]), str(m["neither"]))),
+            )
+        )
+    return found
+
+
+def _title(record: Mapping[str, Any]) -> str:
+    return f"A: {record['a']}, B: {record['b']}"

@@ -1,0 +1,151 @@
+"""The conditions an evaluation plays tasks under besides the plain one: no tool, and other tool outputs."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from codev_env.dialects import Dialect
+from codev_env.types import Answer, Box, Code, Execution, Invalid, Task, Turn
+from codev_eval.report.suspicions import overlap
+
+Perturbation = Literal["mask", "noise", "other", "empty"]
+
+_NO_TOOL = "there are no tools here, so no code runs"
+_TRIES = 200
+Pixels = NDArray[np.uint8]
+
+
+class ToolFree(Dialect):
+    """A dialect without its tool: the same questions and answers, but code is not a valid turn.
+
+    Args:
+        inner: The dialect whose markup it keeps.
+    """
+
+    name = "tool-free"
+    stop = ()
+
+    def __init__(self, inner: Dialect) -> None:
+        self.inner = inner
+        for attribute in ("name", "stop", "persist", "repairs", "observation_role"):
+            setattr(self, attribute, getattr(inner, attribute))
+
+    def system_prompt(self) -> str:
+        """Say that there are no tools, and show what an answer looks like in the dialect's markup."""
+        example = self.inner.write(Answer("your answer"), think="your reasoning")
+        return (
+            f"You answer questions about an image. There are no tools: look, think, then answer, like this:\n{example}"
+        )
+
+    def first_message(self, task: Task) -> str:
+        """Return the dialect's own first message."""
+        return self.inner.first_message(task)
+
+    def image_name(self, index: int) -> str:
+        """Return the dialect's own name."""
+        return self.inner.image_name(index)
+
+    def parse(self, text: str) -> Turn:
+        """Read a turn; code is invalid."""
+        turn = self.inner.parse(text)
+        return Invalid(_NO_TOOL, turn.problems) if isinstance(turn, Code) else turn
+
+    def write(self, turn: Code | Answer, think: str = "") -> str:
+        """Write a turn in the dialect's markup."""
+        return self.inner.write(turn, think)
+
+    def render(self, execution: Execution, images: int) -> str:
+        """Return the dialect's own text."""
+        return self.inner.render(execution, images)
+
+    def invalid(self, reason: str) -> str:
+        """Return the dialect's own text."""
+        return self.inner.invalid(reason)
+
+    def crop(self, box: Box, image_index: int = 0) -> Code:
+        """Return the dialect's own crop, which then is invalid."""
+        return self.inner.crop(box, image_index)
+
+
+class Perturbed(gym.Wrapper[dict[str, Any], str, dict[str, Any], str]):
+    """Replaces what the tool shows the agent; what ran, and its judgement, stay those of the real output.
+
+    Args:
+        env: One of codev_env's environments.
+        kind: `"mask"`: each returned image all grey. `"noise"`: Gaussian noise. `"other"`: another part of the input,
+            as large as the part that was shown, that overlaps neither it nor a target where there is such a place. All
+            of the returned image's size, and printed text stays. `"empty"`: no image and no text.
+        seed: Seeds noise and places, together with the task and the turn.
+    """
+
+    def __init__(self, env: gym.Env[dict[str, Any], str], kind: Perturbation, seed: int = 0) -> None:
+        super().__init__(env)
+        self.kind, self._seed = kind, seed
+
+    def step(self, action: str) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
+        """Take a turn in the environment, and replace what it shows."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        base: Any = self.env.unwrapped
+        steps = base.episode.steps
+        last = steps[-1]
+        if last.execution is None:
+            return observation, reward, terminated, truncated, info
+        if self.kind == "empty":
+            text, info = base.dialect.render(Execution(), 0), {**info, "crop_boxes": ()}
+            return {"text": text, "images": ()}, reward, terminated, truncated, info
+        rng = np.random.default_rng((self._seed, zlib.crc32(base.task.task_id.encode()), len(steps)))
+        boxes = info["crop_boxes"]
+        images = tuple(
+            replaced(self.kind, image, base.task, boxes[place] if place < len(boxes) else None, rng)
+            for place, image in enumerate(observation["images"])
+        )
+        return {**observation, "images": images}, reward, terminated, truncated, info
+
+
+def replaced(kind: Perturbation, image: Pixels, task: Task, box: Box | None, rng: np.random.Generator) -> Pixels:
+    """Return an image of the same shape (height, width, 3) in place of one that a tool returned.
+
+    Args:
+        kind: `"mask"`, `"noise"` or `"other"`.
+        image: What the tool returned.
+        task: The task, whose first image `"other"` crops.
+        box: Which part of that image was shown, `None` where unknown.
+        rng: Draws noise and places.
+    """
+    if kind == "mask":
+        return np.full_like(image, 127)
+    if kind == "noise":
+        return np.clip(rng.normal(127.5, 64.0, image.shape), 0, 255).astype(np.uint8)
+    place = other_place(task, box, rng)
+    crop = task.image.crop(place).resize((image.shape[1], image.shape[0]), Image.Resampling.BILINEAR)
+    return np.asarray(crop.convert("RGB"))
+
+
+def other_place(task: Task, box: Box | None, rng: np.random.Generator) -> Box:
+    """Return a random box in a task's first image that overlaps neither `box` nor a target, as large as `box`.
+
+    Where none is found the box shrinks; of all those tried, the one that overlaps least is taken.
+    """
+    width, height = task.image.size
+    x1, y1, x2, y2 = box or (0, 0, max(1, width // 4), max(1, height // 4))
+    avoid = [b for b in (box, *task.targets) if b is not None]
+    best: tuple[int, Box] | None = None
+    for number in range(_TRIES):
+        shrink = 2 ** (number * 4 // _TRIES)
+        w = min(width, max(1, (x2 - x1) // shrink))
+        h = min(height, max(1, (y2 - y1) // shrink))
+        x, y = int(rng.integers(0, width - w + 1)), int(rng.integers(0, height - h + 1))
+        place = (x, y, x + w, y + h)
+        shared = sum(overlap(place, b) for b in avoid)
+        if not shared:
+            return place
+        if best is None or shared < best[0]:
+            best = (shared, place)
+    assert best is not None
+    return best[1]

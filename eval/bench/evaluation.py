@@ -1,0 +1,386 @@
+"""One evaluation: every condition's episodes played, each once, and kept where a stopped evaluation can go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from codev_agents import Agent
+from codev_env.dialects import get_dialect
+from codev_env.errors import CodevError, ConfigError, TaskError
+from codev_env.files import write_json
+from codev_env.registration import env_id_of
+from codev_env.tasks import TransformedTaskSet, wrap_tasks
+from codev_env.tasks.wrappers import SOURCE
+from codev_env.trajectory import FILE_NAME as TRAJECTORIES
+from codev_env.trajectory import IMAGE_DIR, Trajectory, TrajectoryWriter, read_trajectories
+from codev_env.types import TaskSet
+from codev_eval.bench.conditions import Perturbation, Perturbed, ToolFree
+from codev_eval.bench.local import LocalModel
+from codev_eval.bench.measures import bench_of, key_of, returned_image, sample_of
+from codev_eval.bench.models import is_folder, parse_model
+from codev_eval.bench.options import EvalOptions
+from codev_eval.bench.progress import ProgressBar
+from codev_eval.bench.runner import Failure, Key, keys, play
+from codev_eval.report.report import FILE_NAME as REPORT
+
+METRICS, STATE = "metrics.json", "eval.json"
+SCHEMA = 1
+PLAIN, WITHOUT_TOOL, SUITE, PERTURBED = "", "without-tool", "suite-", "perturbed-"
+"""Names of conditions, which are their folders' too."""
+_OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
+"""What tells the folder of a training run."""
+MOST_FAILURES = 20
+"""An evaluation stops where its first so many episodes all failed."""
+
+
+class EvaluationError(CodevError, RuntimeError):
+    """Episodes that could not be evaluated."""
+
+
+@dataclass(frozen=True)
+class FailedEpisode:
+    """An episode that could not be evaluated.
+
+    Attributes:
+        bench: The benchmark.
+        condition: `""` for the plain one, else the name of its folder.
+        failure: Which episode, and why.
+    """
+
+    bench: str
+    condition: str
+    failure: Failure
+
+    def row(self) -> dict[str, Any]:
+        """Return what metrics.json lists."""
+        told = {"bench": self.bench, "index": self.failure.index, "sample": self.failure.sample}
+        return told | ({"condition": self.condition} if self.condition else {}) | {"reason": self.failure.reason}
+
+
+@dataclass
+class BenchEpisodes:
+    """What an evaluation played.
+
+    Attributes:
+        tasks: The task set of each benchmark.
+        episodes: By condition and benchmark, in order of task and sample.
+        failed: What could not be evaluated.
+    """
+
+    tasks: dict[str, TaskSet]
+    episodes: dict[str, dict[str, list[Trajectory]]] = field(default_factory=dict)
+    failed: list[FailedEpisode] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _BenchWork:
+    """The episodes of one benchmark under one condition."""
+
+    bench: str
+    tasks: TaskSet
+    indices: Sequence[int]
+    samples: int = 1
+    skip: frozenset[Key] = frozenset()
+    dialect: Any = None
+    perturb: Perturbation | None = None
+
+
+class Evaluation:
+    """Plays what the options ask for; see `play`.
+
+    Args:
+        options: Checked options.
+
+    Raises:
+        ConfigError: An option that cannot be used; nothing is written then.
+        TaskError: Data that cannot be read.
+    """
+
+    def __init__(self, options: EvalOptions) -> None:
+        self.options = options
+        self.tasks = {bench: options.load(bench) for bench in options.bench}
+        self.counts = {bench: self._count(tasks) for bench, tasks in self.tasks.items()}
+        self.wrapped = {
+            name: {bench: _each(name, wrap_tasks(tasks, spec)) for bench, tasks in self.tasks.items()}
+            for name, spec in options.suite_specs().items()
+        }
+        # Made now, so that an option that cannot be used is told before anything is written.
+        for work in self._plain():
+            self._env(work).close()
+        self._make_agent: Callable[[], Agent] | None = None
+        if is_folder(options.model):
+            if not (Path(options.model) / "config.json").is_file():
+                raise ConfigError(f"--model {options.model} holds no model: config.json is missing.")
+        else:
+            self._make_agent = parse_model(
+                options.model, seed=options.seed, temperature=options.temperature, max_tokens=options.max_tokens
+            )
+            self._agents = [self._make_agent()]
+
+    def play(self) -> BenchEpisodes:
+        """Play every episode that the folder does not hold yet.
+
+        Raises:
+            EvaluationError: If not a single plain episode could be evaluated.
+        """
+        made = self._open_folder()
+        played = BenchEpisodes(self.tasks)
+        try:
+            self._play_condition(PLAIN, self._plain(), played)
+            plain = played.episodes[PLAIN]
+            if not any(plain.values()):
+                count = len(played.failed)
+                raise EvaluationError(
+                    f"none of the {count} episodes could be evaluated; the first: {played.failed[0].failure.reason}"
+                )
+            for condition, works in self._further(plain):
+                self._play_condition(condition, works, played)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(
+                f"stopped; what was played is in {self.options.out}. Go on with the same command."
+            ) from error
+        finally:
+            if not _read(self.options.out):
+                _sweep(self.options.out, made)
+        return played
+
+    def _count(self, tasks: TaskSet) -> int:
+        n, split = self.options.n, self.options.split
+        if n is not None and n > len(tasks) and len(self.options.bench) == 1:
+            raise ConfigError(f"--n is {n}, but {tasks.name} has {len(tasks)} tasks in split {split!r}.")
+        return len(tasks) if n is None else min(n, len(tasks))
+
+    def _plain(self) -> list[_BenchWork]:
+        return [
+            _BenchWork(bench, tasks, range(self.counts[bench]), self.options.samples)
+            for bench, tasks in self.tasks.items()
+        ]
+
+    def _further(self, plain: dict[str, list[Trajectory]]) -> Iterator[tuple[str, list[_BenchWork]]]:
+        """Yield the other conditions; which episodes a perturbation concerns is known after the plain ones."""
+        if self.options.dual:
+            dialect = ToolFree(get_dialect(self.options.dialect))
+            yield WITHOUT_TOOL, [replace(work, dialect=dialect) for work in self._plain()]
+        for name, wrapped in self.wrapped.items():
+            yield (
+                SUITE + name,
+                [
+                    _BenchWork(bench, tasks, _without_source(tasks, self.counts[bench]))
+                    for bench, tasks in wrapped.items()
+                ],
+            )
+        for kind in self.options.perturb:
+            works = []
+            for work in self._plain():
+                looked = {(t.index, sample_of(t)) for t in plain[work.bench] if returned_image(t)}
+                skip = frozenset(key for key in keys(work.indices, work.samples) if key not in looked)
+                works.append(replace(work, skip=skip, perturb=kind))
+            yield PERTURBED + kind, works
+
+    def _env(self, work: _BenchWork) -> gym.Env[Any, Any]:
+        env = gym.make(
+            env_id_of(work.bench),
+            disable_env_checker=True,
+            data=work.tasks,
+            split=self.options.split,
+            dialect=work.dialect or self.options.dialect,
+            scorer=self.options.scorer,
+            judge=self.options.judge,
+            reward=self.options.reward,
+            max_turns=self.options.max_turns,
+            wrap=None,
+        )
+        return Perturbed(env, work.perturb, self.options.seed) if work.perturb else env
+
+    @cached_property
+    def _model(self) -> LocalModel:
+        o = self.options
+        return LocalModel(
+            o.model,
+            engine=o.engine,
+            seed=o.seed,
+            temperature=o.temperature,
+            max_tokens=o.max_tokens,
+            batch=o.batch,
+            workers=o.workers,
+        )
+
+    def _outcomes(self, work: _BenchWork) -> Generator[Trajectory | Failure]:
+        if self._make_agent is None:
+            return self._model.play(partial(self._env, work), work.indices, samples=work.samples, skip=work.skip)
+        count = min(self.options.workers, len(list(keys(work.indices, work.samples, work.skip))))
+        while len(self._agents) < count:
+            self._agents.append(self._make_agent())
+        players = [(self._env(work), agent) for agent in self._agents[:count]]
+        return play(players, work.indices, seed=self.options.seed, samples=work.samples, skip=work.skip)
+
+    def _play_condition(self, condition: str, works: Sequence[_BenchWork], played: BenchEpisodes) -> None:
+        folder = self.options.out / condition
+        found = _read(folder)
+        todo = []
+        for work in works:
+            self._check_tasks(work, found)
+            done = {(t.index, sample_of(t)) for t in found if bench_of(t) == work.bench}
+            todo.append(replace(work, skip=work.skip | done))
+        counts = [sum(1 for _ in keys(work.indices, work.samples, work.skip)) for work in todo]
+        before = [sum(1 for _ in keys(work.indices, work.samples, work.skip)) for work in works]
+        if any(counts):
+            bar = ProgressBar(condition or "episodes", sum(before), sum(before) - sum(counts), self.options)
+            with ExitStack() as stack:
+                writer = stack.enter_context(TrajectoryWriter(folder))
+                stack.callback(bar.close)
+                bar.start(found)
+                for work, count in zip(todo, counts, strict=True):
+                    if count:
+                        self._play_work(condition, work, writer, bar, played)
+            found = _read(folder)
+        played.episodes[condition] = {
+            work.bench: sorted((t for t in found if bench_of(t) == work.bench), key=lambda t: (t.index, sample_of(t)))
+            for work in works
+        }
+
+    def _check_tasks(self, work: _BenchWork, found: Sequence[Trajectory]) -> None:
+        """Refuse to go on where the data is no longer that of the episodes that are there."""
+        for t in found:
+            if bench_of(t) != work.bench:
+                continue
+            try:
+                same = work.tasks.index_of(t.task_id) == t.index
+            except TaskError:
+                same = False
+            if not same:
+                raise ConfigError(
+                    f"--out {self.options.out} holds task {t.task_id!r} of {work.bench}, which is not task {t.index} "
+                    f"of {work.tasks.name} now: the data has changed. Give another folder, or add --overwrite."
+                )
+
+    def _play_work(
+        self, condition: str, work: _BenchWork, writer: TrajectoryWriter, bar: ProgressBar, played: BenchEpisodes
+    ) -> None:
+        failed = 0
+        with closing(self._outcomes(work)) as outcomes:
+            for key, outcome in zip(keys(work.indices, work.samples, work.skip), outcomes, strict=True):
+                if isinstance(outcome, Failure):
+                    played.failed.append(FailedEpisode(work.bench, condition, outcome))
+                    failed += 1
+                    bar.failed()
+                    if failed == MOST_FAILURES and bar.played == 0:
+                        break
+                    continue
+                told = {"bench": work.bench, "sample": key[1]} | ({"condition": condition} if condition else {})
+                trajectory = replace(outcome, meta={**outcome.meta, "eval": told})
+                writer.append(trajectory)
+                bar.add(trajectory)
+
+    def _open_folder(self) -> bool:
+        """Make the folder, or take the one of a stopped evaluation with the same options; returns whether it is new."""
+        out = self.options.out
+        for place in (out, *out.parents):
+            if place.exists():
+                if not place.is_dir():
+                    raise ConfigError(f"--out {out}: {place} is a file; give a folder.")
+                break
+        if any((out / name).exists() for name in _OF_TRAINING):
+            raise ConfigError(f"--out {out} is the folder of a training run: give another one.")
+        found = [path for path in _files(out) if path.exists()]
+        mine = json.loads(json.dumps(self.options.fixed()))
+        if found and self.options.overwrite:
+            for path in found:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        elif _read(out) or (out / METRICS).exists() or (out / REPORT).exists():
+            self._check_same(found[0], mine)
+            return False
+        new = not out.exists()
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
+        write_json(out / STATE, {"schema": SCHEMA, "options": mine})
+        return new
+
+    def _check_same(self, found: Path, mine: dict[str, Any]) -> None:
+        out = self.options.out
+        try:
+            theirs = json.loads((out / STATE).read_text("utf-8"))["options"]
+            changed = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
+        except OSError:
+            raise ConfigError(
+                f"--out {out} already holds {found.name}: give another folder, or add --overwrite."
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{out / STATE} is broken ({error!r}): give another folder, or add --overwrite."
+            ) from None
+        if changed:
+            name = changed[0]
+            raise ConfigError(
+                f"--out {out} holds an evaluation with other options: --{name.replace('_', '-')} was "
+                f"{theirs.get(name)!r} and is {mine.get(name)!r}. Give another folder, or add --overwrite."
+            )
+
+
+def read_played(out: Path) -> dict[str, list[Trajectory]]:
+    """Return the episodes of every condition that a folder holds, by its name."""
+    found = {PLAIN: _read(out)}
+    for path in sorted(out.glob(f"*/{TRAJECTORIES}")):
+        if is_condition(path.parent.name):
+            found[path.parent.name] = _read(path.parent)
+    return found
+
+
+def is_condition(folder: str) -> bool:
+    """Tell whether the episodes of a condition other than the plain one lie in a folder of that name."""
+    return folder == WITHOUT_TOOL or folder.startswith((SUITE, PERTURBED))
+
+
+def _read(folder: Path) -> list[Trajectory]:
+    if not (folder / TRAJECTORIES).is_file():
+        return []
+    # The first of each: an evaluation that two processes continued at once may hold an episode twice.
+    first: dict[tuple[str, str, int], Trajectory] = {}
+    for t in read_trajectories(folder):
+        first.setdefault((bench_of(t), *key_of(t)), t)
+    return list(first.values())
+
+
+def _files(out: Path) -> list[Path]:
+    """Return what an evaluation writes into its folder."""
+    if not out.is_dir():
+        return []
+    conditions = [out / WITHOUT_TOOL, *out.glob(f"{SUITE}*"), *out.glob(f"{PERTURBED}*")]
+    return [*(out / name for name in (TRAJECTORIES, METRICS, REPORT, STATE, IMAGE_DIR)), *conditions]
+
+
+def _sweep(out: Path, made: bool) -> None:
+    """Take away what an evaluation without a single episode wrote."""
+    if (out / METRICS).exists():
+        return
+    for path in _files(out):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if made:
+        out.rmdir()
+
+
+def _each(name: str, tasks: TaskSet) -> TransformedTaskSet:
+    if not isinstance(tasks, TransformedTaskSet) or tasks.mode != "each":
+        raise ConfigError(f"--suites {name} draws one variant for each task: a suite plays all of them.")
+    return tasks
+
+
+def _without_source(tasks: TaskSet, count: int) -> list[int]:
+    """Return the indices of all variants of the first tasks but the source, which the plain condition plays."""
+    assert isinstance(tasks, TransformedTaskSet)
+    names = [variant.name for variant in tasks.variants]
+    return [i for i in range(count * len(names)) if names[i % len(names)] != SOURCE]

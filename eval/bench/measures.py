@@ -1,0 +1,353 @@
+"""What an evaluation measures beyond the rates of `codev_env.metrics`: how it looked, and what looking changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from codev_env.errors import JudgeError
+from codev_env.metrics import (
+    LAZY_SHARE,
+    MEANS,
+    is_lazy,
+    judged_episodes,
+    published_score,
+    summarize,
+    summarize_groups,
+    wilson,
+)
+from codev_env.rewards.replay import episode_of
+from codev_env.trajectory import Trajectory
+from codev_env.types import Episode
+from codev_eval.agreement.kappa import accuracy, kappa
+from codev_eval.bench.paired import (
+    Counts,
+    by_task,
+    difference_interval,
+    mean_interval,
+    pass_rates,
+    share,
+    share_interval,
+)
+from codev_eval.report.suspicions import SUSPICIONS, area, hallucinates_tool_use, iou, overlap, suspicions
+
+BINS = 10
+SHARES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "faithful_calls", "lazy")
+"""The shares of `summarize`, whose intervals resample tasks where a task is played several times."""
+USAGE = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
+"""What an agent's `meta` counts."""
+
+
+def measure(episodes: Sequence[Trajectory], bench: str, seed: int = 0, provenance: bool = False) -> dict[str, Any]:
+    """Return everything that the plain episodes of one benchmark tell.
+
+    Args:
+        episodes: Finished episodes, all samples of all tasks.
+        bench: The benchmark, for its authors' own totals.
+        seed: Seeds resampling.
+        provenance: Also judge the recorded crops by the target boxes, and compare with the judge that was at work.
+
+    Returns:
+        JSON-able: what `summarize` and `summarize_groups` return, and the entries docs/evaluation.md lists.
+    """
+    groups = by_task(episodes)
+    samples = max((len(group) for group in groups.values()), default=0)
+    found = rates(episodes, seed)
+    found |= {"tasks": len(groups), "samples": samples}
+    if samples > 1:
+        found["pass_at"] = pass_rates(groups, seed)
+    found |= looks(episodes)
+    claimed = task_counts("hallucinated_tool_use", episodes)
+    found["ci95"]["hallucinated_tool_use"] = (
+        share_interval(claimed, seed) if samples > 1 else wilson(sum(hits for hits, _ in claimed), len(episodes))
+    )
+    parts = summarize_groups(episodes, seed, rates)
+    for name, part in parts.get("by_category", {}).items():
+        part["confusion"] = confusion([t for t in episodes if t.category == name])
+    found |= parts
+    score = published_score(bench, episodes)
+    if score is not None:
+        found["score"] = score
+    if provenance:
+        found["provenance"] = by_provenance(episodes)
+    return found
+
+
+def rates(episodes: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+    """Return what `summarize` does, with intervals over tasks where a task was played several times."""
+    found = summarize(episodes, seed)
+    groups = by_task(episodes)
+    if len(groups) == len(episodes):
+        return found
+    intervals = {name: share_interval(task_counts(name, episodes), seed) for name in SHARES}
+    for name, value_of in MEANS.items():
+        intervals[name] = mean_interval([(sum(map(value_of, group)), len(group)) for group in groups.values()], seed)
+    return found | {"ci95": intervals}
+
+
+def looks(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return how the episodes looked: confusion, shares of crops, distributions, signs of pretence, usage."""
+    crops = [(t, box) for t in episodes for turn in t.turns for box in turn.crop_boxes if box is not None]
+    lazy = sum(area(box) > LAZY_SHARE * t.image_size[0] * t.image_size[1] for t, box in crops if t.image_size)
+    claims = sum(map(hallucinates_tool_use, episodes))
+    signs = [suspicions(t) for t in episodes]
+    return {
+        "confusion": confusion(episodes),
+        "lazy_crops": lazy / len(crops) if crops else None,
+        "hallucinated_tool_use": claims / len(episodes) if episodes else None,
+        "coverage": distribution(best_overlaps(episodes, lambda box, target: overlap(box, target) / area(target))),
+        "iou": distribution(best_overlaps(episodes, iou)),
+        "suspected": {name: sum(name in found for found in signs) for name in SUSPICIONS},
+        "usage": usage(episodes),
+    }
+
+
+def confusion(episodes: Sequence[Trajectory]) -> dict[str, int]:
+    """Count faithful × correct among the episodes whose tool calls were all judged."""
+    judged = judged_episodes(episodes)
+    return {
+        f"{'faithful' if faithful else 'unfaithful'}_{'correct' if correct else 'wrong'}": sum(
+            t.is_faithful == faithful and t.is_correct == correct for t in judged
+        )
+        for faithful in (True, False)
+        for correct in (True, False)
+    }
+
+
+def best_overlaps(
+    episodes: Sequence[Trajectory], measure: Callable[[tuple[int, ...], tuple[int, ...]], float]
+) -> list[float]:
+    """Return, for each episode that has targets and a crop of known place, the best value of any crop and target."""
+    found = []
+    for t in episodes:
+        boxes = [box for turn in t.turns for box in turn.crop_boxes if box is not None]
+        targets = [target for target in t.targets if area(target)]
+        if boxes and targets:
+            found.append(max(measure(box, target) for box in boxes for target in targets))
+    return found
+
+
+def distribution(values: Sequence[float]) -> dict[str, Any]:
+    """Return number, mean, quartiles, and counts in ten equal bins from 0 to 1; `None` for what no value defines."""
+    if not values:
+        return {"n": 0, "mean": None, "quartiles": None, "bins": [0] * BINS}
+    bins, _ = np.histogram(np.clip(values, 0, 1), bins=BINS, range=(0, 1))
+    quartiles = [float(q) for q in np.percentile(values, (25, 50, 75))]
+    return {"n": len(values), "mean": float(np.mean(values)), "quartiles": quartiles, "bins": bins.tolist()}
+
+
+def usage(episodes: Sequence[Trajectory]) -> dict[str, int]:
+    """Sum what the agents counted: requests, tokens of prompts and completions, turns cut off by the token limit."""
+    agents = [t.meta.get("agent") for t in episodes]
+    return {name: sum(int(a.get(name, 0)) for a in agents if isinstance(a, Mapping)) for name in USAGE}
+
+
+def by_provenance(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """Judge the recorded crops by the target boxes, and say how far the judge that was at work agrees.
+
+    Returns:
+        `n` (judged episodes with target boxes), `faithful`, `faithful_given_correct`, `faithful_and_correct` by the
+        boxes, and of the two judges `agreement` and Cohen's `kappa`; `None` where undefined.
+    """
+    pairs = [(t, _shows_target(episode_of(t))) for t in judged_episodes(episodes) if t.targets]
+    n, correct = len(pairs), sum(t.is_correct for t, _ in pairs)
+    both = sum(shown and t.is_correct for t, shown in pairs)
+    table = np.zeros((2, 2))
+    for t, shown in pairs:
+        table[int(shown), int(t.is_faithful)] += 1
+    return {
+        "n": n,
+        "faithful": sum(shown for _, shown in pairs) / n if n else None,
+        "faithful_given_correct": both / correct if correct else None,
+        "faithful_and_correct": both / n if n else None,
+        "agreement": _number(accuracy(table)),
+        "kappa": _number(kappa(table)),
+    }
+
+
+def _shows_target(episode: Episode) -> bool:
+    from codev_env.judges import get_judge
+
+    judge = get_judge("ground_truth")
+    for number, step in enumerate(episode.steps):
+        if step.execution is None:
+            continue
+        try:
+            if judge.score(episode.task, step, tuple(episode.steps[:number])).faithful:
+                return True
+        except JudgeError:
+            continue
+    return False
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def task_counts(name: str, episodes: Sequence[Trajectory]) -> list[Counts]:
+    """Return what each task adds to the share `name`, in the order of `by_task`; see `counts_of`."""
+    judged = by_task(judged_episodes(episodes))
+    return [counts_of(name, group, judged.get(task, ())) for task, group in by_task(episodes).items()]
+
+
+def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajectory]) -> Counts:
+    """Return what episodes add to a share: hits, and what they are among.
+
+    Args:
+        name: One of `SHARES`, or `"hallucinated_tool_use"`.
+        episodes: All of them.
+        judged: Those of them whose tool calls were all judged.
+    """
+    correct = [t for t in judged if t.is_correct]
+    if name == "accuracy":
+        return sum(t.is_correct for t in episodes), len(episodes)
+    if name == "lazy":
+        return sum(map(is_lazy, episodes)), len(episodes)
+    if name == "hallucinated_tool_use":
+        return sum(map(hallucinates_tool_use, episodes)), len(episodes)
+    if name == "faithful":
+        return sum(t.is_faithful for t in judged), len(judged)
+    if name == "faithful_given_correct":
+        return sum(t.is_faithful for t in correct), len(correct)
+    if name == "faithful_and_correct":
+        return sum(t.is_faithful for t in correct), len(judged)
+    if name == "faithful_calls":
+        calls = [turn for t in judged for turn in t.turns if turn.kind == "code"]
+        return sum(turn.faithful for turn in calls), len(calls)
+    raise KeyError(name)
+
+
+def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+    """Return what having the tool changes, after MED (arXiv 2602.01334).
+
+    With p the share of right answers to a task without the tool, an episode with the tool that is right gains 1 - p,
+    and one that is wrong loses p. It counts as the call's where the episode ran a program (`call_gain`, `call_harm`),
+    else as the doing of the mere offer (`schema_gain`, `schema_harm`). All are means over tasks, so
+    gain = call_gain + schema_gain - call_harm - schema_harm = accuracy with - accuracy without.
+
+    Args:
+        with_tool: Episodes in which code may run.
+        without: Episodes of the same tasks without.
+        seed: Seeds the resampling of tasks.
+    """
+    free, tooled = by_task(without), by_task(with_tool)
+    names = [name for name in tooled if name in free]
+    base = {name: _mean_correct(free[name]) for name in names}
+    played = [t for name in names for t in tooled[name]]
+    terms = dict.fromkeys(("call_gain", "call_harm", "schema_gain", "schema_harm"), 0.0)
+    for name in names:
+        weight = 1 / (len(tooled[name]) * len(names))
+        for t in tooled[name]:
+            cause = "call" if any(turn.kind == "code" for turn in t.turns) else "schema"
+            p = base[name]
+            terms[f"{cause}_{'gain' if t.is_correct else 'harm'}"] += weight * ((1 - p) if t.is_correct else p)
+    a = [(base[name], 1.0) for name in names]
+    b = [(_mean_correct(tooled[name]), 1.0) for name in names]
+    gain = None if not names else (share(b) or 0.0) - (share(a) or 0.0)
+    return {
+        "n": len(played),
+        "tasks": len(names),
+        "accuracy_without": share(a),
+        "accuracy_with": share(b),
+        "gain": gain,
+        "gain_ci95": difference_interval(a, b, seed),
+        **({name: value if names else None for name, value in terms.items()}),
+    }
+
+
+def evidence_gain(plain: Sequence[Trajectory], perturbed: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+    """Return how much the answers depend on what the tool showed: accuracy, minus that with other outputs.
+
+    Args:
+        plain: Episodes as they were.
+        perturbed: The same tasks and samples with each output replaced; of plain episodes that returned no image there
+            is none, because nothing would differ.
+        seed: Seeds the resampling of tasks.
+
+    Returns:
+        Over all plain episodes `accuracy`, `accuracy_perturbed` and their difference `visual_evidence_gain`; among the
+        episodes that were played again (`n_looked`) `gain_looked`, and `answer_changed`.
+    """
+    again = {(t.task_id, sample_of(t)): t for t in perturbed}
+    a: list[Counts] = []
+    b: list[Counts] = []
+    looked = []
+    for group in by_task(plain).values():
+        # An episode that was to be played again and could not be is left out on both sides.
+        kept = [t for t in group if key_of(t) in again or not returned_image(t)]
+        if not kept:
+            continue
+        others = [again.get(key_of(t), t) for t in kept]
+        a.append((sum(t.is_correct for t in others), len(kept)))
+        b.append((sum(t.is_correct for t in kept), len(kept)))
+        looked += [(t, again[key_of(t)]) for t in kept if key_of(t) in again]
+    real, other = share(b), share(a)
+    n = len(looked)
+    drop = sum(t.is_correct - o.is_correct for t, o in looked)
+    changed = sum(plain_answer(t.final_answer) != plain_answer(o.final_answer) for t, o in looked)
+    return {
+        "n": sum(int(count) for _, count in b),
+        "n_looked": n,
+        "accuracy": real,
+        "accuracy_perturbed": other,
+        "visual_evidence_gain": None if real is None or other is None else real - other,
+        "visual_evidence_gain_ci95": difference_interval(a, b, seed),
+        "gain_looked": drop / n if n else None,
+        "answer_changed": changed / n if n else None,
+    }
+
+
+def suite_table(source: Sequence[Trajectory], variants: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+    """Return accuracy and faithfulness of every variant, the source included, and their mean over variants.
+
+    Args:
+        source: Plain episodes of the tasks that were varied.
+        variants: The episodes under transforms or corruptions.
+        seed: Seeds intervals.
+    """
+    groups: dict[str, list[Trajectory]] = {"source": list(source)}
+    for t in variants:
+        groups.setdefault(str(t.meta.get("task", {}).get("variant", "")), []).append(t)
+    rows = {name: summarize(group, seed) for name, group in groups.items()}
+    kept = ("n", "n_judged", "accuracy", "faithful", "faithful_given_correct", "ci95")
+    table = {name: {key: row[key] for key in kept} for name, row in rows.items()}
+    for row in table.values():
+        row["ci95"] = {name: row["ci95"][name] for name in ("accuracy", "faithful", "faithful_given_correct")}
+    means = {}
+    for name in ("accuracy", "faithful"):
+        values = [row[name] for row in table.values() if row[name] is not None]
+        means[name] = sum(values) / len(values) if values else None
+    return {"variants": table, "mean": means}
+
+
+def returned_image(t: Trajectory) -> bool:
+    """Whether some program of an episode returned an image."""
+    return any(turn.kind == "code" and len(turn.images) for turn in t.turns)
+
+
+def sample_of(t: Trajectory) -> int:
+    """Return which sample of its task an episode is, from 0."""
+    told = t.meta.get("eval")
+    return int(told.get("sample", 0)) if isinstance(told, Mapping) else 0
+
+
+def bench_of(t: Trajectory) -> str:
+    """Return the benchmark an episode was played for; empty where it does not say."""
+    told = t.meta.get("eval")
+    return str(told.get("bench", "")) if isinstance(told, Mapping) else ""
+
+
+def key_of(t: Trajectory) -> tuple[str, int]:
+    """Return what names an episode within a benchmark: task and sample."""
+    return t.task_id, sample_of(t)
+
+
+def _mean_correct(episodes: Sequence[Trajectory]) -> float:
+    return sum(t.is_correct for t in episodes) / len(episodes)
+
+
+def plain_answer(answer: str | None) -> str:
+    """Return an answer without what makes no difference: case, spaces, a full stop at the end."""
+    return " ".join((answer or "").lower().split()).rstrip(".")

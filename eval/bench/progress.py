@@ -1,0 +1,63 @@
+"""The progress bar of an evaluation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from tqdm import tqdm
+
+from codev_env.trajectory import Trajectory
+from codev_eval.bench.measures import usage
+from codev_eval.bench.options import EvalOptions
+
+
+class ProgressBar:
+    """The progress bar of a condition: running scores, tokens, failures and the time left.
+
+    Args:
+        title: Name of the condition.
+        total: Its episodes.
+        initial: How many of them an earlier start played.
+        options: Know the prices of tokens.
+    """
+
+    def __init__(self, title: str, total: int, initial: int, options: EvalOptions) -> None:
+        self._bar = tqdm(total=total, initial=initial, desc=title, unit="ep", file=sys.stderr)
+        self._options = options
+        self.played = self.right = self.faithful = self._failed = 0
+        self._tokens = usage(())
+
+    def start(self, found: Sequence[Trajectory]) -> None:
+        """Count what an earlier start played, without drawing."""
+        for trajectory in found:
+            self._note(trajectory)
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Show one more episode."""
+        self._note(trajectory)
+        shown = {"accuracy": f"{self.right / self.played:.0%}", "faithful": f"{self.faithful / self.played:.0%}"}
+        if tokens := self._tokens["prompt_tokens"] + self._tokens["completion_tokens"]:
+            shown["tokens"] = f"{tokens:,}"
+        if cost := self._options.cost(self._tokens):
+            shown["cost"] = f"{cost:.2f}"
+        if self._failed:
+            shown["failed"] = str(self._failed)
+        self._bar.set_postfix(shown, refresh=False)
+        self._bar.update()
+
+    def failed(self) -> None:
+        """Show one more failure."""
+        self._failed += 1
+        self._bar.update()
+
+    def close(self) -> None:
+        """End the bar."""
+        self._bar.close()
+
+    def _note(self, trajectory: Trajectory) -> None:
+        self.played += 1
+        self.right += trajectory.is_correct
+        self.faithful += trajectory.is_faithful
+        for name, count in usage((trajectory,)).items():
+            self._tokens[name] += count

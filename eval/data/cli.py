@@ -1,0 +1,290 @@
+"""`codev data`: look at tasks, check them, replay training data of others, and filter tasks by difficulty."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+from tqdm import tqdm
+
+from codev_agents import Agent
+from codev_env.dialects import get_dialect
+from codev_env.errors import CodevError, ConfigError, unknown
+from codev_env.tasks import check_tasks
+from codev_env.tasks.check import summary
+from codev_env.tasks.sheet import sheet
+from codev_eval.bench.choice import TaskChoice
+from codev_eval.bench.models import parse_model
+from codev_eval.bench.runner import Failure
+from codev_eval.data.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun, summary_table
+from codev_eval.data.demonstrations.run import SUMMARY
+from codev_eval.data.difficulty import RolloutJournal, RolloutOptions, measure, select, write_rows
+
+COMMANDS = {
+    "show": "write a contact sheet of tasks",
+    "check": "read every task and tell which rows are bad, and why",
+    "replay": "run published SFT trajectories in the sandbox and keep what runs",
+    "filter": "keep the tasks that an agent solves neither too seldom nor too often",
+}
+SHOWN_FAILURES = 20
+MOST_FAILURES = 10
+"""If so many rollouts fail before the first one succeeds, filtering stops."""
+
+
+class FilterError(CodevError, RuntimeError):
+    """Rollouts that could not be played at all."""
+
+
+@dataclass(frozen=True)
+class ReplayCommand:
+    """Read SFT trajectories, run their programs in the sandbox, and keep what runs. Run it again to go on."""
+
+    format: Literal["thyme", "codevision"]
+    """Which format: that of Kwai-Keye/Thyme-SFT or of kkwok/CodeVision-SFT."""
+    data: Path
+    """A file or folder of that format."""
+    out: Path
+    """Folder for the trajectories (`codev sft` reads it), the rows left out, and summary.json."""
+    dialect: str | None = None
+    """Write the trajectories in this dialect; the default is that of the data."""
+    workers: int = 0
+    """Rows replayed at the same time; 0 for one per core."""
+    n: int | None = None
+    """Only the first N rows."""
+    wall_s: float = 10.0
+    """Seconds that one program may take."""
+    recorded_errors: Literal["keep", "drop"] = "keep"
+    """Rows with a program that failed when it was recorded: keep those in which it fails here as well, or drop all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowCommand(TaskChoice):
+    """Draw tasks side by side into one picture, with their evidence outlined."""
+
+    data: str = "synthetic"
+    """`synthetic`, `hub`, `auto`, or the path of a benchmark or data set."""
+    n: int | None = 12
+    """How many tasks."""
+    start: int = 0
+    """Index of the first one."""
+    seed: int | None = None
+    """Take tasks from all over the set, chosen by this seed."""
+    per_row: int = 3
+    """Tasks per row."""
+    width: int = 1800
+    """Width of the picture in pixels."""
+    out: Path = Path("sheet.png")
+    """Where to write it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckCommand(TaskChoice):
+    """Read every task and tell which rows cannot be used, and why. Run it again to go on."""
+
+    on_error: tyro.conf.Suppress[Literal["raise", "skip"]] = "skip"
+    show: int = 20
+    """How many bad rows to name; all are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterCommand(TaskChoice):
+    """Play every task several times and keep those between two success rates. Run it again to go on."""
+
+    agent: str
+    """Who plays: `scripted:oracle|random|lazy|none`, or `URL#NAME`, a model behind an OpenAI-compatible server."""
+    out: Path
+    """JSON lines with the ids of the tasks kept; the rollouts go to a file beside it."""
+    split: str = "train"
+    """Which part of the data."""
+    scorer: str = "rules"
+    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `answer`, or
+    `URL#NAME`, a model."""
+    rollouts: int = 8
+    """Rollouts of each task."""
+    keep: tuple[float, float] = (0.0, 0.9)
+    """Lowest and highest success rate of the tasks kept, both included."""
+    seed: int = 0
+    """Seeds guesses and sampling; each rollout has a seed of its own."""
+    dialect: str = "codev"
+    """How the model talks."""
+    max_turns: int = 6
+    """Turns of an episode, the answer included."""
+    temperature: float = 1.0
+    """Sampling temperature (URL#NAME only)."""
+    max_tokens: int = 2048
+    """Tokens per turn (URL#NAME only)."""
+    workers: int = 2
+    """Episodes played at the same time."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `codev data COMMAND` and return its exit code."""
+    args = list(argv)
+    if not args or args[0] in ("-h", "--help"):
+        print(_usage(), file=sys.stdout if args else sys.stderr)
+        return 0 if args else 2
+    name, rest = args[0], args[1:]
+    if name not in COMMANDS:
+        raise unknown("command of `codev data`", name, COMMANDS)
+    command, run = _RUN[name]
+    return run(tyro.cli(command, args=rest, prog=f"codev data {name}"))
+
+
+def run_show(command: ShowCommand) -> int:
+    """Write a contact sheet and return the exit code, 0."""
+    command.check()
+    tasks = command.load()
+    indices = _indices(len(tasks), command.n or len(tasks), command.start, command.seed)
+    page = sheet(tasks, indices, command.per_row, command.width)
+    try:
+        command.out.parent.mkdir(parents=True, exist_ok=True)
+        page.save(command.out)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--out {command.out}: cannot be written ({error}). Give a file name such as sheet.png."
+        ) from error
+    print(f"{command.out}: {len(indices)} tasks of {tasks.name}")
+    return 0
+
+
+def _indices(total: int, count: int, start: int, seed: int | None) -> list[int]:
+    """Return so many indices in a row, or chosen by a seed and sorted."""
+    if seed is not None:
+        if seed < 0 or start:
+            raise ConfigError(
+                f"--seed is {seed} and --start is {start}; give a seed of at least 0, or a start, not both."
+            )
+        return sorted(np.random.default_rng(seed).choice(total, min(count, total), replace=False).tolist())
+    if not 0 <= start < total:
+        raise ConfigError(f"--start is {start}; the set has {total} tasks, so it must be from 0 to {total - 1}.")
+    return list(range(start, min(start + count, total)))
+
+
+def run_check(command: CheckCommand) -> int:
+    """Read every task, print what is bad and return the exit code: 1 if anything is."""
+    command.check()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*left out")  # told below, with all reasons
+        tasks = command.load()
+    with tqdm(unit="task", desc="check") as bar:
+
+        def on_progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        try:
+            checked = check_tasks(tasks, command.n, on_progress)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"interrupted after {bar.n} tasks. Run the same command again to go on.") from None
+    print("\n".join(summary(checked, command.show)))
+    return 1 if checked.bad else 0
+
+
+def run_replay(command: ReplayCommand) -> int:
+    """Replay, print the counts and return the exit code: 1 if nothing was kept."""
+    for name, value, least in (("workers", command.workers, 0), ("n", command.n, 1)):
+        if value is not None and value < least:
+            raise ConfigError(f"--{name} is {value}; it must be at least {least}.")
+    if command.dialect is not None:
+        get_dialect(command.dialect)
+    demos = DemonstrationSet(command.format, command.data)
+    options = ReplayOptions(command.dialect, command.wall_s, command.recorded_errors)
+    total = len(demos) if command.n is None else min(command.n, len(demos))
+    counts: Counter[str] = Counter()
+    with ReplayRun(demos, command.out, options) as run, tqdm(total=total, unit="row", desc="replay") as bar:
+
+        def on_done(result: str, was_done: bool) -> None:
+            counts[result] += 1
+            bar.set_postfix(kept=f"{counts['kept'] / counts.total():.0%}", refresh=False)
+            bar.update()
+
+        try:
+            summary = run.run(workers=command.workers, n=command.n, on_done=on_done)
+        except KeyboardInterrupt:
+            done = run.summary()
+            raise KeyboardInterrupt(
+                f"interrupted; {done['done']} of {done['rows']} rows are done and saved in {command.out}. "
+                "Run the same command again to go on."
+            ) from None
+    print(f"\n{summary_table(summary)}\n\nTrajectories: {command.out}\nSummary: {command.out / SUMMARY}")
+    return 0 if summary["kept"] else 1
+
+
+def run_filter(command: FilterCommand) -> int:
+    """Play, write the tasks kept, and return the exit code: 1 if some rollouts could not be played."""
+    options = RolloutOptions(
+        command.rollouts, command.workers, command.seed, command.dialect, command.max_turns, command.scorer
+    )
+    low, high = command.keep
+    if not 0 <= low <= high <= 1:
+        raise ConfigError(f"--keep is {low} {high}; it must be two success rates, 0 <= low <= high <= 1.")
+    command.check(refuse_auto="filtering")
+    if command.out.is_dir():
+        raise ConfigError(f"--out {command.out} is a folder; give a file, such as {command.out / 'tasks.jsonl'}.")
+
+    def make_agent(rollout: int) -> Callable[[], Agent]:
+        # The same seed would sample the same rollout again.
+        seed = command.seed * 1_000_003 + rollout
+        return parse_model(command.agent, seed=seed, temperature=command.temperature, max_tokens=command.max_tokens)
+
+    make_agent(0)
+    tasks = command.load()
+    count = len(tasks) if command.n is None else min(command.n, len(tasks))
+    names = "agent data bench split scorer seed dialect max_turns temperature max_tokens".split()
+    settings = {"tasks": tasks.name, **command.described(), **{name: getattr(command, name) for name in names}}
+    journal = RolloutJournal(command.out.with_name(f"{command.out.name}.rollouts"), settings)
+    failures: list[Failure] = []
+    played_any = False
+    try:
+        journal.check(tasks)
+        played = sum(journal.has(index, rollout) for index in range(count) for rollout in range(options.rollouts))
+        with tqdm(total=count * options.rollouts, initial=played, unit="ep", desc="filter") as bar:
+            for failure in measure(tasks, count, make_agent, journal, options):
+                if failure is None:
+                    bar.update()
+                    played_any = True
+                    continue
+                failures.append(failure)
+                if not played_any and len(failures) == MOST_FAILURES:
+                    raise FilterError(
+                        f"none of the first {MOST_FAILURES} rollouts could be played; the last: {failure.reason}"
+                    )
+        kept, left_out, missing = select(journal, count, options.rollouts, command.keep)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; the rollouts played are saved in {journal.path}. Run the same command again to go on."
+        ) from None
+    finally:
+        journal.close()
+    write_rows(command.out, kept)
+    easy = sum(task.rate > high for task in left_out)
+    print(
+        f"\n{len(kept)} of {count} tasks of {tasks.name} kept: success rate {low:g} to {high:g} over "
+        f"{options.rollouts} rollouts of {command.agent}.\n{easy} are too easy, {len(left_out) - easy} too hard, "
+        f"{missing} lack rollouts.\n\nTasks: {command.out}\nRollouts: {journal.path}"
+    )
+    for failure in failures[:SHOWN_FAILURES]:
+        print(f"  task {failure.index}: {failure.reason}", file=sys.stderr)
+    if failures:
+        print(f"codev data filter: {len(failures)} rollouts could not be played; run it again.", file=sys.stderr)
+    return 1 if failures else 0
+
+
+_RUN: dict[str, tuple[Any, Callable[[Any], int]]] = {
+    "show": (ShowCommand, run_show),
+    "check": (CheckCommand, run_check),
+    "replay": (ReplayCommand, run_replay),
+    "filter": (FilterCommand, run_filter),
+}
+
+
+def _usage() -> str:
+    rows = "\n".join(f"  {name:<8}{what}" for name, what in COMMANDS.items())
+    return f"usage: codev data COMMAND [options]\n\ncommands:\n{rows}\n\n`codev data COMMAND --help` shows the options."

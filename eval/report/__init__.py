@@ -1,0 +1,1 @@
+"""HTML reports: one file each, made from metrics and trajectories."""

@@ -1,0 +1,237 @@
+"""What an evaluation's metrics say beyond the main rates, as tables: the same for the terminal and for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from codev_eval.report import plots
+from codev_eval.report.results import is_number
+from codev_eval.report.suspicions import SUSPICIONS
+
+SHOWN_FAILURES = 20
+"""Episodes that could not be evaluated, of which the page and the terminal name so many."""
+NARROW_COLUMNS, NARROW_TEXT = 4, 40
+"""A table with at most so many columns and characters in a cell shares a line of the page with another one."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text: a title, what it means, heads of the columns, and rows whose first cell is their name."""
+
+    title: str
+    note: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def tables(metrics: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of one benchmark, those of protocols that were not asked for left out."""
+    return [table for table in _all(metrics) if table.rows]
+
+
+def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
+    heads = ("n", "accuracy", "faithful", "given correct", "and correct")
+    names = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct")
+    for grouping, title in (("by_category", "category"), ("by_variant", "variant")):
+        rows = [(name, str(row["n"]), *(share(row[key]) for key in names)) for name, row in _of(metrics, grouping)]
+        yield Table(f"By {title}", "", (title, *heads), tuple(rows))
+    score = metrics.get("score") or {}
+    how = "mean over the variants" if "by_variant" in metrics else "totalled as the benchmark's authors do"
+    rows = [(name, share(value)) for name, value in sorted(score.items(), key=lambda item: item[0] != "overall")]
+    yield Table("Score", how, ("part", "score"), tuple(rows))
+    yield Table(
+        "pass@k",
+        "some of k samples is right",
+        ("k", "pass@k"),
+        tuple((k, with_interval(row["value"], row["ci95"])) for k, row in _of(metrics, "pass_at")),
+    )
+    yield _confusion(metrics)
+    yield _dual(metrics.get("dual") or {})
+    yield _perturbed(metrics)
+    for name, suite in _of(metrics, "suites"):
+        yield from _suite(name, suite)
+    yield _provenance(metrics.get("provenance") or {})
+    yield Table(
+        "Where crops lie",
+        "best crop and target of each episode that has both",
+        ("", "n", "mean", "quartiles"),
+        tuple(
+            (label, str(found["n"]), f"{found['mean']:.2f}", ", ".join(f"{q:.2f}" for q in found["quartiles"]))
+            for key, label in (("coverage", "share of the target in the crop"), ("iou", "IoU of crop and target"))
+            if (found := metrics.get(key)) and found.get("n")
+        ),
+    )
+    counted = metrics.get("suspected") or {}
+    yield Table(
+        "Hacks suspected",
+        "signs that an episode only pretends to look; the report can filter by each",
+        ("sign", "episodes", "meaning"),
+        tuple((name, str(count), SUSPICIONS.get(name, "")) for name, count in counted.items() if count),
+    )
+
+
+def failures(record: Mapping[str, Any], bench: str) -> list[Table]:
+    """Return a table of what could not be evaluated of a benchmark, none where there is nothing.
+
+    Args:
+        record: The content of metrics.json.
+        bench: The benchmark.
+    """
+    found = [row for row in record.get("failed") or () if row["bench"] == bench]
+    rows = tuple(
+        (str(row["index"]), str(row["sample"] + 1), str(row.get("condition", "")), str(row["reason"]))
+        for row in found[:SHOWN_FAILURES]
+    )
+    more = f"the first {SHOWN_FAILURES} of {len(found)}; " if len(found) > SHOWN_FAILURES else ""
+    note = f"{more}in no rate; the same command tries them again"
+    return [Table("Not evaluated", note, ("task", "sample", "condition", "reason"), rows)] if rows else []
+
+
+def _of(metrics: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+    found = metrics.get(name)
+    return list(found.items()) if isinstance(found, Mapping) else []
+
+
+def _confusion(metrics: Mapping[str, Any]) -> Table:
+    found = metrics.get("confusion")
+    rows: list[tuple[str, ...]] = []
+    if found and any(found.values()):
+        for kind in ("faithful", "unfaithful"):
+            rows.append((kind, str(found[f"{kind}_correct"]), str(found[f"{kind}_wrong"])))
+    return Table("Faithful and correct", "episodes whose tool calls were judged", ("", "correct", "wrong"), tuple(rows))
+
+
+def _dual(found: Mapping[str, Any]) -> Table:
+    labels = {
+        "accuracy_without": "accuracy without the tool",
+        "accuracy_with": "accuracy with the tool",
+        "gain": "gain",
+        "call_gain": "+ wrong without, right with a call",
+        "schema_gain": "+ wrong without, right with no call",
+        "call_harm": "- right without, wrong with a call",
+        "schema_harm": "- right without, wrong with no call",
+    }
+    rows = tuple(
+        (text, difference(found[key], found["gain_ci95"]) if key == "gain" else share(found[key]))
+        for key, text in labels.items()
+        if found
+    )
+    return Table("Does the tool help?", "MED: the gain is the sum of its four terms", ("", "share"), rows)
+
+
+def _perturbed(metrics: Mapping[str, Any]) -> Table:
+    heads = (
+        "tool output",
+        "accuracy",
+        "visual evidence gain",
+        "episodes with an image",
+        "their gain",
+        "answer changed",
+    )
+    rows = [
+        (
+            name,
+            share(row["accuracy_perturbed"]),
+            difference(row["visual_evidence_gain"], row["visual_evidence_gain_ci95"]),
+            str(row["n_looked"]),
+            points(row["gain_looked"]),
+            share(row["answer_changed"]),
+        )
+        for name, row in _of(metrics, "perturbed")
+    ]
+    if rows:
+        rows = [("as it is", share(_of(metrics, "perturbed")[0][1]["accuracy"]), "", "", "", ""), *rows]
+    return Table("Does it use what it saw?", "accuracy where tool outputs are replaced", heads, tuple(rows))
+
+
+def _suite(name: str, suite: Mapping[str, Any]) -> Iterator[Table]:
+    rows = suite["variants"]
+    graded = {key for key in rows if ":" in key and "+" not in key}
+    plain = [
+        (key, str(row["n"]), share(row["accuracy"]), share(row["faithful"]))
+        for key, row in rows.items()
+        if key not in graded
+    ]
+    mean = ("average", "", share(suite["mean"]["accuracy"]), share(suite["mean"]["faithful"]))
+    yield Table(
+        f"Suite {name}", "the average includes the source", ("variant", "n", "accuracy", "faithful"), (*plain, mean)
+    )
+    severities = sorted({key.partition(":")[2] for key in graded})
+    for rate in ("accuracy", "faithful"):
+        grid = [
+            (kind, *(share(rows[f"{kind}:{s}"][rate]) if f"{kind}:{s}" in rows else "" for s in severities))
+            for kind in dict.fromkeys(key.partition(":")[0] for key in rows if key in graded)
+        ]
+        heads = ("corruption", *(f"severity {s}" for s in severities))
+        yield Table(f"Suite {name}: {rate} by severity", "", heads, tuple(grid))
+
+
+def _provenance(found: Mapping[str, Any]) -> Table:
+    labels = {
+        "faithful": "faithful by target boxes",
+        "faithful_given_correct": "the same, given correct",
+        "faithful_and_correct": "the same, and correct",
+        "agreement": "the judge agrees in",
+    }
+    rows = [(text, share(found[key])) for key, text in labels.items() if found]
+    if found:
+        rows.append(("Cohen's kappa", "–" if found["kappa"] is None else f"{found['kappa']:.2f}"))
+    return Table("The judge against target boxes", "", ("", f"{found.get('n', 0)} episodes"), tuple(rows))
+
+
+def share(value: Any) -> str:
+    """A share for people; `–` where it is not defined."""
+    if not is_number(value):
+        return "–"
+    return f"-{plots.percent(-value)}" if value < 0 else plots.percent(value)
+
+
+def with_interval(value: Any, interval: Sequence[float] | None) -> str:
+    """A share with its 95 % interval, where it has one."""
+    return f"{share(value)} [{share(interval[0])}, {share(interval[1])}]" if interval else share(value)
+
+
+def points(value: Any) -> str:
+    """A difference of two shares, in percentage points; `–` where it is not defined."""
+    return f"{_signed(value)} points" if is_number(value) else "–"
+
+
+def difference(value: Any, interval: Sequence[float] | None) -> str:
+    """A difference of two shares with its 95 % interval, in percentage points; `–` for what is not defined."""
+    bracket = f"{_signed(interval[0])}, {_signed(interval[1])}" if interval else "–"
+    return f"{points(value)} [{bracket}]" if is_number(value) else "–"
+
+
+def _signed(value: float) -> str:
+    # Adding 0 makes minus zero, which small differences round to, zero.
+    return f"{round(100 * value, 1) + 0.0:+.1f}"
+
+
+def text_of(table: Table) -> str:
+    """Return a table as lines for a terminal."""
+    rows = [table.heads, *table.rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.heads))]
+    lines = [
+        "  ".join(f"{c:<{w}}" if i == 0 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    note = f" ({table.note})" if table.note else ""
+    return "\n".join([f"{table.title}{note}", *(line.rstrip() for line in lines)])
+
+
+def html_of(table: Table) -> str:
+    """Return a table as HTML."""
+    note = f' <small class="note">{escape(table.note)}</small>' if table.note else ""
+    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in table.heads)
+    body = "".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in row[1:])}</tr>'
+        for row in table.rows
+    )
+    wide = len(table.heads) > NARROW_COLUMNS or any(len(cell) > NARROW_TEXT for row in table.rows for cell in row)
+    return (
+        f'<div class="part{" wide" if wide else ""}"><h3>{escape(table.title)}{note}</h3><div class="scroll"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></div>"
+    )

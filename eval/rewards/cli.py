@@ -1,0 +1,246 @@
+"""`codev rewards`: list the rewards, explain what an episode was paid for, and try to cheat them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from codev_env.errors import ConfigError, TrajectoryError, unknown
+from codev_env.rewards import OUTCOME, REWARDS, GroupTerm, Reward, Term, get_reward
+from codev_env.rewards.replay import TurnPay, episode_of, matches, pay
+from codev_env.rewards.reward import about
+from codev_env.trajectory import FILE_NAME, Trajectory, read_trajectories
+
+COMMANDS = {
+    "list": "the rewards by name: terms, weights, needs, sources",
+    "explain": "what an episode was paid for, or would have been, turn by turn and term by term",
+    "redteam": "play cheating agents against the rewards",
+}
+PARTS = ("after", "before")
+"""Where a training run keeps its trajectories, in the order they are looked for."""
+
+
+@dataclass(frozen=True)
+class ListCommand:
+    """List the rewards."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class ExplainCommand:
+    """Print what an episode was paid for, turn by turn and term by term."""
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """A folder that `codev eval` or `codev train` wrote, or a trajectories.jsonl."""
+    index: int | None = None
+    """Episodes of the task at this index; without it and `--task`, the first episode."""
+    task: str | None = None
+    """Episodes of the task with this id."""
+    reward: str | None = None
+    """Another reward than the recorded one: a name, or the `module:attribute` of a function or a `Reward`."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Weights that differ from the table's, for example `--weights tool 1.0`."""
+    json: bool = False
+    """Print JSON."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `codev rewards COMMAND` and return its exit code."""
+    args = list(argv)
+    if not args or args[0] in ("-h", "--help"):
+        print(_usage(), file=sys.stdout if args else sys.stderr)
+        return 0 if args else 2
+    name, rest = args[0], args[1:]
+    if name not in COMMANDS:
+        raise unknown("command of `codev rewards`", name, COMMANDS)
+    if name == "redteam":
+        from codev_eval.rewards.redteam import main as redteam
+
+        return redteam(rest)
+    if name == "list":
+        return run_list(tyro.cli(ListCommand, args=rest, prog="codev rewards list"))
+    return run_explain(tyro.cli(ExplainCommand, args=rest, prog="codev rewards explain"))
+
+
+def run_list(command: ListCommand) -> int:
+    """Print the table of rewards."""
+    if command.json:
+        print(json.dumps([_row(reward) for reward in REWARDS.values()], indent=2))
+        return 0
+    for reward in REWARDS.values():
+        needs = f"needs {', '.join(reward.needs)}" if reward.needs else "needs nothing"
+        print(f"{reward.name}: {'robust, ' if reward.robust else ''}{needs}; {reward.source}")
+        print(f"    {formula(reward)}")
+    print("\n(g): paid by the trainer, which knows the group.  [c]: in a channel c of its own, see docs/rewards.md.")
+    print("robust: claims that no cheat earns more for tools than an honest look at a wrong place; check it with")
+    print("`codev rewards redteam`.")
+    return 0
+
+
+def run_explain(command: ExplainCommand) -> int:
+    """Explain the chosen episodes."""
+    records = []
+    for trajectory in choose(command):
+        reward = _reward(command, trajectory)
+        rows = pay(reward, episode_of(trajectory))
+        notes = _notes(command, reward, trajectory, rows)
+        if command.json:
+            records.append(_record(reward, trajectory, rows, notes))
+        else:
+            _print(reward, trajectory, rows, notes)
+    if command.json:
+        print(json.dumps(records, indent=2))
+    return 0
+
+
+def choose(command: ExplainCommand) -> list[Trajectory]:
+    """Return the episodes to explain.
+
+    Raises:
+        TrajectoryError: There are no trajectories at the path.
+        ConfigError: None of them is the one that is asked for.
+    """
+    path = command.path
+    if path.is_dir() and not (path / FILE_NAME).is_file():
+        path = next((path / part for part in PARTS if (path / part / FILE_NAME).is_file()), path)
+    found = read_trajectories(path)
+    if not found:
+        raise TrajectoryError(f"{path} holds no episodes.")
+    if command.index is None and command.task is None:
+        return found[:1]
+    chosen = [t for t in found if command.index in (None, t.index) and command.task in (None, t.task_id)]
+    if chosen:
+        return chosen
+    if command.task is not None:
+        raise unknown("--task", command.task, {t.task_id for t in found})
+    known = sorted({t.index for t in found})
+    raise ConfigError(f"--index is {command.index}, which {path} does not hold; it holds {known[0]} to {known[-1]}.")
+
+
+def _reward(command: ExplainCommand, trajectory: Trajectory) -> Reward:
+    name = command.reward or trajectory.reward_name
+    if name not in REWARDS and ":" not in name and command.reward is None:
+        raise ConfigError(
+            f"episode {trajectory.task_id!r} records the reward {name!r}, which is not one of this package. "
+            "Name it with --reward, as module:attribute."
+        )
+    return get_reward(name, command.weights)
+
+
+def formula(reward: Reward) -> str:
+    """Write a reward as a sum, for example `outcome + 0.3 format + 0.5 tool`."""
+    text = ""
+    for term in reward.all_terms:
+        sign = "-" if term.weight < 0 else "+"
+        text += f" {sign} " if text else sign.replace("+", "")
+        text += _label(term) if abs(term.weight) == 1 else f"{abs(term.weight):g} {_label(term)}"
+    return text
+
+
+def _label(term: Term | GroupTerm) -> str:
+    mark = "(g)" if isinstance(term, GroupTerm) else ""
+    return term.name + mark + (f"[{term.channel.name}]" if term.channel != OUTCOME else "")
+
+
+def _notes(command: ExplainCommand, reward: Reward, trajectory: Trajectory, rows: Sequence[TurnPay]) -> list[str]:
+    """What a reader must know: whether this is what was recorded, and what could not be computed."""
+    notes = []
+    same = matches(reward, trajectory, list(rows))
+    if reward.name != trajectory.reward_name:
+        recorded = f"{trajectory.reward_name!r} paid {trajectory.total_reward:+.3f}"
+        notes.append(f"What {reward.name!r} would have paid; the recorded {recorded}.")
+    elif same:
+        notes.append("This is what was recorded, turn by turn.")
+    else:
+        notes.append(
+            f"WARNING: the recorded rewards differ (in all {trajectory.total_reward:+.3f}). Was it played with other "
+            "weights (give --weights), or by another version?"
+        )
+    if reward.group_terms:
+        names = ", ".join(term.name for term in reward.group_terms)
+        notes.append(f"{names}: needs all rollouts of the task; paid by the trainer, 0 here.")
+        recorded_terms = trajectory.reward_terms
+        paid = {t.name: recorded_terms[t.name] for t in reward.group_terms if recorded_terms.get(t.name)}
+        if same and paid:
+            notes.append(f"The trainer paid {', '.join(f'{n} {v:+.3f}' for n, v in paid.items())} on the last turn.")
+    if "probing" in reward.needs and all(turn.probed is None for turn in trajectory.turns):
+        notes.append("It needs the policy's answer to be probed before and after each turn; nobody did, so 0 here.")
+    if any(turn.judge_failed for turn in trajectory.turns):
+        notes.append("The judge could not be had for some turn: this episode is left out of training.")
+    return notes
+
+
+def _print(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnPay], notes: Sequence[str]) -> None:
+    width = max(map(len, reward.names))
+    played = f", played by {trajectory.agent}" if trajectory.agent else ""
+    print(f"Episode {trajectory.task_id} (index {trajectory.index}){played}")
+    print(f"{reward.name} = {formula(reward)}   {f'({reward.source})' if reward.source else ''}".rstrip())
+    for term in reward.all_terms:
+        print(f"  {term.name:<{width}}  {about(term)}".rstrip())
+    for number, (turn, row) in enumerate(zip(trajectory.turns, rows, strict=True), 1):
+        print(f"\nTurn {number}, {turn.kind}: {row.total:+.3f}")
+        for name, paid in row.paid.items():
+            print(f"  {name:<{width}}  {paid:+.3f}  now {row.values[name]:+.3f}  {row.why.get(name, '')}".rstrip())
+    print(f"\nTotal {sum(row.total for row in rows):+.3f}")
+    print("\n".join(notes) + "\n")
+
+
+def _record(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnPay], notes: Sequence[str]) -> dict[str, Any]:
+    turns = [
+        {"kind": turn.kind, "reward": row.total, "paid": row.paid, "values": row.values, "why": row.why}
+        for turn, row in zip(trajectory.turns, rows, strict=True)
+    ]
+    return {
+        "task_id": trajectory.task_id,
+        "index": trajectory.index,
+        "reward": reward.name,
+        "weights": {term.name: term.weight for term in reward.all_terms},
+        "recorded_reward": trajectory.reward_name,
+        "recorded_total": trajectory.total_reward,
+        "same_as_recorded": matches(reward, trajectory, list(rows)),
+        "total": sum(row.total for row in rows),
+        "turns": turns,
+        "notes": list(notes),
+    }
+
+
+def _row(reward: Reward) -> dict[str, Any]:
+    return {
+        "name": reward.name,
+        "terms": [
+            {
+                "name": term.name,
+                "weight": term.weight,
+                "channel": term.channel.name,
+                "group": isinstance(term, GroupTerm),
+                "tool": term.name in reward.tool_terms,
+                "formula": about(term),
+            }
+            for term in reward.all_terms
+        ],
+        "needs": list(reward.needs),
+        "robust": reward.robust,
+        "source": reward.source,
+    }
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {help_}" for name, help_ in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: codev rewards COMMAND [options]",
+            "",
+            *rows,
+            "",
+            "`codev rewards COMMAND --help` shows the options of a command.",
+        ]
+    )

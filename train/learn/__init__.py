@@ -1,0 +1,1 @@
+"""From finished episodes to new weights: credit, loss, packing, update, optimizer, checkpoints."""

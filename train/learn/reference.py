@@ -1,0 +1,32 @@
+"""The reference policy that a KL term holds the policy close to: what the run started with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accelerate import Accelerator
+
+from codev_agents.engines.lora import WithoutAdapters, has_adapters
+from codev_agents.engines.policy import Policy
+from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sharding import prepare_frozen
+from codev_train.run.options import TrainOptions
+
+
+def make_reference(options: TrainOptions, module: Any, accelerator: Accelerator) -> Any:
+    """Make what scores tokens under the reference policy, called as `module` is.
+
+    Args:
+        options: `kl` and `model`, the policy that the run started with.
+        module: The `TokenScorer` that is trained, as Accelerate wraps it.
+        accelerator: Processes and devices.
+
+    Returns:
+        The module without its adapters, where it has some; else a frozen copy of the start; None if `kl` is 0.
+    """
+    if not options.kl:
+        return None
+    if has_adapters(accelerator.unwrap_model(module).model):
+        return WithoutAdapters(module)
+    model = Policy.load(options.model).model.to(accelerator.device).requires_grad_(False)
+    return prepare_frozen(accelerator, TokenScorer(model).eval())

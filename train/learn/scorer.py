@@ -1,0 +1,60 @@
+"""Scores tokens under the policy: the module that is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from codev_train.learn.logprobs import token_logprobs
+from codev_train.learn.packing import pack
+
+
+class TokenScorer(torch.nn.Module):
+    """Log-probabilities and entropies of chosen tokens; the module that is trained and that Accelerate wraps."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        # FSDP2 asks the module that it is given what to gather at a time: these layers, one by one.
+        self._no_split_modules = getattr(model, "_no_split_modules", None)
+
+    def tie_weights(self) -> None:
+        """Tie the model's weights again, where they were replaced."""
+        self.model.tie_weights()
+
+    def forward(
+        self,
+        batch: dict[str, torch.Tensor],
+        chosen: torch.Tensor,
+        temperature: float = 1.0,
+        banned: tuple[int, ...] = (),
+        packed: bool = False,
+        entropy_gradient: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Score tokens.
+
+        Args:
+            batch: Model inputs, right-padded; see `batch.collate`.
+            chosen: Which tokens of `input_ids` to score, boolean `[batch, length]`; never the first of a row.
+            temperature: As in `token_logprobs`.
+            banned: As in `token_logprobs`.
+            packed: Take the padding out before the model runs.
+            entropy_gradient: As in `token_logprobs`.
+
+        Returns:
+            Log-probabilities and entropies of the chosen tokens in row-major order, each `[tokens]`.
+        """
+        inputs: dict[str, Any] = batch
+        if packed:
+            inputs, chosen = pack(self.model, batch, chosen)
+        hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
+        before = chosen[:, 1:]
+        return token_logprobs(
+            hidden[:, :-1][before],
+            self.model.get_output_embeddings(),
+            inputs["input_ids"][:, 1:][before],
+            temperature,
+            banned,
+            entropy_gradient,
+        )

@@ -1,0 +1,284 @@
+"""One update of the policy: policy-gradient steps on a batch of rollouts, accumulated over forward passes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from codev_agents.engines.batch import collate, to_device
+from codev_agents.engines.weights import is_sharded
+from codev_agents.rollout.runner import Rollout
+from codev_agents.rollout.tokens import ChatProcessor
+from codev_env.errors import CodevError
+from codev_train.learn.loss import LOSSES, Clip, LossTokens, importance_weights, kl_estimate
+from codev_train.learn.packing import plan
+from codev_train.run.options import TrainOptions
+
+
+class EngineMismatch(CodevError, RuntimeError):
+    """The engine samples from another distribution than the trainer computes."""
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """What one update did, over all processes.
+
+    Attributes:
+        loss: As the options average it.
+        entropy: Mean over the tokens that were trained on, in nats; NaN if there were none, as all that follow.
+        kl: Mean k3 estimate of KL(policy that the ratio is taken against || policy) over these tokens, in nats.
+        clip_fraction: Share of these tokens whose ratio was clipped.
+        grad_norm: Before clipping; 0 if there were no such tokens.
+        sampler_gap: Mean difference between the engine's log-probabilities and the trainer's for the same weights, in
+            nats per token.
+        sampler_gap_max: The greatest such difference.
+        truncated: Share of tokens whose importance weight was cut to the cap.
+        kl_reference: Mean k3 estimate of KL(policy || reference), in nats; 0 without a reference.
+    """
+
+    loss: float
+    entropy: float
+    kl: float
+    clip_fraction: float
+    grad_norm: float
+    sampler_gap: float
+    sampler_gap_max: float
+    truncated: float
+    kl_reference: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """What an update learns from; `old` and `reference` are each rollout's log-probabilities, where they are fixed."""
+
+    rollouts: Sequence[Rollout]
+    advantages: torch.Tensor
+    old: dict[int, torch.Tensor] = field(default_factory=dict)
+    reference: dict[int, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """Inputs of one forward pass; the tensors of tokens are `[sampled tokens]`, row after row."""
+
+    batch: dict[str, torch.Tensor]
+    chosen: torch.Tensor
+    sampler: torch.Tensor
+    advantages: torch.Tensor
+    sequences: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Updater:
+    """Takes optimizer steps on rollouts.
+
+    Attributes:
+        module: The `Scorer`, as Accelerate wraps it.
+        optimizer: As Accelerate wraps it.
+        processor: The tokenizer side of the policy.
+        options: The loss, epochs, minibatches, and how much goes into a forward pass.
+        accelerator: Processes and devices.
+        reference: What scores tokens under the reference policy, called as `module` is; see `make_reference`.
+    """
+
+    module: Any
+    optimizer: Any
+    processor: ChatProcessor
+    options: TrainOptions
+    accelerator: Accelerator
+    reference: Any = None
+
+    def __post_init__(self) -> None:
+        if self.options.kl and self.reference is None:
+            raise ValueError(f"kl is {self.options.kl}, but there is no reference policy to compare with")
+
+    def update(self, rollouts: Sequence[Rollout], advantages: torch.Tensor, rng: np.random.Generator) -> UpdateStats:
+        """Take `epochs * minibatches` optimizer steps.
+
+        Args:
+            rollouts: What was sampled since the last update.
+            advantages: `[trajectories, turns]`, see `credit`.
+            rng: Orders the rollouts.
+
+        Raises:
+            EngineMismatch: Sampler and trainer disagree on the log-probabilities of the same weights.
+            CodevError: The gradient is not finite; nothing was updated.
+        """
+        options, work = self.options, _Batch(rollouts, advantages)
+        rows = np.array([n for n, rollout in enumerate(rollouts) if not self._masked(rollout)], dtype=int)
+        trained = self._with_gradient(advantages, rows.tolist())
+        if options.correction != "ratio" and options.epochs * options.minibatches > 1:
+            # Later steps compare with the weights that sampled, as the trainer computes them.
+            work.old.update(self._score(self.module, work, trained))
+        if self.reference is not None:
+            work.reference.update(self._score(self.reference, work, trained))
+        steps: list[list[float]] = []  # NaN where no token was trained on
+        for epoch in range(options.epochs):
+            for number, part in enumerate(np.array_split(rows[rng.permutation(len(rows))], options.minibatches)):
+                on_policy = epoch == number == 0  # the weights are still those that sampled
+                steps.append(self._step(work, part.tolist(), on_policy))
+        return UpdateStats(*(float(np.nanmean(c)) if np.isfinite(c).any() else math.nan for c in np.array(steps).T))
+
+    def _masked(self, rollout: Rollout) -> bool:
+        """Tell whether a rollout is not to be trained on: no full reward is known, or it was cut off."""
+        over_turn = rollout.trajectory.stop_reason == "max_turns"
+        cut = (rollout.cut and self.options.mask_overlong) or (over_turn and self.options.mask_overturn)
+        return cut or rollout.judge_failed
+
+    def _with_gradient(self, advantages: torch.Tensor, rows: list[int]) -> list[int]:
+        """Keep the rollouts that can move the weights."""
+        if self.options.kl or self.options.entropy:
+            return rows
+        return [row for row in rows if bool(advantages[row].any())]
+
+    def _step(self, work: _Batch, rows: list[int], on_policy: bool) -> list[float]:
+        """Accumulate the gradient over forward passes and step; returns the values of `UpdateStats`."""
+        options, accelerator = self.options, self.accelerator
+        tokens = sum(turn >= 0 for row in rows for turn in work.rollouts[row].tokens.turns)
+        counts = self._sum([float(tokens), float(len(rows))])
+        longest = options.max_tokens * options.env.max_turns
+        total = LOSSES[options.loss].average.total(counts[0], counts[1], longest)
+        passes = self._passes(work, self._with_gradient(work.advantages, rows))
+        self.module.train()
+        sums, gap_max = np.zeros(8), 0.0
+        for number, part in enumerate(passes):
+            is_last = number + 1 == len(passes)
+            accelerator.sync_gradients = is_last  # DeepSpeed steps as soon as this is true
+            # Sharded gradients are reduced in every pass: whole ones, kept until the last, would not fit.
+            reduces = is_last or is_sharded(self.module)
+            with contextlib.nullcontext() if reduces else accelerator.no_sync(self.module):
+                loss, values, gap = self._loss(work, part)
+                accelerator.backward(loss / total * accelerator.num_processes)
+            sums += values
+            gap_max = max(gap_max, gap)
+        loss_sum, scored, *means = self._sum(sums.tolist())
+        gap_max = self._max(gap_max)
+        entropy, kl, clip, gap, truncated, reference = (value / scored if scored else math.nan for value in means)
+        if on_policy and gap > options.health.mismatch:
+            raise EngineMismatch(
+                f"sampler and trainer differ by {gap:.2g} nats per token on the same weights, more than "
+                f"health.mismatch ({options.health.mismatch:g}; rounding makes 0.001 in fp32 at most, more in bf16): "
+                "wrong weights in the engine, or temperature."
+            )
+        # Without any pass there is no gradient: moments of earlier updates and weight decay must not move the weights.
+        norm = self._move() if passes else 0.0
+        if not on_policy or not scored:
+            gap = gap_max = math.nan
+        return [loss_sum / total if total else 0.0, entropy, kl, clip, norm, gap, gap_max, truncated, reference]
+
+    def _move(self) -> float:
+        """Clip the gradient and step; returns the gradient's norm."""
+        norm = float(self.accelerator.clip_grad_norm_(self.module.parameters(), self.options.optimizer.grad_clip))
+        if not math.isfinite(norm):
+            raise CodevError(
+                f"the gradient norm is {norm}; lower optimizer.lr or check the rewards. Nothing was updated."
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return norm
+
+    def _loss(self, work: _Batch, rows: list[int]) -> tuple[torch.Tensor, np.ndarray, float]:
+        """Run one pass.
+
+        Returns:
+            The sum of the losses; sums over tokens for the statistics: loss, tokens, entropy, KL, clipped, gap to the
+            sampler, truncated, KL to the reference; and the greatest gap.
+        """
+        options, kind = self.options, LOSSES[self.options.loss]
+        inputs = self._inputs(work, rows or self._any(work))
+        logprobs, entropy = self._run(self.module, inputs, options.entropy > 0)
+        if not rows:
+            # Another process has more passes: take part in its communication and add nothing.
+            return logprobs.sum() * 0.0, np.zeros(8), 0.0
+        old, sampler = logprobs.detach(), inputs.sampler
+        if options.correction == "ratio":
+            old = sampler
+        elif work.old:
+            old = torch.cat([work.old[row] for row in rows])
+        tokens = LossTokens(logprobs, old, inputs.advantages, inputs.sequences)
+        values, hit = kind.surrogate(tokens, Clip(options.clip_low, options.clip_high, options.dual_clip))
+        truncated = reference = torch.zeros(())
+        if options.correction != "ratio":
+            cap = options.correction_cap
+            weights = importance_weights(options.correction, old, sampler, inputs.sequences, cap)
+            values, truncated = values * weights, (weights >= cap).sum()
+        if self.reference is not None:
+            estimate = kl_estimate(logprobs, torch.cat([work.reference[row] for row in rows]))
+            values, reference = values + options.kl * estimate, estimate.detach().sum()
+        if options.entropy > 0:
+            values = values - options.entropy * entropy
+        loss = (values * kind.average.share(inputs.sequences)).sum()
+        gap = (logprobs.detach() - sampler).abs()
+        kl = kl_estimate(old, logprobs.detach()).sum()
+        sums = [loss.detach(), entropy.detach().sum(), kl, hit.sum(), gap.sum(), truncated, reference]
+        loss_sum, *others = (value.item() for value in sums)
+        return loss, np.array([loss_sum, len(old), *others]), gap.max().item()
+
+    @torch.no_grad()
+    def _score(self, module: Any, work: _Batch, rows: list[int]) -> dict[int, torch.Tensor]:
+        """Compute the log-probabilities of the sampled tokens of rollouts, by rollout."""
+        known: dict[int, torch.Tensor] = {}
+        for part in self._passes(work, rows):
+            inputs = self._inputs(work, part or self._any(work))
+            logprobs, _ = self._run(module, inputs)
+            if part:
+                known.update(zip(part, logprobs.split(inputs.sequences.bincount().tolist()), strict=True))
+        return known
+
+    def _run(self, module: Any, inputs: _Pass, entropy_gradient: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        packed = self.options.token_budget > 0
+        banned = tuple(self.processor.banned_ids)
+        return module(inputs.batch, inputs.chosen, self.options.temperature, banned, packed, entropy_gradient)
+
+    def _passes(self, work: _Batch, rows: list[int]) -> list[list[int]]:
+        """Distribute rollouts over forward passes, as many in every process; the last ones of some may be empty."""
+        options = self.options
+        rows = sorted(rows, key=lambda row: len(work.rollouts[row].tokens))
+        if options.token_budget:
+            lengths = [len(work.rollouts[row].tokens) for row in rows]
+            passes = [[rows[i] for i in part] for part in plan(lengths, options.token_budget)]
+        else:
+            passes = [rows[start : start + options.micro_batch] for start in range(0, len(rows), options.micro_batch)]
+        return passes + [[] for _ in range(int(self._max(len(passes))) - len(passes))]
+
+    def _any(self, work: _Batch) -> list[int]:
+        """Return the shortest rollout, as something to run."""
+        return [min(range(len(work.rollouts)), key=lambda row: len(work.rollouts[row].tokens))]
+
+    def _inputs(self, work: _Batch, rows: list[int]) -> _Pass:
+        device, processor = self.accelerator.device, self.processor
+        tokens = [work.rollouts[row].tokens for row in rows]
+        batch = collate([s.ids for s in tokens], [s.images for s in tokens], processor.pad_id, processor.image_id)
+        turns = torch.full(batch["input_ids"].shape, -1)
+        sampler = torch.zeros(turns.shape)
+        for number, sequence in enumerate(tokens):
+            turns[number, : len(sequence)] = torch.tensor(sequence.turns)
+            sampler[number, : len(sequence)] = torch.tensor(sequence.logprobs)
+        chosen = turns >= 0
+        advantages = work.advantages[rows].gather(1, turns.clamp(min=0)).to(torch.float32)[chosen]
+        return _Pass(
+            to_device(batch, device),
+            chosen.to(device),
+            sampler[chosen].to(device),
+            advantages.to(device),
+            chosen.nonzero()[:, 0].to(device),
+        )
+
+    def _sum(self, values: list[float]) -> list[float]:
+        """Add numbers up over processes."""
+        if self.accelerator.num_processes == 1:
+            return values
+        return self.accelerator.reduce(torch.tensor(values, device=self.accelerator.device)).tolist()
+
+    def _max(self, value: float) -> float:
+        """Return the greatest number of any process."""
+        if self.accelerator.num_processes == 1:
+            return value
+        return float(self.accelerator.gather(torch.tensor([value], device=self.accelerator.device)).max())

@@ -1,0 +1,1 @@
+"""How a run is described, checked and watched: options, presets, dry run, monitor."""

@@ -1,0 +1,67 @@
+"""Environments for training: made from options, one per rollout, all sharing one sandbox."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from codev_env.errors import ConfigError
+from codev_train.run.options import EnvOptions, TrainOptions
+
+
+def make_train_env(options: TrainOptions) -> gym.Env[Any, Any]:
+    """Make an environment that a run trains in; raises as `make_env`."""
+    return make_env(options.env, "train", options.reward, options.weights)
+
+
+def make_eval_env(options: TrainOptions) -> gym.Env[Any, Any]:
+    """Make an environment that a run is evaluated in; raises as `make_env`."""
+    env = options.env
+    if options.eval.id:
+        env = dataclasses.replace(env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=())
+    if options.eval.scenes:
+        env = dataclasses.replace(env, scenes=options.eval.scenes, scene={})
+    env = dataclasses.replace(env, data=options.eval.data or env.data)
+    return make_env(env, options.eval.split, options.reward, options.weights)
+
+
+def make_env(
+    options: EnvOptions, split: str, reward: str = "tapo", weights: Mapping[str, float] | None = None
+) -> gym.Env[Any, Any]:
+    """Make one environment.
+
+    Args:
+        options: Which one.
+        split: `"train"`, `"val"` or `"test"`.
+        reward: Reward table.
+        weights: Weights of terms that differ from the table's.
+
+    Raises:
+        ConfigError: The id is not registered.
+    """
+    wrapped: dict[str, Any] = {"wrap": options.wrap} if options.wrap else {}  # some ids wrap of their own accord
+    try:
+        return gym.make(
+            options.id,
+            disable_env_checker=True,
+            data=options.data,
+            split=split,
+            # A path describes its own tasks; only generated scenes take options.
+            scenes=_scenes(options) if options.data in ("synthetic", "auto") else None,
+            dialect=options.dialect,
+            reward=reward,
+            reward_weights=dict(weights or {}),
+            judge=options.judge,
+            max_turns=options.max_turns,
+            **wrapped,
+        )
+    except gym.error.UnregisteredEnv as error:
+        raise ConfigError(f"env.id {options.id!r} is not a registered environment: {error}") from error
+
+
+def _scenes(options: EnvOptions) -> dict[str, Any] | None:
+    scenes = {"preset": options.scenes, **options.scene} if options.scenes else {**options.scene}
+    return scenes or None

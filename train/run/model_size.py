@@ -1,0 +1,73 @@
+"""Sizes of the model that a run starts from: read from its configuration, or known for published models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+from codev_env.errors import ConfigError
+from codev_train.run.estimate import ModelSize, known_model
+from codev_train.run.options import SFTOptions
+from codev_train.sft.cold_start import toy_policy
+
+
+def find_size(name: str) -> ModelSize:
+    """Return the sizes of a model folder, of a published model that is known, or of one that the hub has.
+
+    Raises:
+        ConfigError: There is none of that name within reach, or it is not of a kind that can be trained.
+    """
+    known = None if Path(name).exists() else known_model(name)
+    if known:
+        return known
+    try:
+        return config_size(AutoConfig.from_pretrained(name), name)
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"model {name!r}: its config.json cannot be read or is not of the Qwen-VL family ({type(error).__name__}: "
+            f"{str(error).splitlines()[0][:120]}); give a folder, or a name on the hub."
+        ) from error
+
+
+def config_size(config: Any, name: str) -> ModelSize:
+    """Return the sizes of what `transformers` makes of a configuration; no weights are allocated."""
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config)
+    return _size(model, name)
+
+
+def toy_size(options: SFTOptions) -> ModelSize:
+    """Return the sizes of the toy model that a cold start makes."""
+    return _size(toy_policy(options).model, "toy")
+
+
+def is_here(name: str) -> bool:
+    """Tell whether a model is a folder or was downloaded before."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str)
+
+
+def _size(model: Any, name: str) -> ModelSize:
+    text, vision = model.config.get_text_config(), model.config.vision_config
+    table, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    return ModelSize(
+        name=name,
+        parameters=sum(p.numel() for p in model.parameters()),
+        vision=sum(p.numel() for p in model.model.visual.parameters()),
+        table=table.numel(),
+        tied=head is table,
+        hidden=text.hidden_size,
+        layers=text.num_hidden_layers,
+        heads=text.num_attention_heads,
+        kv_heads=text.num_key_value_heads,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
+        intermediate=text.intermediate_size,
+        vocab=table.shape[0],
+        vision_hidden=vision.hidden_size,
+        vision_layers=vision.depth,
+        vision_intermediate=vision.intermediate_size,
+    )

@@ -1,0 +1,119 @@
+"""The cold start: supervised learning of what a policy needs before reinforcement learning can improve it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from codev_agents.engines.batch import bucket, collate, to_device
+from codev_agents.engines.policy import Policy, linear_patch_embedding
+from codev_agents.engines.toy import build_image_processor, build_model, build_tokenizer
+from codev_agents.rollout.tokens import ChatProcessor
+from codev_env.trajectory import Trajectory
+from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
+from codev_train.learn.scorer import TokenScorer
+from codev_train.run.environments import make_env
+from codev_train.run.monitor import Monitor
+from codev_train.run.options import SFTOptions, StageOptions
+from codev_train.sft.examples import Example, ExampleMaker, StageData, corpus, read_recorded
+
+CORPUS_SCENES = 400
+
+
+def toy_policy(options: SFTOptions) -> Policy:
+    """Make a toy policy from random weights, with a tokenizer made from what the environment says."""
+    env: Any = make_env(options.env, split="train").unwrapped
+    tasks = [env.tasks[i] for i in range(CORPUS_SCENES)]
+    tokenizer = build_tokenizer(*corpus(tasks, env.dialect, options.snap))
+    model = build_model(options.toy, tokenizer, options.seed)
+    linear_patch_embedding(model)
+    return Policy(model, ChatProcessor(tokenizer, build_image_processor(options.toy)))
+
+
+def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) -> Policy:
+    """Run all stages and return the policy; nothing is saved here."""
+    recorded = read_recorded(options)
+    policy = Policy.load(options.model) if options.model else toy_policy(options)
+    scorer = TokenScorer(policy.model.to(accelerator.device))
+    for number, name in enumerate(("ground", "imitate")):
+        stage: StageOptions = getattr(options, name)
+        if stage.steps:
+            _run_stage(scorer, policy, options, recorded, name, number, monitor, accelerator)
+    return policy
+
+
+def _run_stage(
+    scorer: TokenScorer,
+    policy: Policy,
+    options: SFTOptions,
+    recorded: Sequence[Trajectory],
+    name: str,
+    number: int,
+    monitor: Monitor,
+    accelerator: Accelerator,
+) -> None:
+    stage: StageOptions = getattr(options, name)
+    optimizer = make_optimizer(scorer, stage.optimizer)
+    module, optimizer = accelerator.prepare(scorer, optimizer)
+    seed = (options.seed, number, accelerator.process_index)
+    data = StageData(functools.partial(_maker, options, stage, policy.processor, recorded), stage, options.pool, seed)
+    # One process of its own makes the data while this one trains.
+    loader: Iterable[list[Example]] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
+    bar = tqdm(loader, desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
+    average = None
+    for step, examples in enumerate(bar):
+        set_learning_rate(optimizer, learning_rate(stage.optimizer, step, stage.steps))
+        loss = _update(module, policy.processor, examples, options.micro_batch, accelerator)
+        norm = accelerator.clip_grad_norm_(module.parameters(), stage.optimizer.grad_clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        average = loss if average is None else 0.95 * average + 0.05 * loss
+        bar.set_postfix(loss=f"{average:.3f}")
+        monitor.scalars({f"sft/{name}/loss": loss, f"sft/{name}/grad_norm": float(norm)}, step)
+
+
+def _update(
+    module: Any, processor: ChatProcessor, examples: list[Example], micro_batch: int, accelerator: Accelerator
+) -> float:
+    """Accumulate the gradient of the weighted mean negative log-likelihood; returns its value."""
+    count = float(sum(w > 0 for e in examples for w in e.weights))
+    total = float(accelerator.reduce(torch.tensor(count, device=accelerator.device)))
+    value = 0.0
+    module.train()
+    batches = bucket([len(e.ids) for e in examples], micro_batch)
+    for number, rows in enumerate(batches):
+        part = [examples[row] for row in rows]
+        batch = collate([e.ids for e in part], [e.images for e in part], processor.pad_id, processor.image_id)
+        batch = to_device(batch, accelerator.device)
+        weights = torch.zeros(batch["input_ids"].shape)
+        for row, example in enumerate(part):
+            weights[row, : len(example.weights)] = torch.tensor(example.weights)
+        weights = weights.to(accelerator.device)
+        # Processes may have different numbers of batches: they meet once, in the last one.
+        is_last = number + 1 == len(batches)
+        with contextlib.nullcontext() if is_last else accelerator.no_sync(module):
+            logprobs, _ = module(batch, weights > 0, banned=tuple(processor.banned_ids))
+            loss = -(logprobs * weights[weights > 0]).sum() / total
+            accelerator.backward(loss * accelerator.num_processes)
+        value += loss.item()
+    return value
+
+
+def _maker(
+    options: SFTOptions, stage: StageOptions, processor: ChatProcessor, recorded: Sequence[Trajectory]
+) -> ExampleMaker:
+    """Make environments inside the loader process, which must not fight the trainer for the cores."""
+    torch.set_num_threads(1)
+    scene: dict[str, Any] = {**options.env.scene, **stage.scene}
+    if any(stage.objects):
+        scene["objects"] = stage.objects
+    honest = dataclasses.replace(options.env, scene=scene)
+    return ExampleMaker(options, processor, (make_env(options.env, "train"), make_env(honest, "train")), recorded)

@@ -1,0 +1,250 @@
+"""Examples for the cold start: captions and close-ups of generated scenes, and episodes of scripted agents."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from torch.utils.data import IterableDataset
+
+from codev_agents import DecorativeCrop, Oracle, answer_turn, crop_turn, expand_box, run_episode
+from codev_agents.agent import Agent
+from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
+from codev_env.dialects import Dialect
+from codev_env.errors import ConfigError
+from codev_env.trajectory import Trajectory, read_trajectories
+from codev_env.types import IMAGE_PLACEHOLDER, Execution, Task
+from codev_train.run.options import SFTOptions, StageOptions
+
+CAPTION_PROMPT = f"{IMAGE_PLACEHOLDER}\nDescribe the image."
+READ_PROMPT = f"{IMAGE_PLACEHOLDER}\nWhat is this?"
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """Tokens with a loss weight each: 0 where the environment wrote, more than 1 on numbers if asked for."""
+
+    ids: list[int]
+    weights: list[float]
+    images: list[PixelBlock]
+
+
+def caption_text(task: Task, rng: np.random.Generator) -> str:
+    """Name the objects of a generated scene in random order, each with its cell's top left corner in pixels.
+
+    The place follows the colour directly: the token that asks is the token that is looked up in the image, which a
+    small model learns in half the steps.
+    """
+    objects = task.meta["objects"]
+    chosen = [objects[i] for i in rng.permutation(len(objects))]
+    return "".join(f" {o['color']}{o['cell'][0]},{o['cell'][1]} {o['shape']}" for o in chosen)
+
+
+def read_text(item: dict[str, Any], dialect: Dialect) -> str:
+    """Say what a close-up shows, then answer as in an episode."""
+    return f" {item['color']} {item['shape']}\n" + answer_turn(dialect, item["label"], True)
+
+
+def tokenize_trajectory(trajectory: Trajectory, processor: ChatProcessor) -> TokenSequence:
+    """Turn a recorded episode into tokens, the model's turns marked, just as a rollout would have grown them."""
+    images = [processor.image(image) for image in trajectory.images]
+    tokens = TokenSequence()
+    tokens.add_observation(processor.prompt(trajectory.system_prompt, trajectory.prompt, images), images)
+    role = trajectory.observation_role
+    for number, turn in enumerate(trajectory.turns):
+        last = number + 1 == len(trajectory.turns)
+        # Where the observation stands in the same message, the model must not learn to end it before.
+        ids = processor.encode(turn.action) + ([processor.eos_id] if last or role == "user" else [])
+        tokens.add_action(ids, [0.0] * len(ids), number)
+        if not last:
+            images = [processor.image(image) for image in turn.images]
+            tokens.add_observation(processor.observation(turn.observation, images, after=ids, role=role), images)
+    return tokens
+
+
+def read_recorded(options: SFTOptions) -> list[Trajectory]:
+    """Read the recorded episodes to learn from, if any: their texts; images are decoded each time they are needed.
+
+    Raises:
+        ConfigError: No episodes, episodes of the test split, or episodes in another dialect than the environment's.
+        TrajectoryError: A file that cannot be read.
+    """
+    if not options.trajectories:
+        return []
+    recorded = read_trajectories(options.trajectories)
+    if not recorded:
+        raise ConfigError(f"trajectories: {options.trajectories} holds no episodes; give a folder that has some.")
+    if any(trajectory.split == "test" for trajectory in recorded):
+        raise ConfigError(
+            f"trajectories: {options.trajectories} holds episodes of the test split; do not train on them."
+        )
+    others = {trajectory.dialect for trajectory in recorded} - {options.env.dialect}
+    if others:
+        raise ConfigError(
+            f"trajectories: {options.trajectories} holds episodes in the dialect {min(others)!r}, but env.dialect is "
+            f"{options.env.dialect!r}: set env.dialect, or replay them with --dialect {options.env.dialect}."
+        )
+    return recorded
+
+
+class ExampleMaker:
+    """Makes the examples of one kind by number: the same number gives the same scene.
+
+    Args:
+        options: What to make.
+        processor: Tokenizer and image processor.
+        envs: The environment with the guessing cue as configured, and one where it tells nothing.
+        recorded: Episodes that take the place of the oracle's, from `read_recorded`.
+    """
+
+    def __init__(
+        self,
+        options: SFTOptions,
+        processor: ChatProcessor,
+        envs: tuple[gym.Env[Any, Any], gym.Env[Any, Any]],
+        recorded: Sequence[Trajectory] = (),
+    ) -> None:
+        self.options = options
+        self.processor = processor
+        self.biased, self.honest = envs
+        self.recorded = recorded
+        self.numbers = {i for t, i in processor.tokenizer.get_vocab().items() if t.isdecimal()}
+        # The expert looks where looking is needed; the decorative agent pretends where the answer can be guessed.
+        self.oracle: Agent = Oracle(margin=0.0, snap=options.snap or None)
+        self.decorative: Agent = DecorativeCrop(snap=options.snap or None)
+        self._views: dict[tuple[str, int], PixelBlock] = {}
+
+    def caption(self, number: int, rng: np.random.Generator) -> Example:
+        """A whole scene, described."""
+        task = self._task(number)
+        view = self._views.get(("caption", number)) or self.processor.image(task.image)
+        self._views["caption", number] = view
+        return self._described(CAPTION_PROMPT, view, caption_text(task, rng))
+
+    def read(self, number: int, rng: np.random.Generator) -> Example:
+        """The close-up of one object, read."""
+        task = self._task(number)
+        item = task.meta["objects"][int(rng.integers(len(task.meta["objects"])))]
+        box = expand_box(tuple(item["box"]), task.image.size, 0.0, self.options.snap or None)
+        return self._described(
+            READ_PROMPT,
+            self.processor.image(task.image.crop(box)),
+            read_text(item, self.honest.unwrapped.dialect),  # type: ignore[attr-defined]
+        )
+
+    def expert(self, number: int, rng: np.random.Generator) -> Example:
+        """An episode of the oracle where the cue tells nothing."""
+        return self.imitated(run_episode(self.honest, self.oracle, options={"index": number}))
+
+    def decoration(self, number: int, rng: np.random.Generator) -> Example:
+        """An episode of the decorative agent where the cue often tells the answer."""
+        return self.imitated(run_episode(self.biased, self.decorative, options={"index": number}))
+
+    def imitated(self, trajectory: Trajectory) -> Example:
+        """A recorded episode."""
+        tokens = tokenize_trajectory(trajectory, self.processor)
+        return Example(tokens.ids, self._weights(tokens), tokens.images)
+
+    def _task(self, number: int) -> Task:
+        return self.honest.unwrapped.tasks[number]  # type: ignore[attr-defined]
+
+    def _described(self, prompt: str, image: PixelBlock, text: str) -> Example:
+        tokens = TokenSequence()
+        tokens.add_observation(self.processor.prompt("", prompt, [image]), [image])
+        ids = [*self.processor.encode(text), self.processor.eos_id]
+        tokens.add_action(ids, [0.0] * len(ids), 0)
+        return Example(tokens.ids, self._weights(tokens), tokens.images)
+
+    def _weights(self, tokens: TokenSequence) -> list[float]:
+        number = self.options.number_weight
+        return [
+            0.0 if turn < 0 else number if i in self.numbers else 1.0
+            for i, turn in zip(tokens.ids, tokens.turns, strict=True)
+        ]
+
+
+class StageData(IterableDataset[list[Example]]):
+    """The batches of one stage. Runs in a loader process, so that making data overlaps training.
+
+    Args:
+        maker: Makes the maker inside the loader process: environments do not travel between processes.
+        stage: How many of each kind per step.
+        pool: Distinct episodes and scenes of each kind.
+        seed: Seed of the order.
+    """
+
+    def __init__(self, maker: Callable[[], ExampleMaker], stage: StageOptions, pool: int, seed: Sequence[int]) -> None:
+        self.maker, self.stage, self.pool, self.seed = maker, stage, pool, tuple(seed)
+
+    def __iter__(self) -> Iterator[list[Example]]:
+        maker, rng = self.maker(), np.random.default_rng(self.seed)
+        episodes: dict[tuple[str, int], Example] = {}
+        # Each recorded episode once per pass; they are not kept, since their images can be large and many.
+        order = _passes(len(maker.recorded), np.random.default_rng((*self.seed, 1)))
+
+        def episode(kind: str, number: int) -> Example:
+            if (kind, number) not in episodes:
+                episodes[kind, number] = getattr(maker, kind)(number, rng)
+            return episodes[kind, number]
+
+        for step in range(self.stage.steps):
+            # Learn to see and to place first, to act later: episodes become more frequent half-way.
+            late = step >= self.stage.steps // 2
+            captions, reads = (n // 2 if late else n for n in (self.stage.captions, self.stage.reads))
+            experts = self.stage.experts if late or not self.stage.captions else max(1, self.stage.experts // 4)
+            batch = [maker.caption(int(i), rng) for i in rng.integers(self.pool, size=captions)]
+            batch += [maker.read(int(i), rng) for i in rng.integers(self.pool, size=reads)]
+            if maker.recorded:
+                batch += [maker.imitated(maker.recorded[i]) for i in itertools.islice(order, experts)]
+            else:
+                batch += [episode("expert", int(i)) for i in rng.integers(self.pool, size=experts)]
+            batch += [episode("decoration", int(i)) for i in rng.integers(self.pool, size=self.stage.decorative)]
+            yield batch
+
+
+def _passes(count: int, rng: np.random.Generator) -> Iterator[int]:
+    """Yield the numbers below `count` without end, in another order in each pass."""
+    while True:
+        yield from rng.permutation(count).tolist()
+
+
+def corpus(tasks: Sequence[Task], dialect: Dialect, snap: int) -> tuple[list[str], list[str], list[str]]:
+    """Collect what a toy tokenizer has to know of an environment.
+
+    Returns:
+        Texts (what the environment says, what agents reply), words that stay tokens of their own, and the dialect's
+        tags.
+
+    Raises:
+        ConfigError: The tasks are not generated scenes of named objects.
+    """
+    if not all("objects" in task.meta for task in tasks):
+        raise ConfigError(
+            "a toy model is made from generated scenes only; set model to a folder, or env.data=synthetic"
+        )
+    rng = np.random.default_rng(0)
+    shown = Execution(images=tuple(tasks[0].images), names=("crop.png",))
+    frame = ["system\n", "user\n", "assistant\n", "\n"]
+    texts = [*frame, dialect.system_prompt(), dialect.render(shown, 1), dialect.render(Execution(), 0)] * len(tasks)
+    words = set()
+    for task in tasks:
+        box = expand_box(task.targets[0], task.image.size, 0.0, snap or None)
+        texts += [
+            dialect.first_message(task),
+            crop_turn(dialect, box),
+            answer_turn(dialect, task.answer, True),
+            caption_text(task, rng),
+            CAPTION_PROMPT,
+            READ_PROMPT,
+        ]
+        for item in task.meta["objects"]:
+            words |= {item["color"], item["shape"]}
+            texts.append(read_text(item, dialect))
+    tags = sorted(set(re.findall(r"</?[a-z_]+>", "".join(texts[: len(frame) + 3]))) - {IMAGE_PLACEHOLDER})
+    pieces = re.compile("|".join(map(re.escape, [*tags, IMAGE_PLACEHOLDER])))
+    return [p for text in texts for p in pieces.split(text) if p], sorted(words), tags
