@@ -19,7 +19,7 @@ from demonstration_rows import (
     thyme_set,
     write_rows,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from codev_env.dialects import get_dialect
@@ -163,6 +163,7 @@ values = st.recursive(
 
 @pytest.mark.parametrize("name", ["thyme", "codevision"])
 @given(rows=st.lists(st.lists(values, min_size=5, max_size=5), min_size=1, max_size=3))
+@example(rows=[[[{"from": []}], None, None, None, None]])
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_rows_of_any_values_are_read_or_told(tmp_path, name, rows):
     fields = ("image", "question", "response") if name == "thyme" else ("conversations", "images", "metadata", "system")

@@ -207,7 +207,7 @@ def test_shared_memory_that_cannot_be_had_is_a_failure():
     pytest.importorskip("resource")
     code = (
         "import resource, signal\n"
-        "from codev_env import doctor\n"
+        "from codev_env.app import doctor\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
         "(check,) = (check for check in doctor.machine() if check.name == 'shared memory')\n"
@@ -222,7 +222,7 @@ def test_few_descriptors_are_warned_about():
     pytest.importorskip("resource")
     code = (
         "import json, resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
-        "from codev_env import cli; cli.main(['doctor', '--json'])"
+        "from codev_env.app import cli; cli.main(['doctor', '--json'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     check = line(json.loads(done.stdout), "ulimit -n")

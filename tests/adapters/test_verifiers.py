@@ -12,7 +12,7 @@ vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed: pip
 
 from chat_server import LOOKED_RIGHT, SCENES, ChatServer, images_of, oracle  # noqa: E402
 
-from codev_env.adapters import base  # noqa: E402
+from codev_env.adapters import episodes as base  # noqa: E402
 from codev_env.adapters.verifiers import load_environment  # noqa: E402
 from codev_env.errors import JudgeError  # noqa: E402
 

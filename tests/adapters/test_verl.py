@@ -24,8 +24,8 @@ from codev_agents.engines.options import ToyModelOptions  # noqa: E402
 from codev_agents.engines.toy_processor import toy_processor  # noqa: E402
 from codev_env.adapters.episodes import EpisodeRunner  # noqa: E402
 from codev_env.adapters.verl import NAME, CodeVAgentLoop, rows  # noqa: E402
-from codev_train import sft  # noqa: E402
 from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
+from codev_train.sft import cold_start as sft  # noqa: E402
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 

@@ -11,13 +11,13 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from codev_agents.engines.options import ToyModelOptions  # noqa: E402
-from codev_env import cli  # noqa: E402
+from codev_env.app import cli  # noqa: E402
 from codev_env.rewards import REWARDS  # noqa: E402
 from codev_env.rewards.replay import episode_of, matches, pay  # noqa: E402
 from codev_env.trajectory import read_trajectories  # noqa: E402
-from codev_eval import local  # noqa: E402
-from codev_train import sft  # noqa: E402
+from codev_eval.bench import local  # noqa: E402
 from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
+from codev_train.sft import cold_start as sft  # noqa: E402
 
 
 def save_toy(folder: Path) -> None:

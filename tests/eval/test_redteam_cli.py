@@ -7,7 +7,6 @@ import json
 import pytest
 
 from codev_agents.cheats import CHEATS, Cheat, crop_plan
-from codev_agents.cheats import cheat as base
 from codev_env.errors import ConfigError
 from codev_env.rewards import Reward, Term, terms
 from codev_env.trajectory import read_trajectories
@@ -65,7 +64,7 @@ def test_a_seed_decides_everything_and_the_number_of_threads_nothing(capsys):
 
 def test_a_cheat_that_succeeds_is_found(monkeypatch, capsys):
     honest = crop_plan(lambda task, rng: [task.targets[0]])
-    monkeypatch.setitem(base.CHEATS, "looks", Cheat("looks", "looks at the target", "informed", honest, informed=True))
+    monkeypatch.setitem(CHEATS, "looks", Cheat("looks", "looks at the target", "informed", honest, informed=True))
     assert run("--reward", "tapo", "--cheats", "looks") == 1
     cheats, families, _ = capsys.readouterr().out.split("\n\n")
     assert "FAILS 1: looks +0." in families and "+1.00 / 0.00 !" in cheats

@@ -18,8 +18,9 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from codev_agents.engines.policy import Policy  # noqa: E402
-from codev_train import cli, sft  # noqa: E402
+from codev_train import cli  # noqa: E402
 from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
+from codev_train.sft import cold_start as sft  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from codev_agents.engines import logprobs as module
+from codev_train.learn import logprobs as module
 from codev_train.learn.logprobs import token_logprobs
 
 

@@ -66,7 +66,10 @@ def _entries(row: Mapping[str, Any]) -> list[Any]:
 def _message(entry: Any) -> tuple[str, str]:
     if not isinstance(entry, Mapping):
         raise Unusable("missing_field", "a message is no object with 'from' and 'value'")
-    role = {"observation": "tool", "user": "human", "assistant": "gpt"}.get(entry.get("from", ""), entry.get("from"))
+    sender = entry.get("from")
+    if not isinstance(sender, str):
+        raise Unusable("missing_field", f"the 'from' of a message is {sender!r}, no text")
+    role = {"observation": "tool", "user": "human", "assistant": "gpt"}.get(sender, sender)
     if role not in ("human", "gpt", "tool", "system"):
         raise Unusable("turn_order", f"a message is from {role!r}; known are human, gpt, tool and system")
     return role, text_field(entry, "value")
