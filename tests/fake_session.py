@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps
 
-from codev_env.sandbox.language.facade_pyplot import render
+from codev_env.sandbox.language.facades.pyplot import render
 from codev_env.types import Execution
 
 matplotlib.use("agg")

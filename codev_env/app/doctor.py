@@ -261,13 +261,13 @@ def _kernel() -> Check:
 def _ulimits() -> Iterator[Check]:
     import resource
 
-    from codev_env.sandbox.wire import descriptors
+    from codev_env.sandbox import DESCRIPTORS_PER_SESSION
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         yield Check("machine", "ulimit -n", "ok", "unlimited")
     else:
-        room = soft // descriptors.PER_SESSION
+        room = soft // DESCRIPTORS_PER_SESSION
         few = room < SESSIONS_WANTED
         top = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
         advice = f"raise it, as with `ulimit -n 4096` (without root: up to {top})" if few else ""
@@ -306,10 +306,10 @@ def _free_memory_mb() -> float | None:
 
 
 def _shared_memory() -> Check:
-    from codev_env.sandbox.wire import memory
+    from codev_env.sandbox import create_shared_file
 
     try:
-        fd = memory.create("codev-doctor", _SHARED_TRIAL)
+        fd = create_shared_file("codev-doctor", _SHARED_TRIAL)
         try:
             # Written with the cursor, as pixels are: a limit on the size of files applies to it, too.
             written = os.write(fd, bytes(_SHARED_TRIAL))
@@ -359,12 +359,12 @@ def sandbox() -> Iterator[Check]:
 
 
 def _layers(layers: dict[str, str]) -> Iterator[Check]:
-    from codev_env.sandbox.host.sandbox import REQUIRED
+    from codev_env.sandbox import REQUIRED_LAYERS
 
     kernel_layers_on = all(layers.get(name) == "on" for name in ("landlock", "seccomp"))
     for name, state in layers.items():
         status: Status = "ok"
-        if state != "on" and name in REQUIRED:
+        if state != "on" and name in REQUIRED_LAYERS:
             status = "fail"
         elif state != "on" and not (name == "user" and kernel_layers_on):
             status = "warn"

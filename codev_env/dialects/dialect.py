@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from codev_env.sandbox.wire.limits import REPAIRS
+from codev_env.sandbox import REPAIRS
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
 TAGS = (

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from codev_env.sandbox.host.sandbox import Sandbox
+from codev_env.sandbox.host.descriptors import DESCRIPTORS_PER_SESSION
+from codev_env.sandbox.host.memory import create_shared_file
+from codev_env.sandbox.host.sandbox import REQUIRED_LAYERS, Sandbox
 from codev_env.sandbox.host.session import Session
-from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.wire.limits import REPAIRS, Limits
 from codev_env.types import Execution
 
-__all__ = ["Execution", "Limits", "Sandbox", "Session"]
+__all__ = [
+    "DESCRIPTORS_PER_SESSION",
+    "REPAIRS",
+    "REQUIRED_LAYERS",
+    "Execution",
+    "Limits",
+    "Sandbox",
+    "Session",
+    "create_shared_file",
+]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from codev_env.dialects import Dialect, dialect_names, get_dialect
 from codev_env.dialects.dialect import TAGS
-from codev_env.sandbox.wire.limits import REPAIRS
+from codev_env.sandbox import REPAIRS
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Invalid, Stop, Task, Turn
 
 DIALECTS = [get_dialect(name) for name in dialect_names()]

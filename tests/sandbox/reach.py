@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from pictures import photo
 
-from codev_env.sandbox.language import facade_std, guards, state
+from codev_env.sandbox.language import guards, program_builtins, state
 from codev_env.sandbox.language.context import Context, File, View
+from codev_env.sandbox.language.facades import std
 from codev_env.sandbox.language.policy import compile_program, parse
 from codev_env.sandbox.wire.limits import Limits
-from codev_env.sandbox.worker import worker
+from codev_env.sandbox.worker import libraries, worker
 
 DEPTH = 3
 FOREIGN = frozenset(
@@ -44,7 +45,7 @@ def danger(value: Any) -> str | None:
         return "a part of the interpreter"
     if value is np.ndarray:
         return "the class of arrays, which takes foreign memory"
-    if isinstance(value, type) and issubclass(value, type) and value is not guards._Type:
+    if isinstance(value, type) and issubclass(value, type) and value is not program_builtins._Type:
         return "a metaclass"
     if isinstance(value, ctypes._SimpleCData | ctypes.Structure | ctypes.CDLL):
         return "foreign memory"
@@ -99,11 +100,11 @@ def given() -> dict[str, Any]:
     """The façades' names, and what the everyday programs end with."""
     roots = {
         f"{label}.{name}": value
-        for label, facade in worker.MODULES.items()
+        for label, facade in libraries.MODULES.items()
         for name, value in vars(facade).items()
         if not name.startswith(" ")
     }
-    builtins = guards.make_builtins(facade_std.make_import(worker.MODULES), _nothing, _nothing)
+    builtins = program_builtins.make_builtins(std.make_import(libraries.MODULES), _nothing, _nothing)
     roots.update({name: value for name, value in builtins.items() if not name.startswith("_")})
     del roots["type"]  # the stand-in
     for number, code in enumerate(Path(__file__).with_name("everyday.txt").read_text().split("#### ")[1:]):
@@ -112,10 +113,10 @@ def given() -> dict[str, Any]:
         state.set_current(Context(View(files=files, inputs=("input.png",)), Limits()))
         names = {"__builtins__": builtins, "__name__": "__main__", "image": image.copy()}
         for name in ("np", "math", "Image", "ImageDraw", "ImageEnhance", "ImageFilter", "ImageFont", "ImageOps"):
-            names[name] = next(worker.MODULES[key] for key in _homes(name) if key in worker.MODULES)
+            names[name] = next(libraries.MODULES[key] for key in _homes(name) if key in libraries.MODULES)
         try:
             exec(compile_program(parse(code.partition("\n")[2]), Limits()).code, names)
-        except (ImportError, guards.ProgramExit):
+        except (ImportError, program_builtins.ProgramExit):
             pass  # a library that is not there; or the program's own end
         roots.update({f"program {number}: {name}": value for name, value in names.items() if name[:2] != "__"})
     return roots

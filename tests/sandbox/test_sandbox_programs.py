@@ -17,8 +17,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
 
 from codev_env.errors import ConfigError
-from codev_env.sandbox import Sandbox, Session
-from codev_env.sandbox.wire.limits import REPAIRS
+from codev_env.sandbox import REPAIRS, Sandbox, Session
 
 
 def read_programs(path: Path) -> dict[str, str]:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codev_env.sandbox import Limits
-from codev_env.sandbox.wire import frames, replies
+from codev_env.sandbox.host import replies
+from codev_env.sandbox.wire import frames
 
 LIMITS = Limits(output_chars=50, error_chars=50, images=2, image_pixels=100, files=2)
 GAPS = [(64, 200), (400, 520)]

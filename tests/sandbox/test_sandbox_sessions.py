@@ -18,8 +18,8 @@ from PIL import Image
 
 from codev_env.errors import ConfigError, SandboxError
 from codev_env.sandbox import Limits, Sandbox, Session
-from codev_env.sandbox.host import process
-from codev_env.sandbox.wire import frames, memory
+from codev_env.sandbox.host import memory, process
+from codev_env.sandbox.wire import frames
 
 FOREVER = "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass"
 

@@ -5,24 +5,40 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from codev_env.sandbox.host import process
-from codev_env.sandbox.wire import frames, memory
-
-if TYPE_CHECKING:
-    from codev_env.sandbox.host.sandbox import Sandbox
+from codev_env.sandbox.host import memory, process
+from codev_env.sandbox.wire import frames
 
 
 class WorkerLost(Exception):
     """The worker is gone, or never came, and no program is the cause."""
 
 
-class Handle:
-    """A worker and our end of its socket."""
+class WorkerHandle:
+    """A worker and our end of its socket.
 
-    def __init__(self, box: Sandbox, kind: process.Kind, setup: dict[str, Any], inputs: int, arena: int) -> None:
-        self._box = box
+    Args:
+        kind: The kind of zygote to fork it from.
+        setup: The session's part of what the worker needs to know, as `worker.serve` reads it.
+        inputs: Descriptor of the shared memory with the input images.
+        arena: Descriptor of the shared memory for saved and shown images.
+        check_layers: Given the layers that the worker could apply; raises `SandboxError` where they are too few.
+
+    Raises:
+        SandboxError: The system refuses a process or a descriptor.
+    """
+
+    def __init__(
+        self,
+        kind: process.Kind,
+        setup: dict[str, Any],
+        inputs: int,
+        arena: int,
+        check_layers: Callable[[Any], None],
+    ) -> None:
+        self._check_layers = check_layers
         readable = memory.read_only(inputs)
         try:
             self._zygote = process.zygote(kind)
@@ -49,7 +65,7 @@ class Handle:
             raise WorkerLost(f"a sandbox worker did not start (exit code {self._exit_code()})") from error
         if "failed" in hello:
             raise WorkerLost(f"a sandbox worker did not start: {hello['failed']}")
-        self._box.check_layers(hello.get("layers"))
+        self._check_layers(hello.get("layers"))
         self._ready = True
 
     def ask(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:

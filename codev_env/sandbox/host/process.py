@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from codev_env.errors import SandboxError
-from codev_env.sandbox.wire import descriptors, frames
-from codev_env.sandbox.wire.locks import FinalizerLock
+from codev_env.sandbox.host import descriptors
+from codev_env.sandbox.host.locks import FinalizerLock
+from codev_env.sandbox.wire import frames
 
 Kind = Literal["plain", "vision", "plots", "science"]
 """What a zygote has loaded: Pillow and NumPy; OpenCV too; Matplotlib too; SciPy, scikit-image and SymPy too.

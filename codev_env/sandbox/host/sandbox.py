@@ -11,11 +11,11 @@ from typing import Any, Literal
 from PIL import Image
 
 from codev_env.errors import ConfigError, SandboxError, unknown
+from codev_env.sandbox.host import memory
 from codev_env.sandbox.host.session import Session
-from codev_env.sandbox.wire import memory
 from codev_env.sandbox.wire.limits import REPAIRS, Limits
 
-REQUIRED = ("process", "rlimits")
+REQUIRED_LAYERS = ("process", "rlimits")
 """Layers without which a sandbox refuses to work unless told `allow_weaker=True`."""
 
 _warned: set[str] = set()
@@ -96,7 +96,16 @@ class Sandbox:
             seed = operator.index(seed)  # NumPy's whole numbers too
         except TypeError as error:
             raise ConfigError(f"seed={seed!r}: a whole number is needed.") from error
-        return Session(self, images, seed=seed, persist=persist, isolation=self.isolation, repairs=repairs)
+        return Session(
+            images,
+            limits=self.limits,
+            pool=self.pool,
+            check_layers=self.check_layers,
+            seed=seed,
+            persist=persist,
+            isolation=self.isolation,
+            repairs=repairs,
+        )
 
     def check_layers(self, layers: Any) -> None:
         """Take note of what a worker could apply; raises `SandboxError` where too little is in force."""
@@ -105,7 +114,7 @@ class Sandbox:
         with self._lock:
             if self._layers is None:
                 self._layers = dict(layers)
-        missing = [name for name in REQUIRED if layers.get(name) != "on"]
+        missing = [name for name in REQUIRED_LAYERS if layers.get(name) != "on"]
         lost = [name for name, value in self._layers.items() if value == "on" and layers.get(name) != "on"]
         if (missing or lost) and not self.allow_weaker:
             reasons = "; ".join(f"{name} {layers.get(name, 'unknown')}" for name in missing or lost)

@@ -11,18 +11,16 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 
 from codev_env.errors import NoRoom, SandboxError
-from codev_env.sandbox.host import process
-from codev_env.sandbox.host.handle import Handle, WorkerLost, cause_of
-from codev_env.sandbox.wire import descriptors, frames, memory, replies
+from codev_env.sandbox.host import descriptors, memory, process, replies
+from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
+from codev_env.sandbox.wire import frames
+from codev_env.sandbox.wire.limits import NAME_CHARS, Limits
 from codev_env.types import Execution
-
-if TYPE_CHECKING:
-    from codev_env.sandbox.host.sandbox import Sandbox
 
 MAIN = "main"
 _GRACE_S = 0.05
@@ -39,16 +37,18 @@ class Session:
 
     def __init__(
         self,
-        box: Sandbox,
         images: Mapping[str, Image.Image],
         *,
+        limits: Limits,
+        pool: memory.InputPool,
+        check_layers: Callable[[Any], None],
         seed: int,
         persist: str,
         isolation: str,
         repairs: Collection[str],
     ) -> None:
-        self._box = box
-        self._limits = box.limits
+        self._limits = limits
+        self._check_layers = check_layers
         self._seed = seed
         self._persist = persist
         self._isolation = isolation
@@ -62,10 +62,10 @@ class Session:
         self._pending: dict[str, dict[str, Any]] = {}
         plain = {name: memory.plain(image) for name, image in _check(images).items()}
         room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
-        self._worker: Handle | None = None
+        self._worker: WorkerHandle | None = None
         with ExitStack() as undo:
-            self._inputs = box.pool.take(list(plain.values()))
-            undo.callback(box.pool.give_back, self._inputs)
+            self._inputs = pool.take(list(plain.values()))
+            undo.callback(pool.give_back, self._inputs)
             self._files = {MAIN: _table(plain, self._inputs.offsets, "inputs")}
             self._given = {MAIN: frozenset(plain)}
             self._arena = memory.Arena((self._limits.files_mb << 20) + room)
@@ -185,7 +185,7 @@ class Session:
         if self._closed:
             raise SandboxError("this session is closed; open a new one with Sandbox.session.")
 
-    def _spawn(self) -> Handle:
+    def _spawn(self) -> WorkerHandle:
         setup = {
             "limits": self._limits.to_json(),
             "persist": self._persist,
@@ -194,7 +194,7 @@ class Session:
             "inputs_bytes": self._inputs.size,
         }
         try:
-            self._worker = Handle(self._box, self._kind, setup, self._inputs.fd, self._arena.fd)
+            self._worker = WorkerHandle(self._kind, setup, self._inputs.fd, self._arena.fd, self._check_layers)
         except frames.FrameError as error:
             raise SandboxError(
                 f"the files and views of this session are too many for a new worker: {error}."
@@ -311,7 +311,7 @@ def _check(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]:
         kind = type(images).__name__
         raise SandboxError(f"images is a {kind}; images by file name are needed, as in {{'input.png': image}}.")
     for name, image in images.items():
-        if not isinstance(name, str) or _NO_NAME.search(name) or len(name) > 100:
+        if not isinstance(name, str) or _NO_NAME.search(name) or len(name) > NAME_CHARS:
             raise SandboxError(f"image name {name!r}: a bare file name such as 'input.png' is needed.")
         if not isinstance(image, Image.Image):
             raise SandboxError(f"image {name!r} is a {type(image).__name__}; a PIL image is needed.")

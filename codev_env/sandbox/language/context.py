@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.wire.limits import MOST_REPAIRS, NAME_CHARS, REPAIR_CHARS, Limits
 
 FORMATS = {
     ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".gif": "GIF", ".tif": "TIFF",
     ".tiff": "TIFF", ".ppm": "PPM",
 }  # fmt: skip
 """By file extension: the format that Pillow would use."""
+
+CONVERTERS: list[Callable[[Any], Image.Image | None]] = []
+"""Functions of façades that make an image of an object of their library, or return `None` for any other object."""
 
 _REFUSING = {"JPEG": ("RGBA", "LA", "P", "PA", "F", "I", "I;16"), "BMP": ("LA", "F", "I", "CMYK"), "PNG": ("F", "CMYK")}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -162,7 +165,7 @@ class Context:
         kind = FORMATS[extension]
         if image.mode in _REFUSING.get(kind, ()):
             raise OSError(f"cannot write mode {image.mode} as {kind}")
-        if len(name) > 100 or not name.isprintable():
+        if len(name) > NAME_CHARS or not name.isprintable():
             raise OSError(f"the file name {name[:40]!r} is too long or holds control characters")
         saved = [key for key, file in self.view.files.items() if not file.input]
         if name not in self.view.files and len(saved) >= self.limits.files:
@@ -181,8 +184,8 @@ class Context:
 
     def repair(self, what: str) -> None:
         """Note something that was put right."""
-        if what not in self.repairs and len(self.repairs) < 20:
-            self.repairs.append(what[:300])
+        if what not in self.repairs and len(self.repairs) < MOST_REPAIRS:
+            self.repairs.append(what[:REPAIR_CHARS])
 
     # Images handed over
 
@@ -308,12 +311,8 @@ def to_image(thing: Any) -> Image.Image | None:
         return thing
     if isinstance(thing, np.ndarray):
         return _from_array(thing)
-    figure = getattr(thing, "figure", None) if hasattr(thing, "get_figure") else thing
-    if hasattr(figure, "savefig") and hasattr(figure, "canvas"):
-        from codev_env.sandbox.language.facade_pyplot import render
-
-        return render(figure)
-    return None
+    drawn = (draw(thing) for draw in CONVERTERS)
+    return next((image for image in drawn if image is not None), None)
 
 
 def _from_array(array: np.ndarray) -> Image.Image:

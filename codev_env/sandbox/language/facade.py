@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+
+_NUMBERS = (bool, int, float, complex, np.generic)
 
 
 class Facade:
@@ -32,12 +37,56 @@ class Facade:
         raise TypeError("a module cannot be copied")
 
 
-def pick(module: Any, names: str, missing_ok: bool = True) -> dict[str, Any]:
-    """The named attributes of a module, as far as it has them.
+def pick(module: Any, names: str) -> dict[str, Any]:
+    """The named attributes (separated by spaces) that this version of a library has."""
+    return {name: getattr(module, name) for name in names.split() if hasattr(module, name)}
+
+
+def whole(module: Any, label: str, refused: str = "") -> Facade:
+    """A façade of all public names of a module but the refused ones (separated by spaces)."""
+    names = getattr(module, "__all__", None) or dir(module)
+    left_out = refused.split()
+    return Facade(label, {n: getattr(module, n) for n in names if not n.startswith("_") and n not in left_out})
+
+
+def public(
+    module: Any, label: str, refused: frozenset[str] = frozenset(), hints: Mapping[str, str] | None = None
+) -> Facade:
+    """A façade of the public functions, classes and numbers of a module, and of nothing else in it.
+
+    Metaclasses are left out, since they make classes with any attribute.
 
     Args:
-        module: Any object.
-        names: Names, separated by spaces.
-        missing_ok: Other versions of the library may lack some.
+        module: The module.
+        label: Its name for programs.
+        refused: Names to leave out.
+        hints: By name left out: what to use instead.
     """
-    return {name: getattr(module, name) for name in names.split() if not missing_ok or hasattr(module, name)}
+    names: dict[str, Any] = {}
+    for name in getattr(module, "__all__", None) or dir(module):
+        value = getattr(module, name, None)
+        if name.startswith("_") or name in refused or isinstance(value, types.ModuleType) or is_metaclass(value):
+            continue
+        if callable(value) or isinstance(value, _NUMBERS):
+            names[name] = value
+    return Facade(label, names, hints)
+
+
+def is_metaclass(value: Any) -> bool:
+    """Tell whether calling something makes classes."""
+    return isinstance(value, type) and issubclass(value, type)
+
+
+def nested(found: dict[str, Facade], package: Facade, root: str) -> None:
+    """Put façades into the façade of the package they belong to, unless it has a function of that name.
+
+    Args:
+        found: Façades by import name.
+        package: The façade of the package itself.
+        root: Its import name.
+    """
+    found[root] = package
+    for name in sorted(found):
+        parent, _dot, last = name.rpartition(".")
+        if parent in found:
+            found[parent].__dict__.setdefault(last, found[name])

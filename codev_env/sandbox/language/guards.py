@@ -1,4 +1,4 @@
-"""The guards that rewritten code calls, and the builtins a program sees."""
+"""The guards that rewritten code calls: how programs read and assign attributes, and which items they may assign."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from PIL import Image
-from RestrictedPython.Guards import safe_builtins, safer_getattr_raise
+from RestrictedPython.Guards import safer_getattr_raise
 
-from codev_env.sandbox.language import policy as language
+from codev_env.sandbox.language.classes import SandboxClass
 from codev_env.sandbox.language.facade import Facade
-from codev_env.sandbox.language.policy import CLASS_NAME, INSPECT_ATTRIBUTES, MAGIC_METHODS, Refused
+from codev_env.sandbox.language.policy import CLASS_NAME, HIDDEN_ATTRIBUTES, INSPECT_ATTRIBUTES, MAGIC_METHODS
+from codev_env.sandbox.language.refusals import RefusedAttribute, RefusedCall
 
 _MISSING: Any = object()
 _ALIASES: tuple[Any, ...] = (types.GenericAlias, *map(type, (typing.List, typing.List[int], typing.Optional[int])))  # noqa: UP006, UP045
@@ -28,51 +29,6 @@ _NEVER_GIVEN = (
     types.CodeType,
     types.TracebackType,
 )
-
-
-class RefusedAttribute(AttributeError, Refused):
-    """An attribute that exists and is not for programs."""
-
-
-class RefusedCall(RuntimeError, Refused):
-    """A builtin or a kind of call that is not for programs."""
-
-
-class SandboxClass(type):
-    """The metaclass of every class that a program defines."""
-
-    def __new__(mcls, name: str, bases: tuple[type, ...], members: dict[str, Any], **options: Any) -> SandboxClass:
-        """Make a class; raises `RefusedCall` for a base or a member that a class statement could not have."""
-        for base in bases:
-            if not (isinstance(base, SandboxClass) or base in _BASES or issubclass(base, Exception)):
-                raise RefusedCall(f"a class cannot be derived from {base.__name__} here: keep it as an attribute.")
-        check_members(members)
-        return super().__new__(mcls, name, bases, members, **options)
-
-
-_BASES = {object, list, dict, set, tuple, str, int, float}
-_CLASS_MEMBERS = MAGIC_METHODS | {
-    f"__{name}__"
-    for name in (
-        "module qualname doc annotations annotate annotate_func annotations_cache conditional_annotations classcell "
-        "classdictcell classdict firstlineno static_attributes orig_bases parameters match_args slots getstate "
-        "setstate replace"
-    ).split()
-}
-"""What the compiler and `dataclass` put into a class, besides the methods a program may define."""
-
-
-def allow_bases(*types_: type) -> None:
-    """Let classes of the façades be derived from these types."""
-    _BASES.update(types_)
-
-
-def check_members(names: Any) -> None:
-    """Raise `RefusedCall` for a name with double underscores that no class statement could define."""
-    for name in names:
-        if isinstance(name, str) and name.startswith("__") and name.endswith("__"):
-            if name not in _CLASS_MEMBERS and not name.startswith("__dataclass_"):
-                raise RefusedCall(f"the name {name!r} is reserved: choose one without underscores.")
 
 
 def _hidden(obj: Any, name: str, instead: str = "") -> RefusedAttribute:
@@ -129,7 +85,7 @@ def hide(kinds: tuple[type, ...], *names: str, instead: str = "") -> None:
 
 def _add_rule(name: str, rule: _Rule) -> None:
     _SPECIAL.setdefault(name, []).insert(0, rule)
-    language.HIDDEN_ATTRIBUTES |= {name}  # a class pattern would read it past the guard
+    HIDDEN_ATTRIBUTES.add(name)  # a class pattern would read it past the guard
 
 
 handle((str,), "format", lambda text: _Formatter(text).format)
@@ -248,7 +204,7 @@ def _field_name_split(name: str) -> Any:
     return _string.formatter_field_name_split(name)
 
 
-class _AttributeTarget:
+class AttributeTarget:
     """Stands for an object whose attribute is assigned; not a class that programs can reach."""
 
     __slots__ = ("_target",)
@@ -275,7 +231,7 @@ def guard_attribute_target(obj: Any) -> Any:
     # Texts and errors have attributes that only the guard may read, as `x.format += y` does; so have their classes.
     if isinstance(type(obj), SandboxClass) and not isinstance(obj, str | BaseException):
         return obj  # names with a double underscore were refused when the code was compiled
-    return _AttributeTarget(obj)
+    return AttributeTarget(obj)
 
 
 _SETTABLE: list[tuple[type, frozenset[str]]] = [(np.ndarray, frozenset({"shape", "flat", "real", "imag"}))]
@@ -311,143 +267,3 @@ def guard_item_target(obj: Any) -> Any:
     if isinstance(obj, _ITEM_TARGETS) or isinstance(type(obj), SandboxClass) or type(obj).__module__ == "cv2":
         return obj
     raise TypeError(f"{type(obj).__name__!r} object does not support item assignment")
-
-
-class _ArrayMeta(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, np.ndarray)
-
-    def __subclasscheck__(cls, subclass: Any) -> bool:
-        return subclass is cls or issubclass(subclass, np.ndarray)
-
-
-class ndarray(metaclass=_ArrayMeta):  # the name programs see
-    """Stands for `numpy.ndarray`: right for `isinstance` and annotations, no constructor over foreign memory."""
-
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> ndarray:
-        """Refuse to construct; raises `RefusedCall`."""
-        raise RefusedCall("np.ndarray cannot be called here: use np.zeros, np.empty or np.array.")
-
-
-def safe_type(obj: Any) -> type:
-    """`type` with one argument."""
-    kind = type(obj)
-    if issubclass(kind, np.ndarray):
-        return ndarray
-    if issubclass(kind, type):
-        return _Type
-    if issubclass(kind, Facade):
-        return _Module
-    return kind
-
-
-class _Module:
-    """Stands for the type of modules; the real one would make objects with attributes of any name."""
-
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> _Module:
-        """Refuse to construct; raises `RefusedCall`."""
-        raise RefusedCall("modules cannot be made here.")
-
-
-class _TypeMeta(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, type)
-
-    def __call__(cls, *args: Any) -> Any:
-        if len(args) != 1:
-            raise RefusedCall("type() takes one argument here: write a class statement.")
-        return safe_type(args[0])
-
-
-class _Type(metaclass=_TypeMeta):
-    """Stands for `type`."""
-
-
-def _refuse(name: str, instead: str) -> Callable[..., Any]:
-    def refused(*_args: Any, **_kwargs: Any) -> Any:
-        raise RefusedCall(f"{name}() is not available here: {instead}.")
-
-    return refused
-
-
-def _hasattr(obj: Any, name: str) -> bool:
-    try:
-        guarded_getattr(obj, name)
-    except AttributeError:
-        return False
-    return True
-
-
-def _dir(*objects: Any) -> list[str]:
-    if not objects:
-        raise RefusedCall("dir() needs an object here.")
-    return [name for name in dir(objects[0]) if not name.startswith("_")]
-
-
-def _vars(*objects: Any) -> dict[str, Any]:
-    if not objects or not isinstance(type(objects[0]), SandboxClass):
-        raise RefusedCall("vars() takes an object of one of your classes here.")
-    return dict(objects[0].__dict__)
-
-
-class ProgramExit(BaseException):
-    """`exit()` and `quit()`: the program ends here, what it showed so far counts."""
-
-
-def exit_program(*_args: Any) -> None:
-    """`exit()`."""
-    raise ProgramExit
-
-
-_PLAIN = (
-    "all any ascii bin bytearray bytes classmethod dict enumerate filter format frozenset iter list map max min next "
-    "object property reversed set sorted staticmethod sum super tuple zip StopAsyncIteration TimeoutError "
-    "FileNotFoundError FileExistsError PermissionError ModuleNotFoundError RecursionError NotImplemented"
-).split()
-
-
-def make_builtins(
-    import_: Callable[..., Any], print_: Callable[..., None], show: Callable[..., None]
-) -> dict[str, Any]:
-    """The builtins of a program: the guards, what only computes, and what the sandbox stands in for.
-
-    Args:
-        import_: What `import` calls.
-        print_: What `print` is.
-        show: What `show` is.
-    """
-    names = {name: value for name, value in safe_builtins.items() if name not in ("id", "hash", "delattr")}
-    names.update({name: getattr(builtins, name) for name in _PLAIN})
-    for name in ("SystemExit", "KeyboardInterrupt", "GeneratorExit"):
-        names.pop(name, None)
-    names.update(
-        __import__=import_,
-        __metaclass__=SandboxClass,
-        _getattr_=guarded_getattr,
-        _write_=guard_attribute_target,
-        _case_=_AttributeTarget,
-        _write_item_=guard_item_target,
-        getattr=guarded_getattr,
-        setattr=guarded_setattr,
-        hasattr=_hasattr,
-        print=print_,
-        show=show,
-        type=_Type,
-        dir=_dir,
-        vars=_vars,
-        exit=exit_program,
-        quit=exit_program,
-        open=_refuse("open", "load pictures with Image.open(name) and keep other data in variables"),
-        eval=_refuse("eval", "write the expression itself"),
-        exec=_refuse("exec", "write the statements themselves"),
-        compile=_refuse("compile", "write the statements themselves"),
-        input=_refuse("input", "nobody can answer"),
-        globals=_refuse("globals", "use a dict of your own"),
-        locals=_refuse("locals", "use a dict of your own"),
-        id=_refuse("id", "it differs from run to run; compare with `is`"),
-        hash=_refuse("hash", "it differs from run to run"),
-        delattr=_refuse("delattr", "assign None instead"),
-        breakpoint=_refuse("breakpoint", "print what you want to know"),
-        memoryview=_refuse("memoryview", "use bytes or np.frombuffer"),
-    )
-    return names

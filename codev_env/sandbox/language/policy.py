@@ -14,6 +14,7 @@ from typing import Any
 
 from RestrictedPython.transformer import INSPECT_ATTRIBUTES, RestrictingNodeTransformer
 
+from codev_env.sandbox.language.refusals import Refused
 from codev_env.sandbox.wire.limits import Limits
 
 MAGIC_METHODS = frozenset(
@@ -32,7 +33,7 @@ CLASS_NAME = "__class__ __name__"
 READABLE_DUNDERS = frozenset({"__name__", "__doc__", "__version__", "__dict__"})
 """Attributes with a double underscore that a program may read; `guards` decides of what."""
 
-HIDDEN_ATTRIBUTES = frozenset(
+HIDDEN_ATTRIBUTES = set(
     "im fp font obj core canvas base ctypes data pyfunc func mro bit_generator tofile dump dumps getfield setfield "
     "view with_traceback format_map format open save show load".split()
 )
@@ -52,10 +53,6 @@ _INSTEAD = {
 }
 _LOAD = ast.Load()
 _GUARD_NAMES = frozenset({"_getattr_", "_write_", "_write_item_", "_print_", "_print", "_getitem_", "_getiter_"})
-
-
-class Refused(Exception):
-    """A program breaks the rules of the language; the message says what to write instead."""
 
 
 def _kinds(group: type[ast.AST]) -> set[type[ast.AST]]:

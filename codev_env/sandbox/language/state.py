@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from codev_env.sandbox.language.context import Context
+from codev_env.sandbox.language.context import Context
 
 _current: Context | None = None
 

@@ -14,6 +14,14 @@ REPAIRS = ("indentation", "paths", "imports")
 name, or a path to save to; `imports`: a module of `repairs.IMPORTS` that is used without an import.
 """
 
+NAME_CHARS = 100
+"""Characters of the longest file name."""
+
+MOST_REPAIRS = 20
+"""Repairs that one run reports."""
+
+REPAIR_CHARS = 300
+"""Characters of one reported repair."""
 
 _MOST = {"wall_s": 1e6, "output_chars": 100_000, "error_chars": 20_000, "code_chars": 300_000, "files": 500}
 """What a clock can wait for, and what fits into a message between the processes in the longest encoding."""

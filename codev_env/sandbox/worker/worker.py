@@ -6,38 +6,25 @@ import contextlib
 import ctypes
 import functools
 import gc
-import importlib.util
 import mmap
 import os
 import random
-import re
 import socket
-import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from PIL import Image
 
-from codev_env.sandbox.language import facade_numpy, facade_pil, facade_std, state
-from codev_env.sandbox.language.context import Context, File, OutputFull, ResultError, ShownImage, View, clean, plain
-from codev_env.sandbox.language.guards import ProgramExit, make_builtins
-from codev_env.sandbox.language.policy import Program, Refused, compile_program, parse
+from codev_env.sandbox.language import state
+from codev_env.sandbox.language.context import Context, File, ResultError, ShownImage, View
+from codev_env.sandbox.language.facades.std import make_import
+from codev_env.sandbox.language.messages import NO_MEMORY, explain, without_places
+from codev_env.sandbox.language.policy import Program, compile_program, parse
+from codev_env.sandbox.language.program_builtins import ProgramExit, make_builtins
 from codev_env.sandbox.language.repairs import IMPORTS, READY, parse_repaired
 from codev_env.sandbox.wire import frames, pixels
 from codev_env.sandbox.wire.limits import Limits
-from codev_env.sandbox.worker import kernel
-
-MODULES: dict[str, Any] = {}
-"""The façades by import name, made once in the zygote."""
-
-_ELSEWHERE: list[str] = []
-"""Libraries that are installed, and that another kind of zygote has loaded."""
-
-_SEEDS: list[Any] = []
-"""What each façade does at the start of a run."""
-
-_LIBRARIES = ("cv2", "matplotlib", "scipy", "skimage", "sympy")
+from codev_env.sandbox.worker import kernel, libraries
 
 _RESULT_NAMES = ("result", "output")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
@@ -66,62 +53,21 @@ print("crop.png")
 
 
 def prepare(kind: str) -> dict[str, str]:
-    """In the zygote: load and use once everything that programs may need, and make the façades.
+    """In the zygote: load and use once everything that programs may need.
 
     Args:
-        kind: What to load, see `process.Kind`.
+        kind: The kind of zygote, see `host.process.Kind`.
 
     Returns:
-        What had to be left out, by name, and why: a library in a version whose parts cannot be guarded.
+        By name: why a library was left out, because the guards do not fit its version.
     """
-    facades: list[Any] = [facade_std, facade_pil, facade_numpy]
-    if kind != "plain":
-        from codev_env.sandbox.language import facade_cv2
-
-        facades.append(facade_cv2)
-    if kind in ("plots", "science"):
-        from codev_env.sandbox.language import facade_pyplot
-
-        facades.append(facade_pyplot)
-    for module in facades:
-        module.warm()
-    facade_pil.patch()
-    for module in facades:
-        _provide_from(module)
-    left_out = _prepare_science() if kind == "science" else {}
-    loaded = {name.partition(".")[0] for name in MODULES} | left_out.keys()
-    _ELSEWHERE[:] = [name for name in _LIBRARIES if name not in loaded and _is_installed(name)]
+    left_out = libraries.load(kind)
     _keep_memory()
     # Python rewrites what runs often, and workers would each do so in copies of their own.
     for _ in range(_TIMES_REHEARSED):
         rehearse()
     state.set_current(None)
     kernel.prepare()
-    return left_out
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ValueError:  # something that is no library has its name
-        return False
-
-
-def _provide_from(module: Any) -> None:
-    MODULES.update(module.modules())
-    _SEEDS.append(module.seed)
-
-
-def _prepare_science() -> dict[str, str]:
-    from codev_env.sandbox.language import facade_scipy, facade_skimage, facade_sympy
-
-    left_out = {}
-    for module in (facade_scipy, facade_skimage, facade_sympy):
-        try:
-            module.warm()
-            _provide_from(module)
-        except (AttributeError, ImportError, TypeError, ValueError) as error:
-            left_out[module.__name__.rpartition("facade_")[2]] = f"{type(error).__name__}: {error}"
     return left_out
 
 
@@ -228,18 +174,18 @@ class Worker:
             self._seed(request["seed"])
             result = self._execute(program, view, context)
         except BaseException as problem:  # whatever a program raises is an answer, never the end of the worker
-            stop, error = _explain(problem, source)
+            stop, error = explain(problem, source)
         try:
             text, shown = context.finish(result)
             reply = self._store(view, shown, [list(gap) for gap in request["gaps"]])
         except MemoryError:
-            stop, error, text = "memory", _NO_MEMORY, ""
+            stop, error, text = "memory", NO_MEMORY, ""
             reply = {"images": [], "files": []}
         except ResultError as problem:
             stop, error = "result", str(problem)
             reply = {"images": [], "files": []}
         except BaseException as problem:  # methods of the program's own classes run there too
-            (stop, error), text = _explain(problem, source), ""
+            (stop, error), text = explain(problem, source), ""
             reply = {"images": [], "files": []}
         if stop == "ok" and context.problems:
             stop, error = "result", "\n".join(dict.fromkeys(context.problems))
@@ -247,7 +193,7 @@ class Worker:
             stop = "output"
             error = f"more than {self.limits.output_chars} characters were printed, and the rest is cut: print less."
         if error is not None:
-            error = _INSTALLED.sub("…", clean(error))[: self.limits.error_chars]
+            error = without_places(error)[: self.limits.error_chars]
         return {"stop": stop, "error": error, "stdout": text, "repairs": context.repairs, **reply}
 
     def _compile(self, source: str, context: Context) -> Program:
@@ -260,8 +206,7 @@ class Worker:
 
     def _seed(self, seed: int) -> None:
         random.seed(seed)
-        for start in _SEEDS:
-            start(seed)
+        libraries.seed(seed)
 
     def _execute(self, program: Program, view: View, context: Context) -> Any:
         names = view.namespace if self.persist == "variables" else {}
@@ -279,7 +224,7 @@ class Worker:
         """Define the ready names that a program reads: making an image nobody looks at would cost time."""
         fresh = (program.reads | program.binds) - names.keys()
         for name in sorted(fresh & IMPORTS.keys()):
-            module = MODULES.get(IMPORTS[name])
+            module = libraries.MODULES.get(IMPORTS[name])
             missing = name not in READY
             if module is None or (missing and (name in program.binds or "imports" not in self.repairs)):
                 continue
@@ -292,7 +237,7 @@ class Worker:
         if fresh & {"image", "img", "draw"}:
             image = names["image"] = names["img"] = context.open(first)
             if "draw" in fresh:
-                names["draw"] = MODULES["PIL.ImageDraw"].Draw(image)
+                names["draw"] = libraries.MODULES["PIL.ImageDraw"].Draw(image)
         if "images" in fresh:
             names["images"] = [context.open(name) for name in view.inputs]
         for name in fresh & {"image_path", "image_filename"}:
@@ -323,17 +268,10 @@ class Worker:
         return {"images": images, "files": files}
 
 
-_FOLDERS = sorted({sys.base_prefix, *(path for path in sys.path if path.strip("/"))}, key=len, reverse=True)
-_INSTALLED = re.compile(rf"(?:{'|'.join(map(re.escape, _FOLDERS))})/[^\s'\")]*")
-"""Where Python and its packages are, as errors of imports tell it: no business of a program's."""
-
-_NO_MEMORY = "the program needed more memory than is allowed: work on a smaller crop."
-
-
 @functools.cache
 def _builtins() -> dict[str, Any]:
     """Those of all programs, made in the zygote; a worker serves one session, so nobody shares them."""
-    return make_builtins(facade_std.make_import(MODULES, _ELSEWHERE), _print, _show)
+    return make_builtins(make_import(libraries.MODULES, libraries.ELSEWHERE), _print, _show)
 
 
 def _print(*values: Any, **how: Any) -> None:
@@ -342,39 +280,3 @@ def _print(*values: Any, **how: Any) -> None:
 
 def _show(*things: Any) -> None:
     state.current().show(*things)
-
-
-def _explain(problem: BaseException, source: str) -> tuple[str, str]:
-    """Why a run stopped, and a message its author can act on."""
-    if isinstance(problem, MemoryError):
-        return "memory", _NO_MEMORY
-    if isinstance(problem, OutputFull):
-        return (
-            "output",
-            "far too much was printed, and the program was ended: print less, for example a part of a list.",
-        )
-    if isinstance(problem, SyntaxError):
-        line = f" (line {problem.lineno}: {(problem.text or '').strip()[:120]})" if problem.lineno else ""
-        return "error", f"{type(problem).__name__}: {problem.msg}{line}"
-    message = f"{type(problem).__name__}: {_text(problem)}{_where(problem, source)}"
-    if isinstance(problem, Refused):
-        return "refused", _text(problem) + _where(problem, source)
-    if isinstance(problem, ResultError):
-        return "result", _text(problem) + _where(problem, source)
-    return "error", message
-
-
-def _text(problem: BaseException) -> str:
-    try:
-        return plain(str(problem))[:4000]
-    except BaseException:  # whatever its `__str__` does
-        return ""
-
-
-def _where(problem: BaseException, source: str) -> str:
-    numbers = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == "<code>"]
-    if not numbers or numbers[-1] is None:
-        return ""
-    lines = source.splitlines()
-    text = lines[numbers[-1] - 1].strip()[:120] if numbers[-1] <= len(lines) else ""
-    return f" (line {numbers[-1]}: {text})"

@@ -12,8 +12,9 @@ from typing import Any
 from PIL import Image
 
 from codev_env.errors import SandboxError
-from codev_env.sandbox.wire import descriptors, pixels
-from codev_env.sandbox.wire.locks import FinalizerLock
+from codev_env.sandbox.host import descriptors
+from codev_env.sandbox.host.locks import FinalizerLock
+from codev_env.sandbox.wire import pixels
 
 _ENCODER_BUFFER = 1 << 16
 _PAGE = 4096
@@ -21,7 +22,7 @@ _GRAIN = 4 << 20
 """Bytes by which files for input images grow: images of nearly the same size then find one that exists."""
 
 
-def create(name: str, size: int) -> int:
+def create_shared_file(name: str, size: int) -> int:
     """Make an anonymous shared file of `size` bytes that take no memory before they are written.
 
     Returns:
@@ -85,7 +86,7 @@ class Inputs:
         self.size = 0
         self.sample = b""
         self.users = 0
-        self.fd = create("codev-input", self.capacity)
+        self.fd = create_shared_file("codev-input", self.capacity)
         try:
             with descriptors.explained(f"map shared memory of {self.capacity} bytes"):
                 self._memory = mmap.mmap(self.fd, self.capacity)
@@ -243,7 +244,7 @@ class Arena:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.fd = create("codev-arena", size)
+        self.fd = create_shared_file("codev-arena", size)
         self._live: dict[tuple[str, str], tuple[int, int]] = {}
 
     def gaps(self) -> list[tuple[int, int]]:

@@ -11,8 +11,7 @@ import numpy as np
 from PIL import Image
 
 from codev_env.sandbox.language import state
-from codev_env.sandbox.language.facade import Facade
-from codev_env.sandbox.language.facade_scipy import nested, public
+from codev_env.sandbox.language.facade import Facade, nested, public
 
 try:
     import skimage

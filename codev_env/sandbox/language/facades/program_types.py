@@ -9,7 +9,8 @@ import types
 import typing
 from typing import Any
 
-from codev_env.sandbox.language.guards import RefusedCall, SandboxClass, allow_bases, check_members
+from codev_env.sandbox.language.classes import SandboxClass, allow_bases, check_members
+from codev_env.sandbox.language.refusals import RefusedCall
 
 allow_bases(enum.Enum, enum.IntEnum, enum.StrEnum, enum.Flag, enum.IntFlag, typing.Generic)
 

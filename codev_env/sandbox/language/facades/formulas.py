@@ -14,7 +14,7 @@ import mpmath
 import numpy as np
 import sympy
 
-from codev_env.sandbox.language.guards import RefusedCall
+from codev_env.sandbox.language.refusals import RefusedCall
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,

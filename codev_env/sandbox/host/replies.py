@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.wire.limits import MOST_REPAIRS, NAME_CHARS, REPAIR_CHARS, Limits
 from codev_env.sandbox.wire.pixels import RAW, stored_bytes
 from codev_env.types import Stop
 
 _STOPS = frozenset(get_args(Stop)) - {"timeout"}
-_NAME_CHARS = 100
-_REPAIRS = 20
-_REPAIR_CHARS = 300
 
 
 class BadReply(Exception):
@@ -67,14 +64,14 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         error = _text(error, limits.error_chars, "error")
     if (error is None) != (stop == "ok"):
         raise BadReply("error without stop")
-    repairs = _list(message.get("repairs"), _REPAIRS, "repairs")
+    repairs = _list(message.get("repairs"), MOST_REPAIRS, "repairs")
     images = _list(message.get("images"), limits.images, "images")
     files = _list(message.get("files"), 2 * limits.files + 8, "files")
     return Reply(
         stop=stop,  # type: ignore[arg-type]
         error=error,
         stdout=_text(message.get("stdout"), limits.output_chars, "stdout"),
-        repairs=tuple(_text(one, _REPAIR_CHARS, "repair") for one in repairs),
+        repairs=tuple(_text(one, REPAIR_CHARS, "repair") for one in repairs),
         images=tuple(_image(one, limits, gaps) for one in images),
         files=tuple(_file(one, limits, gaps) for one in files),
     )
@@ -105,7 +102,7 @@ def _stored(
         width=_int(width, 1, limits.image_pixels, "width"),
         height=_int(height, 1, limits.image_pixels, "height"),
         mode=mode,
-        name=_text(name, _NAME_CHARS, "name"),
+        name=_text(name, NAME_CHARS, "name"),
     )
     if stored.width * stored.height > limits.image_pixels:
         raise BadReply("pixels")

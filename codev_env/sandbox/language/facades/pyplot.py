@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from codev_env.sandbox.language import guards, state
-from codev_env.sandbox.language.facade import Facade, pick
+from codev_env.sandbox.language import context, guards, state
+from codev_env.sandbox.language.facade import Facade, is_metaclass, pick
+from codev_env.sandbox.language.refusals import RefusedCall, refuse
 
 try:
     import matplotlib
 
     matplotlib.use("agg")
+    import matplotlib.artist
     import matplotlib.cm
     import matplotlib.collections
     import matplotlib.colors
@@ -107,6 +109,12 @@ def render(figure: Any, dpi: Any = None, bbox_inches: Any = None) -> Image.Image
     return Image.fromarray(pixels).convert("RGB")
 
 
+def _figure_pixels(thing: Any) -> Image.Image | None:
+    """A figure, or the figure that an artist such as axes belongs to, as RGB pixels; `None` for any other object."""
+    figure = thing.figure if isinstance(thing, matplotlib.artist.Artist) else None
+    return render(figure) if isinstance(figure, matplotlib.figure.Figure) else None
+
+
 def seed(_value: int) -> None:
     """Forget the figures and settings of the last run."""
     if matplotlib is not None:
@@ -139,6 +147,7 @@ def modules() -> dict[str, Facade]:
         return {}
     matplotlib.figure.Figure.savefig = _figure_savefig  # type: ignore[assignment]
     _keep_in()
+    context.CONVERTERS.append(_figure_pixels)
     guards.hide((matplotlib.figure.FigureBase,), "canvas", instead="use savefig('plot.png') or show(figure)")
     maps = {name: getattr(matplotlib.cm, name) for name in matplotlib.colormaps if hasattr(matplotlib.cm, name)}
     cm = Facade("matplotlib.cm", {**maps, "get_cmap": plt.get_cmap, **pick(matplotlib.cm, "ScalarMappable")})
@@ -159,7 +168,7 @@ def modules() -> dict[str, Facade]:
 def _keep_in() -> None:
     """Close the ways in which Matplotlib calls, imports or reads what a text names."""
     module: Any = plt
-    module.importlib = _Instead(module.importlib, import_module=guards._refuse("figure.hooks", "call the function"))
+    module.importlib = _Instead(module.importlib, import_module=refuse("figure.hooks", "call the function"))
     module.figure = _only_figures(plt.figure)
     formatter: Any = matplotlib.ticker.StrMethodFormatter
     formatter.__call__ = _numbers_only(formatter.__call__)
@@ -171,7 +180,7 @@ def _only_figures(real: Any) -> Any:
     @functools.wraps(real)
     def figure(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("FigureClass", matplotlib.figure.Figure) is not matplotlib.figure.Figure:
-            raise guards.RefusedCall("figures have a class of their own here: leave FigureClass out.")
+            raise RefusedCall("figures have a class of their own here: leave FigureClass out.")
         return real(*args, **kwargs)
 
     return figure
@@ -190,14 +199,10 @@ def _drawing(module: Any) -> Facade:
     """A façade of a module's own classes and functions, and of its tables of colours."""
     names = {}
     for name, value in vars(module).items():
-        own = callable(value) and getattr(value, "__module__", None) == module.__name__ and not _makes_classes(value)
+        own = callable(value) and getattr(value, "__module__", None) == module.__name__ and not is_metaclass(value)
         if not name.startswith("_") and (own or (name.isupper() and isinstance(value, dict))):
             names[name] = value
     return Facade(module.__name__, names)
-
-
-def _makes_classes(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, type)
 
 
 def _toolkits() -> dict[str, Facade]:

@@ -8,17 +8,16 @@ import pkgutil
 import re
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
-from codev_env.sandbox.language import guards, state
-from codev_env.sandbox.language.facade import Facade
-from codev_env.sandbox.language.facade_scipy import is_metaclass, nested
+from codev_env.sandbox.language import state
+from codev_env.sandbox.language.facade import Facade, is_metaclass, nested
+from codev_env.sandbox.language.refusals import RefusedCall, refuse
 
 try:
     import sympy
 
-    from codev_env.sandbox.language import formulas
+    from codev_env.sandbox.language.facades import formulas
 except ImportError:
     sympy = None
 
@@ -159,17 +158,17 @@ def _tighten(reader: Any) -> None:
     real_parser, real_lambdify = sympy_parser.parse_expr, lambdify.lambdify
     _replace_everywhere({id(real_parser): reader, id(real_lambdify): formulas.lambdify})
     for module, name in ((sympy_parser, "eval_expr"), (ast_parser, "parse_expr"), (preview, "preview")):
-        setattr(module, name, _refuse(name))
+        setattr(module, name, refuse(name, "it runs text"))
     for name in ("lambdastr", "implemented_function", "_import"):
-        setattr(lambdify, name, _refuse(name))
+        setattr(lambdify, name, refuse(name, "it runs text"))
     make = function.UndefinedFunction.__new__
 
     def make_with_assumptions(mcl: Any, name: Any, bases: Any = None, __dict__: Any = None, **assumptions: Any) -> Any:
         if bases is not None or __dict__ is not None:
-            raise guards.RefusedCall("Function() takes a name and assumptions here.")
+            raise RefusedCall("Function() takes a name and assumptions here.")
         for key, value in assumptions.items():
             if key.startswith("_") or not isinstance(value, _ASSUMPTION_TYPES):
-                raise guards.RefusedCall(f"Function() takes assumptions that are true or false here, not {key}.")
+                raise RefusedCall(f"Function() takes assumptions that are true or false here, not {key}.")
         return make(mcl, name, **assumptions)
 
     function.UndefinedFunction.__new__ = make_with_assumptions
@@ -182,13 +181,6 @@ def _replace_everywhere(replaced: dict[int, Any]) -> None:
             for key, value in list(vars(module).items()):
                 if id(value) in replaced:
                     setattr(module, key, replaced[id(value)])
-
-
-def _refuse(name: str) -> Callable[..., Any]:
-    def refused(*_args: Any, **_kwargs: Any) -> Any:
-        raise guards.RefusedCall(f"{name}() is not available here: it runs text.")
-
-    return refused
 
 
 def seed(value: int) -> None:

@@ -44,10 +44,13 @@ import zlib
 from collections.abc import Callable, Collection
 from typing import Any
 
-from codev_env.sandbox.language import guards, program_types, state
-from codev_env.sandbox.language.facade import Facade, pick
-from codev_env.sandbox.language.guards import RefusedCall, guarded_getattr
-from codev_env.sandbox.language.policy import Refused
+from codev_env.sandbox.language import guards, state
+from codev_env.sandbox.language.classes import SandboxClass
+from codev_env.sandbox.language.facade import Facade, pick, whole
+from codev_env.sandbox.language.facades import program_types
+from codev_env.sandbox.language.guards import guarded_getattr
+from codev_env.sandbox.language.program_builtins import exit_program
+from codev_env.sandbox.language.refusals import RefusedCall, RefusedImport
 
 _INSTEAD = {
     "os": "files are pictures only: Image.open(name), image.save(name)",
@@ -71,10 +74,6 @@ _INSTEAD = {
     "easyocr": "crop and enlarge the text, then look at it yourself",
 }
 _stream = random.Random(0)
-
-
-class RefusedImport(ImportError, Refused):
-    """A module that is not for programs."""
 
 
 def seed(value: int) -> None:
@@ -134,7 +133,7 @@ def _total_ordering(cls: Any) -> Any:
 
 
 def _changed(change: Callable[[Any], Any], cls: Any) -> Any:
-    if not isinstance(cls, guards.SandboxClass):
+    if not isinstance(cls, SandboxClass):
         raise RefusedCall(f"{cls!r} cannot be changed here: define a class of your own.")
     return change(cls)
 
@@ -195,12 +194,6 @@ def _nothing(*_args: Any, **_kwargs: Any) -> None:
     """Does nothing: folders do not exist here."""
 
 
-def _public(module: Any, label: str, refused: str = "") -> Facade:
-    names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
-    left_out = set(refused.split())
-    return Facade(label, {n: getattr(module, n) for n in names if n not in left_out and not n.startswith("_")})
-
-
 def warm() -> None:
     """Use once what the standard library loads lazily."""
     statistics.mean([1, 2])
@@ -234,24 +227,24 @@ def modules() -> dict[str, Facade]:
     guards.hide((datetime.date,), "now", "today", "utcnow", instead=f"{_NO_TIME}: give the date, datetime(2024, 1, 31)")
     guards.allow_setting(decimal.Context, "prec", "rounding", "Emin", "Emax")
     timing = dict.fromkeys("time perf_counter monotonic process_time localtime strftime time_ns".split(), _NO_TIME)
-    system = {"exit": guards.exit_program, **pick(sys, "maxsize float_info byteorder")}
+    system = {"exit": exit_program, **pick(sys, "maxsize float_info byteorder")}
     changing = {"wraps": _wraps, "total_ordering": _total_ordering}
     texts = {name: value for name, value in vars(string).items() if isinstance(value, str) and name[0] != "_"}
     operators = {name: value for name, value in vars(operator).items() if name in _OPERATORS}
     found = {
-        "math": Facade("math", {n: v for n, v in vars(math).items() if not n.startswith("_")}),
-        "cmath": Facade("cmath", {n: v for n, v in vars(cmath).items() if not n.startswith("_")}),
+        "math": whole(math, "math"),
+        "cmath": whole(cmath, "cmath"),
         "random": Facade("random", {**pick(_stream, streams), "seed": _reseed, "Random": _make_random}),
-        "re": _public(re, "re", "template"),
+        "re": whole(re, "re", "template"),
         "json": Facade("json", {"dumps": _dumps, "loads": _loads, "JSONDecodeError": json.JSONDecodeError}),
         "collections": Facade(
             "collections", pick(collections, "Counter defaultdict OrderedDict deque namedtuple ChainMap")
         ),
         "collections.abc": Facade("collections.abc", pick(collections.abc, " ".join(collections.abc.__all__))),
-        "itertools": Facade("itertools", {n: v for n, v in vars(itertools).items() if not n.startswith("_")}),
+        "itertools": whole(itertools, "itertools"),
         "functools": Facade("functools", {**pick(functools, _FUNCTOOLS), **changing}),
         "operator": Facade("operator", {**operators, "attrgetter": _attrgetter}),
-        "statistics": _public(statistics, "statistics"),
+        "statistics": whole(statistics, "statistics"),
         "string": Facade("string", {**texts, **pick(string, "capwords")}),
         "datetime": Facade("datetime", pick(datetime, _DATETIME)),
         "dataclasses": Facade("dataclasses", {**pick(dataclasses, _DATACLASSES), "dataclass": _dataclass}),
@@ -265,7 +258,7 @@ def modules() -> dict[str, Facade]:
         "traceback": Facade("traceback", {"format_exc": _format_exc, "print_exc": _print_exc}),
         "time": Facade("time", {}, {**timing, "sleep": "nothing here needs to be waited for"}),
         "sys": Facade("sys", system, dict.fromkeys(("argv", "stdin", "stdout", "stderr", "modules", "path"), _NO_SYS)),
-        "colorsys": _public(colorsys, "colorsys"),
+        "colorsys": whole(colorsys, "colorsys"),
         "difflib": Facade("difflib", pick(difflib, "SequenceMatcher get_close_matches ndiff unified_diff")),
         "hashlib": Facade("hashlib", pick(hashlib, "md5 sha1 sha224 sha256 sha384 sha512")),
         "struct": Facade("struct", pick(struct, "pack unpack calcsize iter_unpack")),
@@ -277,10 +270,10 @@ def modules() -> dict[str, Facade]:
         "base64": Facade(
             "base64", pick(base64, "b64encode b64decode urlsafe_b64encode urlsafe_b64decode b32encode b32decode")
         ),
-        "textwrap": _public(textwrap, "textwrap"),
+        "textwrap": whole(textwrap, "textwrap"),
         "fractions": Facade("fractions", pick(fractions, "Fraction")),
         "decimal": Facade("decimal", pick(decimal, _DECIMAL)),
-        "heapq": _public(heapq, "heapq"),
+        "heapq": whole(heapq, "heapq"),
         "bisect": Facade("bisect", pick(bisect, "bisect bisect_left bisect_right insort insort_left insort_right")),
         "warnings": Facade("warnings", {"filterwarnings": _nothing, "simplefilter": _nothing, "warn": _nothing}),
         "os": Facade("os", os_names, dict.fromkeys(("environ", "system", "getcwd", "popen"), _INSTEAD["os"])),

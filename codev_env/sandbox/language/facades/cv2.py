@@ -9,6 +9,7 @@ from PIL import Image
 
 from codev_env.sandbox.language import guards, state
 from codev_env.sandbox.language.facade import Facade, pick
+from codev_env.sandbox.language.refusals import RefusedCall
 
 try:
     import cv2
@@ -66,7 +67,7 @@ def _no_window(*_args: Any, **_kwargs: Any) -> int:
 
 
 def _imshow(_window: str, img: Any) -> None:
-    raise guards.RefusedCall("cv2.imshow() has no window here: use show(image) with an RGB image.")
+    raise RefusedCall("cv2.imshow() has no window here: use show(image) with an RGB image.")
 
 
 def modules() -> dict[str, Facade]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from codev_env.errors import SandboxError
 
-PER_SESSION = 4
+DESCRIPTORS_PER_SESSION = 4
 """Descriptors that an open session holds: two of its input images (shared where others have the same), its arena and
 the socket of its worker."""
 
@@ -49,7 +49,7 @@ def refusal(doing: str, error: OSError) -> SandboxError:
 
 
 def _advice(error: OSError) -> str:
-    held = f"{len(_holders)} sandbox sessions are open, with up to {PER_SESSION} descriptors each"
+    held = f"{len(_holders)} sandbox sessions are open, with up to {DESCRIPTORS_PER_SESSION} descriptors each"
     if error.errno in (errno.EMFILE, errno.ETOOMANYREFS):
         import resource  # not on every system that this module is imported on
 

@@ -6,13 +6,14 @@ import contextlib
 import functools
 import importlib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from codev_env.sandbox.language import guards
-from codev_env.sandbox.language.facade import Facade
+from codev_env.sandbox.language.facade import Facade, nested, public
+from codev_env.sandbox.language.refusals import RefusedCall
 
 try:
     import scipy
@@ -41,50 +42,6 @@ _HINTS = {
     "make_distribution": "use rv_histogram or one of the distributions",
     "LowLevelCallable": "give a Python function",
 }
-_NUMBERS = (bool, int, float, complex, np.generic)
-
-
-def public(
-    module: Any, label: str, refused: frozenset[str] = frozenset(), hints: Mapping[str, str] | None = None
-) -> Facade:
-    """A façade of the public functions, classes and numbers of a module, and of nothing else in it.
-
-    Metaclasses are left out, since they make classes with any attribute.
-
-    Args:
-        module: The module.
-        label: Its name for programs.
-        refused: Names to leave out.
-        hints: By name left out: what to use instead.
-    """
-    names: dict[str, Any] = {}
-    for name in getattr(module, "__all__", None) or dir(module):
-        value = getattr(module, name, None)
-        if name.startswith("_") or name in refused or isinstance(value, types.ModuleType) or is_metaclass(value):
-            continue
-        if callable(value) or isinstance(value, _NUMBERS):
-            names[name] = value
-    return Facade(label, names, hints)
-
-
-def is_metaclass(value: Any) -> bool:
-    """Tell whether calling something makes classes."""
-    return isinstance(value, type) and issubclass(value, type)
-
-
-def nested(found: dict[str, Facade], package: Facade, root: str) -> None:
-    """Put façades into the façade of the package they belong to, unless it has a function of that name.
-
-    Args:
-        found: Façades by import name.
-        package: The façade of the package itself.
-        root: Its import name.
-    """
-    found[root] = package
-    for name in sorted(found):
-        parent, _dot, last = name.rpartition(".")
-        if parent in found:
-            found[parent].__dict__.setdefault(last, found[name])
 
 
 def modules() -> dict[str, Facade]:
@@ -135,7 +92,7 @@ def _without_files(cls: Any) -> Any:
     class Geometry(cls):
         def __init__(self, *args: Any, qhull_options: Any = None, **kwargs: Any) -> None:
             if qhull_options is not None:
-                raise guards.RefusedCall(f"{cls.__name__} does not take qhull_options here: leave them out.")
+                raise RefusedCall(f"{cls.__name__} does not take qhull_options here: leave them out.")
             super().__init__(*args, **kwargs)
 
     Geometry.__name__ = Geometry.__qualname__ = cls.__name__

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from codev_env.sandbox.language import guards
-from codev_env.sandbox.language.facade import Facade, pick
+from codev_env.sandbox.language.facade import Facade, pick, whole
+from codev_env.sandbox.language.program_builtins import ndarray
+from codev_env.sandbox.language.refusals import RefusedCall
 
 _REFUSED = frozenset(
     "load save savez savez_compressed savetxt loadtxt genfromtxt fromfile fromregex memmap DataSource ndarray "
@@ -28,7 +30,7 @@ _HINTS = {
     "testing": "use np.allclose or np.array_equal",
 }
 _UNSEEDED = frozenset({"seed", "get_state", "set_state"})
-_MASKED_REFUSED = frozenset("ids frombuffer fromflex mvoid test core extras masked_print_option".split())
+_MASKED_REFUSED = "ids frombuffer fromflex mvoid test core extras masked_print_option"
 _POLYNOMIALS = "polynomial chebyshev legendre hermite hermite_e laguerre"
 _FUNCTION_TYPES: tuple[type, ...] = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type(np.concatenate))
 
@@ -72,25 +74,20 @@ def _pcg64(seed: Any = None) -> np.random.PCG64:
 def _frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> np.ndarray:
     """`np.frombuffer` of bytes, as numbers."""
     if np.dtype(dtype).hasobject:
-        raise guards.RefusedCall("np.frombuffer takes a dtype of numbers here.")
+        raise RefusedCall("np.frombuffer takes a dtype of numbers here.")
     return np.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
 
 
 def _fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> np.ndarray:
     """`np.fromstring` of text."""
     if not sep:
-        raise guards.RefusedCall("np.fromstring takes text and a separator here: use np.frombuffer for bytes.")
+        raise RefusedCall("np.fromstring takes text and a separator here: use np.frombuffer for bytes.")
     return np.fromstring(string, dtype=dtype, count=count, sep=sep)
 
 
 def _fromiter(iter: Any, dtype: Any, count: int = -1) -> np.ndarray:
     """`np.fromiter`, without the `like` argument."""
     return np.fromiter(iter, dtype, count)
-
-
-def _submodule(label: str, module: Any, refused: frozenset[str] = frozenset()) -> Facade:
-    names = getattr(module, "__all__", None) or dir(module)
-    return Facade(label, {n: getattr(module, n) for n in names if not n.startswith("_") and n not in refused})
 
 
 def modules() -> dict[str, Facade]:
@@ -106,7 +103,7 @@ def modules() -> dict[str, Facade]:
     names.update(pick(np, "True_ False_ typename nditer busdaycalendar ufunc"))
     names.update(pick(np, "dtype finfo iinfo errstate printoptions vectorize broadcast ndindex ndenumerate flatiter"))
     names.update(pick(np, "poly1d mgrid ogrid r_ c_ s_ index_exp newaxis"))
-    names.update(ndarray=guards.ndarray, frombuffer=_frombuffer, fromiter=_fromiter, fromstring=_fromstring)
+    names.update(ndarray=ndarray, frombuffer=_frombuffer, fromiter=_fromiter, fromstring=_fromstring)
     names.update(typecodes=dict(np.typecodes), __version__=np.__version__)
     random: dict[str, Callable[..., Any] | type] = {
         name: getattr(_legacy, name) for name in dir(_legacy) if not name.startswith("_") and name not in _UNSEEDED
@@ -117,18 +114,16 @@ def modules() -> dict[str, Facade]:
     windows = Facade("numpy.lib.stride_tricks", pick(np.lib.stride_tricks, "sliding_window_view"))
     found = {
         "numpy.random": Facade("numpy.random", random),
-        "numpy.linalg": _submodule("numpy.linalg", np.linalg, frozenset({"test", "linalg"})),
-        "numpy.fft": _submodule("numpy.fft", np.fft, frozenset({"test", "helper"})),
-        "numpy.char": _submodule(
-            "numpy.char", np.char, frozenset("array asarray chararray compare_chararrays".split())
-        ),
+        "numpy.linalg": whole(np.linalg, "numpy.linalg", "test linalg"),
+        "numpy.fft": whole(np.fft, "numpy.fft", "test helper"),
+        "numpy.char": whole(np.char, "numpy.char", "array asarray chararray compare_chararrays"),
         "numpy.ma": _masked(),
         "numpy.polynomial": _polynomials(),
         "numpy.lib": Facade("numpy.lib", {"stride_tricks": windows}),
     }
     for name in ("strings", "emath", "exceptions"):
         if hasattr(np, name):
-            found[f"numpy.{name}"] = _submodule(f"numpy.{name}", getattr(np, name))
+            found[f"numpy.{name}"] = whole(getattr(np, name), f"numpy.{name}")
     names.update({name.partition(".")[2]: facade for name, facade in found.items()})
     found["numpy.lib.stride_tricks"] = windows
     found.update({f"numpy.polynomial.{name}": vars(found["numpy.polynomial"])[name] for name in _POLYNOMIALS.split()})
@@ -140,13 +135,13 @@ def _masked() -> Facade:
     """Masked arrays: `data` is an array of its own kind, and the class behind it stays hidden."""
     guards.handle((np.ma.MaskedArray,), "data", lambda array: array.data)
     guards.hide((np.ma.MaskedArray,), "baseclass", "ids", "toflex", "torecords")
-    return _submodule("numpy.ma", np.ma, _MASKED_REFUSED)
+    return whole(np.ma, "numpy.ma", _MASKED_REFUSED)
 
 
 def _polynomials() -> Facade:
     names: dict[str, Any] = pick(np.polynomial, "Polynomial Chebyshev Legendre Hermite HermiteE Laguerre")
     for name in _POLYNOMIALS.split():
-        names[name] = _submodule(f"numpy.polynomial.{name}", getattr(np.polynomial, name))
+        names[name] = whole(getattr(np.polynomial, name), f"numpy.polynomial.{name}")
     return Facade("numpy.polynomial", names)
 
 

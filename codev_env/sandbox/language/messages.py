@@ -1,0 +1,57 @@
+"""Messages for the author of a program: why a run stopped, without anything that differs between machines."""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+
+from codev_env.sandbox.language.context import OutputFull, ResultError, clean, plain
+from codev_env.sandbox.language.refusals import Refused
+
+NO_MEMORY = "the program needed more memory than is allowed: work on a smaller crop."
+
+_FOLDERS = sorted({sys.base_prefix, *(path for path in sys.path if path.strip("/"))}, key=len, reverse=True)
+_INSTALLED = re.compile(rf"(?:{'|'.join(map(re.escape, _FOLDERS))})/[^\s'\")]*")
+"""Paths of Python and its packages, which errors of imports name and programs have no use for."""
+
+
+def explain(problem: BaseException, source: str) -> tuple[str, str]:
+    """Why an exception stopped a program: `Execution.stop`, and a message its author can act on."""
+    if isinstance(problem, MemoryError):
+        return "memory", NO_MEMORY
+    if isinstance(problem, OutputFull):
+        return (
+            "output",
+            "far too much was printed, and the program was ended: print less, for example a part of a list.",
+        )
+    if isinstance(problem, SyntaxError):
+        line = f" (line {problem.lineno}: {(problem.text or '').strip()[:120]})" if problem.lineno else ""
+        return "error", f"{type(problem).__name__}: {problem.msg}{line}"
+    message = _text(problem) + _where(problem, source)
+    if isinstance(problem, Refused):
+        return "refused", message
+    if isinstance(problem, ResultError):
+        return "result", message
+    return "error", f"{type(problem).__name__}: {message}"
+
+
+def without_places(message: str) -> str:
+    """A message without addresses of objects and paths of installed packages."""
+    return _INSTALLED.sub("…", clean(message))
+
+
+def _text(problem: BaseException) -> str:
+    try:
+        return plain(str(problem))[:4000]
+    except BaseException:  # a program's own `__str__` may raise anything
+        return ""
+
+
+def _where(problem: BaseException, source: str) -> str:
+    numbers = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == "<code>"]
+    if not numbers or numbers[-1] is None:
+        return ""
+    lines = source.splitlines()
+    text = lines[numbers[-1] - 1].strip()[:120] if numbers[-1] <= len(lines) else ""
+    return f" (line {numbers[-1]}: {text})"

@@ -1,0 +1,154 @@
+"""The builtins that programs see: guards, plain functions, and stand-ins for what would lead out of the sandbox."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from RestrictedPython.Guards import safe_builtins
+
+from codev_env.sandbox.language.classes import SandboxClass
+from codev_env.sandbox.language.facade import Facade
+from codev_env.sandbox.language.guards import (
+    AttributeTarget,
+    guard_attribute_target,
+    guard_item_target,
+    guarded_getattr,
+    guarded_setattr,
+)
+from codev_env.sandbox.language.refusals import RefusedCall, refuse
+
+
+class _ArrayMeta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, np.ndarray)
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        return subclass is cls or issubclass(subclass, np.ndarray)
+
+
+class ndarray(metaclass=_ArrayMeta):  # the name programs see
+    """Stands for `numpy.ndarray`: right for `isinstance` and annotations, no constructor over foreign memory."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> ndarray:
+        """Refuse to construct; raises `RefusedCall`."""
+        raise RefusedCall("np.ndarray cannot be called here: use np.zeros, np.empty or np.array.")
+
+
+def safe_type(obj: Any) -> type:
+    """`type` with one argument."""
+    kind = type(obj)
+    if issubclass(kind, np.ndarray):
+        return ndarray
+    if issubclass(kind, type):
+        return _Type
+    if issubclass(kind, Facade):
+        return _Module
+    return kind
+
+
+class _Module:
+    """Stands for the type of modules; the real one would make objects with attributes of any name."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> _Module:
+        """Refuse to construct; raises `RefusedCall`."""
+        raise RefusedCall("modules cannot be made here.")
+
+
+class _TypeMeta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, type)
+
+    def __call__(cls, *args: Any) -> Any:
+        if len(args) != 1:
+            raise RefusedCall("type() takes one argument here: write a class statement.")
+        return safe_type(args[0])
+
+
+class _Type(metaclass=_TypeMeta):
+    """Stands for `type`."""
+
+
+def _hasattr(obj: Any, name: str) -> bool:
+    try:
+        guarded_getattr(obj, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _dir(*objects: Any) -> list[str]:
+    if not objects:
+        raise RefusedCall("dir() needs an object here.")
+    return [name for name in dir(objects[0]) if not name.startswith("_")]
+
+
+def _vars(*objects: Any) -> dict[str, Any]:
+    if not objects or not isinstance(type(objects[0]), SandboxClass):
+        raise RefusedCall("vars() takes an object of one of your classes here.")
+    return dict(objects[0].__dict__)
+
+
+class ProgramExit(BaseException):
+    """`exit()` and `quit()`: the program ends here, what it showed so far counts."""
+
+
+def exit_program(*_args: Any) -> None:
+    """`exit()`."""
+    raise ProgramExit
+
+
+_PLAIN = (
+    "all any ascii bin bytearray bytes classmethod dict enumerate filter format frozenset iter list map max min next "
+    "object property reversed set sorted staticmethod sum super tuple zip StopAsyncIteration TimeoutError "
+    "FileNotFoundError FileExistsError PermissionError ModuleNotFoundError RecursionError NotImplemented"
+).split()
+
+
+def make_builtins(
+    import_: Callable[..., Any], print_: Callable[..., None], show: Callable[..., None]
+) -> dict[str, Any]:
+    """The builtins of a program: the guards, what only computes, and what the sandbox stands in for.
+
+    Args:
+        import_: What `import` calls.
+        print_: What `print` is.
+        show: What `show` is.
+    """
+    names = {name: value for name, value in safe_builtins.items() if name not in ("id", "hash", "delattr")}
+    names.update({name: getattr(builtins, name) for name in _PLAIN})
+    for name in ("SystemExit", "KeyboardInterrupt", "GeneratorExit"):
+        names.pop(name, None)
+    names.update(
+        __import__=import_,
+        __metaclass__=SandboxClass,
+        _getattr_=guarded_getattr,
+        _write_=guard_attribute_target,
+        _case_=AttributeTarget,
+        _write_item_=guard_item_target,
+        getattr=guarded_getattr,
+        setattr=guarded_setattr,
+        hasattr=_hasattr,
+        print=print_,
+        show=show,
+        type=_Type,
+        dir=_dir,
+        vars=_vars,
+        exit=exit_program,
+        quit=exit_program,
+        open=refuse("open", "load pictures with Image.open(name) and keep other data in variables"),
+        eval=refuse("eval", "write the expression itself"),
+        exec=refuse("exec", "write the statements themselves"),
+        compile=refuse("compile", "write the statements themselves"),
+        input=refuse("input", "nobody can answer"),
+        globals=refuse("globals", "use a dict of your own"),
+        locals=refuse("locals", "use a dict of your own"),
+        id=refuse("id", "it differs from run to run; compare with `is`"),
+        hash=refuse("hash", "it differs from run to run"),
+        delattr=refuse("delattr", "assign None instead"),
+        breakpoint=refuse("breakpoint", "print what you want to know"),
+        memoryview=refuse("memoryview", "use bytes or np.frombuffer"),
+    )
+    return names

@@ -1,0 +1,91 @@
+"""The libraries that programs may import, loaded once in the zygote and given to programs behind façades."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Protocol
+
+from codev_env.sandbox.language.facade import Facade
+from codev_env.sandbox.language.facades import numpy, pil, std
+
+MODULES: dict[str, Facade] = {}
+"""The façades by import name."""
+
+ELSEWHERE: list[str] = []
+"""Libraries that are installed, and that another kind of zygote has loaded."""
+
+_OPTIONAL = ("cv2", "matplotlib", "scipy", "skimage", "sympy")
+
+
+class Library(Protocol):
+    """A module of `language.facades`."""
+
+    def warm(self) -> None:
+        """Load and use once what the library loads lazily: a worker cannot open files."""
+
+    def modules(self) -> dict[str, Facade]:
+        """The façades by import name; empty where the library is not installed."""
+
+    def seed(self, value: int, /) -> None:
+        """Start the library's random streams for a run, and undo what the last run changed in it."""
+
+
+_LOADED: list[Library] = []
+
+
+def load(kind: str) -> dict[str, str]:
+    """Load the libraries of a kind of zygote (see `host.process.Kind`).
+
+    Returns:
+        By name: why a library was left out, because the guards do not fit its version.
+    """
+    libraries: list[Library] = [std, pil, numpy]
+    if kind != "plain":
+        from codev_env.sandbox.language.facades import cv2
+
+        libraries.append(cv2)
+    if kind in ("plots", "science"):
+        from codev_env.sandbox.language.facades import pyplot
+
+        libraries.append(pyplot)
+    for library in libraries:
+        library.warm()
+    pil.patch()
+    for library in libraries:
+        _provide(library)
+    left_out = _load_science() if kind == "science" else {}
+    known = {name.partition(".")[0] for name in MODULES} | left_out.keys()
+    ELSEWHERE[:] = [name for name in _OPTIONAL if name not in known and _is_installed(name)]
+    return left_out
+
+
+def seed(value: int) -> None:
+    """Start the random streams of all libraries for a run."""
+    for library in _LOADED:
+        library.seed(value)
+
+
+def _provide(library: Library) -> None:
+    MODULES.update(library.modules())
+    _LOADED.append(library)
+
+
+def _load_science() -> dict[str, str]:
+    from codev_env.sandbox.language.facades import scipy, skimage, sympy
+
+    libraries: dict[str, Library] = {"scipy": scipy, "skimage": skimage, "sympy": sympy}
+    left_out = {}
+    for name, library in libraries.items():
+        try:
+            library.warm()
+            _provide(library)
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
+            left_out[name] = f"{type(error).__name__}: {error}"
+    return left_out
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # a module of that name that is no library
+        return False
