@@ -1,4 +1,4 @@
-"""Runs what models write: safely, in a process of its own, at nearly the price of in-process `exec`."""
+"""Runs programs written by models: safely, in separate processes, almost as fast as in-process `exec`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The trusted side of the sandbox: sessions, the pool of workers, and what a worker is asked."""
+"""The trusted side of the sandbox: sessions, worker processes, and checks of everything that workers send."""

@@ -1,4 +1,4 @@
-"""What to say when the system refuses a descriptor, memory or a process, and which sessions hold descriptors."""
+"""Errors for descriptors, memory and processes that the system refuses, and a count of the sessions in use."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _holders: set[int] = set()
 
 
 def hold(owner: int) -> None:
-    """Count a session, by a number that no other open one has."""
+    """Count an open session, under a number of its own."""
     _holders.add(owner)
 
 
-def let_go(owner: int) -> None:
-    """Count it no more."""
+def release(owner: int) -> None:
+    """Stop counting a session."""
     _holders.discard(owner)
 
 
@@ -35,7 +35,7 @@ def explained(doing: str) -> Iterator[None]:
     """Turn a refusal of the system into a `SandboxError` that says what to do.
 
     Args:
-        doing: What was tried, as in "the sandbox could not ...".
+        doing: The action that failed, to complete "the sandbox could not ...".
     """
     try:
         yield
@@ -44,14 +44,14 @@ def explained(doing: str) -> Iterator[None]:
 
 
 def refusal(doing: str, error: OSError) -> SandboxError:
-    """Make the error for what the system refused; see `explained`."""
+    """Make the error for a refusal of the system; see `explained`."""
     return SandboxError(f"the sandbox could not {doing}: {error}. {_advice(error)}.")
 
 
 def _advice(error: OSError) -> str:
     held = f"{len(_holders)} sandbox sessions are open, with up to {DESCRIPTORS_PER_SESSION} descriptors each"
     if error.errno in (errno.EMFILE, errno.ETOOMANYREFS):
-        import resource  # not on every system that this module is imported on
+        import resource  # missing on some systems that import this module
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return (

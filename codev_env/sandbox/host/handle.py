@@ -13,7 +13,7 @@ from codev_env.sandbox.wire import frames
 
 
 class WorkerLost(Exception):
-    """The worker is gone, or never came, and no program is the cause."""
+    """The worker died or never started, and no program is the cause."""
 
 
 class WorkerHandle:
@@ -21,7 +21,7 @@ class WorkerHandle:
 
     Args:
         kind: The kind of zygote to fork it from.
-        setup: The session's part of what the worker needs to know, as `worker.serve` reads it.
+        setup: The settings of the session, as `worker.serve` reads them.
         inputs: Descriptor of the shared memory with the input images.
         arena: Descriptor of the shared memory for saved and shown images.
         check_layers: Given the layers that the worker could apply; raises `SandboxError` where they are too few.
@@ -56,7 +56,7 @@ class WorkerHandle:
         self.has_run = False
 
     def wait_ready(self) -> None:
-        """Wait until it is locked down; raises `WorkerLost`, or `SandboxError` where it is not as it should be."""
+        """Wait until the worker is locked down; raises `WorkerLost`, or `SandboxError` if required layers are off."""
         if self._ready:
             return
         try:
@@ -82,10 +82,10 @@ class WorkerHandle:
         return message
 
     def death(self) -> int:
-        """How the program ended it: the exit code, or minus the signal.
+        """How the program ended the worker: the exit code, or minus the signal.
 
         Raises:
-            WorkerLost: It was not the program: the zygote died, or the worker was killed before it got the program.
+            WorkerLost: The program did not end it: the zygote died, or the worker was killed before it got the program.
         """
         code = self._exit_code()
         if code is None:
@@ -95,20 +95,20 @@ class WorkerHandle:
         return code
 
     def pid(self) -> int | None:
-        """Its process id, as the zygote knows it."""
+        """The process id of the worker; `None` if unknown."""
         return self._zygote.pid(self._token)
 
     def _exit_code(self) -> int | None:
         return self._zygote.exit_code(self._token)
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the worker."""
         self._zygote.kill(self._token)
         self._sock.close()
 
 
 def cause_of(code: int) -> tuple[str, str]:
-    """What an exit code says of the program: `Execution.stop`, and a message for its author."""
+    """The meaning of an exit code: `Execution.stop`, and a message for the author of the program."""
     if code == -signal.SIGXCPU:
         return "timeout", "the program used too much processor time and was ended"
     if code == -signal.SIGKILL:

@@ -1,4 +1,4 @@
-"""A lock for what a session's end has to touch, which may come at any moment."""
+"""A lock that finalizers can use, which may run at any moment."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Callable
 
 
 class FinalizerLock:
-    """A lock that finalizers need not wait for. A context manager for all others.
+    """A lock for which finalizers do not wait. Other code uses it as a context manager.
 
-    Python's garbage collector may run in any statement, also while this thread holds the lock, and may end sessions
-    that nobody closed. A lock that it waited for would never be released.
+    Python's garbage collector may run in any statement, also while this thread holds the lock, and may finalize
+    sessions that were never closed. A finalizer that waited for the lock would wait forever.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._left: deque[Callable[[], object]] = deque()
+        self._deferred: deque[Callable[[], object]] = deque()
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
     def __exit__(self, *_exc: object) -> None:
         self._lock.release()
-        self._do_what_is_left()
+        self._run_deferred()
 
-    def leave(self, work: Callable[[], object]) -> None:
-        """Have something done under the lock: before this returns where it is free, else by who holds it.
+    def run_or_defer(self, work: Callable[[], object]) -> None:
+        """Run a function under the lock: at once if the lock is free, else when its holder releases it.
 
         Args:
             work: Must not raise, nor take the lock.
         """
-        self._left.append(work)
-        self._do_what_is_left()
+        self._deferred.append(work)
+        self._run_deferred()
 
-    def _do_what_is_left(self) -> None:
-        # Who finds the lock taken can go: its holder looks again after it has let go.
-        while self._left and self._lock.acquire(blocking=False):
+    def _run_deferred(self) -> None:
+        # If the lock is taken, its holder runs the deferred functions after it has released it.
+        while self._deferred and self._lock.acquire(blocking=False):
             try:
-                while self._left:
-                    self._left.popleft()()
+                while self._deferred:
+                    self._deferred.popleft()()
             finally:
                 self._lock.release()

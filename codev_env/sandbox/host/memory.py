@@ -19,17 +19,17 @@ from codev_env.sandbox.wire import pixels
 _ENCODER_BUFFER = 1 << 16
 _PAGE = 4096
 _GRAIN = 4 << 20
-"""Bytes by which files for input images grow: images of nearly the same size then find one that exists."""
+"""Files for input images are multiples of this size in bytes, so that images of similar sizes can reuse a file."""
 
 
 def create_shared_file(name: str, size: int) -> int:
-    """Make an anonymous shared file of `size` bytes that take no memory before they are written.
+    """Make an anonymous shared file of `size` bytes, which take no memory before they are written.
 
     Returns:
         Its descriptor, close-on-exec.
 
     Raises:
-        SandboxError: The system does not give one.
+        SandboxError: The system refuses.
     """
     with descriptors.explained(f"get shared memory of {size} bytes"):
         if hasattr(os, "memfd_create"):
@@ -73,10 +73,10 @@ def _round(count: int) -> int:
 
 
 class Inputs:
-    """Input images in one shared file, of which a worker maps no more than is written, for reading only.
+    """Input images in one shared file. A worker maps only the written part, for reading.
 
     Args:
-        capacity: Bytes for which there is room.
+        capacity: Size in bytes; rounded up.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -95,24 +95,24 @@ class Inputs:
             raise
 
     def write(self, images: Sequence[Image.Image]) -> None:
-        """Fill it with other images of plain modes."""
+        """Replace the contents by images of plain modes."""
         self.kinds = _kinds(images)
         bounds = list(itertools.accumulate((room_for(image) for image in images), initial=0))
         self.offsets = bounds[:-1]
-        self.size = max(bounds[-1], _PAGE)  # no memory cannot be mapped
+        self.size = max(bounds[-1], _PAGE)  # an empty file cannot be mapped
         for image, start, end in zip(images, self.offsets, bounds[1:], strict=True):
             pixels.write(image, self._memory, start)
             written = start + pixels.stored_bytes(image.mode, *image.size)
-            self._memory[written:end] = bytes(end - written)  # what other images left there
+            self._memory[written:end] = bytes(end - written)  # clear what earlier images left
 
     def holds(self, images: Sequence[Image.Image]) -> bool:
-        """Tell whether these are the images in it, to the last pixel."""
+        """Return whether the file holds exactly these images."""
         return self.kinds == _kinds(images) and all(
             pixels.equal(image, self._memory, start) for image, start in zip(images, self.offsets, strict=True)
         )
 
     def close(self) -> None:
-        """Free it, as soon as no worker has it."""
+        """Free the file; its memory lasts until the last worker that maps it ends."""
         self._memory.close()
         os.close(self.fd)
 
@@ -125,24 +125,24 @@ class InputPool:
     """The input images of a sandbox's sessions.
 
     Sessions over the same images, such as the rollouts of a group, share one file; a file that no session uses is kept
-    for the next images, since pages that exist cost a tenth of new ones. Workers can only read them, so nothing that a
-    program does is ever found in one. Thread-safe.
+    for later images, since reusing pages costs a tenth of getting new ones. Workers can only read the files, so
+    programs leave nothing in them. Thread-safe.
 
     Args:
-        keep_bytes: Bytes of files kept that no session uses.
+        keep_bytes: Total size of the unused files that are kept.
     """
 
     def __init__(self, keep_bytes: int = 128 << 20) -> None:
-        # Where a worker cannot be kept from writing, no file is shared or used again.
+        # Where workers cannot be prevented from writing, no file is shared or reused.
         self._keep = keep_bytes if os.path.isdir("/proc/self/fd") else -1
         self._files: list[Inputs] = []
         self._lock = FinalizerLock()
 
     def take(self, images: Sequence[Image.Image]) -> Inputs:
-        """Get a file that holds the images, of plain modes; to be given back.
+        """Get a file that holds images of plain modes; pass it to `give_back` afterwards.
 
         Raises:
-            SandboxError: The system does not give one.
+            SandboxError: The system refuses.
         """
         for image in images:
             image.load()
@@ -182,8 +182,8 @@ class InputPool:
             return best
 
     def give_back(self, inputs: Inputs) -> None:
-        """Let go of a file; it is kept for others where there is room, the longest unused giving way."""
-        self._lock.leave(lambda: self._give_back(inputs))
+        """Release a file. Unused files are kept up to `keep_bytes`; those unused for longest are freed first."""
+        self._lock.run_or_defer(lambda: self._give_back(inputs))
 
     def _give_back(self, inputs: Inputs) -> None:
         inputs.users -= 1
@@ -217,7 +217,7 @@ class InputPool:
 
 
 def _sample(images: Sequence[Image.Image]) -> bytes:
-    """A few bytes of some rows of each image: those with other bytes are other images."""
+    """A few bytes of some rows of each image; images whose samples differ are different."""
     found = []
     for image in images:
         for row in range(0, image.height, max(1, image.height // 4)):
@@ -227,7 +227,7 @@ def _sample(images: Sequence[Image.Image]) -> bytes:
 
 
 def read_only(fd: int) -> int:
-    """Open a shared file again for reading only, so that who gets the descriptor cannot write it.
+    """Open a shared file again for reading only, so that the receiver of the descriptor cannot write.
 
     Where `/proc` is missing the descriptor is duplicated as it is.
     """
@@ -237,9 +237,10 @@ def read_only(fd: int) -> int:
 
 
 class Arena:
-    """Where the parent keeps track of the shared file that one worker writes its pixels to.
+    """The shared file that one worker writes pixels to, and the parent's record of the parts in use.
 
-    Files that a program saved stay until they are saved again; images only shown are free after they were read.
+    Files that a program saved stay until they are saved again; the space of images that were only shown is free again
+    once they have been read.
     """
 
     def __init__(self, size: int) -> None:
@@ -248,7 +249,7 @@ class Arena:
         self._live: dict[tuple[str, str], tuple[int, int]] = {}
 
     def gaps(self) -> list[tuple[int, int]]:
-        """The free parts, as (start, end), lowest first: pages used before cost less than new ones."""
+        """The free parts, as (start, end), lowest first: reusing pages costs less than getting new ones."""
         gaps, at = [], 0
         for start, end in sorted(self._live.values()):
             if start > at:
@@ -257,7 +258,7 @@ class Arena:
         return [*gaps, (at, self.size)]
 
     def keep(self, view: str, name: str, start: int, end: int) -> None:
-        """Keep a part for a file of a view; what the file was before is free."""
+        """Keep a part for a file of a view; the part that held its earlier contents is free."""
         self._live[view, name] = (start, end)
 
     def forget(self, view: str) -> None:
@@ -265,9 +266,9 @@ class Arena:
         self._live = {key: part for key, part in self._live.items() if key[0] != view}
 
     def read(self, offset: int, mode: str, size: tuple[int, int]) -> Image.Image:
-        """Copy an image out of it; raises `EOFError` where the file was cut short."""
+        """Copy an image from the file; raises `EOFError` if the worker cut it short."""
         return pixels.read(self.fd, offset, mode, size)
 
     def close(self) -> None:
-        """Free it."""
+        """Free the file."""
         os.close(self.fd)

@@ -26,9 +26,8 @@ from codev_env.sandbox.host.locks import FinalizerLock
 from codev_env.sandbox.wire import frames
 
 Kind = Literal["plain", "vision", "plots", "science"]
-"""What a zygote has loaded: Pillow and NumPy; OpenCV too; Matplotlib too; SciPy, scikit-image and SymPy too.
-
-The more is loaded, the more each fork costs.
+"""The libraries that a zygote has loaded: Pillow and NumPy; also OpenCV; also Matplotlib; also SciPy, scikit-image and
+SymPy. Each library makes forking slower.
 """
 
 _NAMES: dict[Kind, re.Pattern[str]] = {
@@ -58,7 +57,7 @@ _SHORTAGES = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 
 
 def kind_for(code: str, present: Kind) -> Kind:
-    """The lightest kind that has what a program names and what the present kind has."""
+    """The lightest kind that has the libraries which a program names and those of the present kind."""
     named = next((kind for kind, names in _NAMES.items() if names.search(code)), present)
     return max(named, present, key=get_args(Kind).index)
 
@@ -75,7 +74,7 @@ class Link:
     sock: socket.socket
 
     def is_waiting(self) -> bool:
-        """Tell whether the worker has said nothing yet: it lives and waits for its session."""
+        """Return whether the worker is alive and has sent nothing, so that it waits for its session."""
         try:
             self.sock.setblocking(False)
             self.sock.recv(1, socket.MSG_PEEK)
@@ -108,7 +107,7 @@ class Zygote:
             try:
                 ready = frames.receive(self._sock, deadline=time.monotonic() + START_S)
             except (frames.FrameClosed, frames.FrameTimeout, frames.FrameError) as error:
-                said = self._last_words()
+                said = self._end_of_stderr()
                 if isinstance(error, frames.FrameTimeout):
                     said = f"no answer within {START_S:.0f} s. Is the machine overloaded? {said}".rstrip()
                 elif not said:
@@ -147,7 +146,7 @@ class Zygote:
             start_new_session=True,
         )
 
-    def _last_words(self) -> str:
+    def _end_of_stderr(self) -> str:
         self._process.kill()
         self._process.wait()
         self._stderr.seek(0)
@@ -155,20 +154,20 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """It runs, listens and belongs to this process (not to one that forked us)."""
+        """Whether the zygote runs, listens and belongs to this process (not to one that forked this process)."""
         return not self._gone and self.owner == os.getpid() and self._process.poll() is None
 
     def worker(self, setup: dict[str, Any], inputs_fd: int, arena_fd: int) -> Link:
         """Give a session a worker: the one forked ahead of time where it lives, else a new one.
 
         Args:
-            setup: What the worker is to know, as `worker.serve` reads it.
+            setup: The settings of the session, as `worker.serve` reads them.
             inputs_fd: Shared memory with the input images, open for reading only.
-            arena_fd: Shared memory for what programs save and show.
+            arena_fd: Shared memory for the images that programs save and show.
 
         Raises:
-            ZygoteGone: There is no zygote any more.
-            SandboxError: The system refuses; the zygote and its workers live on.
+            ZygoteGone: The zygote has died.
+            SandboxError: The system refuses; the zygote and its workers keep running.
             FrameError: The setup is too long.
         """
         while True:
@@ -188,13 +187,13 @@ class Zygote:
                 if spare is not None:
                     self._discard(spare)
                     continue
-                # A new worker that is gone has left word why, which its session reads.
+                # A new worker that has died has sent the reason, which its session reads.
             break
         self._fork_ahead()
         return link
 
     def _fork_ahead(self) -> None:
-        """See to it that one worker waits for the next session."""
+        """Fork a worker for the next session, unless one is waiting."""
         with self._lock:
             if self._spares or self._forking_ahead:
                 return
@@ -204,7 +203,7 @@ class Zygote:
             with self._lock:
                 self._spares.append(spare)
         except SandboxError:
-            pass  # whoever needs the next worker forks it, and is told
+            pass  # the next session forks its own worker, and gets the error
         finally:
             self._forking_ahead = False
 
@@ -235,8 +234,8 @@ class Zygote:
         return Link(token, ours)
 
     def kill(self, token: int) -> None:
-        """Kill a worker, now or as soon as a request under way is sent; nothing happens where it is gone already."""
-        self._lock.leave(lambda: self._kill(token))
+        """Kill a worker, at once or after the request that is being sent; does nothing if it has ended."""
+        self._lock.run_or_defer(lambda: self._kill(token))
 
     def _kill(self, token: int) -> None:
         with suppress(SandboxError):  # without a zygote there is no worker: each dies with it
@@ -246,10 +245,10 @@ class Zygote:
         """How a worker ended: its exit code, or minus the signal that ended it.
 
         Returns:
-            `None` where nobody knows, because the zygote is gone too.
+            `None` if unknown, because the zygote is gone too.
 
         Raises:
-            SandboxError: No descriptor is left to ask with.
+            SandboxError: No descriptor is left for the request.
         """
         return self._answer_to("end", token)
 
@@ -283,7 +282,7 @@ class Zygote:
             cause = error.__cause__
             if isinstance(cause, OSError) and cause.errno in _SHORTAGES:
                 raise descriptors.refusal("reach its process", cause) from error
-            self._gone = True  # it may take a moment to end, and must not be asked again
+            self._gone = True  # it may take a moment to end, and must get no further requests
             raise ZygoteGone("the sandbox process is gone; open a new session.") from error
 
     def close(self) -> None:
@@ -291,18 +290,18 @@ class Zygote:
         if self.owner == os.getpid():
             self._process.kill()
             self._process.wait()
-        self.let_go()
+        self.release()
         self._stderr.close()
 
-    def let_go(self) -> None:
-        """Close the sockets, which ends the process where no other holds them."""
+    def release(self) -> None:
+        """Close the sockets; the zygote ends when no process holds them."""
         self._sock.close()
         while self._spares:
             self._spares.pop().sock.close()
 
 
 def _font_cache() -> dict[str, str]:
-    """Matplotlib's cache folder: the user's own where it exists, since making it takes seconds; else the zygote's."""
+    """Matplotlib's cache folder: the user's own if it exists, since building one takes seconds; else the zygote's."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = os.environ.get("MPLCONFIGDIR") or os.path.join(base, "matplotlib")
     return {"MPLCONFIGDIR": os.path.abspath(folder)} if os.path.isdir(folder) else {}
@@ -332,11 +331,11 @@ def shut_down() -> None:
 
 
 def _after_fork() -> None:
-    """In a forked child of the trainer: let go of the parent's zygotes, so that they notice when it ends."""
+    """In a forked child of the trainer: release the parent's zygotes, so that they notice when the parent ends."""
     global _shared_lock
     _shared_lock = threading.Lock()
     for running in _shared.values():
-        running.let_go()
+        running.release()
     _shared.clear()
 
 

@@ -1,4 +1,4 @@
-"""Checks of what a worker says. Nothing in a reply is believed before it has passed here."""
+"""Checks of what workers reply. Nothing in a reply is trusted before it has passed them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BadReply(Exception):
 
 @dataclass(frozen=True)
 class Stored:
-    """Where an image lies in the arena."""
+    """The place of an image in the arena."""
 
     offset: int
     width: int
@@ -49,9 +49,9 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
     """Check a reply to a run.
 
     Args:
-        message: What came.
-        limits: The limits the worker was told.
-        gaps: The parts of the arena, as (start, end), that the worker was told to write to.
+        message: The message received.
+        limits: The limits that the worker was given.
+        gaps: The parts of the arena, as (start, end), that the worker may write to.
 
     Raises:
         BadReply: Something is missing, of another type, too long or outside the arena.
@@ -132,5 +132,5 @@ def _int(value: Any, low: int, high: int, what: str) -> int:
 def _text(value: Any, most: int, what: str) -> str:
     if not isinstance(value, str) or len(value) > most:
         raise BadReply(what)
-    # Lone surrogates are legal JSON and illegal UTF-8: they would break whoever writes the text to a file.
+    # Lone surrogates are legal JSON and illegal UTF-8: writing such text to a file fails.
     return value.encode("utf-8", "replace").decode("utf-8")

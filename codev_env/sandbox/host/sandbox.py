@@ -1,4 +1,4 @@
-"""The sandbox: where sessions come from."""
+"""The sandbox, which opens sessions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from codev_env.sandbox.host.session import Session
 from codev_env.sandbox.wire.limits import REPAIRS, Limits
 
 REQUIRED_LAYERS = ("process", "rlimits")
-"""Layers without which a sandbox refuses to work unless told `allow_weaker=True`."""
+"""Layers without which a sandbox refuses to work unless `allow_weaker=True` is passed."""
 
 _warned: set[str] = set()
 
 
 class Sandbox:
-    """Runs programs that models wrote, in processes that can do nothing but compute on their own images.
+    """Runs programs written by models, in processes that can only compute on their own images.
 
     Thread-safe; all sandboxes of a process share one zygote. A context manager.
 
@@ -30,9 +30,9 @@ class Sandbox:
             execution = session.run("show(image.crop((0, 0, 64, 64)))")
 
     Args:
-        limits: What programs may use.
+        limits: Resource limits of programs.
         isolation: `"episode"`: one worker for the runs of a session; `"step"`: a fresh one for each run.
-        allow_weaker: Work even where the kernel does not give the required layers (see `describe`).
+        allow_weaker: Work even if the kernel lacks required layers (see `describe`).
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class Sandbox:
 
         Args:
             images: The input images by bare file name; the first is `image` to programs.
-            seed: Of all random numbers that programs draw.
-            persist: What later runs find: `"images"`, the saved files; `"variables"`, the variables too.
-            repairs: What is repaired in programs, of `"indentation"`, `"paths"` and `"imports"`; each repair is named
-                in `Execution.repairs`.
+            seed: Seed of all random numbers that programs draw.
+            persist: State that later runs find: `"images"`, the saved files; `"variables"`, also the variables.
+            repairs: Repairs to make, out of `"indentation"`, `"paths"` and `"imports"`; each one made is named in
+                `Execution.repairs`.
 
         Raises:
             SandboxError: The sandbox is closed, an image cannot be used, or processes cannot be started here.
@@ -108,9 +108,9 @@ class Sandbox:
         )
 
     def check_layers(self, layers: Any) -> None:
-        """Take note of what a worker could apply; raises `SandboxError` where too little is in force."""
+        """Record the layers that a worker reports; raises `SandboxError` if one that must be in force is missing."""
         if not isinstance(layers, dict) or not all(isinstance(value, str) for value in layers.values()):
-            raise SandboxError("a sandbox worker did not say which layers are in force.")
+            raise SandboxError("a sandbox worker did not report which layers are in force.")
         with self._lock:
             if self._layers is None:
                 self._layers = dict(layers)
@@ -120,13 +120,13 @@ class Sandbox:
             reasons = "; ".join(f"{name} {layers.get(name, 'unknown')}" for name in missing or lost)
             raise SandboxError(f"the sandbox lacks required layers: {reasons}. Pass allow_weaker=True to accept that.")
         for name, value in layers.items():
-            # That an ordinary user cannot change users is no lack; `describe` tells it all the same.
+            # An ordinary user cannot change users, which is no defect; `describe` reports that layer as well.
             if value != "on" and name != "user" and name not in _warned:
                 _warned.add(name)
                 warnings.warn(f"sandbox layer {name} is {value}.", RuntimeWarning, stacklevel=2)
 
     def close(self) -> None:
-        """Refuse new sessions and free what is kept for them; open sessions go on until they are closed."""
+        """Refuse new sessions and free the memory kept for them; open sessions work until they are closed."""
         self._closed = True
         self.pool.close()
 

@@ -1,4 +1,4 @@
-"""One episode's place in the sandbox: its images, its files, its worker."""
+"""One episode in the sandbox: its images, its files and its worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _numbers = itertools.count()
 
 
 class Session:
-    """The programs of one episode run here, one after the other. Made by `Sandbox.session`; a context manager.
+    """Runs the programs of one episode, one after the other. Made by `Sandbox.session`; a context manager.
 
     A session may be used from any thread, by one at a time; several sessions of one sandbox run side by side.
     """
@@ -53,7 +53,7 @@ class Session:
         self._persist = persist
         self._isolation = isolation
         self._repairs = sorted(repairs)
-        # Each library makes a fork dearer. Without variables to lose, it can wait until a program names it.
+        # Each library makes forking slower. Without variables to lose, it is loaded when a program first names it.
         self._kind: process.Kind = "science" if persist == "variables" else "plain"
         self._lock = threading.Lock()
         self._closed = False
@@ -73,7 +73,7 @@ class Session:
             self._spawn()
             number = next(_numbers)
             descriptors.hold(number)
-            undo.callback(descriptors.let_go, number)
+            undo.callback(descriptors.release, number)
             self._held = undo.pop_all()
 
     # Public
@@ -86,12 +86,14 @@ class Session:
             view: The view to run it in; others are not touched.
 
         Returns:
-            What it printed and handed over, or why it stopped. Whatever a program does ends up here, not as an error.
-            What the machine does never does: where the worker dies through no fault of a program, it runs again.
+            The text and the images of the program, or why it stopped. Failures of the program are reported here, never
+            raised. Failures of the machine are never reported here: if the worker dies through no fault of the program,
+            the program runs again.
 
         Raises:
-            SandboxError: The session is closed, there is no such view, or the sandbox itself cannot work: a worker
-                cannot be had, or died for reasons of its own a second time, or with the variables of earlier runs.
+            SandboxError: The session is closed, the view does not exist, or the sandbox itself cannot work: no worker
+                can be started, or a worker died through no fault of the program for a second time, or together with
+                the variables of earlier runs.
             TypeError: `code` is not text.
         """
         if not isinstance(code, str):
@@ -110,18 +112,18 @@ class Session:
             return execution
 
     def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
-        """Add a namespace with files of its own, over other images: what runs there leaves no trace elsewhere.
+        """Add a namespace with its own images and files. Programs that run in it leave no trace in other views.
 
         The k-th run of a program in a view draws the same random numbers as its k-th run in `"main"`.
 
         Args:
             name: A new name.
             images: The view's input images by file name.
-            replace: Forget the view of that name first, if there is one, with its files and variables.
+            replace: First delete the view of that name, if it exists, with its files and variables.
 
         Raises:
             NoRoom: There is no room left for the images.
-            SandboxError: The name is taken, or it is that of the main view.
+            SandboxError: The name is in use, or it is that of the main view.
         """
         if not isinstance(name, str) or not name:
             raise SandboxError(f"view name {name!r}: text is needed.")
@@ -146,7 +148,7 @@ class Session:
             self._files[name] = self._pending[name] = _table(plain, offsets, "arena")
 
     def _forget(self, view: str) -> None:
-        """Forget a view; its name may be used again, for one that begins anew."""
+        """Delete a view; its name may be used again."""
         self._arena.forget(view)
         for table in (self._files, self._given, self._pending):
             table.pop(view, None)
@@ -170,14 +172,14 @@ class Session:
         self.close()
 
     def __del__(self, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        # When the interpreter ends, what closing needs may be gone already, and the worker ends with its zygote.
+        # When the interpreter exits, modules that `close` needs may be gone, and the worker ends with its zygote.
         if not _ending() and not getattr(self, "_closed", True) and hasattr(self, "_held"):
             self.close()
 
     # The worker
 
     def _check_owner(self) -> None:
-        # Two processes on one socket would get each other's answers.
+        # Two processes on one socket would receive each other's replies.
         if os.getpid() != self._owner:
             raise SandboxError("this session was opened by another process; open one in the process that uses it.")
 
@@ -208,15 +210,15 @@ class Session:
         self._worker = None
 
     def _replace(self) -> None:
-        """Kill the worker and have a new one forked, with the same files, while the trainer goes on."""
+        """Kill the worker and have a new one forked, with the same files, while the trainer continues."""
         self._drop()
         try:
             self._spawn()
         except SandboxError:
-            return  # what ran is not to be lost for that: the next run, which needs a worker, tries again and says so
+            return  # the finished run must not be lost: the next one tries again, and reports the failure
 
     def _run(self, code: str, view: str) -> Execution:
-        """Run on this worker, or on a second one where the first is lost through no fault of a program."""
+        """Run on this worker, or on a second one if the first is lost through no fault of the program."""
         kind = process.kind_for(code, self._kind)
         if kind != self._kind:
             self._kind = kind
@@ -274,14 +276,14 @@ class Session:
         )
 
     def _check_room(self, view: str, reply: replies.Reply) -> None:
-        """Raise `BadReply` where more files are saved than `Context.save` allows: each would be kept for ever."""
+        """Raise `BadReply` if more files are saved than `Context.save` allows: each is kept until the session ends."""
         given = self._given[view]
         saved = self._files[view].keys() | {stored.name for stored in reply.files}
         if len(saved - given) > self._limits.files:
             raise replies.BadReply("more files than are allowed")
 
     def _lost(self, stop: Any, why: str, started: float) -> Execution:
-        """The worker is gone: a new one takes over the files saved by earlier runs."""
+        """Replace a worker that is gone: the new one takes over the files saved by earlier runs."""
         wall_s = time.monotonic() - started
         self._replace()
         kept = "Files saved by earlier steps are still there"
@@ -302,7 +304,7 @@ class Session:
             raise replies.BadReply("arena") from error
 
 
-_NO_NAME = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")
+_BAD_NAME = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")
 _MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 
 
@@ -311,7 +313,7 @@ def _check(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]:
         kind = type(images).__name__
         raise SandboxError(f"images is a {kind}; images by file name are needed, as in {{'input.png': image}}.")
     for name, image in images.items():
-        if not isinstance(name, str) or _NO_NAME.search(name) or len(name) > NAME_CHARS:
+        if not isinstance(name, str) or _BAD_NAME.search(name) or len(name) > NAME_CHARS:
             raise SandboxError(f"image name {name!r}: a bare file name such as 'input.png' is needed.")
         if not isinstance(image, Image.Image):
             raise SandboxError(f"image {name!r} is a {type(image).__name__}; a PIL image is needed.")

@@ -1,1 +1,1 @@
-"""What host and worker share: messages, shared memory, pixels and limits."""
+"""Shared by host and worker: messages, the layout of pixels in shared memory, and limits."""

@@ -1,6 +1,6 @@
 """Messages between the processes of the sandbox: a length, then JSON, with file descriptors where needed.
 
-Neither pickle nor pixels ever pass through here. Both ends cap the length before they read.
+Pickle and pixels never pass through here. Both ends check the length before they read the rest.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def receive(sock: socket.socket, *, deadline: float | None = None, cap: int = MA
 
     Args:
         sock: A stream socket.
-        deadline: As `time.monotonic()` tells it; `None` waits for ever.
+        deadline: A value of `time.monotonic()`; `None` waits indefinitely.
         cap: Bytes of the longest message accepted.
 
     Returns:
@@ -69,7 +69,7 @@ def receive(sock: socket.socket, *, deadline: float | None = None, cap: int = MA
     Raises:
         FrameTimeout: The deadline passed first.
         FrameClosed: The other end is gone.
-        FrameError: What came is no message.
+        FrameError: The bytes received are not a message.
     """
     (length,) = _LENGTH.unpack(_read(sock, _LENGTH.size, deadline))
     if length > cap:
@@ -97,7 +97,7 @@ def receive_with_fds(sock: socket.socket, most: int) -> tuple[dict[str, Any], li
 
 
 def is_waiting(sock: socket.socket) -> bool:
-    """Tell whether there is something to receive, or the other end has closed."""
+    """Return whether there is something to receive, or the other end has closed."""
     return bool(select.select([sock], [], [], 0)[0])
 
 

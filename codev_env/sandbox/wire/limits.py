@@ -1,4 +1,4 @@
-"""The limits of one sandboxed program, checked where they are made, and what may be repaired in it."""
+"""The limits of a sandboxed program, checked on construction, and the repairs that may be made to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from codev_env.errors import ConfigError
 
 REPAIRS = ("indentation", "paths", "imports")
-"""What can be repaired in programs.
+"""Repairs that may be made to programs.
 
 `indentation`: a block indented as a whole, or all but its first line; `paths`: a path to a file that exists by its bare
 name, or a path to save to; `imports`: a module of `repairs.IMPORTS` that is used without an import.
@@ -24,12 +24,12 @@ REPAIR_CHARS = 300
 """Characters of one reported repair."""
 
 _MOST = {"wall_s": 1e6, "output_chars": 100_000, "error_chars": 20_000, "code_chars": 300_000, "files": 500}
-"""What a clock can wait for, and what fits into a message between the processes in the longest encoding."""
+"""Upper bounds: of waiting times, and of parts of a message, which must fit into it in their longest encoding."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program, and one episode, may use.
+    """Resource limits of one program, and of one episode.
 
     Attributes:
         wall_s: Wall-clock seconds of one run; then the worker is killed.
@@ -78,5 +78,5 @@ class Limits:
             raise ConfigError(f"limits.memory_mb={self.memory_mb}: at least 64 MiB are needed to crop a photograph.")
 
     def to_json(self) -> dict[str, Any]:
-        """The limits as a JSON-able dict; `Limits(**d)` makes them again."""
+        """The limits as a JSON-able dict; `Limits(**d)` restores them."""
         return asdict(self)

@@ -1,7 +1,7 @@
 """Pixels in shared memory, laid out as Pillow has them: read without a copy, written with one.
 
-Pillow 11.2 or newer lends its memory, and reads that of others in place, through the Arrow C data interface:
-https://arrow.apache.org/docs/format/CDataInterface.html. An older one packs and unpacks.
+Pillow 11.2 and newer exports its memory, and reads foreign memory in place, through the Arrow C data interface:
+https://arrow.apache.org/docs/format/CDataInterface.html. Older versions pack and unpack.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from PIL import Image
 
 RAW = {"RGB": "RGBX", "L": "L", "RGBA": "RGBA"}
-"""By mode of an image: how its pixels lie in shared memory, as Pillow names it, one letter for each byte of a pixel."""
+"""By mode of an image: the layout of its pixels in shared memory, as Pillow names it, one letter for each byte."""
 
 AVAILABLE = hasattr(Image, "fromarrow")
-"""This Pillow can do it."""
+"""Whether this Pillow supports the Arrow interface."""
 
 
 class _Schema(ctypes.Structure):
@@ -59,7 +59,7 @@ _Array._fields_ = [
 ]
 
 _STRIP = 1 << 20
-"""Bytes copied at once of an image whose own memory is in pieces."""
+"""Bytes copied at once from an image whose memory is in several blocks."""
 
 _capsule = ctypes.pythonapi.PyCapsule_New
 _capsule.restype = ctypes.py_object
@@ -74,7 +74,8 @@ if _madvise is not None:
     _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _PAGE = mmap.PAGESIZE
 _MADV_POPULATE_WRITE = 23  # of linux/mman.h
-_WORTH_IT = 256 << 10
+_POPULATE_FROM = 256 << 10
+"""Bytes of the smallest block whose pages are requested at once."""
 
 
 @_release_schema
@@ -88,7 +89,7 @@ def _array_released(array: Any) -> None:
 
 
 class _Bytes:
-    """Unsigned bytes for whoever asks by the Arrow protocol; keeps everything they point to alive."""
+    """Exports unsigned bytes through the Arrow protocol; keeps the structures that describe them alive."""
 
     def __init__(self, address: int, count: int) -> None:
         self.schema = _Schema(format=b"C", name=b"", flags=0, n_children=0, release=_schema_released)
@@ -103,10 +104,10 @@ class _Bytes:
 def image_over(memory: memoryview, mode: str, size: tuple[int, int]) -> Image.Image:
     """Make a read-only image whose pixels are in a buffer: Pillow copies them before a program writes.
 
-    The memory must outlive the image: here it is a mapping that a worker keeps to its end.
+    The memory must outlive the image: a worker never unmaps it.
 
     Args:
-        memory: The pixels, as `RAW` tells; may be read-only.
+        memory: The pixels, laid out as in `RAW`; may be read-only.
         mode: The image's mode.
         size: Width and height in pixels.
     """
@@ -126,36 +127,36 @@ def read(fd: int, start: int, mode: str, size: tuple[int, int]) -> Image.Image:
     """Make an image with a copy of the pixels in a file, read straight into its memory.
 
     Args:
-        fd: Descriptor of a file that holds pixels as `RAW` tells.
-        start: Byte at which they begin.
+        fd: Descriptor of a file that holds pixels, laid out as in `RAW`.
+        start: Offset of the first byte.
         mode: The image's mode.
         size: Width and height in pixels.
 
     Raises:
-        EOFError: The file ends before.
+        EOFError: The file ends within the image.
     """
     count = stored_bytes(mode, *size)
     image = Image.new(mode, size, None)
     try:
-        lent = image.__arrow_c_array__() if AVAILABLE else None
+        exported = image.__arrow_c_array__() if AVAILABLE else None
     except ValueError:  # in several blocks
-        lent = None
-    # Nobody else has this image yet: to write to what it lends is to write to it.
-    if lent is None:
+        exported = None
+    # The image is new, so writing to the exported memory changes no other image.
+    if exported is None:
         memory: Any = bytearray(count)
     else:
-        memory = (ctypes.c_char * count).from_address(_address(lent))
-        _populate(_address(lent), count)
+        memory = (ctypes.c_char * count).from_address(_address(exported))
+        _populate(_address(exported), count)
     if os.preadv(fd, [memory], start) != count:
         raise EOFError("the file ends within an image")
-    return image_from(memory, mode, size) if lent is None else image
+    return image_from(memory, mode, size) if exported is None else image
 
 
 def _populate(address: int, count: int) -> None:
-    """Have the kernel provide the pages of a large block at once, which is cheaper than one by one as they are used."""
+    """Have the kernel provide all pages of a large block at once, which is faster than one by one on first use."""
     start, end = -(-address // _PAGE) * _PAGE, (address + count) // _PAGE * _PAGE
-    if sys.platform == "linux" and end - start >= _WORTH_IT:
-        _madvise(start, end - start, _MADV_POPULATE_WRITE)  # what an older kernel refuses comes as it always did
+    if sys.platform == "linux" and end - start >= _POPULATE_FROM:
+        _madvise(start, end - start, _MADV_POPULATE_WRITE)  # older kernels refuse, and provide pages on first use
 
 
 def stored_bytes(mode: str, width: int, height: int) -> int:
@@ -164,7 +165,7 @@ def stored_bytes(mode: str, width: int, height: int) -> int:
 
 
 def address_of(memory: Any) -> int:
-    """Where a buffer begins. It must be kept, and kept in its place."""
+    """The address of a buffer, which must stay alive and must not move."""
     return np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
 
 
@@ -176,13 +177,13 @@ def write(image: Image.Image, memory: Any, start: int) -> None:
         return
     at = address_of(memory) + start
     if start < 0 or start + size > len(memory):
-        raise ValueError("an image does not fit where it is to be written")
+        raise ValueError("the image does not fit into the buffer")
     for pixels, offset, count in _pieces(image):
         ctypes.memmove(at + offset, pixels, count)
 
 
 def equal(image: Image.Image, memory: Any, start: int) -> bool:
-    """Tell whether a buffer holds from byte `start` on what `write` would write."""
+    """Return whether a buffer holds, from byte `start` on, the bytes that `write` would write."""
     size = stored_bytes(image.mode, *image.size)
     if not AVAILABLE:
         return memory[start : start + size] == image.tobytes("raw", RAW[image.mode])
@@ -193,10 +194,10 @@ def equal(image: Image.Image, memory: Any, start: int) -> bool:
 
 
 def _pieces(image: Image.Image) -> Iterator[tuple[int, int, int]]:
-    """Address, offset and length of the parts of an image's pixels; each is good until the next is asked for."""
+    """Address, offset and length of the parts of an image's pixels; each is valid until the next one is requested."""
     try:
-        lent = image.__arrow_c_array__()
-        yield _address(lent), 0, stored_bytes(image.mode, *image.size)
+        exported = image.__arrow_c_array__()
+        yield _address(exported), 0, stored_bytes(image.mode, *image.size)
         return
     except ValueError:  # the image is in several blocks
         pass
@@ -204,14 +205,14 @@ def _pieces(image: Image.Image) -> Iterator[tuple[int, int, int]]:
     line = stored_bytes(image.mode, width, 1)
     rows = min(height, max(1, _STRIP // line))
     strip = Image.new(image.mode, (width, rows))
-    lent = strip.__arrow_c_array__()
+    exported = strip.__arrow_c_array__()
     for top in range(0, height, rows):
         strip.paste(image, (0, -top))
-        yield _address(lent), top * line, min(rows, height - top) * line
+        yield _address(exported), top * line, min(rows, height - top) * line
 
 
-def _address(lent: tuple[Any, Any]) -> int:
-    array = ctypes.cast(_pointer(lent[1], b"arrow_array"), ctypes.POINTER(_Array)).contents
+def _address(exported: tuple[Any, Any]) -> int:
+    array = ctypes.cast(_pointer(exported[1], b"arrow_array"), ctypes.POINTER(_Array)).contents
     if array.n_children:  # a list of four bytes for each pixel: the bytes are its child
         children = ctypes.cast(array.children, ctypes.POINTER(ctypes.POINTER(_Array)))
         array = children[0].contents
@@ -219,4 +220,4 @@ def _address(lent: tuple[Any, Any]) -> int:
 
 
 _kept: list[_Bytes] = []
-"""The structures that images point to: as few as a worker has input images, so none is ever let go."""
+"""The structures that images point to. Never freed: a worker has few input images."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import platform
 import resource
@@ -41,7 +40,7 @@ def prepare() -> None:
     """Do once, in the zygote, what every worker would do again; applies nothing."""
     with contextlib.suppress(OSError):  # no filter for this machine: the layer will say so
         seccomp.program(platform.machine())
-    _libc()
+    seccomp.libc()
 
 
 def lock_down(parent_pid: int) -> dict[str, str]:
@@ -104,13 +103,8 @@ def _try(layer: Callable[[], None]) -> str:
     return "on"
 
 
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def _prctl(option: int, value: int) -> None:
-    if _libc().prctl(option, value, 0, 0, 0) != 0:
+    if seccomp.libc().prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
@@ -170,7 +164,7 @@ _FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
 def _landlock() -> None:
     if sys.platform != "linux":
         raise LayerOff("only Linux has Landlock")
-    libc = _libc()
+    libc = seccomp.libc()
     version = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION_FLAG))
     if version < 1:
         raise LayerOff(f"this kernel has no Landlock ({os.strerror(ctypes.get_errno())})")

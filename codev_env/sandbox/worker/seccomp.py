@@ -78,12 +78,13 @@ def install() -> None:
     code = program(platform.machine())
     buffer = ctypes.create_string_buffer(code, len(code))
     filter_ = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    if _libc().prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(filter_), 0, 0) != 0:
+    if libc().prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(filter_), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
 
 
 @functools.cache
-def _libc() -> ctypes.CDLL:
+def libc() -> ctypes.CDLL:
+    """The C library, whose calls set `ctypes.get_errno`."""
     return ctypes.CDLL(None, use_errno=True)
 
 
