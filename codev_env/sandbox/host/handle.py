@@ -10,6 +10,7 @@ from typing import Any
 
 from codev_env.sandbox.host import memory, process
 from codev_env.sandbox.wire import frames
+from codev_env.sandbox.wire.messages import Request, Setup
 
 
 class WorkerLost(Exception):
@@ -33,7 +34,7 @@ class WorkerHandle:
     def __init__(
         self,
         kind: process.Kind,
-        setup: dict[str, Any],
+        setup: Setup,
         inputs: int,
         arena: int,
         check_layers: Callable[[Any], None],
@@ -68,7 +69,7 @@ class WorkerHandle:
         self._check_layers(hello.get("layers"))
         self._ready = True
 
-    def ask(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
+    def ask(self, request: Request, deadline: float) -> dict[str, Any]:
         """Send a request and wait for the answer."""
         self._asked = False
         self._number += 1

@@ -24,6 +24,7 @@ from codev_env.errors import SandboxError
 from codev_env.sandbox.host import descriptors
 from codev_env.sandbox.host.locks import FinalizerLock
 from codev_env.sandbox.wire import frames
+from codev_env.sandbox.wire.messages import Setup
 
 Kind = Literal["plain", "vision", "plots", "science"]
 """The libraries that a zygote has loaded: Pillow and NumPy; also OpenCV; also Matplotlib; also SciPy, scikit-image and
@@ -157,7 +158,7 @@ class Zygote:
         """Whether the zygote runs, listens and belongs to this process (not to one that forked this process)."""
         return not self._gone and self.owner == os.getpid() and self._process.poll() is None
 
-    def worker(self, setup: dict[str, Any], inputs_fd: int, arena_fd: int) -> Link:
+    def worker(self, setup: Setup, inputs_fd: int, arena_fd: int) -> Link:
         """Give a session a worker: the one forked ahead of time where it lives, else a new one.
 
         Args:

@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 from PIL import Image
 
@@ -20,6 +20,7 @@ from codev_env.sandbox.host import descriptors, memory, process, replies
 from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
 from codev_env.sandbox.wire import frames
 from codev_env.sandbox.wire.limits import NAME_CHARS, Limits
+from codev_env.sandbox.wire.messages import FileEntry, Request, Setup, Views, Where
 from codev_env.types import Execution
 
 MAIN = "main"
@@ -43,7 +44,7 @@ class Session:
         pool: memory.InputPool,
         check_layers: Callable[[Any], None],
         seed: int,
-        persist: str,
+        persist: Literal["images", "variables"],
         isolation: str,
         repairs: Collection[str],
     ) -> None:
@@ -59,14 +60,14 @@ class Session:
         self._closed = False
         self._owner = os.getpid()
         self._counts: dict[tuple[str, int], int] = {}
-        self._pending: dict[str, dict[str, Any]] = {}
+        self._pending: Views = {}
         plain = {name: memory.plain(image) for name, image in _check(images).items()}
         room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
         self._worker: WorkerHandle | None = None
         with ExitStack() as undo:
             self._inputs = pool.take(list(plain.values()))
             undo.callback(pool.give_back, self._inputs)
-            self._files = {MAIN: _table(plain, self._inputs.offsets, "inputs")}
+            self._files: Views = {MAIN: _table(plain, self._inputs.offsets, "inputs")}
             self._given = {MAIN: frozenset(plain)}
             self._arena = memory.Arena((self._limits.files_mb << 20) + room)
             undo.callback(self._arena.close)
@@ -188,7 +189,7 @@ class Session:
             raise SandboxError("this session is closed; open a new one with Sandbox.session.")
 
     def _spawn(self) -> WorkerHandle:
-        setup = {
+        setup: Setup = {
             "limits": self._limits.to_json(),
             "persist": self._persist,
             "repairs": self._repairs,
@@ -248,7 +249,7 @@ class Session:
         started = time.monotonic()
         try:
             gaps = self._arena.gaps()
-            request = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": self._pending}
+            request: Request = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": self._pending}
             message = worker.ask(request, started + self._limits.wall_s + _GRACE_S)
             self._pending = {}
             reply = replies.check(message, self._limits, gaps)
@@ -331,7 +332,7 @@ def _check(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]:
     return images
 
 
-def _table(images: Mapping[str, Image.Image], offsets: list[int], where: str) -> dict[str, Any]:
+def _table(images: Mapping[str, Image.Image], offsets: list[int], where: Where) -> dict[str, FileEntry]:
     return {
         name: {
             "where": where,
@@ -345,7 +346,7 @@ def _table(images: Mapping[str, Image.Image], offsets: list[int], where: str) ->
     }
 
 
-def _entry(stored: replies.Stored) -> dict[str, Any]:
+def _entry(stored: replies.Stored) -> FileEntry:
     return {
         "where": "arena",
         "offset": stored.offset,

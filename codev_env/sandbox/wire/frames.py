@@ -11,7 +11,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_FRAME = 4 << 20
@@ -32,7 +32,7 @@ class FrameClosed(Exception):
     """The other end is gone."""
 
 
-def encode(message: dict[str, Any]) -> bytes:
+def encode(message: Mapping[str, Any]) -> bytes:
     """Make the bytes of a message; raises `FrameError` where it is too long."""
     body = json.dumps(message, separators=(",", ":")).encode("ascii")
     if len(body) > MAX_FRAME:
@@ -40,7 +40,7 @@ def encode(message: dict[str, Any]) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+def send(sock: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
     """Send one message, with file descriptors attached; raises `FrameClosed`."""
     data = encode(message)
     try:

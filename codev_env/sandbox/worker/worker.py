@@ -11,7 +11,7 @@ import os
 import random
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from PIL import Image
 
@@ -24,6 +24,7 @@ from codev_env.sandbox.language.program_builtins import ProgramExit, make_builti
 from codev_env.sandbox.language.repairs import IMPORTS, READY, parse_repaired
 from codev_env.sandbox.wire import frames, pixels
 from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.wire.messages import FileEntry, Reply, Request, Setup
 from codev_env.sandbox.worker import kernel, libraries
 
 _RESULT_NAMES = ("result", "output")
@@ -34,12 +35,9 @@ _MADV_POPULATE_WRITE = 23  # of linux/mman.h
 _ARENA_AHEAD = 4 << 20
 """Bytes of the arena whose pages a worker gets at once: each first use of a page costs more than writing it."""
 
-_REHEARSED = 64
-"""Pixels along a side of the picture that a worker practises on."""
-
-_TIMES_REHEARSED = 20
-
-_PICTURE = bytes(4 * _REHEARSED * _REHEARSED)
+_REHEARSAL_SIDE = 64
+_REHEARSAL_PIXELS = bytes(4 * _REHEARSAL_SIDE * _REHEARSAL_SIDE)
+_REHEARSALS = 20
 
 _REHEARSAL = """
 w, h = image.size
@@ -64,7 +62,7 @@ def prepare(kind: str) -> dict[str, str]:
     left_out = libraries.load(kind)
     _keep_memory()
     # Python rewrites what runs often, and workers would each do so in copies of their own.
-    for _ in range(_TIMES_REHEARSED):
+    for _ in range(_REHEARSALS):
         rehearse()
     state.set_current(None)
     kernel.prepare()
@@ -91,9 +89,10 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     if not frames.is_waiting(sock):
         rehearse()
     try:
-        setup, (inputs_fd, arena_fd) = frames.receive_with_fds(sock, 2)
+        message, (inputs_fd, arena_fd) = frames.receive_with_fds(sock, 2)
     except frames.FrameClosed:
-        return  # nobody needed this worker
+        return  # no session needed this worker
+    setup = cast(Setup, message)
     limits = Limits(**setup["limits"])
     inputs = mmap.mmap(inputs_fd, setup["inputs_bytes"], flags=mmap.MAP_SHARED | _POPULATE, prot=mmap.PROT_READ)
     arena = mmap.mmap(arena_fd, 0)
@@ -108,12 +107,13 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     frames.send(sock, {"layers": layers})
     while True:
         try:
-            request = frames.receive(sock)
+            message = frames.receive(sock)
         except frames.FrameClosed:
             return
+        request = cast(Request, message)
         for name, files in request["views"].items():
             worker.add_view(name, files)
-        frames.send(sock, {**worker.run(request), "number": request["number"]})
+        frames.send(sock, {**worker.run(request), "number": message["number"]})
         state.set_current(None)
         gc.collect()  # what a program left to be finished later finds no run, and no view, to act on
 
@@ -123,10 +123,14 @@ def rehearse() -> None:
 
     A fork shares its memory with the zygote until it writes to it: the first run of a program would pay for the copies.
     """
-    worker = Worker(Limits(), "images", (), {"inputs": _PICTURE, "arena": bytearray(2 * len(_PICTURE))})
-    place = {"where": "inputs", "offset": 0, "width": _REHEARSED, "height": _REHEARSED}
-    worker.add_view("main", {"input.png": {**place, "mode": "RGB", "input": True}})
-    frames.encode(worker.run({"code": _REHEARSAL, "view": "main", "seed": 0, "gaps": [[0, 2 * len(_PICTURE)]]}))
+    worker = Worker(
+        Limits(), "images", (), {"inputs": _REHEARSAL_PIXELS, "arena": bytearray(2 * len(_REHEARSAL_PIXELS))}
+    )
+    side = _REHEARSAL_SIDE
+    file: FileEntry = {"where": "inputs", "offset": 0, "width": side, "height": side, "mode": "RGB", "input": True}
+    worker.add_view("main", {"input.png": file})
+    gaps = [(0, 2 * len(_REHEARSAL_PIXELS))]
+    frames.encode(worker.run({"code": _REHEARSAL, "view": "main", "seed": 0, "gaps": gaps, "views": {}}))
 
 
 class Worker:
@@ -141,20 +145,20 @@ class Worker:
         self.builtins = _builtins()
         self._compiled: tuple[str, Program, list[str]] | None = None
 
-    def add_view(self, name: str, files: dict[str, dict[str, Any]]) -> None:
+    def add_view(self, name: str, files: dict[str, FileEntry]) -> None:
         """Make a view from where its files lie in shared memory."""
         view = View(inputs=tuple(key for key, file in files.items() if file["input"]))
         for key, file in files.items():
-            view.files[key] = self._stored(**file)
+            view.files[key] = self._stored(file)
         self.views[name] = view
 
-    def _stored(self, where: str, offset: int, width: int, height: int, mode: str, input: bool) -> File:
-        size = (width, height)
-        memory = memoryview(self.memory[where])[offset : offset + pixels.stored_bytes(mode, width, height)]
-        image = pixels.image_over if input else pixels.image_from  # what is not an input is written over some day
-        return File(lambda: image(memory, mode, size), mode, size, input=input)
+    def _stored(self, file: FileEntry) -> File:
+        mode, start, size = file["mode"], file["offset"], (file["width"], file["height"])
+        memory = memoryview(self.memory[file["where"]])[start : start + pixels.stored_bytes(mode, *size)]
+        image = pixels.image_over if file["input"] else pixels.image_from  # the space of a saved file is used again
+        return File(lambda: image(memory, mode, size), mode, size, input=file["input"])
 
-    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+    def run(self, request: Request) -> Reply:
         """Run one program.
 
         Args:
@@ -175,18 +179,17 @@ class Worker:
             result = self._execute(program, view, context)
         except BaseException as problem:  # whatever a program raises is an answer, never the end of the worker
             stop, error = explain(problem, source)
+        images: list[list[Any]] = []
+        files: list[list[Any]] = []
         try:
             text, shown = context.finish(result)
-            reply = self._store(view, shown, [list(gap) for gap in request["gaps"]])
+            images, files = self._store(view, shown, [list(gap) for gap in request["gaps"]])
         except MemoryError:
             stop, error, text = "memory", NO_MEMORY, ""
-            reply = {"images": [], "files": []}
         except ResultError as problem:
             stop, error = "result", str(problem)
-            reply = {"images": [], "files": []}
         except BaseException as problem:  # methods of the program's own classes run there too
             (stop, error), text = explain(problem, source), ""
-            reply = {"images": [], "files": []}
         if stop == "ok" and context.problems:
             stop, error = "result", "\n".join(dict.fromkeys(context.problems))
         elif stop == "ok" and context.cut:
@@ -194,7 +197,14 @@ class Worker:
             error = f"more than {self.limits.output_chars} characters were printed, and the rest is cut: print less."
         if error is not None:
             error = without_places(error)[: self.limits.error_chars]
-        return {"stop": stop, "error": error, "stdout": text, "repairs": context.repairs, **reply}
+        return {
+            "stop": stop,
+            "error": error,
+            "stdout": text,
+            "repairs": context.repairs,
+            "images": images,
+            "files": files,
+        }
 
     def _compile(self, source: str, context: Context) -> Program:
         if self._compiled is None or self._compiled[0] != source:
@@ -243,7 +253,9 @@ class Worker:
         for name in fresh & {"image_path", "image_filename"}:
             names[name] = first
 
-    def _store(self, view: View, shown: list[ShownImage], gaps: list[list[int]]) -> dict[str, Any]:
+    def _store(
+        self, view: View, shown: list[ShownImage], gaps: list[list[int]]
+    ) -> tuple[list[list[Any]], list[list[Any]]]:
         """Write new files and shown images to shared memory; say where."""
         arena = self.memory["arena"]
         placed: dict[int, int] = {}
@@ -265,7 +277,7 @@ class Worker:
                 files.append([name, at, *file.size, file.mode])
                 file.changed, file.source = False, None
         images = [[place(one.image), *one.image.size, one.name] for one in shown]
-        return {"images": images, "files": files}
+        return images, files
 
 
 @functools.cache

@@ -1,0 +1,57 @@
+"""The messages between a session and its worker. The host checks every reply (see `host.replies`), typed or not."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+Where = Literal["inputs", "arena"]
+"""The shared memory: that of the input images, or that of saved and shown images."""
+
+
+class FileEntry(TypedDict):
+    """A virtual file: the place and the layout of its pixels in shared memory."""
+
+    where: Where
+    offset: int
+    width: int
+    height: int
+    mode: str
+    input: bool
+
+
+Views = dict[str, dict[str, FileEntry]]
+"""By view and file name: the files."""
+
+
+class Setup(TypedDict):
+    """The first message to a worker; the descriptors of the inputs and the arena travel with it."""
+
+    limits: dict[str, Any]
+    persist: Literal["images", "variables"]
+    repairs: list[str]
+    views: Views
+    inputs_bytes: int
+
+
+class Request(TypedDict):
+    """One program to run; `gaps` are the free parts of the arena, `views` those that are new to the worker."""
+
+    code: str
+    view: str
+    seed: int
+    gaps: list[tuple[int, int]]
+    views: Views
+
+
+class Reply(TypedDict):
+    """The outcome of a run.
+
+    An image is `[offset, width, height, name]` in the arena, a file `[name, offset, width, height, mode]`.
+    """
+
+    stop: str
+    error: str | None
+    stdout: str
+    repairs: list[str]
+    images: list[list[Any]]
+    files: list[list[Any]]
