@@ -121,7 +121,7 @@ def test_what_is_available_is_told_wherever_it_is_loaded(session: Session) -> No
         ("import time\ntime.sleep(1)", "nothing here needs to be waited for"),
         ("from datetime import datetime\ndatetime.now()", "programs do not see the time"),
         ("np.zeros(3).resize(5)", "use np.resize"),
-        ("np.savetxt('a.txt', [1])", "files hold pictures only"),
+        ("np.savetxt('a.txt', [1])", "files hold images only"),
         ("ImageFont.truetype('font.bin')", "cannot open resource"),
     ],
 )

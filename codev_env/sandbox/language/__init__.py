@@ -1,1 +1,1 @@
-"""Which Python a program may be written in, and the modules it sees."""
+"""The Python that programs may use, and the modules they see."""

@@ -1,4 +1,4 @@
-"""The classes that programs define: which bases and which members they may have."""
+"""The classes that programs define: their permitted bases and members."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _CLASS_MEMBERS = MAGIC_METHODS | {
         "setstate replace"
     ).split()
 }
-"""What the compiler and `dataclass` put into a class, besides the methods a program may define."""
+"""Members that the compiler and `dataclass` add to a class, and the methods that a program may define."""
 
 
 def allow_bases(*types_: type) -> None:
-    """Let classes of the façades be derived from these types."""
+    """Let programs derive classes from these types."""
     _BASES.update(types_)
 
 

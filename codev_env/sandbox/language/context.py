@@ -1,4 +1,4 @@
-"""One run of a program as the worker sees it: its virtual files, what it prints and the images it hands over."""
+"""One run of a program in the worker: its virtual files, its printed text and the images it hands over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMATS = {
     ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".gif": "GIF", ".tif": "TIFF",
     ".tiff": "TIFF", ".ppm": "PPM",
 }  # fmt: skip
-"""By file extension: the format that Pillow would use."""
+"""By file extension: the format that Pillow uses."""
 
 CONVERTERS: list[Callable[[Any], Image.Image | None]] = []
 """Functions of façades that make an image of an object of their library, or return `None` for any other object."""
@@ -32,12 +32,12 @@ class ResultError(ValueError):
 
 
 class OutputFull(BaseException):
-    """So much was printed that there is no use in going on."""
+    """The program printed far more than is kept, and is ended."""
 
 
 @dataclass
 class File:
-    """A virtual file: pixels, decoded when first needed."""
+    """A virtual file: an image, made when first needed."""
 
     decode: Callable[[], Image.Image]
     mode: str
@@ -48,13 +48,13 @@ class File:
     source: Any = None
 
     def pixels(self) -> Image.Image:
-        """The image itself, which must not be changed."""
+        """The image itself; callers must not change it."""
         if self.image is None:
             self.image = self.decode()
         return self.image
 
     def opened(self, name: str) -> Image.Image:
-        """An image for a program: shares the pixels until the program writes to it."""
+        """An image for a program, which shares the pixels until the program writes to it."""
         image = self.pixels()
         mine = image._new(image.im)
         mine.readonly = 1
@@ -65,7 +65,7 @@ class File:
 
 @dataclass
 class View:
-    """A namespace and a file table of their own."""
+    """A namespace and its files."""
 
     files: dict[str, File] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class View:
 
 @dataclass
 class ShownImage:
-    """An image handed over: what, under which name, and where in the printed text."""
+    """An image handed over: its file name, or `""`, and its position in the printed text."""
 
     image: Image.Image
     name: str
@@ -83,7 +83,7 @@ class ShownImage:
 
 
 class Context:
-    """What one run reads and leaves behind."""
+    """The state of one run: its inputs, its text, its files and the images it hands over."""
 
     def __init__(self, view: View, limits: Limits, *, repair_paths: bool = True) -> None:
         self.view = view
@@ -101,7 +101,7 @@ class Context:
     def print(
         self, *values: Any, sep: str | None = None, end: str | None = None, file: Any = None, flush: bool = False
     ) -> None:
-        """The program's `print`: keeps text up to the limit."""
+        """The program's `print`, which keeps text up to the limit."""
         for name, text in (("sep", sep), ("end", end)):
             if text is not None and not isinstance(text, str):
                 raise TypeError(f"{name} must be None or a string, not {type(text).__name__}")
@@ -113,7 +113,7 @@ class Context:
         self.write("\n" if end is None else plain(end))
 
     def write(self, text: str) -> None:
-        """Keep printed text, up to a little more than the limit; far beyond it the program ends."""
+        """Keep printed text up to the limit; raises `OutputFull` far beyond it."""
         cap = self.limits.output_chars
         if self.length < cap:
             self.text.append(text[: cap - self.length])
@@ -125,10 +125,10 @@ class Context:
     # Files
 
     def find(self, path: Any) -> str:
-        """The name of a file for what a program calls it.
+        """The name of the file that a program means by a path.
 
         Raises:
-            FileNotFoundError: There is no such file; the message lists those there are.
+            FileNotFoundError: There is no such file; the message lists the files.
         """
         path = _text(path)
         files = self.view.files
@@ -148,14 +148,14 @@ class Context:
         return self.view.files[name].opened(name)
 
     def save(self, image: Image.Image, path: Any) -> str:
-        """`image.save(name)`: keep the pixels as they are.
+        """`image.save(name)`: keep the pixels, without encoding them.
 
         Returns:
             The bare name.
 
         Raises:
-            ValueError: The extension is none of an image format, or there are no pixels.
-            OSError: The format cannot hold the image's mode, or too much is saved.
+            ValueError: The extension is not that of an image format, or the image is empty.
+            OSError: The format cannot hold the image's mode, the name cannot be used, or too many files are saved.
         """
         path = _text(path)
         name = posixpath.basename(path.replace("\\", "/"))
@@ -170,7 +170,7 @@ class Context:
         saved = [key for key, file in self.view.files.items() if not file.input]
         if name not in self.view.files and len(saved) >= self.limits.files:
             raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
-        if 0 in image.size:  # Pillow's own answer, which a program may handle
+        if 0 in image.size:  # as Pillow does, since a program may handle it
             raise ValueError(f"an image of {image.width}x{image.height} pixels cannot be saved: check the crop box.")
         check_image(image, self.limits, "saved")
         copy = image.convert("RGB") if image.mode not in ("RGB", "RGBA", "L") else _snapshot(image)
@@ -183,7 +183,7 @@ class Context:
         return name
 
     def repair(self, what: str) -> None:
-        """Note something that was put right."""
+        """Record a repair."""
         if what not in self.repairs and len(self.repairs) < MOST_REPAIRS:
             self.repairs.append(what[:REPAIR_CHARS])
 
@@ -193,7 +193,7 @@ class Context:
         """The program's `show(x)`.
 
         Raises:
-            TypeError: Something is no image.
+            TypeError: One of the things is not an image.
             ResultError: An image cannot be accepted.
         """
         for thing in things:
@@ -211,15 +211,15 @@ class Context:
     def _hand_over(self, image: Image.Image, name: str, source: Any, position: int | None = None) -> None:
         check_image(image, self.limits, "handed over")
         if len(self.shown) < 4 * self.limits.images:
-            # What a file holds is never changed; anything else the program may still draw on.
+            # The image of a file never changes; the program may still draw on any other.
             rgb = image if name and image.mode == "RGB" else image.convert("RGB")
             self.shown.append(ShownImage(rgb, name, self.length if position is None else position, source))
 
     def finish(self, result: Any) -> tuple[str, list[ShownImage]]:
-        """Collect what the run leaves.
+        """Collect the outcome of the run.
 
         Args:
-            result: The value of the variable `result` or `output`, `None` where it was not assigned.
+            result: The value of the variable `result` or `output`; `None` if neither was assigned.
 
         Returns:
             The text without lines that only name a returned image, and the images in order.
@@ -243,7 +243,7 @@ class Context:
         return clean("".join(kept)), shown[: self.limits.images]
 
     def _names_only(self, line: str, position: int) -> bool:
-        """Hand over the files that a printed line names; tell whether it does nothing else."""
+        """Hand over the files that a printed line names; return whether the line consists of one name only."""
         alone = line.strip().strip("'\"`")
         names: list[str | None] = [self._known(alone)] if alone else [None]
         if names == [None]:
@@ -263,7 +263,7 @@ class Context:
         if path in self.view.files:
             return path
         folder, name = posixpath.split(path)
-        # With a blank in it, that is a sentence with a path at its end.
+        # With a blank in the folder, this is a sentence that ends with a path.
         return name if folder and len(folder.split()) == 1 and name in self.view.files else None
 
     def _result(self, result: Any) -> None:
@@ -273,7 +273,7 @@ class Context:
                 thing = plain(thing) if isinstance(thing, str) else thing
                 if isinstance(thing, str) and thing in self.view.files:
                     self._hand_over(self.view.files[thing].pixels(), thing, self.view.files[thing].source)
-                elif isinstance(thing, Image.Image) or _is_picture(thing):
+                elif isinstance(thing, Image.Image) or _is_image_array(thing):
                     image = to_image(thing)
                     if image is not None:
                         self._hand_over(image, "", thing)
@@ -282,8 +282,8 @@ class Context:
 
 
 def _snapshot(image: Image.Image) -> Image.Image:
-    """An image that keeps today's pixels; they are copied only when a program writes to its own."""
-    if image.readonly:  # its memory may belong to an array, which writes without asking
+    """An image that keeps the present pixels; they are copied only if a program writes to its own image."""
+    if image.readonly:  # its memory may belong to an array, which writes to it directly
         return image.copy()
     image.load()
     image.readonly = 1
@@ -297,15 +297,15 @@ def _same(one: ShownImage, other: ShownImage) -> bool:
     return same_source and one.image.size == other.image.size and one.image.tobytes() == other.image.tobytes()
 
 
-def _is_picture(thing: Any) -> bool:
+def _is_image_array(thing: Any) -> bool:
     return isinstance(thing, np.ndarray) and thing.dtype == np.uint8 and thing.ndim in (2, 3) and min(thing.shape) > 0
 
 
 def to_image(thing: Any) -> Image.Image | None:
-    """An image from what programs hand over: an image, an array or a figure; `None` for anything else.
+    """The image of an object that a program hands over: an image, an array or a figure; `None` for other objects.
 
     Raises:
-        ResultError: An array whose shape or type is none of an image.
+        ResultError: An array whose shape or type is not that of an image.
     """
     if isinstance(thing, Image.Image):
         return thing
@@ -332,7 +332,7 @@ def _from_array(array: np.ndarray) -> Image.Image:
 
 
 def check_image(image: Image.Image, limits: Limits, what: str) -> None:
-    """Raise `ResultError` for an image that is empty, too large or too long."""
+    """Raise `ResultError` for an image that is empty, has too many pixels, or is too long and narrow."""
     width, height = image.size
     if width < 1 or height < 1:
         raise ResultError(f"an image of {width}x{height} pixels cannot be {what}: check the crop box.")
@@ -348,12 +348,12 @@ def check_image(image: Image.Image, limits: Limits, what: str) -> None:
 
 
 def plain(text: str) -> str:
-    """The same text without the methods of a class that a program derived from `str`."""
+    """The same text as a plain `str`, without the methods of a class that a program derived from it."""
     return str.__str__(text)
 
 
 def clean(text: str) -> str:
-    """Text that is the same on every run: without addresses of objects."""
+    """The text without addresses of objects, so that it is the same on every run."""
     return _ADDRESS.sub("", text)
 
 

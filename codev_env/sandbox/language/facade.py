@@ -1,4 +1,4 @@
-"""A module as programs see it: a fixed set of names and nothing behind them."""
+"""Modules as programs see them: a fixed set of names, without access to the real module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 
 
 class Facade:
-    """Holds the curated names of one module as plain attributes; has no `__name__` and no way to the module."""
+    """Holds the curated names of one module as plain attributes; has no `__name__` and no reference to the module."""
 
     def __init__(self, label: str, names: Mapping[str, Any], hints: Mapping[str, str] | None = None) -> None:
         self.__dict__.update(names)
@@ -52,7 +52,7 @@ def whole(module: Any, label: str, refused: str = "") -> Facade:
 def public(
     module: Any, label: str, refused: frozenset[str] = frozenset(), hints: Mapping[str, str] | None = None
 ) -> Facade:
-    """A façade of the public functions, classes and numbers of a module, and of nothing else in it.
+    """A façade of only the public functions, classes and numbers of a module.
 
     Metaclasses are left out, since they make classes with any attribute.
 
@@ -60,7 +60,7 @@ def public(
         module: The module.
         label: Its name for programs.
         refused: Names to leave out.
-        hints: By name left out: what to use instead.
+        hints: By name that was left out: an alternative.
     """
     names: dict[str, Any] = {}
     for name in getattr(module, "__all__", None) or dir(module):
@@ -73,7 +73,7 @@ def public(
 
 
 def is_metaclass(value: Any) -> bool:
-    """Tell whether calling something makes classes."""
+    """Return whether calling the value makes classes."""
     return isinstance(value, type) and issubclass(value, type)
 
 

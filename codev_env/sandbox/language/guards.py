@@ -21,7 +21,7 @@ from codev_env.sandbox.language.refusals import RefusedAttribute, RefusedCall
 
 _MISSING: Any = object()
 _ALIASES: tuple[Any, ...] = (types.GenericAlias, *map(type, (typing.List, typing.List[int], typing.Optional[int])))  # noqa: UP006, UP045
-"""Generic types, which hand on the attributes of whatever they are made of."""
+"""Generic types, which pass on the attributes of their origin."""
 
 _NEVER_GIVEN = (
     types.ModuleType,
@@ -50,7 +50,7 @@ def _view(array: Any) -> Callable[..., Any]:
 
 
 def _image_load(image: Image.Image) -> Callable[[], Any]:
-    # An opened file shares its pixels until someone writes: who asks for pixel access may write.
+    # An opened file shares its pixels until they are written, and pixel access allows writing.
     def load() -> Any:
         image.load()
         if image.readonly:
@@ -61,7 +61,7 @@ def _image_load(image: Image.Image) -> Callable[[], Any]:
 
 
 class _Rule(NamedTuple):
-    """How an attribute of some types is read: `how` is given the object; `None` refuses, `instead` says what to do."""
+    """How an attribute of some types is read: by calling `how` with the object, or, if `None`, not at all."""
 
     kinds: tuple[type, ...]
     how: Callable[[Any], Any] | None
@@ -69,16 +69,16 @@ class _Rule(NamedTuple):
 
 
 _SPECIAL: dict[str, list[_Rule]] = {}
-"""By attribute: its rules; the first one that fits the object counts, and later ones are put before earlier ones."""
+"""By attribute: its rules, newest first; the first one that fits the object applies."""
 
 
 def handle(kinds: tuple[type, ...], name: str, how: Callable[[Any], Any]) -> None:
-    """Read an attribute of instances (and subclasses) of some types in a way of its own, wherever it is read."""
+    """Read an attribute of instances (and subclasses) of some types by calling `how` with the object."""
     _add_rule(name, _Rule(kinds, how))
 
 
 def hide(kinds: tuple[type, ...], *names: str, instead: str = "") -> None:
-    """Refuse attributes of instances (and subclasses) of some types, wherever they are read."""
+    """Refuse to read attributes of instances (and subclasses) of some types; `instead` names an alternative."""
     for name in names:
         _add_rule(name, _Rule(kinds, None, instead))
 
@@ -95,7 +95,7 @@ handle((Image.Image,), "load", _image_load)
 hide((AttributeError, NameError, memoryview), "obj")
 hide((BaseException,), "with_traceback")
 hide((object,), "mro")
-# Compiled functions have these under their old names, without underscores.
+# Compiled functions have these attributes under their old names, without underscores.
 hide((object,), *(f"func_{name}" for name in ("globals", "code", "closure", "defaults")))
 hide((type,), "register")
 hide((np.ndarray,), "resize", instead="use np.resize or np.pad")
@@ -107,12 +107,12 @@ for _name in INSPECT_ATTRIBUTES:
 
 
 def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
-    """What `obj.name` and `getattr(obj, name)` become."""
+    """Replaces `obj.name` and `getattr(obj, name)` in programs."""
     if type(name) is not str:
         raise TypeError("attribute name must be string")
     for kinds, how, instead in _SPECIAL.get(name, ()):
         if isinstance(obj, _ALIASES):
-            return guarded_getattr(obj.__origin__, name, default)  # where an alias would read it unguarded
+            return guarded_getattr(obj.__origin__, name, default)  # an alias would read it unguarded
         subject = cast(Any, obj).__self__ if type(obj) is super else obj
         if isinstance(subject, kinds) or (isinstance(subject, type) and issubclass(subject, kinds)):
             if how is None:
@@ -150,7 +150,7 @@ _NAMED = (
     functools._lru_cache_wrapper,
     np.ufunc,
 )
-"""What has a name and a documentation string that programs may read."""
+"""Types of objects whose name and docstring programs may read."""
 
 
 def _underscored(obj: Any, name: str, default: Any) -> Any:
@@ -174,7 +174,7 @@ def _underscored(obj: Any, name: str, default: Any) -> Any:
 
 
 class _Formatter(string.Formatter):
-    """`str.format` whose fields read attributes through the guard."""
+    """`str.format`, whose fields read attributes through the guard."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -205,7 +205,7 @@ def _field_name_split(name: str) -> Any:
 
 
 class AttributeTarget:
-    """Stands for an object whose attribute is assigned; not a class that programs can reach."""
+    """Wraps an object whose attribute is assigned; programs cannot reach this class."""
 
     __slots__ = ("_target",)
 
@@ -227,8 +227,8 @@ class AttributeTarget:
 
 
 def guard_attribute_target(obj: Any) -> Any:
-    """What `obj` becomes in `obj.name = value`, `obj.name += value` and `del obj.name`."""
-    # Texts and errors have attributes that only the guard may read, as `x.format += y` does; so have their classes.
+    """Replaces `obj` in `obj.name = value`, `obj.name += value` and `del obj.name`."""
+    # Texts and errors, and classes, have attributes that only the guard may read, as `x.format += y` does.
     if isinstance(type(obj), SandboxClass) and not isinstance(obj, str | BaseException):
         return obj  # names with a double underscore were refused when the code was compiled
     return AttributeTarget(obj)
@@ -243,7 +243,7 @@ def allow_setting(kind: type, *names: str) -> None:
 
 
 def guarded_setattr(obj: Any, name: str, value: Any) -> None:
-    """What `setattr(obj, name, value)` becomes."""
+    """Replaces `setattr(obj, name, value)` in programs."""
     if type(name) is not str:
         raise TypeError("attribute name must be string")
     if isinstance(type(obj), SandboxClass) or isinstance(obj, SandboxClass):
@@ -263,7 +263,7 @@ _ITEM_TARGETS = (list, dict, bytearray, np.ndarray, np.flatiter, _PIXEL_ACCESS, 
 
 
 def guard_item_target(obj: Any) -> Any:
-    """What `obj` becomes in `obj[i] = value`, `obj[i] += value` and `del obj[i]`."""
+    """Replaces `obj` in `obj[i] = value`, `obj[i] += value` and `del obj[i]`."""
     if isinstance(obj, _ITEM_TARGETS) or isinstance(type(obj), SandboxClass) or type(obj).__module__ == "cv2":
         return obj
     raise TypeError(f"{type(obj).__name__!r} object does not support item assignment")

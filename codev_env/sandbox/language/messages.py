@@ -1,4 +1,4 @@
-"""Messages for the author of a program: why a run stopped, without anything that differs between machines."""
+"""Error messages for the author of a program, which are the same on every machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NO_MEMORY = "the program needed more memory than is allowed: work on a smaller c
 
 _FOLDERS = sorted({sys.base_prefix, *(path for path in sys.path if path.strip("/"))}, key=len, reverse=True)
 _INSTALLED = re.compile(rf"(?:{'|'.join(map(re.escape, _FOLDERS))})/[^\s'\")]*")
-"""Paths of Python and its packages, which errors of imports name and programs have no use for."""
+"""Paths of Python and its packages, which import errors name."""
 
 
 def explain(problem: BaseException, source: str) -> tuple[str, str]:
-    """Why an exception stopped a program: `Execution.stop`, and a message its author can act on."""
+    """The meaning of an exception of a program: `Execution.stop`, and a message that its author can act on."""
     if isinstance(problem, MemoryError):
         return "memory", NO_MEMORY
     if isinstance(problem, OutputFull):

@@ -1,6 +1,6 @@
-"""Which Python a program may be written in: RestrictedPython, opened for what models write every day.
+"""The Python that programs may use: RestrictedPython, extended by constructs that models write every day.
 
-The transformer refuses constructs with one line that says what to use instead, and rewrites attribute access,
+The transformer refuses other constructs with one line that names an alternative. It rewrites attribute access,
 attribute and item assignment and class definitions to calls of the guards in `guards`.
 """
 
@@ -28,16 +28,16 @@ MAGIC_METHODS = frozenset(
 """Methods with a double underscore that a program's class may define."""
 
 CLASS_NAME = "__class__ __name__"
-"""What the guard is asked for where a program reads `x.__class__.__name__`; no attribute has such a name."""
+"""The name passed to the guard for `x.__class__.__name__`; no attribute has such a name."""
 
 READABLE_DUNDERS = frozenset({"__name__", "__doc__", "__version__", "__dict__"})
-"""Attributes with a double underscore that a program may read; `guards` decides of what."""
+"""Attributes with a double underscore that a program may read, of the objects that `guards` allows."""
 
 HIDDEN_ATTRIBUTES = set(
     "im fp font obj core canvas base ctypes data pyfunc func mro bit_generator tofile dump dumps getfield setfield "
     "view with_traceback format_map format open save show load".split()
 )
-"""Attributes that a guard treats in its own way for some type; a class pattern would read them unguarded."""
+"""Attributes with a rule in `guards` for some type; a class pattern would read them unguarded."""
 
 _INSTEAD = {
     "AsyncFunctionDef": "write a plain function",
@@ -63,13 +63,13 @@ _LEAVES = frozenset(
     {ast.Constant}
     | {kind for group in (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop) for kind in _kinds(group)}
 )
-"""Nodes without contents, which are all allowed."""
+"""Nodes without children, all of which are allowed."""
 
 
 class LanguagePolicy(RestrictingNodeTransformer):
-    """The rules of the sandbox's Python; also finds which names a program reads and binds.
+    """The rules of the sandbox's Python; also collects the names that a program reads and binds.
 
-    Raises `Refused` at once where a program is too deep or too long, before the depth could exhaust the compiler.
+    Raises `Refused` at once if a program is too deep or too long, before its depth can exhaust the compiler.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -81,7 +81,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
         self._depth_left = limits.code_depth
 
     def visit(self, node: ast.AST) -> Any:
-        """Check a node, and what is in it."""
+        """Check a node and its children."""
         if type(node) in _LEAVES:
             return node
         self._nodes_left -= 1
@@ -101,7 +101,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
             self._depth_left += 1
 
     def node_contents_visit(self, node: Any) -> Any:
-        """Visit what is in a node, replacing what a visitor replaces; what it refuses stays, since errors end all."""
+        """Visit the children of a node and insert replacements; refused ones stay, since any error ends the run."""
         for field in node._fields:
             old = getattr(node, field, None)
             if isinstance(old, list):
@@ -113,7 +113,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
         return node
 
     def check_name(self, node: ast.AST, name: str | None, allow_magic_methods: bool = False) -> None:
-        """Refuse names that could reach or replace a guard; note what is bound."""
+        """Refuse names that could reach or replace a guard; collect the names that are bound."""
         if name is not None and not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
             self.binds.add(name.partition(".")[0])
         if name is None or not name.startswith("_") or not name.strip("_"):
@@ -140,14 +140,14 @@ class LanguagePolicy(RestrictingNodeTransformer):
         self.error(node, f"{kind} is not available here{f': {instead}' if instead else ''}.")
 
     def error(self, node: ast.AST, info: str) -> None:
-        """Record what is refused, with its line."""
+        """Record a refusal, with its line."""
         self.errors.append(f"line {getattr(node, 'lineno', '?')}: {info}")
 
     def inject_print_collector(self, node: ast.Module | ast.FunctionDef, position: int = 0) -> None:
         """Nothing to inject: `print` is an ordinary builtin here."""
 
     def guard_iter(self, node: ast.For | ast.comprehension) -> ast.AST:
-        """Iteration needs no guard: no object in reach has an access policy of its own."""
+        """Iteration needs no guard: no object that programs reach has an access policy of its own."""
         return self.node_contents_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
@@ -183,16 +183,16 @@ class LanguagePolicy(RestrictingNodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Read as it is, write through `_write_item_`."""
+        """Read directly, write through `_write_item_`."""
         node = self.node_contents_visit(node)
         return node if isinstance(node.ctx, ast.Load) else self._guard_target(node, "_write_item_")
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Calls, with or without stars, are plain calls."""
+        """Calls, with or without stars, stay as they are."""
         return self.node_contents_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """Assign; the targets are guarded where they are visited."""
+        """Assign; targets are guarded when they are visited."""
         return self.node_contents_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
@@ -226,7 +226,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
         return self.node_contents_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Classes, made by the metaclass that checks their bases."""
+        """Classes are made by the metaclass that checks their bases."""
         self.check_name(node, node.name)
         node = self.node_contents_visit(node)
         if node.keywords:
@@ -236,11 +236,11 @@ class LanguagePolicy(RestrictingNodeTransformer):
         return node
 
     def visit_TryStar(self, node: ast.AST) -> None:
-        """Refused, as RestrictedPython does (CVE-2025-22153)."""
+        """Refused, as in RestrictedPython (CVE-2025-22153)."""
         self.not_allowed(node)
 
     def visit_TemplateStr(self, node: ast.AST) -> None:
-        """Refused: nothing here can render one."""
+        """Refused: nothing in the sandbox can render one."""
         self.not_allowed(node)
 
     def visit_Match(self, node: ast.Match) -> ast.AST:
@@ -257,7 +257,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
         return node
 
     def _case(self, value: ast.expr) -> ast.expr:
-        """A value to compare with. To the compiler it must stay an attribute, of whatever object: of a guarded one."""
+        """A value to compare with. The compiler requires an attribute here, so the object gets the guard."""
         if not isinstance(value, ast.Attribute):
             return self.visit(value)
         self._check_attribute(value, value.attr, reading=False)
@@ -299,11 +299,11 @@ class LanguagePolicy(RestrictingNodeTransformer):
         return self.node_contents_visit(node)
 
     def visit_MatchClass(self, node: ast.MatchClass) -> ast.AST:
-        """`case Point(x=0)`, which reads attributes past the guard: only harmless names."""
+        """`case Point(x=0)`, which reads attributes without the guard, so only harmless names are allowed."""
         for name in node.kwd_attrs:
             if name.startswith("_") or name in INSPECT_ATTRIBUTES or name in HIDDEN_ATTRIBUTES:
                 self.error(node, f"the attribute {name!r} is not available in a pattern: read it with `.{name}`.")
-        # A class pattern loads the class by its dotted name, which must stay a name to the compiler.
+        # A class pattern loads the class by its dotted name, for which the compiler accepts no call.
         for part in ast.walk(node.cls):
             if isinstance(part, ast.Name):
                 self.check_name(part, part.id)
@@ -329,9 +329,9 @@ class Program:
     """A compiled program.
 
     Attributes:
-        code: What to execute.
-        reads: Names it reads, at any level.
-        binds: Names it assigns, imports or defines, at any level.
+        code: The code object to execute.
+        reads: Names that it reads, at any level.
+        binds: Names that it assigns, imports or defines, at any level.
     """
 
     code: types.CodeType

@@ -1,4 +1,4 @@
-"""The builtins that programs see: guards, plain functions, and stand-ins for what would lead out of the sandbox."""
+"""The builtins that programs see: guards, plain functions, and stand-ins for unsafe objects."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class _ArrayMeta(type):
         return subclass is cls or issubclass(subclass, np.ndarray)
 
 
-class ndarray(metaclass=_ArrayMeta):  # the name programs see
-    """Stands for `numpy.ndarray`: right for `isinstance` and annotations, no constructor over foreign memory."""
+class ndarray(metaclass=_ArrayMeta):  # the name that programs see
+    """Stands for `numpy.ndarray` in `isinstance` and annotations, without its constructor over foreign memory."""
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> ndarray:
         """Refuse to construct; raises `RefusedCall`."""
@@ -50,7 +50,7 @@ def safe_type(obj: Any) -> type:
 
 
 class _Module:
-    """Stands for the type of modules; the real one would make objects with attributes of any name."""
+    """Stands for the type of modules, which makes objects with attributes of any name."""
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> _Module:
         """Refuse to construct; raises `RefusedCall`."""
@@ -92,7 +92,7 @@ def _vars(*objects: Any) -> dict[str, Any]:
 
 
 class ProgramExit(BaseException):
-    """`exit()` and `quit()`: the program ends here, what it showed so far counts."""
+    """`exit()` and `quit()`: the program ends, and its output so far counts."""
 
 
 def exit_program(*_args: Any) -> None:
@@ -110,12 +110,12 @@ _PLAIN = (
 def make_builtins(
     import_: Callable[..., Any], print_: Callable[..., None], show: Callable[..., None]
 ) -> dict[str, Any]:
-    """The builtins of a program: the guards, what only computes, and what the sandbox stands in for.
+    """Make the builtins of a program: guards, functions that only compute, and stand-ins.
 
     Args:
-        import_: What `import` calls.
-        print_: What `print` is.
-        show: What `show` is.
+        import_: The function that the statement `import` calls.
+        print_: The function `print`.
+        show: The function `show`.
     """
     names = {name: value for name, value in safe_builtins.items() if name not in ("id", "hash", "delattr")}
     names.update({name: getattr(builtins, name) for name in _PLAIN})
@@ -138,11 +138,11 @@ def make_builtins(
         vars=_vars,
         exit=exit_program,
         quit=exit_program,
-        open=refuse("open", "load pictures with Image.open(name) and keep other data in variables"),
+        open=refuse("open", "load images with Image.open(name) and keep other data in variables"),
         eval=refuse("eval", "write the expression itself"),
         exec=refuse("exec", "write the statements themselves"),
         compile=refuse("compile", "write the statements themselves"),
-        input=refuse("input", "nobody can answer"),
+        input=refuse("input", "there is no user to answer"),
         globals=refuse("globals", "use a dict of your own"),
         locals=refuse("locals", "use a dict of your own"),
         id=refuse("id", "it differs from run to run; compare with `is`"),

@@ -1,4 +1,4 @@
-"""How the sandbox says no: errors whose message names what to write instead."""
+"""The errors by which the sandbox refuses something; their messages name an alternative."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 
 class Refused(Exception):
-    """A program breaks the rules of the language; the message says what to write instead."""
+    """A program breaks the rules of the language; the message names an alternative."""
 
 
 class RefusedAttribute(AttributeError, Refused):
-    """An attribute that exists and is not for programs."""
+    """An attribute that exists and that programs may not use."""
 
 
 class RefusedCall(RuntimeError, Refused):
-    """A builtin or a kind of call that is not for programs."""
+    """A function, or a kind of call, that programs may not use."""
 
 
 class RefusedImport(ImportError, Refused):
-    """A module that is not for programs."""
+    """A module, or a name in it, that programs may not import."""
 
 
 def refuse(name: str, instead: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Small repairs of programs, each of which can be switched off and is named in the execution's record."""
+"""Small repairs of programs. Each can be switched off, and each one made is named in `Execution.repairs`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ IMPORTS = {
     "ImageFilter": "PIL.ImageFilter", "ImageFont": "PIL.ImageFont", "ImageOps": "PIL.ImageOps",
     "ImageChops": "PIL.ImageChops", "ImageStat": "PIL.ImageStat",
 }  # fmt: skip
-"""By name: the module it means when a program uses it without an import."""
+"""By name: the module that it stands for when a program uses it without an import."""
 
 READY = frozenset("Image ImageDraw ImageEnhance ImageFilter ImageFont ImageOps np math cv2".split())
-"""Names that a program finds ready; using them needs no repair."""
+"""Names that are defined for every program; their use needs no repair."""
 
 
 def parse_repaired(source: str) -> tuple[ast.Module, list[str]]:
-    """Parse a program; where it is not Python, try it with other indentation and ordinary spaces.
+    """Parse a program; if it is not valid Python, try other indentation and ordinary spaces.
 
     Returns:
-        The syntax tree and what was repaired.
+        The syntax tree and the repairs made.
 
     Raises:
         Refused: It is too deep.
-        SyntaxError: It is not Python, repaired or not.
+        SyntaxError: It is not valid Python, repaired or not.
     """
     try:
         return parse(source), []

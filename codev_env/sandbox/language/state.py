@@ -1,4 +1,4 @@
-"""The run in progress in this worker, which the façades' functions act on."""
+"""The current run of this worker, on which the functions of the façades act."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _current: Context | None = None
 
 
 def set_current(context: Context | None) -> None:
-    """Make a run the current one."""
+    """Set the current run; `None` when no program runs."""
     global _current
     _current = context
 
 
 def current() -> Context:
-    """The run in progress."""
+    """The current run; raises `RuntimeError` when no program runs."""
     if _current is None:
         raise RuntimeError("no program runs")
     return _current

@@ -1,1 +1,1 @@
-"""The untrusted side of the sandbox: the processes that run programs, and what the kernel forbids them."""
+"""The untrusted side of the sandbox: the processes that run programs, and their kernel restrictions."""

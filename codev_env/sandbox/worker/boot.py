@@ -1,7 +1,7 @@
-"""Starts the zygote: run as a script, with the package's folder, the import path, a descriptor and the kind.
+"""Starts the zygote. Run as a script; arguments: the package's folder, the import path, a descriptor and the kind.
 
-The packages `codev_env` and `codev_env.sandbox` are put in place empty: importing them for real would load
-gymnasium and the trainer's side into the process that programs are forked from.
+Empty packages stand in for `codev_env` and `codev_env.sandbox`: importing the real ones would load gymnasium and the
+host's modules into the process that workers are forked from.
 """
 
 from __future__ import annotations

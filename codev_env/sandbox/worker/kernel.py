@@ -1,7 +1,7 @@
-"""What the kernel forbids a worker: applied once, in the worker, before it sees any program.
+"""Kernel restrictions of a worker, applied once, in the worker, before it receives any program.
 
-A worker forked ahead of time applies at once what needs no numbers (`lock_down`), and the rest when it is given to a
-session (`close_up`). Every layer reports `"on"` or `"off: <why>"`; nothing is skipped silently.
+A worker forked ahead of time at once applies the layers that need no limits (`lock_down`), and the others when a
+session takes it (`close_up`). Every layer reports `"on"` or `"off: <why>"`; none is skipped silently.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _LANDLOCK_VERSION_FLAG = 1
 
 
 _statm = -1
-"""Descriptor of this process's size in pages, between `lock_down` and `close_up`."""
+"""Descriptor of `/proc/self/statm`, which gives this process's size, between `lock_down` and `close_up`."""
 
 
 class LayerOff(Exception):
-    """A layer that cannot be applied here; the message says why."""
+    """A layer cannot be applied here; the message says why."""
 
 
 def prepare() -> None:
-    """Do once, in the zygote, what every worker would do again; applies nothing."""
-    with contextlib.suppress(OSError):  # no filter for this machine: the layer will say so
+    """In the zygote: compute once what all workers need. Applies nothing."""
+    with contextlib.suppress(OSError):  # no filter for this machine: the layer reports it
         seccomp.program(platform.machine())
     seccomp.libc()
 
 
 def lock_down(parent_pid: int) -> dict[str, str]:
-    """Apply to this process what does not depend on the session.
+    """Apply to this process the layers that do not depend on the session.
 
     Args:
         parent_pid: Process id of the zygote.
@@ -59,12 +59,12 @@ def lock_down(parent_pid: int) -> dict[str, str]:
 
 
 def close_up(limits: Limits) -> dict[str, str]:
-    """Apply the other layers, after the session's memory was mapped; returns what `lock_down` does."""
+    """Apply the other layers, after the session's memory has been mapped; returns a dict as `lock_down` does."""
     return {name: _try(layer) for name, layer in _late(limits).items()}
 
 
 def layers(limits: Limits, parent_pid: int) -> dict[str, Callable[[], None]]:
-    """The layers by name, in the order they are applied; each raises `LayerOff` or `OSError` where it cannot be."""
+    """The layers by name, in the order of application; each raises `LayerOff` or `OSError` if it cannot be applied."""
     return {**_early(parent_pid), **_late(limits)}
 
 
@@ -131,7 +131,7 @@ def _drop_user() -> None:
 
 
 def _limit_resources(limits: Limits) -> None:
-    # A worker that outlives many runs may use the CPU limit many times; the wall clock ends each run.
+    # A worker serves many runs, each of which may use up the CPU limit; the wall clock ends each run.
     hard_cpu = 1000 * limits.cpu_s
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -1,4 +1,4 @@
-"""The libraries that programs may import, loaded once in the zygote and given to programs behind façades."""
+"""The libraries that programs may import, loaded once in the zygote and offered to programs as façades."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MODULES: dict[str, Facade] = {}
 """The façades by import name."""
 
 ELSEWHERE: list[str] = []
-"""Libraries that are installed, and that another kind of zygote has loaded."""
+"""Libraries that are installed, and that other kinds of zygote load."""
 
 _OPTIONAL = ("cv2", "matplotlib", "scipy", "skimage", "sympy")
 
@@ -87,5 +87,5 @@ def _load_science() -> dict[str, str]:
 def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ValueError:  # a module of that name that is no library
+    except ValueError:  # a loaded module of that name without a spec
         return False

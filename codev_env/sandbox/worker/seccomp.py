@@ -1,4 +1,4 @@
-"""A seccomp filter: the few system calls that computing and one socket need; every other one fails with EPERM."""
+"""A seccomp filter that allows the few system calls needed to compute and to use one socket; others fail with EPERM."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Program(ctypes.Structure):
 
 @functools.cache
 def program(machine: str) -> bytes:
-    """Assemble the filter for a machine as `platform.machine()` names it; raises `OSError` for an unknown one."""
+    """Assemble the filter for a machine, named as by `platform.machine()`; raises `OSError` for an unknown one."""
     if machine not in _MACHINES:
         raise OSError(f"no filter is written for {machine}")
     arch, calls, prlimit64 = _MACHINES[machine]
@@ -72,7 +72,7 @@ def program(machine: str) -> bytes:
 
 
 def install() -> None:
-    """Filter this process from now on; raises `OSError` where the kernel does not let it."""
+    """Filter the system calls of this process from now on; raises `OSError` if the kernel refuses."""
     if sys.platform != "linux":
         raise OSError("only Linux has seccomp")
     code = program(platform.machine())

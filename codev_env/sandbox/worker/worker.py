@@ -1,4 +1,4 @@
-"""The process that runs programs: one per episode, forked from the zygote, locked down before it sees any code."""
+"""The process that runs programs: one per episode, forked from the zygote, locked down before it receives any code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 _MADV_POPULATE_WRITE = 23  # of linux/mman.h
 _ARENA_AHEAD = 4 << 20
-"""Bytes of the arena whose pages a worker gets at once: each first use of a page costs more than writing it."""
+"""Bytes of the arena whose pages are requested at once: the first use of a page costs more than writing it."""
 
 _REHEARSAL_SIDE = 64
 _REHEARSAL_PIXELS = bytes(4 * _REHEARSAL_SIDE * _REHEARSAL_SIDE)
@@ -51,7 +51,7 @@ print("crop.png")
 
 
 def prepare(kind: str) -> dict[str, str]:
-    """In the zygote: load and use once everything that programs may need.
+    """In the zygote: load everything that programs may need, and use it once.
 
     Args:
         kind: The kind of zygote, see `host.process.Kind`.
@@ -61,7 +61,7 @@ def prepare(kind: str) -> dict[str, str]:
     """
     left_out = libraries.load(kind)
     _keep_memory()
-    # Python rewrites what runs often, and workers would each do so in copies of their own.
+    # Python specializes code that runs often; each worker would have to copy the pages and do so again.
     for _ in range(_REHEARSALS):
         rehearse()
     state.set_current(None)
@@ -70,7 +70,7 @@ def prepare(kind: str) -> dict[str, str]:
 
 
 def _keep_memory() -> None:
-    """Let this process and its workers keep memory they freed: new pages cost more than the crop that fills them."""
+    """Let this process and its workers keep freed memory: new pages cost more time than the crop that fills them."""
     with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
@@ -81,8 +81,8 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     """Lock this process down, wait for a session and run its programs until the socket closes.
 
     Args:
-        sock: The socket to the parent, which sends the setup first: limits, views and files, as `Session` makes it,
-            with two descriptors of shared memory, of the input images (read-only) and of what programs save and show.
+        sock: The socket to the host, which first sends a `Setup` and two descriptors of shared memory: of the input
+            images (read-only) and of the images that programs save and show.
         zygote_pid: Process id of the zygote.
     """
     layers = kernel.lock_down(zygote_pid)
@@ -115,13 +115,13 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
             worker.add_view(name, files)
         frames.send(sock, {**worker.run(request), "number": message["number"]})
         state.set_current(None)
-        gc.collect()  # what a program left to be finished later finds no run, and no view, to act on
+        gc.collect()  # finalizers that a program left behind run now, while no run and no view can be changed
 
 
 def rehearse() -> None:
-    """Run a typical program on pictures of this process's own, ahead of time.
+    """Run a typical program on an image of this process's own, ahead of time.
 
-    A fork shares its memory with the zygote until it writes to it: the first run of a program would pay for the copies.
+    A fork shares the zygote's memory until it writes: without a rehearsal, the first program would wait for the copies.
     """
     worker = Worker(
         Limits(), "images", (), {"inputs": _REHEARSAL_PIXELS, "arena": bytearray(2 * len(_REHEARSAL_PIXELS))}
@@ -146,7 +146,7 @@ class Worker:
         self._compiled: tuple[str, Program, list[str]] | None = None
 
     def add_view(self, name: str, files: dict[str, FileEntry]) -> None:
-        """Make a view from where its files lie in shared memory."""
+        """Make a view of files in shared memory."""
         view = View(inputs=tuple(key for key, file in files.items() if file["input"]))
         for key, file in files.items():
             view.files[key] = self._stored(file)
@@ -162,10 +162,10 @@ class Worker:
         """Run one program.
 
         Args:
-            request: `code`, `view`, `seed` and `gaps`, the free parts of the arena.
+            request: The program, its view and its seed, and the free parts of the arena.
 
         Returns:
-            The reply, as `replies` checks it.
+            The outcome, which the host checks before it trusts it.
         """
         kernel.allow_cpu(self.limits.cpu_s)
         view = self.views[request["view"]]
@@ -177,7 +177,7 @@ class Worker:
             program = self._compile(source, context)
             self._seed(request["seed"])
             result = self._execute(program, view, context)
-        except BaseException as problem:  # whatever a program raises is an answer, never the end of the worker
+        except BaseException as problem:  # an exception of a program is a result, and never ends the worker
             stop, error = explain(problem, source)
         images: list[list[Any]] = []
         files: list[list[Any]] = []
@@ -188,7 +188,7 @@ class Worker:
             stop, error, text = "memory", NO_MEMORY, ""
         except ResultError as problem:
             stop, error = "result", str(problem)
-        except BaseException as problem:  # methods of the program's own classes run there too
+        except BaseException as problem:  # methods of the program's classes run there too
             (stop, error), text = explain(problem, source), ""
         if stop == "ok" and context.problems:
             stop, error = "result", "\n".join(dict.fromkeys(context.problems))
@@ -226,12 +226,12 @@ class Worker:
         try:
             exec(program.code, names)
         except ProgramExit:
-            pass  # what `exit()` means
+            pass  # the program called `exit()`
         given = [names.get(name) for name in _RESULT_NAMES if name in program.binds]
         return next((value for value in given if value is not None), None)
 
     def _provide(self, names: dict[str, Any], program: Program, view: View, context: Context) -> None:
-        """Define the ready names that a program reads: making an image nobody looks at would cost time."""
+        """Define the ready names that a program reads; making images that it does not use would cost time."""
         fresh = (program.reads | program.binds) - names.keys()
         for name in sorted(fresh & IMPORTS.keys()):
             module = libraries.MODULES.get(IMPORTS[name])
@@ -256,7 +256,7 @@ class Worker:
     def _store(
         self, view: View, shown: list[ShownImage], gaps: list[list[int]]
     ) -> tuple[list[list[Any]], list[list[Any]]]:
-        """Write new files and shown images to shared memory; say where."""
+        """Write new files and shown images to shared memory; return the images and files of the reply."""
         arena = self.memory["arena"]
         placed: dict[int, int] = {}
 
@@ -282,7 +282,7 @@ class Worker:
 
 @functools.cache
 def _builtins() -> dict[str, Any]:
-    """Those of all programs, made in the zygote; a worker serves one session, so nobody shares them."""
+    """The builtins of all programs, made in the zygote; a worker serves one session, so no two sessions share them."""
     return make_builtins(make_import(libraries.MODULES, libraries.ELSEWHERE), _print, _show)
 
 

@@ -1,7 +1,7 @@
-"""The process that workers are forked from: it has everything loaded that programs need, and nothing else.
+"""The process that workers are forked from. It has loaded everything that programs need, and nothing else.
 
 It is started by `exec` with a clean environment, so that neither the trainer's memory (data, answers, rewards)
-nor its descriptors are in it. It dies when its parent does.
+nor its descriptors are in it. It ends when its parent does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ZygoteLoop:
             signal.signal(getattr(signal, name), signal.SIG_DFL if name == "SIGTERM" else signal.SIG_IGN)
 
     def serve(self) -> None:
-        """Answer requests until the parent is gone."""
+        """Answer requests until the parent has ended."""
         while os.getppid() == self.parent:
             ready, _, _ = select.select([self.sock.fileno(), self.wake], [], [], _TICK_S)
             if self.wake in ready:
@@ -56,13 +56,13 @@ class ZygoteLoop:
             os.kill(pid, signal.SIGKILL)
 
     def _answer(self, request: dict[str, Any], fds: list[int]) -> None:
-        """Do what one session asks for. What goes wrong is that session's business: the others' workers live on."""
+        """Serve the request of one session. A failure concerns that session only; other workers keep running."""
         operation, token = request["op"], request["token"]
         try:
             if operation == "fork":
                 self._fork(token, fds)
             elif operation == "kill" and token in self.pids:
-                # Not reaped yet, so the number still means this worker and no other process.
+                # Not reaped yet, so the process id still belongs to this worker.
                 os.kill(self.pids[token], signal.SIGKILL)
             elif operation == "end":
                 _reply(fds, {"end": self._end(token)})
@@ -75,7 +75,7 @@ class ZygoteLoop:
                 os.close(fd)
 
     def _fork(self, token: int, fds: list[int]) -> None:
-        zygote_pid = os.getpid()  # A worker that asked for its parent might already be an orphan, and live on as one.
+        zygote_pid = os.getpid()  # A worker that asks for its parent may already be an orphan, and not notice.
         try:
             pid = os.fork()
         except OSError as error:
@@ -92,7 +92,7 @@ class ZygoteLoop:
             os._exit(code)
 
     def _end(self, token: int) -> int | None:
-        """How a worker ended: wait for it, it is dead or dying."""
+        """Kill a worker, wait for it, and return how it ended: its exit code, or minus the signal."""
         pid = self.pids.pop(token, None)
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ def _reply(fds: list[int], message: dict[str, Any]) -> None:
 def _become_worker(fd: int, zygote_pid: int) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.dup2(1, 2)  # stdout is /dev/null; stderr is the zygote's own, which its parent reads
+    os.dup2(1, 2)  # stdout is /dev/null; stderr is that of the zygote, which the host reads
     os.dup2(fd, _SOCKET)
     kernel.close_fds_from(_SOCKET + 1)
     sock = socket.socket(fileno=_SOCKET)
@@ -132,7 +132,7 @@ def _become_worker(fd: int, zygote_pid: int) -> None:
 
 @contextmanager
 def _cache_folder(kind: str) -> Iterator[None]:
-    """Where the user has no cache of Matplotlib, one that is gone before the first worker, whatever ends the parent."""
+    """A temporary Matplotlib cache, if the user has none; deleted before the first worker starts."""
     if kind in ("plain", "vision") or "MPLCONFIGDIR" in os.environ:
         yield
         return
@@ -142,7 +142,7 @@ def _cache_folder(kind: str) -> Iterator[None]:
 
 
 def main(fd: int, kind: str) -> None:
-    """Load everything, say so, and serve."""
+    """Load everything, report that, and serve."""
     sock = socket.socket(fileno=fd)
     with _cache_folder(kind):
         left_out = worker.prepare(kind)

@@ -1,1 +1,1 @@
-"""The libraries that programs may import, each behind a façade: a fixed set of names."""
+"""The libraries that programs may import, as façades with a fixed set of names."""

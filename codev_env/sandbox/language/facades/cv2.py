@@ -1,4 +1,4 @@
-"""OpenCV as programs see it, where it is installed: functions on arrays, and the episode's files."""
+"""OpenCV as programs see it, if installed: functions on arrays, and access to the episode's files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CLASSES = (
 
 
 def _imread(filename: str, flags: int = 1) -> np.ndarray | None:
-    """`cv2.imread` of the episode's files: BGR, grey for flag 0, `None` for a file that is not there."""
+    """`cv2.imread` of the episode's files: BGR, grey for flag 0, `None` for a missing file."""
     run = state.current()
     try:
         image = run.open(filename)
@@ -84,7 +84,7 @@ def modules() -> dict[str, Facade]:
     for name in ("waitKey", "destroyAllWindows", "destroyWindow", "namedWindow"):
         names[name] = _no_window
     names.update(imread=_imread, imwrite=_imwrite, imshow=_imshow, __version__=cv2.__version__)
-    hints = {"VideoCapture": "there are only pictures here", "dnn": "there are no models here"}
+    hints = {"VideoCapture": "files hold images only", "dnn": "there are no models here"}
     guards.hide((cv2.Algorithm,), "save", "read", "write")
     return {"cv2": Facade("cv2", names, hints)}
 
@@ -95,10 +95,10 @@ def warm() -> None:
         return
     cv2.setNumThreads(1)
     cv2.ocl.setUseOpenCL(False)
-    picture = np.zeros((32, 32, 3), np.uint8)
-    grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+    image = np.zeros((32, 32, 3), np.uint8)
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
     cv2.Canny(cv2.GaussianBlur(grey, (3, 3), 0), 50, 150)
-    cv2.resize(picture, (64, 64), interpolation=cv2.INTER_CUBIC)
+    cv2.resize(image, (64, 64), interpolation=cv2.INTER_CUBIC)
     cv2.findContours(grey, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
     cv2.createCLAHE().apply(grey)
 

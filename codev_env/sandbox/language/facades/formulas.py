@@ -1,4 +1,4 @@
-"""SymPy without running text: a reader of formulas, and functions that compute a formula by walking through it."""
+"""SymPy without running text: a reader of formulas, and functions that evaluate a formula by walking its tree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FormulaReader:
     """Reads formulas: numbers, names, operators, brackets and calls of known functions.
 
     Args:
-        known: What names mean; every other name is a symbol, or a function where it is called.
+        known: Values of names; any other name is a symbol, or a function if it is called.
     """
 
     def __init__(self, known: Mapping[str, Any]) -> None:
@@ -48,8 +48,8 @@ class FormulaReader:
         """Read a formula, as `sympy.parse_expr` does.
 
         Raises:
-            SyntaxError: It is no formula.
-            RefusedCall: It holds something that a formula does not need.
+            SyntaxError: The text is not a formula.
+            RefusedCall: The text holds something that formulas do not need.
         """
         text = str(s).strip()
         if len(text) > _TOO_LONG:
@@ -129,12 +129,12 @@ _RELATIONS: dict[str, Any] = {
 
 
 def lambdify(args: Any, expr: Any, modules: Any = None, *_: Any, **__: Any) -> Callable[..., Any]:
-    """`sympy.lambdify` that walks through the formula instead of making the text of a function and running it.
+    """`sympy.lambdify` that walks the tree of the formula, instead of running generated text.
 
     Args:
         args: A symbol, or a sequence of them.
         expr: A formula, a matrix, or a sequence of formulas.
-        modules: `"mpmath"` computes with mpmath's numbers, anything else with NumPy's.
+        modules: `"mpmath"` computes with the numbers of mpmath, other values with those of NumPy.
     """
     names = list(args) if isinstance(args, Sequence | set | sympy.Tuple) else [args]
     exact = modules == "mpmath" or (isinstance(modules, list) and "mpmath" in modules)

@@ -1,4 +1,4 @@
-"""NumPy as programs see it: what only computes; nothing that reads files, foreign memory or module state."""
+"""NumPy as programs see it: names that only compute, none that reads files, foreign memory or module state."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _REFUSED = frozenset(
     "who disp safe_eval byte_bounds add_docstring add_newdoc add_newdoc_ufunc deprecate deprecate_with_doc "
     "set_string_function set_numeric_ops compare_chararrays fromfunction_ maximum_sctype".split()
 )
-_FILES = "files hold pictures only; save an image or keep the array in a variable"
+_FILES = "files hold images only; save an image or keep the array in a variable"
 _HINTS = {
     **dict.fromkeys(("save", "savez", "savez_compressed", "savetxt"), _FILES),
-    **dict.fromkeys(("load", "loadtxt", "genfromtxt", "fromfile"), "files hold pictures only; use Image.open(name)"),
+    **dict.fromkeys(("load", "loadtxt", "genfromtxt", "fromfile"), "files hold images only; use Image.open(name)"),
     **dict.fromkeys(("matrix", "asmatrix", "mat", "bmat"), "use np.array and the operator @"),
     "lib": "use np.lib.stride_tricks.sliding_window_view",
     "random": "use np.random.default_rng(seed)",
@@ -34,7 +34,7 @@ _MASKED_REFUSED = "ids frombuffer fromflex mvoid test core extras masked_print_o
 _POLYNOMIALS = "polynomial chebyshev legendre hermite hermite_e laguerre"
 _FUNCTION_TYPES: tuple[type, ...] = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type(np.concatenate))
 
-# NumPy's own stream, which other libraries draw from as well.
+# NumPy's global stream, from which other libraries draw as well.
 _legacy: np.random.RandomState = np.random.mtrand._rand
 _real_default_rng = np.random.default_rng
 _seeds = np.random.SeedSequence(0)
@@ -43,7 +43,7 @@ _errors = np.geterr()
 
 
 def seed(value: int) -> None:
-    """Start the random streams of a run; forget how the last one printed and took errors."""
+    """Start the random streams of a run; reset print options and error handling."""
     global _seeds
     _legacy.seed(value % (1 << 32))
     _seeds = np.random.SeedSequence(value)
@@ -93,7 +93,7 @@ def _fromiter(iter: Any, dtype: Any, count: int = -1) -> np.ndarray:
 def modules() -> dict[str, Facade]:
     """The façades by import name."""
     names: dict[str, Any] = {}
-    for name, value in list(vars(np).items()):  # `dir` names modules too that are loaded when asked for, and not wanted
+    for name, value in list(vars(np).items()):  # `dir` also names modules that would be loaded on access
         if name.startswith("_") or name in _REFUSED:
             continue
         number_type = isinstance(value, type) and issubclass(value, np.generic)
@@ -146,7 +146,7 @@ def _polynomials() -> Facade:
 
 
 def warm() -> None:
-    """Use once what NumPy loads lazily; have libraries that ask for a new stream draw from the run's own."""
+    """Use once what NumPy loads lazily; let libraries that request a new stream draw from that of the run."""
     np.random.default_rng = _default_rng
     numbers = np.arange(12.0).reshape(3, 4)
     for value in (numbers.sum(), numbers.mean(), numbers.std(), np.median(numbers), np.percentile(numbers, 50)):

@@ -48,7 +48,7 @@ _PACKAGE_HINTS = {
     "ImageShow": "use show(image)",
     "ImageTk": "use show(image)",
 }
-# What a program may say about how an image is encoded into memory: numbers and switches, no files.
+# Options that a program may give for encoding an image into memory: numbers and switches, no files.
 _SAVE_OPTIONS = frozenset(
     "quality optimize progressive subsampling lossless compress_level compression method dpi exact".split()
 )
@@ -92,7 +92,7 @@ def _show(image: Image.Image, title: str | None = None) -> None:
 
 
 def _filter(image: Image.Image, filter: Any) -> Image.Image:
-    """`image.filter` with Pillow's own filters: others would be handed the buffer itself."""
+    """`image.filter` with Pillow's own filters; others would receive the buffer itself."""
     kind = filter if isinstance(filter, type) else type(filter)
     if not issubclass(kind, ImageFilter.Filter):
         raise TypeError("filter argument should be ImageFilter.Filter instance or class")
@@ -107,7 +107,7 @@ def _transform(image: Image.Image, size: Any, method: Any, *args: Any, **kwargs:
 
 
 def _fromarray(obj: Any, mode: str | None = None) -> Image.Image:
-    """`Image.fromarray`, of arrays only: any other object could point at foreign memory."""
+    """`Image.fromarray` of arrays only; other objects could point at foreign memory."""
     if not isinstance(obj, np.ndarray):
         raise TypeError(f"Image.fromarray takes a numpy array, not {type(obj).__name__}")
     return Image.fromarray(obj) if mode is None else Image.fromarray(obj, mode)
@@ -126,14 +126,14 @@ def _frombuffer(mode: str, size: Any, data: Any, decoder_name: str = "raw", *arg
 
 
 def _floodfill(image: Image.Image, *args: Any, **kwargs: Any) -> None:
-    """`ImageDraw.floodfill`, which does nothing to an image that shares its pixels."""
+    """`ImageDraw.floodfill`, which by itself would not change an image that shares its pixels."""
     if image.readonly:
         image._copy()
     ImageDraw.floodfill(image, *args, **kwargs)
 
 
 def _pixels(image: Image.Image) -> Any:
-    # Pillow's own answer is the buffer itself.
+    # Pillow's method returns the buffer itself.
     return lambda band=None: list(image.getdata(band))
 
 
@@ -158,7 +158,7 @@ def _image_tobytes(image: Image.Image) -> Any:
 
 
 def _of_images(function: Any) -> Any:
-    # Pillow calls methods of the first argument's buffer with the second one's: both must be images.
+    # Pillow passes the buffer of the second argument to methods of the first one's: both must be images.
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):
@@ -179,7 +179,7 @@ def _font(self: ImageFont.FreeTypeFont, font: Any, *args: Any, **kwargs: Any) ->
 
 
 def _truetype(font: Any = None, size: float = 10, *_args: Any, **_kwargs: Any) -> Any:
-    """`ImageFont.truetype`: whatever font file is named, Pillow's own font in that size."""
+    """`ImageFont.truetype`: Pillow's own font in that size, for any font file."""
     if not isinstance(font, str) or not font.lower().endswith((".ttf", ".otf", ".ttc")):
         raise OSError("cannot open resource")
     state.current().repair(f"font {posixpath.basename(font)!r} read as Pillow's own")
@@ -265,26 +265,26 @@ def warm() -> None:
     """Use once what Pillow loads lazily: codecs, fonts, colour names."""
     for name in _PLUGINS.values():
         importlib.import_module(f"PIL.{name}ImagePlugin")
-    Image._initialized = 2  # Pillow looks for no more codecs: each makes all forks dearer, and could be attacked
-    picture = Image.new("RGB", (32, 32), "red")
+    Image._initialized = 2  # Pillow loads no more codecs: each makes forking slower, and could be attacked
+    image = Image.new("RGB", (32, 32), "red")
     for kind in _FORMATS:
         buffer = io.BytesIO()
-        _real_save(picture, buffer, kind)
+        _real_save(image, buffer, kind)
         buffer.seek(0)
         _real_open(buffer, formats=_FORMATS).load()
-    draw = ImageDraw.Draw(picture)
+    draw = ImageDraw.Draw(image)
     draw.text((2, 2), "a", fill=(0, 0, 0), font=ImageFont.load_default())
     draw.text((2, 2), "a", font=ImageFont.load_default(size=12))
     for ready in (
-        picture.rotate(30, expand=True),
-        picture.resize((8, 8), Image.Resampling.LANCZOS),
-        picture.filter(ImageFilter.GaussianBlur(1)),
-        picture.filter(ImageFilter.SHARPEN),
-        picture.convert("L").convert("1"),
-        picture.quantize(4),
-        ImageOps.autocontrast(picture),
-        ImageOps.exif_transpose(picture),
-        ImageEnhance.Contrast(picture).enhance(1.5),
+        image.rotate(30, expand=True),
+        image.resize((8, 8), Image.Resampling.LANCZOS),
+        image.filter(ImageFilter.GaussianBlur(1)),
+        image.filter(ImageFilter.SHARPEN),
+        image.convert("L").convert("1"),
+        image.quantize(4),
+        ImageOps.autocontrast(image),
+        ImageOps.exif_transpose(image),
+        ImageEnhance.Contrast(image).enhance(1.5),
     ):
         ready.getbbox()
-    _ = ImageStat.Stat(picture).mean
+    _ = ImageStat.Stat(image).mean

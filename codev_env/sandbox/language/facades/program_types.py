@@ -1,4 +1,4 @@
-"""Standard classes that programs derive their own from: each with a metaclass that is also the sandbox's."""
+"""Standard classes that programs may derive from, each with a metaclass that extends the sandbox's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _EnumClass(SandboxClass, enum.EnumType):
         given = [name if isinstance(name, str) else name[0] for name in names]
         for name in given:
             if type(name) is not str or not name.isidentifier() or name.startswith("__"):
-                raise RefusedCall(f"the name {name!r} is none of a member: choose a plain one.")
+                raise RefusedCall(f"the name {name!r} cannot be that of a member: choose a plain one.")
         return super()._create_(class_name, names, *args, **kwargs)  # type: ignore[misc]
 
 
@@ -54,7 +54,7 @@ ENUM = {
     "Enum": Enum, "IntEnum": IntEnum, "StrEnum": StrEnum, "Flag": Flag, "IntFlag": IntFlag, "auto": enum.auto,
     "unique": enum.unique,
 }  # fmt: skip
-"""What programs find in `enum`."""
+"""The names in `enum`."""
 
 
 class _AbstractClass(SandboxClass, abc.ABCMeta):
@@ -74,7 +74,7 @@ def _abstractmethod(function: Any) -> Any:
 
 
 ABC_NAMES = {"ABC": ABC, "abstractmethod": _abstractmethod}
-"""What programs find in `abc`."""
+"""The names in `abc`."""
 
 
 class SimpleNamespace(metaclass=SandboxClass):
@@ -96,7 +96,7 @@ class SimpleNamespace(metaclass=SandboxClass):
 
 
 class _NamedTupleClass(SandboxClass):
-    """Makes a named tuple of a class statement's annotations."""
+    """Makes a named tuple from the annotations of a class statement."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], members: dict[str, Any]) -> Any:
         """Make a tuple class with the fields that the class statement declares, and its methods."""

@@ -1,4 +1,4 @@
-"""Matplotlib's pyplot as programs see it, where it is installed: drawing, `show` and `savefig`."""
+"""Matplotlib's pyplot as programs see it, if installed: drawing, `show` and `savefig`."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ _FUNCTIONS = (
 )
 _HINTS = {
     "imsave": "use Image.fromarray(array).save(name)",
-    "pause": "nothing moves here: use plt.savefig or plt.show",
-    "ginput": "nobody can click",
-    "switch_backend": "there is one backend",
+    "pause": "there is no animation: use plt.savefig or plt.show",
+    "ginput": "there is no user to click",
+    "switch_backend": "the backend is always agg",
 }
 _SUBMODULES = "collections colors gridspec lines patches patheffects ticker"
 _defaults: Any = {}
@@ -77,7 +77,7 @@ def _savefig(fname: Any, *_args: Any, dpi: Any = None, bbox_inches: Any = None, 
 
 
 def _imsave(fname: Any, arr: Any, *, cmap: Any = None, vmin: Any = None, vmax: Any = None, **_other: Any) -> None:
-    """`plt.imsave` into the episode's files: an array as it is, or coloured by a map where it has no colours."""
+    """`plt.imsave` into the episode's files; an array without colours is coloured by the colour map."""
     buffer = io.BytesIO()
     matplotlib.image.imsave(buffer, np.asarray(arr), vmin=vmin, vmax=vmax, cmap=cmap, format="png")
     buffer.seek(0)
@@ -116,7 +116,7 @@ def _figure_pixels(thing: Any) -> Image.Image | None:
 
 
 def seed(_value: int) -> None:
-    """Forget the figures and settings of the last run."""
+    """Discard the figures and settings of the last run."""
     if matplotlib is not None:
         plt.close("all")
         matplotlib.rcParams.update(_defaults)
@@ -134,7 +134,7 @@ def _imread(fname: Any, format: Any = None) -> np.ndarray:
 
 
 def _use_style(style: Any) -> None:
-    """`plt.style.use` of the styles that Matplotlib brings, or of settings."""
+    """`plt.style.use` of a style of Matplotlib, or of settings."""
     for one in style if isinstance(style, list | tuple) else [style]:
         if not isinstance(one, dict) and one != "default" and one not in matplotlib.style.library:
             raise OSError(f"there is no style {one!r}: {', '.join(matplotlib.style.available)}")
@@ -166,9 +166,9 @@ def modules() -> dict[str, Facade]:
 
 
 def _keep_in() -> None:
-    """Close the ways in which Matplotlib calls, imports or reads what a text names."""
+    """Prevent Matplotlib from calling, importing or reading an object by a name in a text."""
     module: Any = plt
-    module.importlib = _Instead(module.importlib, import_module=refuse("figure.hooks", "call the function"))
+    module.importlib = _Patched(module.importlib, import_module=refuse("figure.hooks", "call the function"))
     module.figure = _only_figures(plt.figure)
     formatter: Any = matplotlib.ticker.StrMethodFormatter
     formatter.__call__ = _numbers_only(formatter.__call__)
@@ -196,7 +196,7 @@ def _numbers_only(real: Any) -> Any:
 
 
 def _drawing(module: Any) -> Facade:
-    """A façade of a module's own classes and functions, and of its tables of colours."""
+    """A façade of the classes and functions defined in a module, and of its tables of colours."""
     names = {}
     for name, value in vars(module).items():
         own = callable(value) and getattr(value, "__module__", None) == module.__name__ and not is_metaclass(value)
@@ -216,7 +216,7 @@ def _toolkits() -> dict[str, Facade]:
     return {"mpl_toolkits": package, "mpl_toolkits.axes_grid1": grid, "mpl_toolkits.mplot3d": solid}
 
 
-class _Instead:
+class _Patched:
     """A module with some names replaced."""
 
     def __init__(self, module: Any, **names: Any) -> None:
@@ -228,7 +228,7 @@ class _Instead:
 
 
 def _fonts_in_memory() -> None:
-    """Read Matplotlib's own fonts now: a worker cannot open files, and a fork empties Matplotlib's font cache."""
+    """Read the fonts of Matplotlib now: workers cannot open files, and a fork empties Matplotlib's font cache."""
     manager: Any = matplotlib.font_manager
     for path in (Path(matplotlib.get_data_path()) / "fonts" / "ttf").glob("*.ttf"):
         _fonts[os.path.realpath(path)] = path.read_bytes()
@@ -243,11 +243,11 @@ def _fonts_in_memory() -> None:
     def exists(path: Any) -> bool:
         return os.path.realpath(path) in _fonts
 
-    manager.ft2font = _Instead(real, FT2Font=open_font)
-    paths = _Instead(os.path, isfile=exists, exists=exists)
+    manager.ft2font = _Patched(real, FT2Font=open_font)
+    paths = _Patched(os.path, isfile=exists, exists=exists)
     modules: tuple[Any, ...] = (manager, _mathtext)
     for module in modules:
-        module.os = _Instead(os, path=paths)
+        module.os = _Patched(os, path=paths)
 
 
 def warm() -> None:

@@ -1,4 +1,4 @@
-"""SciPy as programs see it, where it is installed: public functions and classes that only compute."""
+"""SciPy as programs see it, if installed: public functions and classes that only compute."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _REFUSED = frozenset(
     "set_backend set_global_backend register_backend skip_backend set_workers get_workers use_solver".split()
 )
 _HINTS = {
-    "io": "files hold pictures only; use Image.open(name)",
-    "datasets": "the pictures of the task are all there is",
-    "misc": "the pictures of the task are all there is",
+    "io": "files hold images only; use Image.open(name)",
+    "datasets": "only the images of the task are available",
+    "misc": "only the images of the task are available",
     "save_npz": "keep the matrix in a variable",
     "load_npz": "keep the matrix in a variable",
     "rv_continuous": "use rv_histogram or one of the distributions",
@@ -71,7 +71,7 @@ def modules() -> dict[str, Facade]:
 
 
 def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that would start threads or processes, which a worker cannot, without them."""
+    """A function whose `workers` are ignored: a worker process cannot start threads or processes."""
 
     @functools.wraps(function)
     def alone(*args: Any, **kwargs: Any) -> Any:
@@ -100,11 +100,11 @@ def _without_files(cls: Any) -> Any:
 
 
 def _tighten() -> None:
-    """Close, in this process, what would run text, read foreign memory or reach files."""
+    """Prevent SciPy, in this process, from running text, reading foreign memory and reaching files."""
     from scipy._lib import _util
     from scipy.stats import _distn_infrastructure as distributions
 
-    # The text of the shape parameters is executed: a class derived from `str` could change it after the check.
+    # SciPy executes the text of the shape parameters: a class derived from `str` could change it after the check.
     construct = distributions.rv_generic._construct_argparser
 
     def construct_of_text(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -127,7 +127,7 @@ def _tighten() -> None:
 
 
 def _check_indices() -> None:
-    """Have sparse matrices check the indices that a program gives: compiled code trusts them."""
+    """Let sparse matrices check the indices that a program gives: compiled code trusts them."""
     from scipy.sparse import _bsr, _compressed, _coo
 
     for cls in (_compressed._cs_matrix, _bsr._bsr_base):
@@ -159,7 +159,7 @@ def warm() -> None:
     """Use once what SciPy loads lazily."""
     if scipy is None:
         return
-    importlib.import_module("multiprocessing.pool")  # asked for where no process is meant to be started, too
+    importlib.import_module("multiprocessing.pool")  # imported even when no process is to be started
     for name in f"{_PACKAGES} {_LAZY}".split():
         with contextlib.suppress(ImportError):  # another version
             importlib.import_module(f"scipy.{name}")

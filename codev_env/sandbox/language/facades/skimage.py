@@ -1,4 +1,4 @@
-"""scikit-image as programs see it, where it is installed: functions on arrays, and `io` on the episode's files."""
+"""scikit-image as programs see it, if installed: functions on arrays, and `io` on the episode's files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REFUSED = frozenset("apply_parallel lookfor Cascade show_rag try_all_threshold 
 _HINTS = {
     "apply_parallel": "call the function on the array",
     "Cascade": "there are no models here",
-    "data": "the pictures of the task are all there is",
+    "data": "only the images of the task are available",
     "future": "use the other subpackages",
     "try_all_threshold": "use threshold_otsu and the others by name",
     "plot_matched_features": "draw with matplotlib.pyplot",
@@ -45,7 +45,7 @@ def _imread(fname: str, as_gray: bool = False, **_other: Any) -> np.ndarray:
     return skimage.color.rgb2gray(opaque)
 
 
-def _picture(arr: Any) -> np.ndarray:
+def _to_bytes(arr: Any) -> np.ndarray:
     array = np.asarray(arr)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -55,7 +55,7 @@ def _picture(arr: Any) -> np.ndarray:
 
 def _imsave(fname: str, arr: Any, **_other: Any) -> None:
     """`skimage.io.imsave` into the episode's files."""
-    state.current().save(Image.fromarray(np.ascontiguousarray(_picture(arr))), fname)
+    state.current().save(Image.fromarray(np.ascontiguousarray(_to_bytes(arr))), fname)
 
 
 def _imshow(arr: Any, *_args: Any, **_other: Any) -> None:
@@ -63,7 +63,7 @@ def _imshow(arr: Any, *_args: Any, **_other: Any) -> None:
     if isinstance(arr, str):
         state.current().show(arr)
     else:
-        state.current().show(Image.fromarray(np.ascontiguousarray(_picture(arr))))
+        state.current().show(Image.fromarray(np.ascontiguousarray(_to_bytes(arr))))
 
 
 def _show() -> None:
@@ -94,7 +94,7 @@ def modules() -> dict[str, Facade]:
 
 
 def _tighten() -> None:
-    """Keep NumPy from believing what a region calls an attribute of its own."""
+    """Prevent a region from offering NumPy attributes with double underscores."""
     from skimage.measure import _regionprops
 
     find = _regionprops.RegionProperties.__getattr__
@@ -130,7 +130,7 @@ def warm() -> None:
 
 
 def _uses(grey: np.ndarray, colour: np.ndarray) -> list[Any]:
-    """What loads tables, compiled parts or other packages when it first runs."""
+    """Calls that load tables, compiled parts or other packages the first time they run."""
     from skimage import (
         color,
         exposure,

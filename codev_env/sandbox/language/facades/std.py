@@ -1,4 +1,4 @@
-"""The standard library as programs see it, and what `import` gives them."""
+"""The standard library as programs see it, and the function behind `import`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from codev_env.sandbox.language.program_builtins import exit_program
 from codev_env.sandbox.language.refusals import RefusedCall, RefusedImport
 
 _INSTEAD = {
-    "os": "files are pictures only: Image.open(name), image.save(name)",
+    "os": "files hold images only: Image.open(name), image.save(name)",
     "subprocess": "no other programs can be started",
     "socket": "there is no network",
     "requests": "there is no network",
@@ -66,8 +66,8 @@ _INSTEAD = {
     "sklearn": "use numpy or scipy",
     "seaborn": "use matplotlib.pyplot",
     "pathlib": "give file names as plain text",
-    "shutil": "files are pictures only: Image.open(name), image.save(name)",
-    "glob": "the file names are in the task",
+    "shutil": "files hold images only: Image.open(name), image.save(name)",
+    "glob": "the task names the files",
     "pandas": "use numpy, or dicts and lists",
     "torch": "use numpy",
     "pytesseract": "crop and enlarge the text, then look at it yourself",
@@ -77,18 +77,18 @@ _stream = random.Random(0)
 
 
 def seed(value: int) -> None:
-    """Start the random stream of a run; forget the last one's decimal context."""
+    """Start the random stream of a run; reset the decimal context."""
     _stream.seed(value)
     decimal.setcontext(decimal.DefaultContext.copy())
 
 
 def _reseed(a: Any = None) -> None:
-    """`random.seed`: without a value, from the stream itself, as nothing here may differ from run to run."""
+    """`random.seed`; without a value, from the stream itself, so that runs can be repeated."""
     _stream.seed(_stream.getrandbits(64) if a is None else a)
 
 
 def _deepcopy(x: Any) -> Any:
-    """`copy.deepcopy`, without a memo: it would be told addresses."""
+    """`copy.deepcopy` without a memo, which would contain addresses."""
     return copy.deepcopy(x)
 
 
@@ -111,7 +111,7 @@ def _loads(s: str | bytes) -> Any:
 
 
 def _wraps(wrapped: Any) -> Callable[[Any], Any]:
-    """`functools.wraps`: gives a function of the program the name and the text of another."""
+    """`functools.wraps`: gives a function of the program the name and the docstring of another."""
     named = functools.wraps(wrapped, updated=())
     return lambda wrapper: named(wrapper) if _is_own(wrapper) else wrapper
 
@@ -121,7 +121,7 @@ def _is_own(function: Any) -> bool:
 
 
 def _dataclass(cls: Any = None, **options: Any) -> Any:
-    """`dataclasses.dataclass`, of classes of the program; `slots`, which would make another class, changes nothing."""
+    """`dataclasses.dataclass` of classes of the program; `slots`, which would make another class, is ignored."""
     if cls is None:
         return lambda cls: _dataclass(cls, **options)
     return _changed(dataclasses.dataclass(**{**options, "slots": False}), cls)
@@ -144,7 +144,7 @@ def _pprint(object: Any, stream: Any = None, *args: Any, **kwargs: Any) -> None:
 
 
 def _format_exc(*_args: Any, **_kwargs: Any) -> str:
-    """`traceback.format_exc`: the program's own lines."""
+    """`traceback.format_exc` with only the lines of the program."""
     kind, error, trace = sys.exc_info()
     lines = [f"  {step.lineno} in {step.name}\n" for step in traceback.extract_tb(trace) if step.filename == "<code>"]
     return "".join(["Traceback (most recent call last):\n", *lines, *traceback.format_exception_only(kind, error)])
@@ -167,7 +167,7 @@ def _attrgetter(*names: str) -> Callable[[Any], Any]:
 
 
 def _normpath(path: str) -> str:
-    """`os.path.normpath`, which some versions of Python take from their module of system calls."""
+    """`os.path.normpath`; some versions of Python take theirs from the module of system calls."""
     return posixpath.normpath(path)
 
 
@@ -191,7 +191,7 @@ def _uuid4() -> uuid.UUID:
 
 
 def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    """Does nothing: folders do not exist here."""
+    """Does nothing: there are no folders."""
 
 
 def warm() -> None:
@@ -305,16 +305,16 @@ _NO_SYS = "print what you want to know"
 
 
 def make_import(found: dict[str, Facade], elsewhere: Collection[str] = ()) -> Callable[..., Any]:
-    """What the statement `import` calls.
+    """Make the function that the statement `import` calls.
 
     Args:
         found: The façades by import name.
-        elsewhere: Names of modules that programs which name them find, in another process.
+        elsewhere: Names of modules that another kind of worker offers; a program that names one is sent there.
     """
 
     def import_(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         if type(fromlist) is list:
-            # Only C code asks with a list, for a module of its own; programs never see what it gets.
+            # Only C code passes a list, to load a module for itself; programs never see the module.
             return sys.modules[name]
         if level or name not in found:
             root = name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""SymPy as programs see it, where it is installed: formulas, without its parser, printers to files and plots."""
+"""SymPy as programs see it, if installed: formulas, without its parser, printers to files and plots."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _parsing(reader: Any) -> dict[str, Any]:
 
 
 def _is_word(value: Any) -> bool:
-    """Tell whether text may use a name for this: formulas are built from it, and nothing is read as text again."""
+    """Return whether text may name this value: it builds formulas, and reads nothing as text again."""
     if value in (sympy.S, sympy.Q) or isinstance(value, Facade):
         return False
     if isinstance(value, type):
@@ -143,7 +143,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _tighten(reader: Any) -> None:
-    """Replace, in this process, what reads text as a program, and what makes classes with any attribute."""
+    """Replace, in this process, functions that run text, and those that make classes with any attribute."""
     # By name: `from sympy.utilities import lambdify` would give the function of that name.
     function, sympy_parser, ast_parser, preview, lambdify = (
         importlib.import_module(f"sympy.{name}")
@@ -217,5 +217,5 @@ def warm() -> None:
         package = importlib.import_module(f"sympy.{name}")
         for _finder, inner, _is_package in pkgutil.walk_packages(getattr(package, "__path__", ()), f"sympy.{name}."):
             if not _LEFT_OUT.search(inner):
-                with contextlib.suppress(ImportError):  # some need packages that are not there
+                with contextlib.suppress(ImportError):  # some need packages that are not installed
                     importlib.import_module(inner)
