@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
-import importlib
 import io
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, get_type_hints
+from collections.abc import Callable, Sequence
+from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -17,21 +15,21 @@ OPTIONS = {
     "train": "codev_train.run.options:TrainOptions",
     "sft": "codev_train.run.options:SFTOptions",
     "eval": "codev_eval.bench.options:EvalOptions",
-    "eval compare": "codev_eval.bench.compare:CompareOptions",
-    "report": "codev_eval.bench.cli:ReportOptions",
-    "view": "codev_eval.bench.cli:ViewOptions",
-    "data show": "codev_eval.data.cli:ShowCommand",
-    "data check": "codev_eval.data.cli:CheckCommand",
-    "data replay": "codev_eval.data.cli:ReplayCommand",
-    "data filter": "codev_eval.data.cli:FilterCommand",
-    "rewards list": "codev_eval.rewards.cli:ListCommand",
-    "rewards explain": "codev_eval.rewards.cli:ExplainCommand",
-    "rewards redteam": "codev_eval.rewards.redteam:RedTeamOptions",
-    "judge agreement": "codev_eval.agreement.agreement:AgreementOptions",
-    "judge ping": "codev_eval.agreement.agreement:PingOptions",
-    "study tapo": "codev_eval.study.cli:StudyOptions",
+    "eval compare": "codev_eval.bench.options:CompareOptions",
+    "report": "codev_eval.bench.options:ReportOptions",
+    "view": "codev_eval.bench.options:ViewOptions",
+    "data show": "codev_eval.data.options:ShowCommand",
+    "data check": "codev_eval.data.options:CheckCommand",
+    "data replay": "codev_eval.data.options:ReplayCommand",
+    "data filter": "codev_eval.data.options:FilterCommand",
+    "rewards list": "codev_eval.rewards.options:ListCommand",
+    "rewards explain": "codev_eval.rewards.options:ExplainCommand",
+    "rewards redteam": "codev_eval.rewards.options:RedTeamOptions",
+    "judge agreement": "codev_eval.agreement.options:AgreementOptions",
+    "judge ping": "codev_eval.agreement.options:PingOptions",
+    "study tapo": "codev_eval.study.options:StudyOptions",
 }
-"""By command: the dataclass of its options. Commands that are not here have a parser of argparse."""
+"""By command: the class of its options. A command that is missing here parses its options with argparse."""
 
 _TRAINING = ("--preset", "--config", "--dry-run")
 
@@ -49,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def completions() -> dict[str, list[str]]:
-    """Return by command, `""` for `codev` itself, what may follow: commands first, then options."""
-    from codev_env.app.cli import COMMANDS
+    """Return the words that may follow each command, `""` for `codev` itself: commands first, then options."""
+    from codev_env.app.cli import COMMANDS, load
 
     found: dict[str, list[str]] = {"": [*COMMANDS, "--help", "--version"]}
     for name, command in COMMANDS.items():
@@ -60,9 +58,11 @@ def completions() -> dict[str, list[str]]:
             if path in OPTIONS:
                 # A command whose packages are not installed cannot run: there is nothing to complete.
                 with contextlib.suppress(ImportError):
-                    options = list(_options(_load(OPTIONS[path])))
+                    from codev_env.app.arguments import options_of
+
+                    options = [option.flag for option in options_of(load(OPTIONS[path])) if not option.positional]
             elif not below and name != "completion":
-                options = _help_options(command.target)
+                options = _help_options(load(command.target))
             found[path] = [*(below if path == name else ()), *options, "--help"]
     found["completion"] = [*SHELLS, "--help"]
     found["train"][-1:] = [*_TRAINING, "--help"]
@@ -94,7 +94,7 @@ def bash(words: dict[str, list[str]]) -> str:
 
 
 def zsh(words: dict[str, list[str]]) -> str:
-    """Return the script for zsh, which can use that for bash."""
+    """Return the script for zsh, which runs the one for bash."""
     return f"autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n{bash(words)}"
 
 
@@ -109,25 +109,9 @@ def fish(words: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _options(kind: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the options of a dataclass, those of nested dataclasses under dotted names, that take a name."""
-    hints = get_type_hints(kind, include_extras=True)
-    for field in dataclasses.fields(kind):
-        name, hint = prefix + field.name.replace("_", "-"), hints[field.name]
-        if dataclasses.is_dataclass(hint):
-            yield from _options(hint, f"{name}.")
-        elif "Positional" not in str(hint) and "Suppress" not in str(hint):
-            yield f"--{name}"
-
-
-def _help_options(target: str) -> list[str]:
-    """Return the options that a command of argparse names in its help."""
+def _help_options(command: Callable[..., Any]) -> list[str]:
+    """Return the options in the help of a command that uses argparse."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-        _load(target)(["--help"])
+        command(["--help"])
     return list(dict.fromkeys(re.findall(r"^  (--[a-z-]+)", out.getvalue(), re.MULTILINE)))
-
-
-def _load(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)

@@ -6,20 +6,20 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
 from PIL import Image
 from tqdm import tqdm
 
+from codev_env.app.arguments import parse
 from codev_env.errors import CodevError, ConfigError, unknown
 from codev_env.judges import Judge, NoJudge, get_judge
 from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, TrajectoryWriter
 from codev_env.types import TaskSet
+from codev_eval.agreement.options import AgreementOptions, PingOptions
 from codev_eval.agreement.sheet import draw_row, stack
 from codev_eval.agreement.table import summarize, text_table
 from codev_eval.bench.judging import JudgedCrop, judge_scenes
@@ -36,41 +36,6 @@ class AgreementError(CodevError, RuntimeError):
     """Most crops could not be judged by both: rates of the others would say nothing."""
 
 
-@dataclass(frozen=True)
-class AgreementOptions:
-    """Let two judges score crops of known kind in generated scenes, and write how far they agree."""
-
-    judge: str
-    """Who is examined: `ground_truth`, `noisy:RATE`, `URL#NAME` (a model behind an OpenAI-compatible server), or
-    `module:attribute` (a judge, or a class or function that makes one)."""
-    out: Path
-    """Folder for agreement.json, agreement.txt, trajectories.jsonl and sheet.png."""
-    against: str = "ground_truth"
-    """The reference, named as `--judge` is."""
-    scenes: tuple[str, ...] = ("vstar",)
-    """Which generated scenes (`toy`, `vstar`, `counting`, …)."""
-    n: int = 50
-    """How many scenes of each."""
-    seed: int = 0
-    """Chooses the scenes, the places of crops, and the resamples of the intervals."""
-    workers: int = 2
-    """Scenes at the same time."""
-    calls: int = 16
-    """Crops judged at the same time; each worker has about 16 of them."""
-    json: bool = False
-    """Print agreement.json instead of the table."""
-    overwrite: bool = False
-    """Replace the results that `--out` holds."""
-
-
-@dataclass(frozen=True)
-class PingOptions:
-    """Ask whether a judge is there, and knows the model, at no cost."""
-
-    judge: tyro.conf.Positional[str]
-    """Which: in the forms of `codev judge agreement --judge`, for example http://localhost:8000/v1#my-model."""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run `codev judge COMMAND` and return its exit code: 1 if some crops could not be judged."""
     args = list(argv)
@@ -78,11 +43,11 @@ def main(argv: Sequence[str]) -> int:
         print(_USAGE, file=sys.stdout if args else sys.stderr)
         return 0 if args else 2
     if args[0] == "ping":
-        print(ping(tyro.cli(PingOptions, args=args[1:], prog="codev judge ping").judge))
+        print(ping(parse(PingOptions, args[1:], "codev judge ping").judge))
         return 0
     if args[0] != "agreement":
         raise unknown("command of `codev judge`", args[0], ("agreement", "ping"))
-    options = tyro.cli(AgreementOptions, args=args[1:], prog="codev judge agreement")
+    options = parse(AgreementOptions, args[1:], "codev judge agreement")
     record = run_agreement(options)
     print(json.dumps(record, indent=2) if options.json else f"\n{text_table(record)}\n\nResults: {options.out}")
     failures = record["failures"]
@@ -111,9 +76,6 @@ def run_agreement(options: AgreementOptions) -> dict[str, Any]:
         ConfigError: If an option cannot be used; nothing is written then.
         AgreementError: If most crops could not be judged by both; nothing is written then.
     """
-    for name, least in (("n", 1), ("seed", 0), ("workers", 1), ("calls", 1)):
-        if getattr(options, name) < least:
-            raise ConfigError(f"--{name} is {getattr(options, name)}; it must be at least {least}.")
     judge, reference = (_ready(getattr(options, name), f"--{name}") for name in ("judge", "against"))
     sets = [
         load_tasks("synthetic", "test", scenes={"preset": name, "size": options.n, "seed": options.seed})

@@ -4,40 +4,42 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from codev_env.app.arguments import option_class
 from codev_env.errors import ConfigError
 from codev_env.tasks import load_tasks
 from codev_env.types import TaskSet
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class TaskOptions:
     """Which tasks of a benchmark or data set."""
 
     split: str = "test"
-    """Which part of the data."""
+    """Split of the data."""
     scenes: str | None = None
-    """Which generated scenes (`toy`, `vstar`, …), or JSON such as `{"preset": "toy", "cue_p": 0}`."""
+    """Generated scenes: a preset (`toy`, `vstar`, …), or JSON such as `{"preset": "toy", "cue_p": 0}`."""
     difficulty: float | None = None
-    """Of generated scenes: 0 (easiest) to 1 (hardest)."""
+    """Difficulty of generated scenes, from 0 (easiest) to 1 (hardest)."""
     subset: str | None = None
     """Only this category, or this variant of `--wrap`."""
     wrap: tuple[str, ...] = ()
     """Transforms and corruptions: a suite (`orientation`, `corruption`), names (`rotate_90 jpeg:3`), or JSON."""
     columns: tuple[str, ...] = ()
-    """Your own data: which column holds what, such as `image=photo answer=label choices=A,B,C,D`."""
+    """Own data: the column of each field, such as `image=photo answer=label choices=A,B,C,D`."""
     reader: tuple[str, ...] = ()
-    """Your own data: more options of its reader, such as `boxes=xywh shuffle_choices=true`."""
+    """Own data: more options of its reader, such as `boxes=xywh shuffle_choices=true`."""
     image_folder: Path | None = None
-    """Your own data: what names of image files start from, if not the file's folder."""
+    """Own data: folder of the images, if not the file's."""
     on_error: Literal["raise", "skip"] = "raise"
-    """What to do about bad rows: stop, or leave them out and count them."""
+    """Bad rows: stop, or leave them out and count them."""
     only: Path | None = None
-    """Only the tasks that this file names, as `codev data filter` writes it."""
-    n: int | None = None
+    """File of the tasks to take, as `codev data filter` writes it."""
+    n: Annotated[int | None, Field(ge=1)] = None
     """Only the first N tasks."""
 
     def described(self) -> dict[str, Any]:
@@ -60,26 +62,15 @@ class TaskOptions:
         named = scenes if isinstance(scenes, dict) else {"preset": scenes} if scenes else {}
         return {"difficulty": self.difficulty, **named}
 
-    def check(self) -> None:
-        """Raise `ConfigError` for a number out of range."""
-        if self.n is not None and self.n < 1:
-            raise ConfigError(f"--n is {self.n}; it must be at least 1.")
 
-
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class TaskChoice(TaskOptions):
     """Which tasks a command works on."""
 
     data: str
     """`synthetic` for generated scenes, `hub` for the published data, or the path of a benchmark or data set."""
     bench: str = "vstar"
-    """Which benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
-
-    def check(self, refuse_auto: str = "") -> None:
-        """Raise `ConfigError` for a number out of range, and for `--data auto` where a reason to refuse it is given."""
-        if refuse_auto and self.data == "auto":
-            raise ConfigError(f"--data auto is not for {refuse_auto}: give --data synthetic, or the path of the data.")
-        super().check()
+    """Benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
 
     def load(self) -> TaskSet:
         """Load the tasks, all of them whatever `n` says; raises `ConfigError` and `TaskError` as `load_tasks` does."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
+from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_eval.bench.compare import main as compare
@@ -28,7 +26,7 @@ from codev_eval.bench.evaluation import (
     read_played,
 )
 from codev_eval.bench.measures import bench_of, dual, evidence_gain, measure, sample_of, suite_table, usage
-from codev_eval.bench.options import EvalOptions
+from codev_eval.bench.options import EvalOptions, ReportOptions, ViewOptions
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.report import ReportError, runs_below, write_report, write_run_report
 from codev_eval.report.results import text_results
@@ -36,29 +34,11 @@ from codev_eval.report.tables import SHOWN_FAILURES
 from codev_eval.report.view import WATCHED, serve
 
 
-@dataclass(frozen=True)
-class ReportOptions:
-    """Make report.html again from what a training run or an evaluation wrote."""
-
-    folder: Annotated[Path, tyro.conf.Positional]
-    """The run's folder: it holds summary.json (`codev train`) or metrics.json (`codev eval`)."""
-
-
-@dataclass(frozen=True)
-class ViewOptions:
-    """Show a run in the browser while it is under way; the page is made again whenever it is asked for."""
-
-    folder: Annotated[Path, tyro.conf.Positional]
-    """The run's folder, of `codev train` or `codev eval`."""
-    port: int = 8321
-    """Port on this machine; 0 takes any that is free."""
-
-
 def evaluate(argv: Sequence[str]) -> int:
     """Run `codev eval` and return its exit code: 1 if any episode could not be evaluated."""
     if argv and argv[0] == "compare":
         return compare(argv[1:])
-    options = tyro.cli(EvalOptions, args=list(argv), prog="codev eval")
+    options = parse(EvalOptions, argv, "codev eval")
     failures = run_eval(options)
     if not failures:
         return 0
@@ -76,14 +56,14 @@ def evaluate(argv: Sequence[str]) -> int:
 
 def report(argv: Sequence[str]) -> int:
     """Run `codev report` and return its exit code."""
-    folder = tyro.cli(ReportOptions, args=list(argv), prog="codev report").folder
+    folder = parse(ReportOptions, argv, "codev report").folder
     print(report_again(folder) if (folder / METRICS).is_file() else write_run_report(folder))
     return 0
 
 
 def view(argv: Sequence[str]) -> int:
     """Run `codev view` until it is interrupted, and return its exit code."""
-    options = tyro.cli(ViewOptions, args=list(argv), prog="codev view")
+    options = parse(ViewOptions, argv, "codev view")
     if not options.folder.is_dir():
         raise ConfigError(f"{options.folder} is no folder; give one that `codev train` or `codev eval` writes to.")
     files = (*WATCHED, STATE)
@@ -106,7 +86,6 @@ def run_eval(options: EvalOptions) -> list[FailedEpisode]:
         ConfigError: If an option cannot be used; nothing is written then.
         EvaluationError: If not a single episode could be evaluated.
     """
-    options.check_all()
     played = Evaluation(options).play()
     record = results(options, played)
     write_json(options.out / METRICS, record)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
+from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_env.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.evaluation import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
+from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import by_task, difference_interval, mcnemar, share
 from codev_eval.report.report import write_comparison
 from codev_eval.report.tables import Table, difference, text_of
@@ -26,25 +25,9 @@ SCHEMA = 1
 RESULT, PAGE = "comparison.json", "comparison.html"
 
 
-@dataclass(frozen=True)
-class CompareOptions:
-    """Compare two evaluations of the same tasks: paired bootstrap of the differences, and McNemar's test."""
-
-    a: Annotated[Path, tyro.conf.Positional]
-    """Folder of the first evaluation."""
-    b: Annotated[Path, tyro.conf.Positional]
-    """Folder of the second; differences are B minus A."""
-    out: Path | None = None
-    """Folder for comparison.json and comparison.html, the two runs side by side."""
-    common: bool = False
-    """Compare the tasks that both have, where each also has others."""
-    seed: int = 0
-    """Seeds the bootstrap."""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run `codev eval compare` and return its exit code."""
-    options = tyro.cli(CompareOptions, args=list(argv), prog="codev eval compare")
+    options = parse(CompareOptions, argv, "codev eval compare")
     if options.out is not None and options.out.exists() and not options.out.is_dir():
         raise ConfigError(f"--out {options.out} is a file; give a folder.")
     runs = [_read(folder) for folder in (options.a, options.b)]

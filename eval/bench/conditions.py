@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -12,9 +12,8 @@ from PIL import Image
 
 from codev_env.dialects import Dialect
 from codev_env.types import Answer, Box, Code, Execution, Invalid, Task, Turn
+from codev_eval.bench.options import Perturbation
 from codev_eval.report.suspicions import overlap
-
-Perturbation = Literal["mask", "noise", "other", "empty"]
 
 _NO_TOOL = "there are no tools here, so no code runs"
 _TRIES = 200

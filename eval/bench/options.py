@@ -1,112 +1,137 @@
-"""The options of `codev eval`, checked before anything is played or written."""
+"""The options of `codev eval`, `codev eval compare`, `codev report` and `codev view`."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from codev_env.errors import ConfigError
+from pydantic import Field, field_validator, model_validator
+
+from codev_env.app.arguments import POSITIONAL, option_class
 from codev_env.tasks import BENCHES, load_tasks
 from codev_env.types import TaskSet
 from codev_eval.bench.choice import TaskOptions
-from codev_eval.bench.conditions import Perturbation
 
+Perturbation = Literal["mask", "noise", "other", "empty"]
+"""Other tool outputs: a masked crop, noise, another part of the image, an empty image."""
+Count = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[float, Field(ge=0)]
 SEVERITIES = (1, 3, 5)
 FREE = ("out", "workers", "overwrite", "prompt_price", "completion_price")
 """Options that change no episode: an evaluation may be continued with others."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
+class ReportOptions:
+    """Make report.html again from the files of a training run or an evaluation."""
+
+    folder: Annotated[Path, POSITIONAL]
+    """The run's folder: it holds summary.json (`codev train`) or metrics.json (`codev eval`)."""
+
+
+@option_class
+class ViewOptions:
+    """Show a run in the browser while it is under way; the page is made again on every request."""
+
+    folder: Annotated[Path, POSITIONAL]
+    """The run's folder, of `codev train` or `codev eval`."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8321
+    """Port on this machine; 0 takes a free one."""
+
+
+@option_class
+class CompareOptions:
+    """Compare two evaluations of the same tasks: paired bootstrap of the differences, and McNemar's test."""
+
+    a: Annotated[Path, POSITIONAL]
+    """Folder of the first evaluation."""
+    b: Annotated[Path, POSITIONAL]
+    """Folder of the second; differences are B minus A."""
+    out: Path | None = None
+    """Folder for comparison.json and comparison.html, the two runs side by side."""
+    common: bool = False
+    """Compare the tasks that both have, even if each also has others."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the bootstrap."""
+
+
+@option_class
 class EvalOptions(TaskOptions):
-    """Play tasks with a model; write trajectories, metrics.json and report.html."""
+    """Evaluate a model on tasks; write trajectories, metrics.json and report.html."""
 
     model: str
-    """Who plays: `scripted:oracle|random|lazy|none`; `URL#NAME`, a model behind an OpenAI-compatible server; or the
-    folder of a saved model."""
+    """The model: `scripted:oracle|random|lazy|none`, `URL#NAME` (an OpenAI-compatible server), or a model folder."""
     out: Path
-    """Folder for the results; an evaluation with the same options that was stopped goes on there."""
+    """Folder for the results; a stopped evaluation with the same options continues there."""
     data: tuple[str, ...]
-    """`synthetic` for generated scenes, `hub` for the published data, or a path: of the benchmark, or of a folder with
-    the folders of several; or one of these for each of `--bench`."""
-    bench: tuple[str, ...] = ("vstar",)
-    """Which benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
-    samples: int = 1
+    """`synthetic`, `hub` (the published data), or a path (of a benchmark, or of a folder of them); one, or one per bench."""
+    bench: Annotated[tuple[str, ...], Field(min_length=1)] = ("vstar",)
+    """Benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
+    samples: Count = 1
     """Episodes of each task; more than one needs a model that samples."""
     perturb: tuple[Perturbation, ...] = ()
-    """Play again with other tool outputs: `mask`, `noise`, `other` (another part of the image), `empty`."""
+    """Evaluate again with other tool outputs: `mask`, `noise`, `other` (another part of the image), `empty`."""
     dual: bool = False
-    """Play again without the tool, and split what the tool changes into gains and harms."""
+    """Evaluate again without the tool, and split its effect into gains and harms."""
     suites: tuple[str, ...] = ()
-    """Play again under transforms: `orientation`, `corruption`, names, or JSON, as for `--wrap`."""
+    """Evaluate again under transforms: `orientation`, `corruption`, names, or JSON, as for `--wrap`."""
     severities: tuple[int, ...] = SEVERITIES
-    """Of `--suites corruption`: which of the five."""
+    """Severities of `--suites corruption`, from 1 to 5."""
     scorer: str = "rules"
-    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `llm`,
-    `answer`, `URL#NAME`, a model, or `MODULE:ATTRIBUTE`."""
+    """Scorer of answers: a name of docs/scorers.md such as `rules` or `official`, `URL#NAME`, or `MODULE:ATTRIBUTE`."""
     judge: str = "auto"
-    """Who scores tool calls: `auto` (the target boxes, where there are any), `ground_truth`, `none`, `URL#NAME`, a
-    vision-language model, or JSON such as `{"name": "vlm", "model": "m", "cache": "judged"}`."""
+    """Judge of tool calls: `auto` (target boxes, if any), `ground_truth`, `none`, `URL#NAME`, JSON (docs/judges.md)."""
     reward: str = "tapo"
-    """What the report says each turn would be paid: a name (`codev rewards list` shows them), or "module:attribute" of
-    a function or a `Reward`. Besides it, only `reward_mean` depends on this."""
-    seed: int = 0
-    """Seeds guesses, sampling and the bootstrap of intervals; the tasks do not depend on it."""
+    """Reward of each turn in the report and of `reward_mean`: a name of `codev rewards list`, or "module:attribute"."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of guesses, sampling and the bootstrap of intervals; the tasks do not depend on it."""
     dialect: str = "codev"
     """How the model talks."""
-    max_turns: int = 6
+    max_turns: Count = 6
     """Turns of an episode, the answer included."""
-    temperature: float = 0.0
+    temperature: NotNegative = 0.0
     """Sampling temperature; scripted agents have none."""
-    max_tokens: int = 2048
+    max_tokens: Count = 2048
     """Tokens per turn; scripted agents have none."""
     engine: Literal["hf", "vllm"] = "hf"
-    """What runs a folder's model: transformers, or vLLM in this process."""
-    batch: int = 32
-    """Episodes that a folder's model plays side by side."""
-    workers: int = 2
-    """Episodes played at the same time; of a folder's model: threads that run programs."""
-    prompt_price: float = 0.0
-    """Price of a million prompt tokens, to count the cost in your currency."""
-    completion_price: float = 0.0
+    """Engine of a model folder: transformers, or vLLM in this process."""
+    batch: Count = 32
+    """Episodes that the model of a folder plays side by side."""
+    workers: Count = 2
+    """Episodes played at the same time; for a model folder: threads that run programs."""
+    prompt_price: NotNegative = 0.0
+    """Price of a million prompt tokens, in your currency."""
+    completion_price: NotNegative = 0.0
     """Price of a million completion tokens."""
     overwrite: bool = False
-    """Replace the results that `--out` holds."""
+    """Replace the results in `--out`."""
 
-    def check_all(self) -> None:
-        """Raise `ConfigError` for values that cannot be used."""
-        if "auto" in self.data:
-            raise ConfigError(
-                "--data auto is not for evaluations, which must say what they measured: give --data synthetic, or the "
-                "path of the data."
-            )
-        self.check()
-        for name, least in (
-            ("workers", 1), ("max_turns", 1), ("max_tokens", 1), ("seed", 0), ("samples", 1), ("batch", 1),
-            ("temperature", 0), ("prompt_price", 0), ("completion_price", 0),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= least):
-                raise ConfigError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}.")
+    @field_validator("data")
+    @classmethod
+    def _names_the_data(cls, data: tuple[str, ...]) -> tuple[str, ...]:
+        if "auto" in data:
+            raise ValueError("--data synthetic, --data hub or a path: 'auto' leaves the evaluation data ambiguous")
+        return data
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
         for name in ("bench", "perturb", "suites"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
-                raise ConfigError(f"--{name} {' '.join(values)}: names one twice. Leave it out.")
-        if not self.bench:
-            raise ConfigError("--bench names no benchmark.")
+                raise ValueError(f"--{name} {' '.join(values)}: names one twice. Leave it out.")
         if len(self.data) not in (1, len(self.bench)):
-            raise ConfigError(
+            raise ValueError(
                 f"--data has {len(self.data)} values for {len(self.bench)} of --bench: give one, or one for each."
             )
         if self.samples > 1 and self.temperature == 0 and not self.model.startswith("scripted:"):
-            raise ConfigError(f"--samples {self.samples} at --temperature 0 are all alike: raise --temperature.")
+            raise ValueError(f"--samples {self.samples} at --temperature 0 are all alike: raise --temperature.")
         if self.suites and self.wrap:
-            raise ConfigError("--suites and --wrap both transform the tasks: leave --wrap out.")
+            raise ValueError("--suites and --wrap both transform the tasks: leave --wrap out.")
         if self.severities != SEVERITIES and "corruption" not in self.suites:
             given = " ".join(map(str, self.severities))
-            raise ConfigError(f"--severities {given} is only of --suites corruption: add it, or leave them out.")
+            raise ValueError(f"--severities {given} is only of --suites corruption: add it, or leave them out.")
+        return self
 
     def load(self, bench: str) -> TaskSet:
         """Load the tasks of a benchmark, all of them whatever `n` says."""

@@ -6,30 +6,28 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import tyro
 from tqdm import tqdm
 
 from codev_agents import Agent
+from codev_env.app.arguments import parse
 from codev_env.dialects import get_dialect
 from codev_env.errors import CodevError, ConfigError, unknown
 from codev_env.tasks import check_tasks
 from codev_env.tasks.check import summary
 from codev_env.tasks.sheet import sheet
-from codev_eval.bench.choice import TaskChoice
 from codev_eval.bench.models import parse_model
 from codev_eval.bench.runner import Failure
 from codev_eval.data.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun, summary_table
 from codev_eval.data.demonstrations.run import SUMMARY
 from codev_eval.data.difficulty import RolloutJournal, RolloutOptions, measure, select, write_rows
+from codev_eval.data.options import CheckCommand, FilterCommand, ReplayCommand, ShowCommand
 
 COMMANDS = {
     "show": "write a contact sheet of tasks",
-    "check": "read every task and tell which rows are bad, and why",
+    "check": "read every task and report bad rows, with reasons",
     "replay": "run published SFT trajectories in the sandbox and keep what runs",
     "filter": "keep the tasks that an agent solves neither too seldom nor too often",
 }
@@ -42,88 +40,6 @@ class FilterError(CodevError, RuntimeError):
     """Rollouts that could not be played at all."""
 
 
-@dataclass(frozen=True)
-class ReplayCommand:
-    """Read SFT trajectories, run their programs in the sandbox, and keep what runs. Run it again to go on."""
-
-    format: Literal["thyme", "codevision"]
-    """Which format: that of Kwai-Keye/Thyme-SFT or of kkwok/CodeVision-SFT."""
-    data: Path
-    """A file or folder of that format."""
-    out: Path
-    """Folder for the trajectories (`codev sft` reads it), the rows left out, and summary.json."""
-    dialect: str | None = None
-    """Write the trajectories in this dialect; the default is that of the data."""
-    workers: int = 0
-    """Rows replayed at the same time; 0 for one per core."""
-    n: int | None = None
-    """Only the first N rows."""
-    wall_s: float = 10.0
-    """Seconds that one program may take."""
-    recorded_errors: Literal["keep", "drop"] = "keep"
-    """Rows with a program that failed when it was recorded: keep those in which it fails here as well, or drop all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShowCommand(TaskChoice):
-    """Draw tasks side by side into one picture, with their evidence outlined."""
-
-    data: str = "synthetic"
-    """`synthetic`, `hub`, `auto`, or the path of a benchmark or data set."""
-    n: int | None = 12
-    """How many tasks."""
-    start: int = 0
-    """Index of the first one."""
-    seed: int | None = None
-    """Take tasks from all over the set, chosen by this seed."""
-    per_row: int = 3
-    """Tasks per row."""
-    width: int = 1800
-    """Width of the picture in pixels."""
-    out: Path = Path("sheet.png")
-    """Where to write it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckCommand(TaskChoice):
-    """Read every task and tell which rows cannot be used, and why. Run it again to go on."""
-
-    on_error: tyro.conf.Suppress[Literal["raise", "skip"]] = "skip"
-    show: int = 20
-    """How many bad rows to name; all are counted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilterCommand(TaskChoice):
-    """Play every task several times and keep those between two success rates. Run it again to go on."""
-
-    agent: str
-    """Who plays: `scripted:oracle|random|lazy|none`, or `URL#NAME`, a model behind an OpenAI-compatible server."""
-    out: Path
-    """JSON lines with the ids of the tasks kept; the rollouts go to a file beside it."""
-    split: str = "train"
-    """Which part of the data."""
-    scorer: str = "rules"
-    """Who decides whether an answer is right: `rules`, `official`, `vlmevalkit`, `lmms`, `math-verify`, `answer`, or
-    `URL#NAME`, a model."""
-    rollouts: int = 8
-    """Rollouts of each task."""
-    keep: tuple[float, float] = (0.0, 0.9)
-    """Lowest and highest success rate of the tasks kept, both included."""
-    seed: int = 0
-    """Seeds guesses and sampling; each rollout has a seed of its own."""
-    dialect: str = "codev"
-    """How the model talks."""
-    max_turns: int = 6
-    """Turns of an episode, the answer included."""
-    temperature: float = 1.0
-    """Sampling temperature (URL#NAME only)."""
-    max_tokens: int = 2048
-    """Tokens per turn (URL#NAME only)."""
-    workers: int = 2
-    """Episodes played at the same time."""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run `codev data COMMAND` and return its exit code."""
     args = list(argv)
@@ -134,12 +50,11 @@ def main(argv: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise unknown("command of `codev data`", name, COMMANDS)
     command, run = _RUN[name]
-    return run(tyro.cli(command, args=rest, prog=f"codev data {name}"))
+    return run(parse(command, rest, f"codev data {name}"))
 
 
 def run_show(command: ShowCommand) -> int:
     """Write a contact sheet and return the exit code, 0."""
-    command.check()
     tasks = command.load()
     indices = _indices(len(tasks), command.n or len(tasks), command.start, command.seed)
     page = sheet(tasks, indices, command.per_row, command.width)
@@ -157,10 +72,8 @@ def run_show(command: ShowCommand) -> int:
 def _indices(total: int, count: int, start: int, seed: int | None) -> list[int]:
     """Return so many indices in a row, or chosen by a seed and sorted."""
     if seed is not None:
-        if seed < 0 or start:
-            raise ConfigError(
-                f"--seed is {seed} and --start is {start}; give a seed of at least 0, or a start, not both."
-            )
+        if start:
+            raise ConfigError(f"--seed is {seed} and --start is {start}; give a seed or a start, not both.")
         return sorted(np.random.default_rng(seed).choice(total, min(count, total), replace=False).tolist())
     if not 0 <= start < total:
         raise ConfigError(f"--start is {start}; the set has {total} tasks, so it must be from 0 to {total - 1}.")
@@ -169,7 +82,6 @@ def _indices(total: int, count: int, start: int, seed: int | None) -> list[int]:
 
 def run_check(command: CheckCommand) -> int:
     """Read every task, print what is bad and return the exit code: 1 if anything is."""
-    command.check()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*left out")  # told below, with all reasons
         tasks = command.load()
@@ -189,9 +101,6 @@ def run_check(command: CheckCommand) -> int:
 
 def run_replay(command: ReplayCommand) -> int:
     """Replay, print the counts and return the exit code: 1 if nothing was kept."""
-    for name, value, least in (("workers", command.workers, 0), ("n", command.n, 1)):
-        if value is not None and value < least:
-            raise ConfigError(f"--{name} is {value}; it must be at least {least}.")
     if command.dialect is not None:
         get_dialect(command.dialect)
     demos = DemonstrationSet(command.format, command.data)
@@ -223,9 +132,6 @@ def run_filter(command: FilterCommand) -> int:
         command.rollouts, command.workers, command.seed, command.dialect, command.max_turns, command.scorer
     )
     low, high = command.keep
-    if not 0 <= low <= high <= 1:
-        raise ConfigError(f"--keep is {low} {high}; it must be two success rates, 0 <= low <= high <= 1.")
-    command.check(refuse_auto="filtering")
     if command.out.is_dir():
         raise ConfigError(f"--out {command.out} is a folder; give a file, such as {command.out / 'tasks.jsonl'}.")
 

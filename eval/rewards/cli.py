@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
+from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError, TrajectoryError, unknown
 from codev_env.rewards import OUTCOME, REWARDS, GroupTerm, Reward, Term, get_reward
 from codev_env.rewards.replay import TurnPay, episode_of, matches, pay
 from codev_env.rewards.reward import about
 from codev_env.trajectory import FILE_NAME, Trajectory, read_trajectories
+from codev_eval.rewards.options import ExplainCommand, ListCommand
 
 COMMANDS = {
     "list": "the rewards by name: terms, weights, needs, sources",
@@ -24,32 +22,6 @@ COMMANDS = {
 }
 PARTS = ("after", "before")
 """Where a training run keeps its trajectories, in the order they are looked for."""
-
-
-@dataclass(frozen=True)
-class ListCommand:
-    """List the rewards."""
-
-    json: bool = False
-    """Print JSON."""
-
-
-@dataclass(frozen=True)
-class ExplainCommand:
-    """Print what an episode was paid for, turn by turn and term by term."""
-
-    path: Annotated[Path, tyro.conf.Positional]
-    """A folder that `codev eval` or `codev train` wrote, or a trajectories.jsonl."""
-    index: int | None = None
-    """Episodes of the task at this index; without it and `--task`, the first episode."""
-    task: str | None = None
-    """Episodes of the task with this id."""
-    reward: str | None = None
-    """Another reward than the recorded one: a name, or the `module:attribute` of a function or a `Reward`."""
-    weights: dict[str, float] = field(default_factory=dict)
-    """Weights that differ from the table's, for example `--weights tool 1.0`."""
-    json: bool = False
-    """Print JSON."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -66,8 +38,8 @@ def main(argv: Sequence[str]) -> int:
 
         return redteam(rest)
     if name == "list":
-        return run_list(tyro.cli(ListCommand, args=rest, prog="codev rewards list"))
-    return run_explain(tyro.cli(ExplainCommand, args=rest, prog="codev rewards explain"))
+        return run_list(parse(ListCommand, rest, "codev rewards list"))
+    return run_explain(parse(ExplainCommand, rest, "codev rewards explain"))
 
 
 def run_list(command: ListCommand) -> int:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from PIL import Image
 
 from codev_agents import run_episode
 from codev_agents.cheats import CHEATS, FAMILIES, BlindCrop, Cheat, CheatingAgent, WrongCrop
+from codev_env.app.arguments import parse
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.judges.ground_truth import GroundTruthJudge
@@ -28,6 +28,7 @@ from codev_env.trajectory import FILE_NAME, Trajectory, TrajectoryWriter, read_t
 from codev_env.types import Answer, Box, Code, Episode, Execution, Region, Source, Step, Task, TaskSet
 from codev_eval.bench.runner import ordered_map
 from codev_eval.report.report import write_report
+from codev_eval.rewards.options import RedTeamOptions
 
 FAITHFUL = "faithful"
 """The column for how often cheats count as faithful, whatever the reward."""
@@ -59,29 +60,6 @@ SCENES: tuple[SceneOptions, ...] = (
     CountingOptions(**_small, count=(1, 3)),
 )
 """What the cheats are played on by turns: small things, pages that are turned, relations, counts."""
-
-
-@dataclass(frozen=True)
-class RedTeamOptions:
-    """Play cheating agents and print what each reward pays them for tools, beside what an honest crop would earn.
-
-    Exit code 1 if a reward that claims to be robust pays one of them more than its bound.
-    """
-
-    reward: tuple[str, ...] = ()
-    """Rewards: names, or `module:attribute` paths; without, all that come with the package."""
-    cheats: tuple[str, ...] = ()
-    """Names or families of cheats; without, all."""
-    tasks: int = 12
-    """Generated tasks that each cheat plays."""
-    seed: int = 0
-    """Seeds the tasks and the dice of the cheats."""
-    out: Path | None = None
-    """Folder for redteam.json, the trajectories and report.html."""
-    json: bool = False
-    """Print JSON instead of the table."""
-    workers: int = 2
-    """Cheats played at the same time."""
 
 
 @dataclass(frozen=True)
@@ -251,12 +229,7 @@ def choose(names: Sequence[str]) -> list[Cheat]:
 
 def main(argv: Sequence[str]) -> int:
     """Run `codev rewards redteam`; returns 1 if a reward that claims to be robust is beaten, or faithfulness is."""
-    options = tyro.cli(RedTeamOptions, args=list(argv), prog="codev rewards redteam")
-    for name in ("tasks", "workers"):
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{name} is {getattr(options, name)}; it must be at least 1.")
-    if options.seed < 0:
-        raise ConfigError(f"--seed is {options.seed}; it must be at least 0.")
+    options = parse(RedTeamOptions, argv, "codev rewards redteam")
     if options.out is not None and (options.out / FILE_NAME).exists():
         raise ConfigError(f"--out {options.out} already holds {FILE_NAME}: give another folder.")
     rewards = [get_reward(name) for name in options.reward or REWARDS]

@@ -8,18 +8,17 @@ import json
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
 
-import tyro
-
+from codev_env.app.arguments import parse
 from codev_env.errors import CodevError, ConfigError, unknown
 from codev_env.files import write_json
 from codev_eval.study import page
 from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import joined, read_numbers
+from codev_eval.study.options import StudyOptions
 from codev_eval.study.results import Results, read_run
 
 STUDIES = ("tapo",)
@@ -32,43 +31,6 @@ class StudyError(CodevError, RuntimeError):
     """Some of a study could not be done."""
 
 
-@dataclass(frozen=True)
-class StudyOptions:
-    """Train with every method from the same starts, measure what each changed, and write figures, tables and text.
-
-    What is done is not done again: stop it, continue it, and add seeds and methods with the same command.
-    """
-
-    out: Path = Path("runs/study")
-    """Folder of the study; `study.md` and `study.html` in it are its result."""
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    """Each has a cold start of its own, that all methods go on from."""
-    methods: tuple[str, ...] = ()
-    """Only these; or `MODULE:ATTRIBUTE` of a `codev_eval.study.methods.Method` of yours, beside or instead."""
-    settings: tuple[str, ...] = ("base",)
-    """Starts and scenes to compare under: `base`, `weak-start`, `strong-start`, `weak-cue`, `large`, or
-    `MODULE:ATTRIBUTE` of a `Setting`."""
-    preset: str = "tiny"
-    """Preset of `codev sft` and `codev train`."""
-    steps: int = 60
-    """Updates of each run; 0 takes the preset's."""
-    minibatches: int = 4
-    """Optimizer steps of each update."""
-    episodes: int = 256
-    """Held-out episodes of each condition."""
-    max_turns: int = 2
-    """Turns of an episode."""
-    max_tokens: int = 48
-    """Tokens of a turn."""
-    jobs: int = 2
-    """Processes at the same time, one thread each."""
-    report: bool = False
-    """Do nothing but write the page again, from the runs that are done."""
-    also: tuple[Path, ...] = ()
-    """The `study.json` of studies done elsewhere: their runs appear on the page, too. Give whole seeds to each machine,
-    for its methods have to go on from the same start."""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run `codev study NAME`; returns the exit code."""
     if argv and argv[0] not in ("-h", "--help") and argv[0] not in STUDIES:
@@ -76,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     if not argv:
         raise ConfigError(f"codev study needs a name: one of {', '.join(STUDIES)}.")
     given = argv[1:] if argv[0] in STUDIES else argv
-    run_study(tyro.cli(StudyOptions, args=list(given), prog="codev study tapo"))
+    run_study(parse(StudyOptions, given, "codev study tapo"))
     return 0
 
 
@@ -87,10 +49,6 @@ def run_study(options: StudyOptions) -> Path:
         ConfigError: Options that cannot be used.
         StudyError: Some jobs failed; the page is written from the others.
     """
-    if options.jobs < 1 or options.episodes < 2 or options.steps < 0 or not options.seeds:
-        raise ConfigError("--jobs must be at least 1, --episodes at least 2, --steps 0 or more, --seeds at least one.")
-    if min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
-        raise ConfigError(f"--seeds {' '.join(map(str, options.seeds))}: give numbers from 0, each once.")
     settings = find("setting", SETTINGS, options.settings)
     methods = find("method", METHODS, options.methods)
     # Seed by seed, so that a study that is stopped has compared all methods on some seeds.

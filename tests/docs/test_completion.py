@@ -32,13 +32,11 @@ def test_options_are_offered_and_positional_arguments_are_not(words):
 def test_what_is_not_installed_is_left_out(monkeypatch):
     def no_package(target):
         if target.startswith("codev_train."):
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+            raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
         return real(target)
 
-    from codev_env.app import completion
-
-    real = completion._load
-    monkeypatch.setattr(completion, "_load", no_package)
+    real = cli.load
+    monkeypatch.setattr(cli, "load", no_package)
     found = completions()
     assert "--bench" in found["eval"] and found["sft"] == ["--preset", "--config", "--help"]
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from codev_env.app.cli import main
-from codev_train.cli import OPTIONS
 from codev_train.learn.checkpoint import checkpoints
+from codev_train.run.config import OPTIONS
 from codev_train.sft import cold_start as sft
 
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")

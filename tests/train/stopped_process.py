@@ -7,7 +7,7 @@ import signal
 import sys
 
 from codev_env.app.cli import main
-from codev_train import cli
+from codev_train import experiment
 from codev_train.run.monitor import Monitor
 
 
@@ -21,5 +21,5 @@ class Stopping(Monitor):
 
 
 if __name__ == "__main__":
-    cli.Monitor = Stopping  # type: ignore[misc]
+    experiment.Monitor = Stopping  # type: ignore[misc]
     sys.exit(main())

@@ -15,11 +15,12 @@ import codev_train
 from codev_agents.engines import toy
 from codev_env.app import cli as codev
 from codev_env.errors import ConfigError
-from codev_train import cli
+from codev_train import experiment
 from codev_train.checks import check
 from codev_train.run import options
-from codev_train.run.config import fingerprint, presets, read_file, read_preset, read_request
+from codev_train.run.config import OPTIONS, fingerprint, presets, read_file, read_preset, read_request
 from codev_train.run.options import SFTOptions, TrainOptions
+from codev_train.sft.start import start_folder
 
 DATACLASSES = [
     kind
@@ -204,7 +205,7 @@ def test_every_option_is_read_somewhere(kind, name):
         "EnvOptions": {"options", "env"},
         "OptimizerOptions": {"options", "optimizer"},
         "StageOptions": {"stage", "ground", "imitate"},
-        "EvalOptions": {"eval"},
+        "HeldOutOptions": {"eval"},
         "EstimateOptions": {"estimate", "assumed"},
         "ToyModelOptions": {"options", "toy"},
     }.get(kind.__name__, {"options"})
@@ -253,15 +254,15 @@ def test_the_fingerprint_stands_for_all_values():
     base = SFTOptions()
     other = dataclasses.replace(base, toy=dataclasses.replace(base.toy, layers=base.toy.layers + 1))
     assert fingerprint(base) == fingerprint(SFTOptions()) != fingerprint(other)
-    assert cli.start_folder(base) != cli.start_folder(other)
+    assert start_folder(base) != start_folder(other)
 
 
 def test_options_of_a_run_are_read_back_as_they_were(tmp_path):
     argv = ["--preset", "tiny", "--weights", "tool", "0.25", "--optimizer.lr", "3e-7", "--credit", "turn"]
     request = read_request(argv)
     found = request.parse("train", TrainOptions, "codev train")
-    cli._write_options(tmp_path, request, found)
-    assert parse(["--config", str(tmp_path / cli.OPTIONS)]) == found
+    experiment._write_options(tmp_path, request, found)
+    assert parse(["--config", str(tmp_path / OPTIONS)]) == found
 
 
 # --- what cannot be used ---

@@ -16,7 +16,7 @@ from test_train_run import interrupting
 from codev_agents.rollout.player import Rollout
 from codev_env.app.cli import main
 from codev_env.errors import ConfigError
-from codev_train import cli
+from codev_train import experiment
 from codev_train.learn.curriculum import PLAYED, TaskChooser, Visit, get_curriculum, success_band, uniform
 from codev_train.learn.resample import play_with_signal, with_signal
 
@@ -184,7 +184,7 @@ def test_a_run_that_resamples_with_a_curriculum_goes_on_as_if_never_stopped(argu
     assert [[index for index, *_ in tasks] for tasks in played] == [[0, 1, 0, 1], [2, 3, 2, 3], [4, 5, 4, 5]]
 
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", interrupting(1))
+        patch.setattr(experiment, "Monitor", interrupting(1))
         assert main(["train", *arguments("chosen-stopped", *more)]) == 130
     assert main(["train", "--resume", str(runs / "chosen-stopped")]) == 0
     assert untimed(history(runs / "chosen-stopped")) == untimed(rows)

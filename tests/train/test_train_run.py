@@ -22,9 +22,12 @@ from codev_env.app.cli import main
 from codev_env.errors import CodevError
 from codev_env.metrics import summarize
 from codev_env.trajectory import read_trajectories
-from codev_train import cli
+from codev_train import experiment
 from codev_train.learn.checkpoint import checkpoints
+from codev_train.run.config import OPTIONS
+from codev_train.run.interrupt import Interrupted
 from codev_train.run.monitor import Monitor
+from codev_train.sft import start as sft_start
 
 SCALARS = (
     "reward",
@@ -246,7 +249,7 @@ def assert_as_if_never_stopped(run: Path, whole: Path) -> None:
 def test_ctrl_c_saves_says_how_to_go_on_and_goes_on(finished, arguments, runs, monkeypatch, capsys, step):
     run = runs / f"stopped-{step}"
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", interrupting(step))
+        patch.setattr(experiment, "Monitor", interrupting(step))
         # The next regular checkpoint is far away: this one is due to the interrupt.
         assert main(["train", *arguments(run.name, "--save-every", "100")]) == 130
     err = capsys.readouterr().err
@@ -275,7 +278,7 @@ def test_the_optimizer_goes_on_as_well(arguments, runs, monkeypatch):
     ]
     assert main(["train", *arguments("muon", *more)]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", interrupting(2))
+        patch.setattr(experiment, "Monitor", interrupting(2))
         assert main(["train", *arguments("muon-stopped", *more)]) == 130
     assert main(["train", "--resume", str(runs / "muon-stopped")]) == 0
     assert_as_if_never_stopped(runs / "muon-stopped", runs / "muon")
@@ -283,7 +286,7 @@ def test_the_optimizer_goes_on_as_well(arguments, runs, monkeypatch):
 
 def test_a_run_that_died_goes_on_from_its_last_checkpoint(finished, arguments, runs, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", dying(3))
+        patch.setattr(experiment, "Monitor", dying(3))
         with pytest.raises(RuntimeError, match="power cut"):
             main(["train", *arguments("died")])
     assert checkpoints(runs / "died")[-1].name == "step-000002" and len(history(runs / "died")) == 3
@@ -293,7 +296,7 @@ def test_a_run_that_died_goes_on_from_its_last_checkpoint(finished, arguments, r
 
 def test_a_second_ctrl_c_stops_at_once(arguments, runs, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", interrupting(2, times=2))
+        patch.setattr(experiment, "Monitor", interrupting(2, times=2))
         assert main(["train", *arguments("at-once")]) == 130
     assert [p.name for p in checkpoints(runs / "at-once")] == ["step-000001"]
 
@@ -309,14 +312,14 @@ def test_a_finished_run_can_be_evaluated_again_without_counting_twice(finished, 
 
 def test_an_interrupt_in_the_last_update_finishes_the_run(arguments, runs, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", interrupting(1))
+        patch.setattr(experiment, "Monitor", interrupting(1))
         assert main(["train", *arguments("last", "--steps", "1")]) == 0
     assert (runs / "last" / "summary.json").exists()
 
 
 def test_options_of_a_resumed_run_can_be_changed(arguments, runs, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", interrupting(1))
+        patch.setattr(experiment, "Monitor", interrupting(1))
         assert main(["train", *arguments("longer")]) == 130
     assert main(["train", "--resume", str(runs / "longer"), "--steps", "2"]) == 0
     assert len(history(runs / "longer")) == 2
@@ -325,7 +328,7 @@ def test_options_of_a_resumed_run_can_be_changed(arguments, runs, monkeypatch):
 def test_a_run_that_died_before_its_first_checkpoint_begins_again(finished, arguments, runs, monkeypatch):
     run = runs / "early"
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", dying(1))
+        patch.setattr(experiment, "Monitor", dying(1))
         with pytest.raises(RuntimeError):
             main(["train", *arguments("early")])
     assert not checkpoints(run) and len(history(run)) == 1
@@ -336,7 +339,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(finished, argu
 def test_a_resumed_run_remembers_how_long_it_has_been_unwell(arguments, runs, monkeypatch, capsys):
     options = ["--health.entropy", "99", "--health.patience", "3"]  # crossed by every update
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", interrupting(2))
+        patch.setattr(experiment, "Monitor", interrupting(2))
         assert main(["train", *arguments("unwell-then-resumed", *options)]) == 130
     assert "in a row" not in capsys.readouterr().err
     assert main(["train", "--resume", str(runs / "unwell-then-resumed")]) == 0
@@ -348,7 +351,7 @@ def test_a_torn_optimizer_is_told_and_the_one_before_is_used(finished, arguments
 
     run = runs / "torn"
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "Monitor", interrupting(2))
+        patch.setattr(experiment, "Monitor", interrupting(2))
         assert main(["train", *arguments("torn")]) == 130
     broken = checkpoints(run)[-1]
     (broken / "optimizer.pt").write_bytes(b"")
@@ -366,7 +369,7 @@ def test_ctrl_c_in_the_evaluation_before_says_how_to_go_on(finished, arguments, 
 
     run = runs / "stopped-before"
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "evaluate", interrupt)
+        patch.setattr(experiment, "evaluate", interrupt)
         assert main(["train", *arguments(run.name)]) == 130
     err = capsys.readouterr().err
     assert err.endswith(f"no update is saved yet. Continue with: codev train --resume {run}\n")
@@ -379,7 +382,7 @@ def test_ctrl_c_in_the_cold_start_says_to_start_again(config, tmp_path, monkeypa
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "cold_start", interrupt)
+    monkeypatch.setattr(sft_start, "cold_start", interrupt)
     assert main([command, "--config", str(config), "--out", str(tmp_path), "--threads", "1"]) == 130
     assert "nothing is saved. Start again with the same command." in capsys.readouterr().err
 
@@ -388,20 +391,20 @@ def test_ctrl_c_in_the_cold_start_says_to_start_again(config, tmp_path, monkeypa
 
 
 def test_a_resumed_run_cannot_have_fewer_steps_than_are_done(finished, capsys):
-    before = (finished / "summary.json").read_text(), (finished / cli.OPTIONS).read_text()
+    before = (finished / "summary.json").read_text(), (finished / OPTIONS).read_text()
     assert main(["train", "--resume", str(finished), "--steps", "1"]) == 1
     assert f"--steps is 1, but {len(history(finished))} updates of {finished} are done" in capsys.readouterr().err
-    assert before == ((finished / "summary.json").read_text(), (finished / cli.OPTIONS).read_text())
+    assert before == ((finished / "summary.json").read_text(), (finished / OPTIONS).read_text())
 
 
 @pytest.mark.parametrize("option", ["--preset", "--config"])
 def test_presets_and_files_beside_resume_change_no_option(finished, config, tmp_path, capsys, option):
     value = "tiny" if option == "--preset" else str(config)
     run = shutil.copytree(finished, tmp_path / "again")
-    before = yaml.safe_load((run / cli.OPTIONS).read_text())["train"]
+    before = yaml.safe_load((run / OPTIONS).read_text())["train"]
     assert main(["train", option, value, "--resume", str(run), "--show-every", "3"]) == 0
-    assert f"{run / cli.OPTIONS} holds" in capsys.readouterr().out
-    assert yaml.safe_load((run / cli.OPTIONS).read_text())["train"] == {**before, "show_every": 3}
+    assert f"{run / OPTIONS} holds" in capsys.readouterr().out
+    assert yaml.safe_load((run / OPTIONS).read_text())["train"] == {**before, "show_every": 3}
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(finished, arguments, runs, monkeypatch, capsys):
@@ -443,5 +446,5 @@ def test_an_unknown_reward_leaves_no_trained_run(arguments, runs, capsys):
 
 
 def test_interrupted_is_both_an_error_of_ours_and_an_interrupt():
-    assert issubclass(cli.Interrupted, CodevError) and issubclass(cli.Interrupted, KeyboardInterrupt)
+    assert issubclass(Interrupted, CodevError) and issubclass(Interrupted, KeyboardInterrupt)
     assert micro_run.REWARD.names == ("outcome", "format", "tool", "letters")

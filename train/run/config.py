@@ -1,21 +1,23 @@
-"""Presets and YAML files become command-line arguments, so that one parser checks every name and value."""
+"""Presets, YAML files and the command line, put over each other and checked together."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin
 
-import tyro
 import yaml
 
+from codev_env.app.arguments import Parser, Problem
 from codev_env.errors import ConfigError, unknown
 from codev_train.run.options import EnvOptions, SFTOptions, TrainOptions
 
+OPTIONS = "options.yaml"
+"""File in a run folder: the options it was started with."""
 Options = TypeVar("Options")
 
 
@@ -44,6 +46,7 @@ def read_file(path: str) -> dict[str, Any]:
 
 
 def _mapping(text: str, where: str) -> dict[str, Any]:
+    """Read YAML: the line `about` it, and by section the options of the file by dotted name."""
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -54,21 +57,29 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
         if section not in SECTIONS:
             raise unknown(f"section in {where}:", section, SECTIONS)
         if section in _KINDS:
-            _check_names(content[section], _KINDS[section], f"{where}, {section}:")
+            prefix = "env." if section == "env" else ""
+            content[section] = dict(_flatten(content[section], _KINDS[section], f"{where}, {section}:", prefix))
     return content
 
 
-def _check_names(options: Any, kind: type, where: str) -> None:
-    """Raise `ConfigError` for a name that is no option, which the parser would take for one of the command line."""
-    if not isinstance(options, Mapping):
-        return
-    kinds = get_type_hints(kind)
-    for key, value in options.items():
+def _flatten(options: Any, kind: Any, where: str, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield the options of a file by dotted name; raises `ConfigError` for a name that is no option."""
+    if not isinstance(options, Mapping | None):
+        raise ConfigError(f"{where} must be a mapping of options, not {options!r}.")
+    fields = kind.__pydantic_fields__
+    for key, value in (options or {}).items():
         name, _, rest = str(key).replace("-", "_").partition(".")
-        if name not in kinds:
-            raise unknown(f"option in {where}", key, kinds)
-        if dataclasses.is_dataclass(kinds[name]):
-            _check_names({rest: value} if rest else value, kinds[name], f"{where} {name}:")
+        if name not in fields:
+            raise unknown(f"option in {where}", key, fields)
+        inner = fields[name].annotation
+        if dataclasses.is_dataclass(inner):
+            yield from _flatten({rest: value} if rest else value, inner, f"{where} {name}:", f"{prefix}{name}.")
+        elif rest:
+            raise unknown(f"option in {where}", key, fields)
+        elif get_origin(inner) is tuple and not isinstance(value, list):
+            yield prefix + name, [value]
+        elif value != {}:
+            yield prefix + name, str(value) if isinstance(value, bool) else value  # True is not the number 1
 
 
 SECTIONS = ("about", "env", "sft", "train")
@@ -83,12 +94,14 @@ class Request:
     Attributes:
         layers: Presets and files, in order.
         arguments: The command line without them.
-        dry_run: Only look and tell.
+        dry_run: Only check and estimate.
+        ignored: Presets and files that a resumed run does not read again.
     """
 
     layers: tuple[dict[str, Any], ...]
     arguments: tuple[str, ...]
     dry_run: bool = False
+    ignored: int = 0
 
     @property
     def about(self) -> str:
@@ -100,34 +113,48 @@ class Request:
 
         Args:
             section: `"train"` or `"sft"`.
-            kind: The dataclass of the options.
-            command: For the usage message.
-            own: Also take the command line (false for the options of the other command).
+            kind: The class of the options.
+            command: For messages.
+            own: Also take the command line; if false, only what `codev sft` shares with `codev train`.
 
         Raises:
-            SystemExit: With code 2 after a message that names the nearest option, if one is unknown or has a bad value.
+            ConfigError: Values out of range.
+            SystemExit: With code 2, after a message about an unknown option or a value of another type.
         """
-        arguments: list[str] = []
+        return _parser(section, kind, command).make(self._values(section, kind, command, own))
+
+    def examine(self, section: str, kind: type[Options], command: str) -> tuple[Options, Sequence[Problem]]:
+        """Make the options as `parse` does, with defaults in place of values out of range, and return these too."""
+        return _parser(section, kind, command).examine(self._values(section, kind, command, own=True))
+
+    def start_options(self) -> SFTOptions:
+        """Return the options of the cold start that `codev train` makes; raises `ConfigError` if there is none."""
+        options = self.parse("sft", SFTOptions, "codev sft", own=False)
+        if not options.ground.steps and not options.imitate.steps:
+            raise ConfigError("model is empty and the preset has no cold start; give --model FOLDER or --preset tiny.")
+        return options
+
+    def _values(self, section: str, kind: type[Any], command: str, own: bool) -> dict[str, Any]:
+        values: dict[str, Any] = {}
         for layer in self.layers:
-            arguments += to_arguments(layer.get("env") or {}, "env.") + to_arguments(layer.get(section) or {})
-        given = self.arguments if own else tuple(_environment_only(self.arguments))
-        summary = (kind.__doc__ or "").strip()
-        description = (
-            f"{summary}\n\nGo first: --preset NAME ({', '.join(presets())}) and --config FILE.yaml set many options at "
-            "once; options on the command line go over them."
-            + (" --dry-run checks everything, tells memory and time, and trains nothing." if section == "train" else "")
-        )
-        return tyro.cli(
-            kind,
-            args=[*arguments, *given],
-            prog=command,
-            description=description,
-            config=(tyro.conf.FlagConversionOff,),
-        )
+            values |= {**layer.get("env", {}), **layer.get(section, {})}
+        if own:
+            return values | _parser(section, kind, command).read(self.arguments)
+        given = Parser(TrainOptions, "codev train").read(self.arguments)
+        return values | {n: value for n, value in given.items() if n.startswith("env.") or n in ("seed", "out")}
+
+
+def _parser(section: str, kind: type[Any], command: str) -> Parser:
+    dry = "\n--dry-run checks everything, estimates memory and time, and trains nothing." if section == "train" else ""
+    about = (
+        f"{kind.__doc__}\n\n--preset NAME ({', '.join(presets())}) and --config FILE.yaml set many options at once; "
+        f"options on the command line override them.{dry}"
+    )
+    return Parser(kind, command, about)
 
 
 def read_request(argv: Sequence[str]) -> Request:
-    """Take `--preset NAME`, `--config FILE` and `--dry-run` off a command line; later files go over earlier ones."""
+    """Take `--preset NAME`, `--config FILE` and `--dry-run` off a command line; later files override earlier ones."""
     dry_run = False
     layers: list[dict[str, Any]] = []
     rest: list[str] = []
@@ -146,39 +173,6 @@ def read_request(argv: Sequence[str]) -> Request:
         else:
             rest.append(word)
     return Request(tuple(layers), tuple(rest), dry_run)
-
-
-def to_arguments(options: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Flatten nested options to `--a.b value`; a mapping of plain values that is an option itself stays one option."""
-    arguments: list[str] = []
-    for name, value in options.items():
-        if isinstance(value, Mapping) and name in _MAPPING_OPTIONS:
-            if not value:
-                continue
-            arguments += [f"--{prefix}{name}", *(str(x) for pair in value.items() for x in pair)]
-        elif isinstance(value, Mapping):
-            arguments += to_arguments(value, f"{prefix}{name}.")
-        elif isinstance(value, list | tuple):
-            arguments += [f"--{prefix}{name}", *map(str, value)]
-        else:
-            arguments += [f"--{prefix}{name}", str(value)]
-    return arguments
-
-
-_MAPPING_OPTIONS = ("scene", "weights")
-
-
-def _environment_only(arguments: Sequence[str]) -> list[str]:
-    """Keep the options that both commands share: the environment, seed and folder."""
-    kept: list[str] = []
-    keep = False
-    for word in arguments:
-        if word.startswith("--"):
-            name = word[2:].partition("=")[0]
-            keep = name.startswith("env.") or name in ("seed", "out")
-        if keep:
-            kept.append(word)
-    return kept
 
 
 def fingerprint(options: Any) -> str:

@@ -1,4 +1,4 @@
-"""`codev train --dry-run`: looks at everything that a run needs and tells what it will cost; nothing is written."""
+"""`codev train --dry-run`: checks everything that a run needs and estimates its cost; nothing is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,18 +17,19 @@ from typing import Any, Literal
 import torch
 
 from codev_agents.engines.http import Client, ServerLost
+from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import EngineError
 from codev_env.app import doctor
+from codev_env.app.arguments import Problem
 from codev_env.app.doctor import Check
 from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import get_judge
 from codev_env.types import Answer, Code
-from codev_train.checks import value_problems
 from codev_train.run import estimate
 from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
 from codev_train.run.estimate import GPUS, Gpu, ModelSize
-from codev_train.run.model_size import find_size, is_here, toy_size
+from codev_train.run.model_size import find_size, is_here, measure
 from codev_train.run.monitor import HISTORY
 from codev_train.run.options import SFTOptions, TrainOptions
 
@@ -37,16 +38,24 @@ _GB = 1e9
 Lacking = Literal["warn", "fail"]
 
 
-def dry_run(request: Request, options: TrainOptions) -> None:
+def dry_run(
+    request: Request, options: TrainOptions, problems: Sequence[Problem], toy_policy: Callable[[SFTOptions], Policy]
+) -> None:
     """Check a run, and print what was found and what it will cost.
 
-    Where this machine has fewer GPUs than `estimate.gpus`, the run is meant for another one: what this one lacks (GPUs,
-    disk room, vLLM, the servers of engine and judge) is then a remark, no failure.
+    If this machine has fewer GPUs than `estimate.gpus`, the run is meant for another one: anything missing on this one
+    (GPUs, disk space, vLLM, the servers of engine and judge) is then a warning instead of a failure.
+
+    Args:
+        request: The request that the options come from.
+        options: The options, with defaults in place of values that cannot be used.
+        problems: What is wrong with the values.
+        toy_policy: Makes the toy model of a cold start.
 
     Raises:
         ConfigError: Something would stop the run; all of it was printed.
     """
-    plan = _Plan(request, options, "warn" if _is_elsewhere(options) else "fail")
+    plan = _Plan(request, options, problems, toy_policy, "warn" if _is_elsewhere(options) else "fail")
     checks: list[Check] = []
     first: dict[str, str] = {}  # what failed -> the look that told it
     for group, name, look in _LOOKS:
@@ -75,10 +84,12 @@ def dry_run(request: Request, options: TrainOptions) -> None:
 
 @dataclass
 class _Plan:
-    """A run to be; `size` is that of its model, once it was found."""
+    """A planned run, as `dry_run` takes it; `size` is that of its model, once it is known."""
 
     request: Request
     options: TrainOptions
+    problems: Sequence[Problem]
+    toy_policy: Callable[[SFTOptions], Policy]
     lacking: Lacking
     size: ModelSize | None = None
 
@@ -88,10 +99,9 @@ def _is_elsewhere(options: TrainOptions) -> bool:
 
 
 def _values(plan: _Plan) -> Iterator[Check]:
-    problems = list(value_problems(plan.options, max(1, plan.options.estimate.gpus)))
-    for problem in problems:
-        yield Check("options", problem.split()[0].strip("-:"), "fail", problem)
-    if not problems:
+    for problem in plan.problems:
+        yield Check("options", problem.name.replace("_", "-"), "fail", problem.text)
+    if not plan.problems:
         yield Check("options", "values", "ok", "all within their ranges")
 
 
@@ -172,10 +182,8 @@ def _engine(plan: _Plan) -> Iterator[Check]:
 def _model(plan: _Plan) -> Iterator[Check]:
     name = plan.options.model
     if not name:
-        start = plan.request.parse("sft", SFTOptions, "codev sft", own=False)
-        if not start.ground.steps and not start.imitate.steps:
-            raise ConfigError("model is empty and the preset has no cold start; give --model FOLDER or --preset tiny.")
-        plan.size = find_size(start.model) if start.model else toy_size(start)
+        start = plan.request.start_options()
+        plan.size = find_size(start.model) if start.model else measure(plan.toy_policy(start).model, "toy")
         yield Check("model", "model", "ok", f"a cold start, {_count(plan.size.parameters)} parameters")
         return
     plan.size = find_size(name)

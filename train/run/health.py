@@ -5,31 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
+
+from codev_env.app.arguments import ZeroOrAboveOne, option_class
 from codev_env.errors import CodevError
 
 
-@dataclass(frozen=True)
+@option_class
 class HealthOptions:
-    """When a run is unwell; a threshold of 0 is never crossed, that of `signal` and `judge_failed` is 1."""
+    """When to warn or stop: a threshold of 0 is never crossed; for `signal` and `judge_failed` that is 1."""
 
-    mismatch: float = 1e-3
-    """Largest mean difference between the engine's log-probabilities and the trainer's for the same weights, in nats
-    per token; more stops the run before it learns from them. Rounding makes less than 1e-3 in fp32, more in bf16."""
-    ratio: float = 10.0
-    """Largest factor between the probabilities that engine and trainer give to any one token."""
-    entropy: float = 0.01
-    """Least entropy of the policy, in nats per token."""
-    tools: float = 0.05
-    """Least number of tool calls per episode, once there were four times as many."""
-    signal: float = 1.0
-    """Share of groups without signal (all rewards equal) at which nothing is learned."""
-    judge_failed: float = 0.2
+    mismatch: Annotated[float, Field(gt=0)] = 1e-3
+    """Largest mean difference of log-probabilities between engine and trainer, in nats per token; more stops it."""
+    ratio: ZeroOrAboveOne = 10.0
+    """Largest factor between the probabilities that engine and trainer give to any one token; 0 for never."""
+    entropy: Annotated[float, Field(ge=0)] = 0.01
+    """Smallest entropy of the policy, in nats per token."""
+    tools: Annotated[float, Field(ge=0)] = 0.05
+    """Smallest number of tool calls per episode, once there were four times as many."""
+    signal: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Largest share of groups without signal (all rewards equal)."""
+    judge_failed: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Largest share of episodes in which a tool call could not be judged."""
-    patience: int = 5
-    """Updates in a row that cross a threshold before it is reported."""
+    patience: Annotated[int, Field(ge=1)] = 5
+    """Consecutive updates that cross a threshold before it is reported."""
     stop: bool = False
-    """Stop the run instead of warning. Numbers that are not finite, and `mismatch`, stop it in any case."""
+    """Stop the run instead of warning; numbers that are not finite, and `mismatch`, always stop it."""
 
 
 @dataclass(frozen=True)

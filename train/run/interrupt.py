@@ -7,6 +7,12 @@ import sys
 import threading
 from types import FrameType, TracebackType
 
+from codev_env.errors import CodevError
+
+
+class Interrupted(CodevError, KeyboardInterrupt):
+    """The user stopped the run; the message says how to continue."""
+
 
 class Interrupt:
     """While active, the first signal only sets `asked`."""

@@ -10,8 +10,6 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 from codev_env.errors import ConfigError
 from codev_train.run.estimate import ModelSize, known_model
-from codev_train.run.options import SFTOptions
-from codev_train.sft.cold_start import toy_policy
 
 
 def find_size(name: str) -> ModelSize:
@@ -36,22 +34,18 @@ def config_size(config: Any, name: str) -> ModelSize:
     """Return the sizes of what `transformers` makes of a configuration; no weights are allocated."""
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(config)
-    return _size(model, name)
-
-
-def toy_size(options: SFTOptions) -> ModelSize:
-    """Return the sizes of the toy model that a cold start makes."""
-    return _size(toy_policy(options).model, "toy")
+    return measure(model, name)
 
 
 def is_here(name: str) -> bool:
-    """Tell whether a model is a folder or was downloaded before."""
+    """Return whether a model is a folder or was downloaded before."""
     from huggingface_hub import try_to_load_from_cache
 
     return Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str)
 
 
-def _size(model: Any, name: str) -> ModelSize:
+def measure(model: Any, name: str) -> ModelSize:
+    """Return the sizes of a model of the Qwen-VL family."""
     text, vision = model.config.get_text_config(), model.config.vision_config
     table, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     return ModelSize(

@@ -1,15 +1,33 @@
-"""Every option of `codev train` and `codev sft`, each with its meaning; presets are YAML files of the same names."""
+"""Every option of `codev train` and `codev sft` with its range and meaning; presets are YAML files of these names."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from codev_agents.engines.options import LoraOptions, ToyModelOptions, VllmOptions
+from codev_env.app.arguments import ValueRefused, ZeroOrAboveOne, option_class
 from codev_train.run.health import HealthOptions
 
+Count = Annotated[int, Field(ge=1)]
+CountOrNone = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
 
-@dataclass(frozen=True)
+
+def _is_folder_name(name: str) -> str:
+    if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
+        raise ValueError("the name of one folder inside --out: no separators, no '..'")
+    return name
+
+
+FolderName = Annotated[str, AfterValidator(_is_folder_name)]
+
+
+@option_class
 class EnvOptions:
     """Which environment the policy acts in."""
 
@@ -18,255 +36,267 @@ class EnvOptions:
     data: str = "synthetic"
     """"synthetic", "hub" (downloads the data set of `id`), or the path of a data set."""
     scenes: str = "vstar"
-    """Preset of the generated scenes; empty takes what is usual for the id."""
-    scene: dict[str, int | float] = field(default_factory=dict)
+    """Preset of the generated scenes; empty takes the usual one of the id."""
+    scene: dict[str, int | float] = Field(default_factory=dict)
     """Options of the generated scenes that differ from the preset's, for example `cue_p 0.5`."""
     wrap: tuple[str, ...] = ()
-    """Transforms and corruptions of the tasks: a suite, names, or JSON such as `{"transforms": "orientation", "mode":
-    "one"}`; see docs/robustness.md. `crop` tells tasks that they need one."""
+    """Transforms of the tasks: a suite, names, or JSON (docs/robustness.md); `crop` says that a crop is needed."""
     dialect: str = "codev"
     """How the model family talks."""
     judge: str = "auto"
-    """Who scores tool calls: a name, `URL#NAME` of a vision-language model, `MODULE:ATTRIBUTE`, or options as JSON; see
-    docs/judges.md."""
-    max_turns: int = 6
+    """Judge of tool calls: a name, `URL#NAME` of a model, `MODULE:ATTRIBUTE`, or options as JSON (docs/judges.md)."""
+    max_turns: Count = 6
     """Turns of the model before an episode is cut off."""
 
 
-@dataclass(frozen=True)
+@option_class
 class OptimizerOptions:
     """The optimizer and its schedule."""
 
     name: Literal["adamw", "muon", "adamw8bit"] = "adamw"
-    """"muon" uses Muon for the weight matrices of the layers and AdamW for the rest; "adamw8bit" keeps AdamW's moments
-    in 8 bits (needs torchao)."""
-    lr: float = 1e-6
+    """"muon" takes Muon for weight matrices of the layers, AdamW for the rest; "adamw8bit" needs torchao."""
+    lr: Positive = 1e-6
     """Peak learning rate."""
-    warmup: int = 0
+    warmup: CountOrNone = 0
     """Steps of linear warm-up."""
-    decay: float = 0.0
+    decay: Share = 0.0
     """Share of the steps, at the end, over which the learning rate falls linearly to `final`."""
-    final: float = 0.0
+    final: Share = 0.0
     """Learning rate at the end, as a share of the peak."""
-    beta2: float = 0.99
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """Second-moment decay of AdamW."""
-    weight_decay: float = 0.0
+    weight_decay: NotNegative = 0.0
     """Weight decay on matrices."""
-    grad_clip: float = 1.0
+    grad_clip: Positive = 1.0
     """Largest gradient norm."""
 
 
-@dataclass(frozen=True)
+@option_class
 class StageOptions:
     """One stage of the cold start: how long, and how many examples of each kind per step."""
 
-    steps: int = 0
+    steps: CountOrNone = 0
     """Optimizer steps; 0 skips the stage."""
-    captions: int = 0
+    captions: CountOrNone = 0
     """Scenes described object by object with their places (generated scenes only)."""
-    reads: int = 0
-    """Crops described: what is on it."""
-    experts: int = 16
+    reads: CountOrNone = 0
+    """Crops of one object, described."""
+    experts: CountOrNone = 16
     """Episodes of the oracle, which crops the target and then answers."""
-    decorative: int = 0
-    """Episodes of an agent that crops a fixed place and answers rightly all the same."""
-    scene: dict[str, int | float] = field(default_factory=dict)
+    decorative: CountOrNone = 0
+    """Episodes of an agent that crops a fixed place and answers correctly all the same."""
+    scene: dict[str, int | float] = Field(default_factory=dict)
     """Options of the generated scenes for all but the decorative episodes, for example `cue_p 0`."""
     objects: tuple[int, int] = (0, 0)
-    """Least and greatest number of objects in those scenes; (0, 0) keeps the preset's."""
-    optimizer: OptimizerOptions = field(default_factory=lambda: OptimizerOptions(lr=1e-5))
+    """Smallest and largest number of objects in those scenes; 0 0 keeps the preset's."""
+    optimizer: OptimizerOptions = Field(default_factory=lambda: OptimizerOptions(lr=1e-5))
     """Optimizer of this stage."""
 
+    @field_validator("objects")
+    @classmethod
+    def _in_order(cls, objects: tuple[int, int]) -> tuple[int, int]:
+        if not 0 <= objects[0] <= objects[1]:
+            raise ValueError("two numbers from 0, the smaller one first")
+        return objects
 
-@dataclass(frozen=True)
+
+@option_class
 class SFTOptions:
     """Cold start: from random weights or a model folder to a policy that uses the tool at all."""
 
-    name: str = "start"
+    name: FolderName = "start"
     """Name of the run."""
     out: str = "runs"
     """Folder of all runs; this one writes `out/name`."""
-    seed: int = 0
+    seed: CountOrNone = 0
     """Seed of weights, data and order."""
     model: str = ""
     """Folder or hub name to start from; empty makes a toy model from random weights."""
-    toy: ToyModelOptions = field(default_factory=ToyModelOptions)
+    toy: ToyModelOptions = Field(default_factory=ToyModelOptions)
     """Size of the toy model."""
-    env: EnvOptions = field(default_factory=EnvOptions)
+    env: EnvOptions = Field(default_factory=EnvOptions)
     """The environment that experts act in."""
     trajectories: str = ""
-    """Folder of recorded trajectories that experts' episodes are taken from, instead of the oracle's."""
-    snap: int = 0
+    """Folder of recorded trajectories to imitate instead of the oracle's episodes."""
+    snap: CountOrNone = 0
     """Grid, in pixels, that experts align their crops to; 0 for none."""
-    pool: int = 512
+    pool: Count = 512
     """Distinct examples of each kind; each is seen several times."""
-    ground: StageOptions = field(default_factory=StageOptions)
+    ground: StageOptions = Field(default_factory=StageOptions)
     """First stage: see, name, place, read; honest experts only."""
-    imitate: StageOptions = field(default_factory=StageOptions)
+    imitate: StageOptions = Field(default_factory=StageOptions)
     """Second stage: imitate episodes, honest and decorative ones."""
-    number_weight: float = 1.0
+    number_weight: Positive = 1.0
     """Weight of the loss on numbers (coordinates, digits) relative to other tokens."""
-    micro_batch: int = 64
+    micro_batch: Count = 64
     """Most sequences per forward pass."""
-    threads: int = 0
+    threads: CountOrNone = 0
     """CPU threads; 0 leaves the choice to torch."""
 
 
-@dataclass(frozen=True)
+@option_class
 class HeldOutOptions:
     """Evaluation before and after training."""
 
-    episodes: int = 128
+    episodes: Count = 128
     """Held-out episodes; the same ones before and after."""
     split: Literal["val", "test"] = "test"
-    """Which split they come from."""
+    """Split they come from."""
     id: str = ""
-    """Environment they are played in, where it is another than `env.id`: training data without a held-out part is
-    evaluated on a benchmark."""
+    """Environment id, for training data without a held-out part; empty takes `env.id`."""
     data: str = ""
-    """Its data; empty takes `env.data`, or "synthetic" where `id` is given."""
+    """Its data; empty takes `env.data`, or "synthetic" if `eval.id` is given."""
     scenes: str = ""
-    """Its preset of generated scenes, without `env.scene`; empty takes those of `env`, or what is usual for `id` where
-    that is given."""
-    temperature: float = 0.0
+    """Its preset of generated scenes, without `env.scene`; empty takes that of `env`, or the usual of `eval.id`."""
+    temperature: NotNegative = 0.0
     """Sampling temperature; 0 is greedy."""
 
 
-@dataclass(frozen=True)
+@option_class
 class EstimateOptions:
-    """What `--dry-run` takes machines and episodes to be like; training reads none of these."""
+    """What `--dry-run` assumes of machines and episodes; training reads none of these."""
 
-    gpus: int = 0
+    gpus: CountOrNone = 0
     """GPUs that train, one process each; 0 is the CPU of this machine."""
     gpu: Literal["a100", "h100", "h200"] = "h200"
-    """Which GPU; see `estimate.GPUS`."""
-    shards: int = 1
+    """Kind of GPU."""
+    shards: Count = 1
     """Processes that share one copy of weights, gradients and moments (FSDP, ZeRO-3)."""
-    servers: int = 0
+    servers: CountOrNone = 0
     """GPUs of the `vllm-server`; 0 is as many as train."""
-    trajectory: int = 0
-    """Tokens of a mean trajectory; the longest is taken to be twice as long. 0 is half of `max_length`."""
-    response: int = 0
-    """Sampled tokens of a mean trajectory; 0 is half of those that stand for no image."""
-    images: float = 0.5
+    trajectory: CountOrNone = 0
+    """Tokens of a mean trajectory, half of the longest; 0 is half of `max_length`."""
+    response: CountOrNone = 0
+    """Sampled tokens of a mean trajectory; 0 is half of its text tokens."""
+    images: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Share of the tokens that stand for images."""
-    mfu: float = 0.3
+    mfu: PositiveShare = 0.3
     """Share of the GPU's peak that forward and backward passes reach."""
-    decode: float = 0.5
+    decode: PositiveShare = 0.5
     """Share of the GPU's memory bandwidth that decoding reaches."""
-    network: float = 25.0
+    network: Positive = 25.0
     """Speed at which weights reach engines, in GB/s."""
 
+    @model_validator(mode="after")
+    def _shards_divide_the_processes(self) -> Self:
+        if (processes := max(1, self.gpus)) % self.shards:
+            raise ValueRefused("shards", self.shards, f"a divisor of the {processes} processes")
+        return self
 
-@dataclass(frozen=True)
+
+@option_class
 class TrainOptions:
     """TAPO: group-relative policy optimisation on episodes whose reward includes a score of each tool call."""
 
-    name: str = "tapo"
+    name: FolderName = "tapo"
     """Name of the run."""
     out: str = "runs"
     """Folder of all runs; this one writes `out/name`."""
-    seed: int = 0
+    seed: CountOrNone = 0
     """Seed of data, sampling and order."""
     model: str = ""
     """Folder or hub name of the policy; empty takes the cold start of the same preset, made first if it is missing."""
     resume: str = ""
     """Run folder to continue from its last checkpoint, with the options it was started with."""
-    env: EnvOptions = field(default_factory=EnvOptions)
+    env: EnvOptions = Field(default_factory=EnvOptions)
     """The environment that is trained in."""
     reward: str = "tapo"
     """Reward: a name (`codev rewards list` shows them), or "module:attribute" of a function or a `Reward`."""
-    weights: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, float] = Field(default_factory=dict)
     """Weights of reward terms that differ from the table's."""
-    steps: int = 200
+    steps: Count = 200
     """Policy updates."""
-    prompts: int = 256
+    prompts: Count = 256
     """Tasks per update."""
-    group: int = 8
-    """Rollouts per task."""
+    group: Annotated[int, Field(ge=2)] = 8
+    """Rollouts per task; advantages are relative to this group."""
     curriculum: str = "uniform"
-    """Which tasks are played: "uniform", "success-band", or "module:function"; see `curriculum.py`."""
-    candidates: int = 1
-    """Tasks drawn for each one that is played; those are played first that the policy, made to answer before it has
-    looked, answers wrongly. 1 plays what is drawn."""
-    resample: int = 0
-    """Most times per update that groups whose outcomes are all equal are thrown away and other tasks are played in
-    their place (dynamic sampling of DAPO); of those left at the end nothing is learned. 0 keeps every group."""
-    temperature: float = 1.0
+    """How tasks are drawn: "uniform", "success-band", or "module:function"."""
+    candidates: Count = 1
+    """Tasks drawn per prompt; those that the policy answers wrongly without looking come first. 1 takes all."""
+    resample: CountOrNone = 0
+    """Most times per update that groups with equal outcomes are replaced (dynamic sampling of DAPO); 0 keeps all."""
+    temperature: Positive = 1.0
     """Sampling temperature of rollouts."""
-    max_tokens: int = 4096
+    max_tokens: Count = 4096
     """Longest turn, in tokens."""
-    max_length: int = 32768
-    """Longest trajectory, in tokens; an episode that would outgrow it is cut off between turns."""
+    max_length: Count = 32768
+    """Longest trajectory, in tokens; an episode that would exceed it is cut off between turns."""
     engine: Literal["hf", "vllm", "vllm-server"] = "hf"
-    """What samples rollouts: the training model itself, vLLM in this process, or a vLLM server (`docs/engines.md`)."""
-    vllm: VllmOptions = field(default_factory=VllmOptions)
+    """Sampler of rollouts: the training model itself, vLLM in this process, or a vLLM server (docs/engines.md)."""
+    vllm: VllmOptions = Field(default_factory=VllmOptions)
     """The engines that run vLLM."""
-    engine_batch: int = 256
-    """Most episodes that are played, and sequences that are decoded, at the same time."""
+    engine_batch: Count = 256
+    """Most episodes played, and sequences decoded, at the same time."""
     credit: str = "trajectory"
-    """How reward becomes advantage: "trajectory", "trajectory-mean", "turn", "turn-mean" ("-mean" without the division
-    by the group's standard deviation), or "module:function" of one like those in `credit.py`."""
+    """From reward to advantage: "trajectory" or "turn" ("-mean": no division by the deviation), "module:function"."""
     loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = "dapo"
-    """What each token contributes and what tokens are averaged over; see `loss.py`. "dapo" is the clipped surrogate
-    averaged over all tokens, as CodeV and CodeVision were trained; its clip limits are options of their own."""
-    clip_low: float = 0.2
+    """Policy loss; "dapo" is the clipped surrogate averaged over all tokens, as CodeV and CodeVision were trained."""
+    clip_low: PositiveShare = 0.2
     """Lower clip of the importance ratio is 1 - this."""
-    clip_high: float = 0.2
+    clip_high: Positive = 0.2
     """Upper clip of the importance ratio is 1 + this."""
-    dual_clip: float = 3.0
+    dual_clip: ZeroOrAboveOne = 3.0
     """Bound of the loss for negative advantages, as a multiple of the advantage; 0 for none."""
     correction: Literal["ratio", "none", "token", "sequence", "geometric"] = "ratio"
-    """How a sampler that differs from the trainer is corrected for. "ratio" takes the clipped ratio against the
-    sampler's log-probabilities; the others take it against the trainer's own and weight tokens by truncated importance
-    weights ("none": by 1); see `loss.importance_weights`."""
-    correction_cap: float = 2.0
+    """Correction for a sampler unlike the trainer: the clipped ratio, none, or truncated importance weights."""
+    correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest importance weight."""
-    kl: float = 0.0
+    kl: NotNegative = 0.0
     """Weight of the KL divergence from the policy that the run started with; 0 loads no such reference."""
-    entropy: float = 0.0
+    entropy: NotNegative = 0.0
     """Weight of the entropy bonus."""
     mask_overlong: bool = False
     """Learn nothing from episodes that were cut off at `max_length`."""
     mask_overturn: bool = False
     """Learn nothing from episodes that ran out of turns."""
-    step_timeout: float = 0.0
-    """Longest time that one call of an environment or its judge may take in training, in seconds; then the episode is
-    cut off, as a straggler. 0 waits, and is all that keeps runs repeatable."""
+    step_timeout: NotNegative = 0.0
+    """Longest call of an environment or judge, in seconds; 0 disables it, other values make runs non-deterministic."""
     mask_stragglers: bool = True
-    """Learn nothing from episodes that were cut off by `step_timeout`: what was cut off counts as not judged."""
-    epochs: int = 1
+    """Learn nothing from episodes that were cut off by `step_timeout`."""
+    epochs: Count = 1
     """Passes over each batch of rollouts."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Optimizer steps per pass."""
-    micro_batch: int = 64
+    micro_batch: Count = 64
     """Most trajectories per forward pass; gradients accumulate."""
-    token_budget: int = 0
-    """Most tokens per forward pass, packed without padding; a longer trajectory gets a pass of its own. 0 pads
-    `micro_batch` trajectories."""
-    optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    token_budget: CountOrNone = 0
+    """Most tokens per forward pass, packed without padding; 0 pads `micro_batch` trajectories."""
+    optimizer: OptimizerOptions = Field(default_factory=OptimizerOptions)
     """The optimizer."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Of the computation while training; weights and optimizer stay in fp32."""
+    """Precision of the computation while training; weights and optimizer stay in fp32."""
     gradient_checkpointing: bool = False
     """Trade compute for memory."""
     train_vision: bool = True
     """Train the vision tower too."""
-    lora: LoraOptions = field(default_factory=LoraOptions)
+    lora: LoraOptions = Field(default_factory=LoraOptions)
     """Low-rank adapters."""
-    health: HealthOptions = field(default_factory=HealthOptions)
+    health: HealthOptions = Field(default_factory=HealthOptions)
     """When to warn or stop."""
-    workers: int = 2
-    """Environments that are stepped, and images that are processed, at the same time. Judges are asked besides."""
-    threads: int = 0
+    workers: Count = 2
+    """Environments stepped, and images processed, at the same time; calls of judges are not counted."""
+    threads: CountOrNone = 0
     """CPU threads of torch; 0 leaves the choice to torch."""
-    eval: HeldOutOptions = field(default_factory=HeldOutOptions)
+    eval: HeldOutOptions = Field(default_factory=HeldOutOptions)
     """Evaluation before and after."""
-    save_every: int = 25
+    save_every: Count = 25
     """Updates between checkpoints."""
-    keep: int = 2
+    keep: Count = 2
     """Checkpoints to keep."""
-    show_every: int = 25
-    """Updates between pictures and transcripts of episodes in TensorBoard."""
-    estimate: EstimateOptions = field(default_factory=EstimateOptions)
+    show_every: Count = 25
+    """Updates between images and transcripts of episodes in TensorBoard."""
+    estimate: EstimateOptions = Field(default_factory=EstimateOptions)
     """Assumptions of `--dry-run`."""
+
+    @model_validator(mode="after")
+    def _values_fit_together(self) -> Self:
+        if self.env.data == "auto":
+            allowed = "synthetic, hub or a path: 'auto' leaves the evaluation data ambiguous"
+            raise ValueRefused("env.data", "auto", allowed)
+        if self.max_length <= self.max_tokens:
+            raise ValueRefused("max_length", self.max_length, f"more than --max-tokens, {self.max_tokens}")
+        if self.estimate.trajectory > self.max_length:
+            allowed = f"at most --max-length, {self.max_length}"
+            raise ValueRefused("estimate.trajectory", self.estimate.trajectory, allowed)
+        return self

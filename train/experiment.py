@@ -1,0 +1,199 @@
+"""A whole run: cold start, evaluation, training, the same evaluation again, and the folder that holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
+
+from codev_agents.engines import make_engine
+from codev_agents.engines.policy import Policy
+from codev_env.errors import ConfigError
+from codev_env.files import write_json, write_text
+from codev_env.trajectory import read_trajectories
+from codev_train.checks import check, check_judge
+from codev_train.evaluate import comparison, evaluate
+from codev_train.learn import checkpoint
+from codev_train.run.config import OPTIONS, Request
+from codev_train.run.interrupt import Interrupted
+from codev_train.run.machine import cpu_threads, free_folder, make_folder
+from codev_train.run.monitor import Monitor
+from codev_train.run.options import TrainOptions
+from codev_train.sft.start import find_start
+from codev_train.tapo import tapo
+
+PATIENCE = datetime.timedelta(hours=6)  # other processes wait while the main one evaluates
+SUMMARY = "summary.json"
+
+
+def run_experiment(request: Request, options: TrainOptions, started: float) -> Path | None:
+    """Run `codev train` with these options.
+
+    Args:
+        request: The request that the options come from.
+        options: The options.
+        started: `time.perf_counter()` when the command started.
+
+    Returns:
+        The run folder; nothing on other than the main process.
+
+    Raises:
+        ConfigError: Options that cannot be used.
+        Interrupted: The user stopped the run.
+    """
+    mixed = "bf16" if options.precision == "bf16" else "no"
+    accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
+    check(options, accelerator.num_processes)
+    check_judge(options)
+    resume = checkpoint.last(Path(options.resume)) if options.resume else None
+    done = _updates_done(options, resume)
+    run = Path(options.resume) if options.resume else free_folder(Path(options.out) / options.name)
+    run = broadcast_object_list([run])[0]
+    say = print if accelerator.is_main_process else lambda *_: None
+    _announce(request, options, run, say)
+
+    seconds = _read_seconds(run)
+    with _timed(seconds, "cold start"):
+        start = options.model or find_start(request, say)
+    make_folder(run.parent)
+    policy = _load_policy(options, start, resume)
+    policy.model.to(accelerator.device)
+    engine = make_engine(
+        options.engine,
+        policy.model,
+        policy.processor,
+        options.engine_batch,
+        options.seed,
+        options.vllm,
+        options.max_length,
+    )
+    if accelerator.is_main_process:
+        _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
+        checkpoint.prune(run, options.keep)  # A run killed after its last update writes no other checkpoint.
+    monitor = Monitor(run, accelerator.is_main_process, done)
+    before_file = run / "before" / "metrics.json"
+    if resume and not before_file.exists():
+        raise ConfigError(f"resume: {before_file} is missing, so there is nothing to compare with; start a new run.")
+    # The main process evaluates; the others meet it again at the first reduction.
+    try:
+        with _timed(seconds, "evaluation before"):
+            if accelerator.is_main_process and not before_file.exists():
+                write_json(before_file, evaluate(engine, policy.processor, options, run / "before", "before"))
+        with _timed(seconds, "training"), cpu_threads(options.threads):
+            given = dataclasses.replace(options, model=start)
+            finished = tapo(given, policy, engine, run, monitor, accelerator, resume)
+        if not finished and accelerator.is_main_process:
+            seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
+            write_json(run / "seconds.json", seconds)
+        if not finished:
+            raise Interrupted(f"stopped and saved. Continue with: codev train --resume {run}")
+        if not accelerator.is_main_process:
+            return None
+        with _timed(seconds, "evaluation after"):
+            after = evaluate(engine, policy.processor, options, run / "after", "after")
+        with _timed(seconds, "saving"), checkpoint.replace_folder(run / "model") as partial:
+            # The last checkpoint holds the same weights, whole, however many processes share them here.
+            shutil.copytree(checkpoint.checkpoints(run)[-1] / "model", partial, dirs_exist_ok=True)
+    except KeyboardInterrupt as error:
+        if isinstance(error, Interrupted):
+            raise
+        saved = "training is saved" if checkpoint.checkpoints(run) else "no update is saved yet"
+        raise Interrupted(f"stopped; {saved}. Continue with: codev train --resume {run}") from error
+    finally:
+        monitor.close()
+    seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
+    before = json.loads(before_file.read_text())
+    _summarize(run, request, options, before, after, seconds)
+    say(f"\n{options.eval.episodes} held-out {options.eval.split} episodes, 95 % intervals in brackets\n")
+    say(comparison(before, after))
+    say(f"\nPolicy:      {run / 'model'}\nNumbers:     {run / SUMMARY}")
+    return run
+
+
+def _updates_done(options: TrainOptions, resume: Path | None) -> int:
+    done = checkpoint.read_step(resume) if resume else 0
+    if options.steps < done:
+        raise ConfigError(
+            f"--steps is {options.steps}, but {done} updates of {options.resume} are done: give {done} or more."
+        )
+    return done
+
+
+def _load_policy(options: TrainOptions, start: str, resume: Path | None) -> Policy:
+    # A saved model has its adapters merged: they are trained on beside the weights that they were started with.
+    policy = Policy.load(str(resume / "model") if resume and not options.lora.rank else start)
+    policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
+    if options.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable()
+    return policy
+
+
+def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[[str], Any]) -> None:
+    """Say what is going to happen."""
+    if request.ignored:
+        say(f"--preset and --config are not read again: {run / OPTIONS} holds; name single options that are to change.")
+    if request.about:
+        say(f"{request.about}\n")
+    start = f"the policy {options.model}" if options.model else "a cold start by SFT, if it is not there yet"
+    held_out = f"{options.eval.episodes} held-out {options.eval.split} tasks"
+    episodes = options.prompts * options.group
+    say(f"Run {run}, seed {options.seed}, environment {options.env.id.rpartition(':')[2]}:")
+    say(f"  1. {start}")
+    say(f"  2. evaluation on {held_out}")
+    say(f"  3. {options.steps} updates by TAPO, reward {options.reward!r}, {episodes} episodes each")
+    say("  4. the same evaluation again, and a report\n")
+
+
+def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
+    content = {"about": request.about, "train": dataclasses.asdict(options)}
+    text = yaml.safe_dump(content, sort_keys=False)
+    if run.exists():
+        write_text(run / OPTIONS, text)
+    else:  # A run folder never lacks its options: without them it could not be resumed.
+        with checkpoint.replace_folder(run) as partial:
+            (partial / OPTIONS).write_text(text, encoding="utf-8")
+
+
+def _summarize(
+    run: Path,
+    request: Request,
+    options: TrainOptions,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    seconds: Mapping[str, float],
+) -> None:
+    summary = {
+        "name": run.name,
+        "about": request.about,
+        "source": read_trajectories(run / "after")[0].source,
+        "seed": options.seed,
+        "before": before,
+        "after": after,
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "options": dataclasses.asdict(options),
+    }
+    write_json(run / SUMMARY, summary)
+
+
+def _read_seconds(run: Path) -> dict[str, float]:
+    path = run / "seconds.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - started

@@ -1,0 +1,66 @@
+"""The result of a cold start: a folder named after all its options, made once and found again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, set_seed
+
+from codev_env.errors import ConfigError
+from codev_train.learn import checkpoint
+from codev_train.run.config import Request, fingerprint
+from codev_train.run.interrupt import Interrupted
+from codev_train.run.machine import cpu_threads, make_folder
+from codev_train.run.monitor import Monitor
+from codev_train.run.options import SFTOptions
+from codev_train.sft.cold_start import cold_start
+
+
+def start_folder(options: SFTOptions) -> Path:
+    """Return the folder of a cold start: its name stands for all options."""
+    return Path(options.out) / f"{options.name}-seed{options.seed}-{fingerprint(options)}"
+
+
+def find_start(request: Request, say: Callable[[str], Any]) -> str:
+    """Return the cold start of the same preset, made first if it is missing."""
+    options = request.start_options()
+    folder = start_folder(options)
+    if (folder / "config.json").exists():
+        say(f"Cold start: taking {folder}, made before.")
+    else:
+        say(f"Cold start: {folder} is not there yet, making it first (codev sft).")
+        make_start(options, folder)
+    return str(folder)
+
+
+def make_start(options: SFTOptions, folder: Path) -> None:
+    """Run the cold start and write the policy to `folder`."""
+    make_folder(folder.parent)
+    set_seed(options.seed)
+    accelerator = Accelerator(mixed_precision="no")
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        raise ConfigError(
+            "the cold start does not run under DeepSpeed, which shares a model out once: make it first with codev sft "
+            "in one process or with FSDP2, and give --model."
+        )
+    monitor = Monitor(folder.with_name(folder.name + "-log"), accelerator.is_main_process)
+    try:
+        with cpu_threads(options.threads):
+            policy = cold_start(options, monitor, accelerator)
+    except KeyboardInterrupt as error:
+        message = "stopped in the cold start, of which nothing is saved. Start again with the same command."
+        raise Interrupted(message) from error
+    finally:
+        monitor.close()
+    if not accelerator.is_main_process:
+        policy.save(None)
+    else:
+        with checkpoint.replace_folder(folder) as partial:
+            policy.save(partial)
+            (partial / "sft.json").write_text(json.dumps(dataclasses.asdict(options), indent=1))
+    accelerator.wait_for_everyone()
