@@ -12,7 +12,7 @@ from PIL import Image
 
 from codev_env.dialects import Dialect
 from codev_env.types import Answer, Box, Code, Execution, Invalid, Task, Turn
-from codev_eval.report.suspicions import overlap
+from codev_eval.bench.suspicions import overlap
 
 Perturbation = Literal["mask", "noise", "other", "empty"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from codev_env.metrics import summarize
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.evaluation import PERTURBED, PLAIN, SUITE, WITHOUT_TOOL
+from codev_eval.bench.folder import PERTURBED, PLAIN, REPORT, SUITE, WITHOUT_TOOL
 from codev_eval.bench.measures import bench_of, key_of
-from codev_eval.report.report import COMPARED_TASKS, EVAL_EPISODES, FILE_NAME, render_page, write_page
+from codev_eval.report.report import COMPARED_TASKS, EVAL_EPISODES, render_page, write_page
 from codev_eval.report.tables import share
 
 Episodes = Sequence[Trajectory]
@@ -80,7 +80,7 @@ def write_condition_pages(out: Path, played: Mapping[str, Episodes], title: str)
     others = sorted(folder for folder, episodes in played.items() if folder != PLAIN and episodes)
     found = [(condition_of(folder), played[folder]) for folder in others]
     for condition, episodes in found:
-        write_page(out / condition.folder / FILE_NAME, _page(condition, episodes, played[PLAIN], title))
+        write_page(out / condition.folder / REPORT, _page(condition, episodes, played[PLAIN], title))
     rows = "".join(_row(condition, episodes) for condition, episodes in found)
     if not rows:
         return ""
@@ -95,13 +95,13 @@ def write_condition_pages(out: Path, played: Mapping[str, Episodes], title: str)
 
 def _row(condition: Condition, episodes: Episodes) -> str:
     rates = summarize(episodes)
-    link = f'<a href="{escape(condition.folder)}/{FILE_NAME}">{escape(condition.label)}</a>'
+    link = f'<a href="{escape(condition.folder)}/{REPORT}">{escape(condition.label)}</a>'
     cells = "".join(f"<td>{text}</td>" for text in (len(episodes), share(rates["accuracy"]), share(rates["faithful"])))
     return f'<tr><th scope="row">{link}</th>{cells}</tr>'
 
 
 def _page(condition: Condition, episodes: Episodes, plain: Episodes, title: str) -> str:
-    back = f'<p class="note"><a href="../{FILE_NAME}">To the plain episodes and all results</a></p>'
+    back = f'<p class="note"><a href="../{REPORT}">To the plain episodes and all results</a></p>'
     return render_page(
         kicker="Condition",
         title=f"{title}: {condition.label}",

@@ -9,10 +9,10 @@ from html import escape
 from codev_env.metrics import told_of
 from codev_env.trajectory import Trajectory, TurnRecord
 from codev_eval.bench.measures import bench_of, plain_answer, sample_of
+from codev_eval.bench.suspicions import suspicions
 from codev_eval.report.highlight import highlight
-from codev_eval.report.pictures import ImageStore, Mark, StoredImage, draw
+from codev_eval.report.images import ImageStore, Mark, StoredImage, draw
 from codev_eval.report.plots import duration
-from codev_eval.report.suspicions import suspicions
 
 # A model may write without end: the page shows the head of each text, the trajectory file has it all.
 MAX_TEXT = 6000

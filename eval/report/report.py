@@ -18,16 +18,16 @@ from codev_env.errors import CodevError
 from codev_env.files import write_text
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
+from codev_eval.bench.folder import REPORT
 from codev_eval.bench.measures import bench_of
+from codev_eval.bench.suspicions import suspicions
 from codev_eval.report.episodes import task_section, variant_of
-from codev_eval.report.pictures import ImageStore
+from codev_eval.report.images import ImageStore
 from codev_eval.report.plots import histogram
 from codev_eval.report.results import Results, counts_line, metrics_section
-from codev_eval.report.suspicions import suspicions
 from codev_eval.report.tables import Table, failures, html_of, tables
 from codev_eval.report.training import curves_section, facts_of, read_history, seconds_section
 
-FILE_NAME = "report.html"
 RUN_TASKS = 12
 """Tasks shown in the report of a training run."""
 EVAL_EPISODES = 1000
@@ -82,7 +82,7 @@ def write_run_report(run_dir: str | os.PathLike[str]) -> Path:
         played=played,
         limit=RUN_TASKS,
     )
-    return write_page(run / FILE_NAME, page)
+    return write_page(run / REPORT, page)
 
 
 def write_report(
@@ -113,7 +113,7 @@ def write_report(
         played={"": list(trajectories)},
         limit=EVAL_EPISODES,
     )
-    return write_page(Path(out_dir) / FILE_NAME, page)
+    return write_page(Path(out_dir) / REPORT, page)
 
 
 def write_comparison(

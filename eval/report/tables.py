@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from codev_eval.bench.suspicions import SUSPICIONS
 from codev_eval.report import plots
 from codev_eval.report.results import is_number
-from codev_eval.report.suspicions import SUSPICIONS
 
 SHOWN_FAILURES = 20
 """Episodes that could not be evaluated, of which the page and the terminal name so many."""

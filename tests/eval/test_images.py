@@ -12,7 +12,7 @@ from PIL import Image
 
 from codev_env.errors import TrajectoryError
 from codev_env.trajectory import Trajectory, read_trajectories, write_trajectories
-from codev_eval.report.pictures import ImageStore, Mark, draw, scaled
+from codev_eval.report.images import ImageStore, Mark, draw, scaled
 
 
 def stored(store: ImageStore) -> list[tuple[str, int, int, Image.Image]]:

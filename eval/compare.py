@@ -14,7 +14,7 @@ from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_env.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.evaluation import METRICS, PLAIN, read_played
+from codev_eval.bench.folder import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.paired import by_task, difference_interval, mcnemar, share
 from codev_eval.report.report import write_comparison
