@@ -20,8 +20,8 @@ from codev_eval.bench.options import EvalOptions
 from codev_eval.compare import main as compare
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.report import ReportError, runs_below, write_report, write_run_report
-from codev_eval.report.results import text_results
 from codev_eval.report.tables import SHOWN_FAILURES
+from codev_eval.report.text import text_results
 from codev_eval.report.view import WATCHED, serve
 
 
