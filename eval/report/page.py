@@ -17,9 +17,9 @@ from codev_eval.bench.measures import bench_of
 from codev_eval.bench.suspicions import suspicions
 from codev_eval.report.episodes import TaskView, task_of, variant_of
 from codev_eval.report.images import ImageStore
+from codev_eval.report.rendering import render
 from codev_eval.report.results import Section
 from codev_eval.report.tables import Table
-from codev_eval.report.rendering import render
 from codev_eval.report.training import Curves, Facts, Seconds
 
 Played = Mapping[str, Sequence[Trajectory]]
