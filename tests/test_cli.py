@@ -156,7 +156,7 @@ def test_a_missing_package_names_the_extra_to_install(monkeypatch, capsys, comma
     assert f'pip install "codev-env[{extra}]"' in err and len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["codev_eval.bench.cli", "json.nothing", None])
+@pytest.mark.parametrize("name", ["codev_eval.cli", "json.nothing", None])
 def test_a_defect_of_ours_is_not_dressed_up_as_a_missing_package(monkeypatch, name):
     fake(monkeypatch, raises(ImportError("broken", name=name)))
     with pytest.raises(ImportError):

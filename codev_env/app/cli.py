@@ -42,12 +42,10 @@ class Command:
 COMMANDS = {
     "train": Command("codev_train.cli:train", "train a policy with TAPO, then write the report", "train", reports=True),
     "sft": Command("codev_train.cli:sft", "cold start: fine-tune on example trajectories", "train"),
-    "eval": Command(
-        "codev_eval.bench.cli:evaluate", "play held-out tasks with a model and measure how it looks", "eval"
-    ),
-    "report": Command("codev_eval.bench.cli:report", "make the report of a run folder again", "eval"),
+    "eval": Command("codev_eval.cli:evaluate", "play held-out tasks with a model and measure how it looks", "eval"),
+    "report": Command("codev_eval.cli:report", "make the report of a run folder again", "eval"),
     "play": Command("codev_env.app.play:main", "play a task yourself, in the terminal", ""),
-    "view": Command("codev_eval.bench.cli:view", "show a run in the browser while it is under way", "eval"),
+    "view": Command("codev_eval.cli:view", "show a run in the browser while it is under way", "eval"),
     "data": Command("codev_eval.data.cli:main", "look at tasks, check, replay and filter them", "eval"),
     "rewards": Command(
         "codev_eval.rewards.cli:main", "list rewards, explain an episode's, and try to cheat them", "eval"
@@ -73,6 +71,8 @@ EXTRA_OF = {
     "yaml": "train",
     "tyro": "eval",
     "tqdm": "eval",
+    "jinja2": "eval",
+    "pygments": "eval",
     "openai": "eval",
     "vllm": "vllm",
     "flash_attn": "flash",
@@ -219,7 +219,7 @@ def missing_package(error: ImportError, extra: str) -> str | None:
     if root not in EXTRA_OF:
         return None
     # A package may be in the extras of several commands; the one of the command that was run has the rest, too.
-    wanted = extra if root in ("tyro", "tqdm") else EXTRA_OF[root]
+    wanted = extra if root in ("tyro", "tqdm", "jinja2", "pygments") else EXTRA_OF[root]
     problem = f"the package {root!r} is not installed" if isinstance(error, ModuleNotFoundError) else str(error)
     return f'{problem}. Install what this needs with: pip install "codev-env[{wanted}]"'
 

@@ -19,10 +19,10 @@ from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, TrajectoryWriter
 from codev_env.types import TaskSet
+from codev_eval.agreement.judging import JudgedCrop, judge_scenes
 from codev_eval.agreement.options import AgreementOptions, PingOptions
 from codev_eval.agreement.sheet import draw_row, stack
 from codev_eval.agreement.table import summarize, text_table
-from codev_eval.bench.judging import JudgedCrop, judge_scenes
 
 RESULT, TEXT, SHEET = "agreement.json", "agreement.txt", "sheet.png"
 SCHEMA = 1

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw, ImageFont
 
 from codev_env.types import StepScore
-from codev_eval.bench.judging import JudgedScene
-from codev_eval.report.crops import KINDS
+from codev_eval.agreement.crops import KINDS
+from codev_eval.agreement.judging import JudgedScene
 
 _COLUMNS = tuple(KINDS)
 _SIDE, _GAP, _LINE = 132, 6, 14

@@ -10,9 +10,9 @@ import numpy as np
 
 from codev_env.judges.noisy import nearest_level
 from codev_env.judges.rubrics import LEVELS
-from codev_eval.agreement import kappa
-from codev_eval.bench.judging import JudgedCrop
-from codev_eval.report.crops import KINDS
+from codev_eval.agreement.crops import KINDS
+from codev_eval.agreement.judging import JudgedCrop
+from codev_eval.bench import kappa
 
 Statistics = Mapping[str, tuple[kappa.Matrix, Callable[[Any], Any]]]
 """By name, what each scene adds to a sum, and what is computed of the sum."""

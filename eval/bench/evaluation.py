@@ -20,22 +20,28 @@ from codev_env.files import write_json
 from codev_env.registration import env_id_of
 from codev_env.tasks import TransformedTaskSet, wrap_tasks
 from codev_env.tasks.wrappers import SOURCE
-from codev_env.trajectory import FILE_NAME as TRAJECTORIES
-from codev_env.trajectory import IMAGE_DIR, Trajectory, TrajectoryWriter, read_trajectories
+from codev_env.trajectory import Trajectory, TrajectoryWriter
 from codev_env.types import TaskSet
 from codev_eval.bench.conditions import Perturbation, Perturbed, ToolFree
+from codev_eval.bench.folder import (
+    METRICS,
+    PERTURBED,
+    PLAIN,
+    REPORT,
+    SCHEMA,
+    STATE,
+    SUITE,
+    WITHOUT_TOOL,
+    evaluation_files,
+    read_episodes,
+)
 from codev_eval.bench.local import LocalModel
-from codev_eval.bench.measures import bench_of, key_of, returned_image, sample_of
+from codev_eval.bench.measures import bench_of, returned_image, sample_of
 from codev_eval.bench.models import is_folder, parse_model
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.progress import ProgressBar
 from codev_eval.bench.runner import Failure, Key, keys, play
-from codev_eval.report.report import FILE_NAME as REPORT
 
-METRICS, STATE = "metrics.json", "eval.json"
-SCHEMA = 1
-PLAIN, WITHOUT_TOOL, SUITE, PERTURBED = "", "without-tool", "suite-", "perturbed-"
-"""Names of conditions, which are their folders' too."""
 _OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
 """What tells the folder of a training run."""
 MOST_FAILURES = 20
@@ -149,7 +155,7 @@ class Evaluation:
                 f"stopped; what was played is in {self.options.out}. Go on with the same command."
             ) from error
         finally:
-            if not _read(self.options.out):
+            if not read_episodes(self.options.out):
                 _sweep(self.options.out, made)
         return played
 
@@ -225,7 +231,7 @@ class Evaluation:
 
     def _play_condition(self, condition: str, works: Sequence[_BenchWork], played: BenchEpisodes) -> None:
         folder = self.options.out / condition
-        found = _read(folder)
+        found = read_episodes(folder)
         todo = []
         for work in works:
             self._check_tasks(work, found)
@@ -242,7 +248,7 @@ class Evaluation:
                 for work, count in zip(todo, counts, strict=True):
                     if count:
                         self._play_work(condition, work, writer, bar, played)
-            found = _read(folder)
+            found = read_episodes(folder)
         played.episodes[condition] = {
             work.bench: sorted((t for t in found if bench_of(t) == work.bench), key=lambda t: (t.index, sample_of(t)))
             for work in works
@@ -291,12 +297,12 @@ class Evaluation:
                 break
         if any((out / name).exists() for name in _OF_TRAINING):
             raise ConfigError(f"--out {out} is the folder of a training run: give another one.")
-        found = [path for path in _files(out) if path.exists()]
+        found = [path for path in evaluation_files(out) if path.exists()]
         mine = json.loads(json.dumps(self.options.fixed()))
         if found and self.options.overwrite:
             for path in found:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        elif _read(out) or (out / METRICS).exists() or (out / REPORT).exists():
+        elif read_episodes(out) or (out / METRICS).exists() or (out / REPORT).exists():
             self._check_same(found[0], mine)
             return False
         new = not out.exists()
@@ -328,43 +334,11 @@ class Evaluation:
             )
 
 
-def read_played(out: Path) -> dict[str, list[Trajectory]]:
-    """Return the episodes of every condition that a folder holds, by its name."""
-    found = {PLAIN: _read(out)}
-    for path in sorted(out.glob(f"*/{TRAJECTORIES}")):
-        if is_condition(path.parent.name):
-            found[path.parent.name] = _read(path.parent)
-    return found
-
-
-def is_condition(folder: str) -> bool:
-    """Tell whether the episodes of a condition other than the plain one lie in a folder of that name."""
-    return folder == WITHOUT_TOOL or folder.startswith((SUITE, PERTURBED))
-
-
-def _read(folder: Path) -> list[Trajectory]:
-    if not (folder / TRAJECTORIES).is_file():
-        return []
-    # The first of each: an evaluation that two processes continued at once may hold an episode twice.
-    first: dict[tuple[str, str, int], Trajectory] = {}
-    for t in read_trajectories(folder):
-        first.setdefault((bench_of(t), *key_of(t)), t)
-    return list(first.values())
-
-
-def _files(out: Path) -> list[Path]:
-    """Return what an evaluation writes into its folder."""
-    if not out.is_dir():
-        return []
-    conditions = [out / WITHOUT_TOOL, *out.glob(f"{SUITE}*"), *out.glob(f"{PERTURBED}*")]
-    return [*(out / name for name in (TRAJECTORIES, METRICS, REPORT, STATE, IMAGE_DIR)), *conditions]
-
-
 def _sweep(out: Path, made: bool) -> None:
     """Take away what an evaluation without a single episode wrote."""
     if (out / METRICS).exists():
         return
-    for path in _files(out):
+    for path in evaluation_files(out):
         if path.is_dir():
             shutil.rmtree(path)
         else:

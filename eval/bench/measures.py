@@ -21,7 +21,7 @@ from codev_env.metrics import (
 from codev_env.rewards.replay import episode_of
 from codev_env.trajectory import Trajectory
 from codev_env.types import Episode
-from codev_eval.agreement.kappa import accuracy, kappa
+from codev_eval.bench.kappa import accuracy, kappa
 from codev_eval.bench.paired import (
     Counts,
     by_task,
@@ -31,7 +31,7 @@ from codev_eval.bench.paired import (
     share,
     share_interval,
 )
-from codev_eval.report.suspicions import SUSPICIONS, area, hallucinates_tool_use, iou, overlap, suspicions
+from codev_eval.bench.suspicions import SUSPICIONS, area, hallucinates_tool_use, iou, overlap, suspicions
 
 BINS = 10
 SHARES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "faithful_calls", "lazy")

@@ -10,7 +10,7 @@ import numpy as np
 
 from codev_env.metrics import wilson
 from codev_env.trajectory import Trajectory
-from codev_eval.agreement.kappa import SAME, bootstrap
+from codev_eval.bench.kappa import SAME, bootstrap
 
 Counts = tuple[float, float]
 """What one episode or task adds to a share: to what is counted, and to what it is counted among."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from codev_env.metrics import summarize
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.evaluation import PERTURBED, PLAIN, SUITE, WITHOUT_TOOL
+from codev_eval.bench.folder import PERTURBED, PLAIN, REPORT, SUITE, WITHOUT_TOOL
 from codev_eval.bench.measures import bench_of, key_of
-from codev_eval.report.report import COMPARED_TASKS, EVAL_EPISODES, FILE_NAME, render_page, write_page
-from codev_eval.report.tables import share
+from codev_eval.report.formats import share
+from codev_eval.report.page import ConditionRow, Sections, render_page, write_page
+from codev_eval.report.report import COMPARED_TASKS, EVAL_EPISODES
 
 Episodes = Sequence[Trajectory]
 
@@ -66,7 +66,7 @@ def beside_plain(condition: Condition, episodes: Episodes, plain: Episodes) -> d
     return {"plain": [t for t in plain if _key(t) in again], condition.name: episodes}
 
 
-def write_condition_pages(out: Path, played: Mapping[str, Episodes], title: str) -> str:
+def write_condition_pages(out: Path, played: Mapping[str, Episodes], title: str) -> list[ConditionRow]:
     """Write a page into the folder of each condition that has episodes.
 
     Args:
@@ -75,39 +75,27 @@ def write_condition_pages(out: Path, played: Mapping[str, Episodes], title: str)
         title: That of the evaluation.
 
     Returns:
-        HTML of the section that leads to these pages; empty where there are none.
+        A row for each of these pages, for the report of the evaluation.
     """
-    others = sorted(folder for folder, episodes in played.items() if folder != PLAIN and episodes)
-    found = [(condition_of(folder), played[folder]) for folder in others]
-    for condition, episodes in found:
-        write_page(out / condition.folder / FILE_NAME, _page(condition, episodes, played[PLAIN], title))
-    rows = "".join(_row(condition, episodes) for condition, episodes in found)
-    if not rows:
-        return ""
-    return (
-        '<section id="conditions"><h2>Other conditions</h2><p class="note">The same tasks played otherwise. Each has a'
-        " page of its own, in its folder beside this one, with its episodes beside the plain ones.</p>"
-        '<div class="part"><div class="scroll"><table><thead><tr><th scope="col">condition</th><th scope="col">episodes'
-        '</th><th scope="col">accuracy</th><th scope="col">faithful</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div></div></section>"
-    )
-
-
-def _row(condition: Condition, episodes: Episodes) -> str:
-    rates = summarize(episodes)
-    link = f'<a href="{escape(condition.folder)}/{FILE_NAME}">{escape(condition.label)}</a>'
-    cells = "".join(f"<td>{text}</td>" for text in (len(episodes), share(rates["accuracy"]), share(rates["faithful"])))
-    return f'<tr><th scope="row">{link}</th>{cells}</tr>'
+    rows = []
+    for folder in sorted(folder for folder, episodes in played.items() if folder != PLAIN and episodes):
+        condition, episodes = condition_of(folder), played[folder]
+        write_page(out / folder / REPORT, _page(condition, episodes, played[PLAIN], title))
+        rates = summarize(episodes)
+        shares = share(rates["accuracy"]), share(rates["faithful"])
+        rows.append(ConditionRow(f"{folder}/{REPORT}", condition.label, len(episodes), *shares))
+    return rows
 
 
 def _page(condition: Condition, episodes: Episodes, plain: Episodes, title: str) -> str:
-    back = f'<p class="note"><a href="../{FILE_NAME}">To the plain episodes and all results</a></p>'
     return render_page(
-        kicker="Condition",
-        title=f"{title}: {condition.label}",
-        lead=f'<p class="lead">{escape(condition.about)}</p>{back}',
-        played=beside_plain(condition, episodes, plain),
-        limit=COMPARED_TASKS if condition.name else EVAL_EPISODES,
+        "condition.html.j2",
+        f"{title}: {condition.label}",
+        Sections(),
+        beside_plain(condition, episodes, plain),
+        COMPARED_TASKS if condition.name else EVAL_EPISODES,
+        about=condition.about,
+        evaluation=f"../{REPORT}",
     )
 
 

@@ -1,69 +1,48 @@
-"""Python source to HTML with its tokens marked, by the standard library's tokenizer."""
+"""Python source in coloured pieces, by Pygments."""
 
 from __future__ import annotations
 
-import builtins
-import io
-import keyword
-import tokenize
-from collections.abc import Iterator
-from html import escape
+import functools
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
-_BUILTINS = frozenset(name for name in dir(builtins) if not name.startswith("_"))
-_STRINGS = frozenset(
-    getattr(tokenize, name)
-    for name in (
-        "STRING",
-        "FSTRING_START",
-        "FSTRING_MIDDLE",
-        "FSTRING_END",
-        "TSTRING_START",
-        "TSTRING_MIDDLE",
-        "TSTRING_END",
-    )
-    if hasattr(tokenize, name)
-)
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
+
+Pieces = list[tuple[str, str]]
+"""CSS class and text of each piece, in order; the texts joined are the source."""
 
 
-def highlight(source: str) -> str:
-    """Return `source` as HTML: every character escaped, tokens wrapped in `<span class=…>`.
+def highlight(source: str) -> Pieces:
+    """Split Python source into pieces of one colour each.
 
-    Classes: `k` keyword, `s` string, `n` number, `c` comment, `b` built-in name. Source that is not valid Python is
-    marked up to the first token that cannot be read and continues plain: what a model wrote is never dropped.
+    Classes: `k` keyword, `s` string, `n` number, `c` comment, `b` built-in name, and `""` for all else. Source that is
+    not valid Python keeps every character: the text of a model is never dropped.
     """
-    starts = [0]
-    for line in source.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    parts: list[str] = []
-    cursor = 0
-    for kind, begin, end in _marked(source):
-        first, last = starts[begin[0] - 1] + begin[1], starts[end[0] - 1] + end[1]
-        if not cursor <= first < last <= len(source):
-            continue
-        parts += [escape(source[cursor:first]), f'<span class="{kind}">', escape(source[first:last]), "</span>"]
-        cursor = last
-    return "".join([*parts, escape(source[cursor:])])
+    lexer, classes = _python()
+    # The unprocessed tokens, because preprocessing would change line ends and drop a byte order mark.
+    tokens = ((classes(kind), text) for _, kind, text in lexer.get_tokens_unprocessed(source))
+    return [(name, "".join(text for _, text in run)) for name, run in groupby(tokens, key=lambda token: token[0])]
 
 
-def _marked(source: str) -> Iterator[tuple[str, tuple[int, int], tuple[int, int]]]:
-    """Yield (class, start, end) of the tokens that get a colour, until the source cannot be read further."""
-    lines = source.count("\n") + 1
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(source, newline="\n").readline):
-            kind = _class_of(token)
-            if kind and token.end[0] <= lines:
-                yield kind, token.start, token.end
-    except (tokenize.TokenError, SyntaxError, ValueError):
-        return
+@functools.cache
+def _python() -> tuple[Lexer, Any]:
+    from pygments.lexers.python import PythonLexer
+    from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
+    classes = (
+        (Keyword, "k"),
+        (Operator.Word, "k"),
+        (String, "s"),
+        (Number, "n"),
+        (Comment, "c"),
+        (Name.Builtin.Pseudo, ""),  # `self` and `cls`
+        (Name.Builtin, "b"),
+        (Name.Exception, "b"),
+    )
 
-def _class_of(token: tokenize.TokenInfo) -> str:
-    if token.type == tokenize.COMMENT:
-        return "c"
-    if token.type in _STRINGS:
-        return "s"
-    if token.type == tokenize.NUMBER:
-        return "n"
-    if token.type == tokenize.NAME:
-        return "k" if keyword.iskeyword(token.string) else "b" if token.string in _BUILTINS else ""
-    return ""
+    @functools.cache
+    def class_of(kind: Any) -> str:
+        return next((name for parent, name in classes if kind in parent), "")
+
+    return PythonLexer(), class_of

@@ -1,120 +1,202 @@
-"""Small plots as inline SVG: curves over steps, intervals, a bar of seconds by phase. Colours come from the CSS."""
+"""Small plots as plain data: curves over steps, histograms, intervals, seconds by phase; `plots.html.j2` draws them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
+
+from codev_eval.report.formats import duration, percent, short, whole_percent
 
 WIDTH, HEIGHT = 340, 200
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 28
+STRIP_WIDTH, STRIP_LINE, STRIP_MARGIN = 240, 16, 6
+HUES = 6
+"""Colours of phases in the CSS."""
 
 
-def curve(title: str, steps: Sequence[float], values: Sequence[float], *, share: bool = False) -> str:
-    """Return a figure with one curve: the values thin, their running mean thick.
+@dataclass(frozen=True)
+class Scale:
+    """A linear map from values to pixels.
+
+    Attributes:
+        low: Value at `start`.
+        high: Value at `end`; the map is constant if it equals `low`.
+        start: Pixel.
+        end: Pixel.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a value."""
+        return self.start + (value - self.low) / ((self.high - self.low) or 1.0) * (self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The area of a plot within its image, in pixels, and its horizontal grid lines.
+
+    Attributes:
+        grid: Height and label of each line.
+    """
+
+    grid: tuple[tuple[float, str], ...]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+    baseline: int = HEIGHT - BOTTOM + 17
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve: the values thin, their running mean thick.
+
+    Attributes:
+        title: Title.
+        value: The last mean, as text.
+        summary: The whole curve in a sentence.
+        frame: Area and grid.
+        raw: Points of the values, in pixels.
+        mean: Points of the running mean, in pixels.
+        first: Label of the first step.
+        last: Label of the last step.
+    """
+
+    title: str
+    value: str
+    summary: str
+    frame: Frame
+    raw: tuple[tuple[float, float], ...]
+    mean: tuple[tuple[float, float], ...]
+    first: str
+    last: str
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values in equal bins from 0 to 1.
+
+    Attributes:
+        title: Title.
+        total: Sum of the counts.
+        summary: All counts in a sentence.
+        frame: Area and grid.
+        bars: Left, top, width and height of each bar, in pixels.
+    """
+
+    title: str
+    total: int
+    summary: str
+    frame: Frame
+    bars: tuple[tuple[float, float, float, float], ...]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Values with their intervals on an axis from 0, one line each, in pixels.
+
+    Attributes:
+        height: Of the strip.
+        grid: Positions of vertical lines.
+        rows: CSS class, height, position of the value, and ends of its interval (or `None`) of each line.
+        width: Of the strip.
+    """
+
+    height: int
+    grid: tuple[float, ...]
+    rows: tuple[tuple[str, float, float, tuple[float, float] | None], ...]
+    width: int = STRIP_WIDTH
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a bar of seconds: its name, number of its colour, share of the whole, and texts of both."""
+
+    name: str
+    hue: int
+    share: float
+    duration: str
+    percent: str
+
+
+def curve(title: str, steps: Sequence[float], values: Sequence[float], *, share: bool = False) -> Curve | None:
+    """Return a curve, `None` without a finite point.
 
     Args:
-        title: What is plotted.
+        title: Title.
         steps: Positions on the horizontal axis, ascending.
         values: One value per step; points that are not finite are left out.
         share: The values are shares of one: the axis goes from 0 to 100 %.
     """
     points = [(float(s), float(v)) for s, v in zip(steps, values, strict=True) if math.isfinite(s) and math.isfinite(v)]
     if not points:
-        return ""
+        return None
     xs, ys = [x for x, _ in points], [y for _, y in points]
     ticks = [0, 0.25, 0.5, 0.75, 1] if share and min(ys) >= 0 and max(ys) <= 1 else nice_ticks(min(ys), max(ys))
-    low, high = min(ticks[0], *ys), max(ticks[-1], *ys)
-    show = percent if share else short
-    axis_label = whole_percent if share else short
-    x_span, y_span = (xs[-1] - xs[0]) or 1.0, (high - low) or 1.0
-
-    def at(x: float, y: float) -> str:
-        left = LEFT + (x - xs[0]) / x_span * (WIDTH - LEFT - RIGHT)
-        top = TOP + (high - y) / y_span * (HEIGHT - TOP - BOTTOM)
-        return f"{left:.1f},{top:.1f}"
-
-    grid = "".join(_grid_line(float(at(xs[0], tick).split(",")[1]), axis_label(tick)) for tick in ticks)
+    across = Scale(xs[0], xs[-1], LEFT, WIDTH - RIGHT)
+    up = Scale(min(ticks[0], *ys), max(ticks[-1], *ys), HEIGHT - BOTTOM, TOP)
+    show, label = (percent, whole_percent) if share else (short, short)
     mean = running_mean(ys, max(1, len(ys) // 12))
-    raw = " ".join(at(x, y) for x, y in points)
-    smooth = " ".join(at(x, y) for x, y in zip(xs, mean, strict=True))
-    last_x, last_y = at(xs[-1], mean[-1]).split(",")
-    baseline = HEIGHT - BOTTOM + 17
-    summary = f"{title}: from {show(mean[0])} at step {short(xs[0])} to {show(mean[-1])} at step {short(xs[-1])}"
-    return (
-        f'<figure class="curve"><figcaption>{escape(title)} <b>{show(mean[-1])}</b></figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(summary)}">{grid}'
-        f'<polyline class="raw" points="{raw}"/><polyline class="mean" points="{smooth}"/>'
-        f'<circle class="end" cx="{last_x}" cy="{last_y}" r="3.5"/>'
-        f'<text class="axis" x="{LEFT}" y="{baseline}">step {short(xs[0])}</text>'
-        f'<text class="axis" x="{WIDTH - RIGHT}" y="{baseline}" text-anchor="end">{short(xs[-1])}</text></svg></figure>'
+    first, last = short(xs[0]), short(xs[-1])
+    return Curve(
+        title,
+        show(mean[-1]),
+        f"{title}: from {show(mean[0])} at step {first} to {show(mean[-1])} at step {last}",
+        Frame(tuple((up(tick), label(tick)) for tick in ticks)),
+        tuple((across(x), up(y)) for x, y in points),
+        tuple((across(x), up(y)) for x, y in zip(xs, mean, strict=True)),
+        first,
+        last,
     )
 
 
-def _grid_line(y: float, label: str) -> str:
-    return (
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="axis" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>'
+def histogram(title: str, bins: Sequence[int]) -> Histogram:
+    """Return the counts of values in equal bins from 0 to 1."""
+    most = max([1, *bins])
+    across = Scale(0, len(bins), LEFT, WIDTH - RIGHT)
+    up = Scale(0, most, HEIGHT - BOTTOM, TOP)
+    bars = tuple(
+        (across(number) + 1, up(count), across(1) - across(0) - 2, up(0) - up(count))
+        for number, count in enumerate(bins)
     )
+    counts = ", ".join(f"{n / len(bins):.1f}: {count}" for n, count in enumerate(bins))
+    frame = Frame(((up(most), str(most)), (up(0), "0")))
+    return Histogram(title, sum(bins), f"{title}, episodes from {counts}", frame, bars)
 
 
-def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None]], top: float) -> str:
-    """Return a strip that shows values with their intervals on an axis from 0 to `top`, one line per row.
+def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None]], top: float) -> Strip:
+    """Return values with their intervals on an axis from 0 to `top`, one line per row.
 
     Args:
         rows: CSS class, value and `(low, high)` (or `None`) each.
         top: Right end of the axis.
     """
-    width, line = 240.0, 16
-    height = line * len(rows)
+    scale = Scale(0, top, STRIP_MARGIN, STRIP_WIDTH - STRIP_MARGIN)
 
     def at(value: float) -> float:
-        return round(6 + min(max(value / top, 0.0), 1.0) * (width - 12), 1)
+        return scale(min(max(value, 0.0), top))
 
-    parts = [f'<line class="grid" x1="{at(top * q)}" x2="{at(top * q)}" y1="0" y2="{height}"/>' for q in (0, 0.5, 1)]
-    for number, (kind, value, interval) in enumerate(rows):
-        y = line * (number + 0.5)
-        bar = ""
-        if interval is not None:
-            bar = f'<line class="interval" x1="{at(interval[0])}" x2="{at(interval[1])}" y1="{y}" y2="{y}"/>'
-        parts.append(f'<g class="{escape(kind)}">{bar}<circle cx="{at(value)}" cy="{y}" r="4.5"/></g>')
-    return f'<svg class="intervals" viewBox="0 0 {width:.0f} {height}" aria-hidden="true">{"".join(parts)}</svg>'
+    lines = tuple(
+        (kind, STRIP_LINE * (number + 0.5), at(value), interval and (at(interval[0]), at(interval[1])))
+        for number, (kind, value, interval) in enumerate(rows)
+    )
+    return Strip(STRIP_LINE * len(rows), (at(0), at(top / 2), at(top)), lines)
 
 
-def phases(seconds: Mapping[str, float]) -> str:
-    """Return a stacked bar of seconds by phase with its legend; empty where nothing took time."""
+def phases(seconds: Mapping[str, float]) -> list[Phase]:
+    """Return the seconds by phase as parts of a bar; none where nothing took time."""
     total = sum(seconds.values())
     if total <= 0:
-        return ""
-    parts, legend = [], []
-    for number, (name, value) in enumerate(seconds.items()):
-        hue = f"phase{number % 6}"
-        parts.append(f'<span class="{hue}" style="flex-grow:{value / total:.4f}"></span>')
-        legend.append(
-            f'<li><span class="swatch {hue}"></span>{escape(name)} <b>{duration(value)}</b>'
-            f" <small>{percent(value / total)}</small></li>"
-        )
-    return f'<div class="phases" aria-hidden="true">{"".join(parts)}</div><ul class="legend">{"".join(legend)}</ul>'
-
-
-def histogram(title: str, bins: Sequence[int]) -> str:
-    """Return a figure with the counts of values in equal bins from 0 to 1."""
-    total, most = sum(bins), max([1, *bins])
-    wide = (WIDTH - LEFT - RIGHT) / len(bins)
-    bars = []
-    for number, count in enumerate(bins):
-        high = count / most * (HEIGHT - TOP - BOTTOM)
-        x, y = LEFT + number * wide, HEIGHT - BOTTOM - high
-        bars.append(f'<rect class="bar" x="{x + 1:.1f}" y="{y:.1f}" width="{wide - 2:.1f}" height="{high:.1f}"/>')
-    text = ", ".join(f"{n / len(bins):.1f}: {count}" for n, count in enumerate(bins))
-    baseline = HEIGHT - BOTTOM + 17
-    return (
-        f'<figure class="curve"><figcaption>{escape(title)} <b>{total} episodes</b></figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(f"{title}, episodes from {text}")}">'
-        f"{_grid_line(TOP, str(most))}{_grid_line(HEIGHT - BOTTOM, '0')}{''.join(bars)}"
-        f'<text class="axis" x="{LEFT}" y="{baseline}">0</text>'
-        f'<text class="axis" x="{WIDTH - RIGHT}" y="{baseline}" text-anchor="end">1</text></svg></figure>'
-    )
+        return []
+    return [
+        Phase(name, number % HUES, value / total, duration(value), percent(value / total))
+        for number, (name, value) in enumerate(seconds.items())
+    ]
 
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
@@ -132,32 +214,3 @@ def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
 def running_mean(values: Sequence[float], window: int) -> list[float]:
     """Return the mean of the last `window` values at each position."""
     return [sum(part) / len(part) for part in (values[max(0, end - window) : end] for end in range(1, len(values) + 1))]
-
-
-def percent(value: float) -> str:
-    """`0.123` as `12.3 %`; none and all without the decimal."""
-    return "0 %" if value == 0 else "100 %" if value == 1 else f"{100 * value:.1f} %"
-
-
-def whole_percent(value: float) -> str:
-    """`0.25` as `25 %`, for axes."""
-    return f"{100 * value:.0f} %"
-
-
-def short(value: float) -> str:
-    """A number in few characters: `1200`, `0.25`, `1.2e-05`."""
-    if value == 0:
-        return "0"
-    if 0.001 <= abs(value) < 100_000:
-        return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-    return f"{value:.1e}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as `12 ms`, `8.4 s`, `3 min 20 s` or `2 h 05 min`."""
-    if seconds < 1:
-        return f"{1000 * seconds:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

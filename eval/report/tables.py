@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
-from codev_eval.report import plots
-from codev_eval.report.results import is_number
-from codev_eval.report.suspicions import SUSPICIONS
+from codev_eval.bench.suspicions import SUSPICIONS
+from codev_eval.report.formats import UNDEFINED, difference, points, share, with_interval
 
 SHOWN_FAILURES = 20
 """Episodes that could not be evaluated, of which the page and the terminal name so many."""
@@ -25,6 +23,11 @@ class Table:
     note: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def wide(self) -> bool:
+        """Whether the table needs a whole line of the page."""
+        return len(self.heads) > NARROW_COLUMNS or any(len(cell) > NARROW_TEXT for row in self.rows for cell in row)
 
 
 def tables(metrics: Mapping[str, Any]) -> list[Table]:
@@ -178,60 +181,5 @@ def _provenance(found: Mapping[str, Any]) -> Table:
     }
     rows = [(text, share(found[key])) for key, text in labels.items() if found]
     if found:
-        rows.append(("Cohen's kappa", "–" if found["kappa"] is None else f"{found['kappa']:.2f}"))
+        rows.append(("Cohen's kappa", UNDEFINED if found["kappa"] is None else f"{found['kappa']:.2f}"))
     return Table("The judge against target boxes", "", ("", f"{found.get('n', 0)} episodes"), tuple(rows))
-
-
-def share(value: Any) -> str:
-    """A share for people; `–` where it is not defined."""
-    if not is_number(value):
-        return "–"
-    return f"-{plots.percent(-value)}" if value < 0 else plots.percent(value)
-
-
-def with_interval(value: Any, interval: Sequence[float] | None) -> str:
-    """A share with its 95 % interval, where it has one."""
-    return f"{share(value)} [{share(interval[0])}, {share(interval[1])}]" if interval else share(value)
-
-
-def points(value: Any) -> str:
-    """A difference of two shares, in percentage points; `–` where it is not defined."""
-    return f"{_signed(value)} points" if is_number(value) else "–"
-
-
-def difference(value: Any, interval: Sequence[float] | None) -> str:
-    """A difference of two shares with its 95 % interval, in percentage points; `–` for what is not defined."""
-    bracket = f"{_signed(interval[0])}, {_signed(interval[1])}" if interval else "–"
-    return f"{points(value)} [{bracket}]" if is_number(value) else "–"
-
-
-def _signed(value: float) -> str:
-    # Adding 0 makes minus zero, which small differences round to, zero.
-    return f"{round(100 * value, 1) + 0.0:+.1f}"
-
-
-def text_of(table: Table) -> str:
-    """Return a table as lines for a terminal."""
-    rows = [table.heads, *table.rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(table.heads))]
-    lines = [
-        "  ".join(f"{c:<{w}}" if i == 0 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
-    note = f" ({table.note})" if table.note else ""
-    return "\n".join([f"{table.title}{note}", *(line.rstrip() for line in lines)])
-
-
-def html_of(table: Table) -> str:
-    """Return a table as HTML."""
-    note = f' <small class="note">{escape(table.note)}</small>' if table.note else ""
-    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in table.heads)
-    body = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in row[1:])}</tr>'
-        for row in table.rows
-    )
-    wide = len(table.heads) > NARROW_COLUMNS or any(len(cell) > NARROW_TEXT for row in table.rows for cell in row)
-    return (
-        f'<div class="part{" wide" if wide else ""}"><h3>{escape(table.title)}{note}</h3><div class="scroll"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></div>"
-    )

@@ -1,15 +1,15 @@
-"""What a training run left behind, as HTML: its settings, its curves over the steps and where the time went."""
+"""A training run in its report: its settings, its curves over the steps and its seconds by phase."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codev_eval.report import plots
-from codev_eval.report.results import is_number
+from codev_eval.report.formats import duration, is_number
 
 MAIN = {
     "reward": ("Reward", False),
@@ -22,6 +22,30 @@ MAIN = {
 NO_FACTS = ("name", "about", "schema")
 MAIN_OPTIONS = ("steps", "prompts", "group", "reward", "credit")
 """Options of the run that its page names at the top."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of a run: the main ones, which are always open, and the others."""
+
+    main: tuple[plots.Curve, ...]
+    more: tuple[plots.Curve, ...]
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The time that a run took, as text, and its parts."""
+
+    total: str
+    phases: tuple[plots.Phase, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The settings of a run: the main ones by name, and all options as JSON (empty without)."""
+
+    items: tuple[tuple[str, str], ...]
+    options: str
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
@@ -39,33 +63,27 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def curves_section(history: Sequence[Mapping[str, Any]]) -> str:
-    """Return the curves: the main ones open, every other number behind a disclosure."""
+def curves_of(history: Sequence[Mapping[str, Any]]) -> Curves | None:
+    """Return a curve for every number of the history; `None` if there is none."""
     names = sorted({name for row in history for name, value in row.items() if is_number(value)} - {"step"})
-    main = "".join(_curve(name, history) for name in MAIN if name in names)
-    more = "".join(_curve(name, history) for name in names if name not in MAIN)
-    if not main and not more:
-        return ""
-    if more:
-        more = f'<details class="more"><summary>More curves</summary><div class="curves">{more}</div></details>'
-    return (
-        '<section id="training"><h2>Training</h2><p class="note">Over the steps of training, on sampled episodes. Thin:'
-        f' each step; thick: running mean.</p><div class="curves">{main}</div>{more}</section>'
-    )
+    main = [_curve(name, history) for name in MAIN if name in names]
+    more = [_curve(name, history) for name in names if name not in MAIN]
+    curves = Curves(*(tuple(curve for curve in part if curve) for part in (main, more)))
+    return curves if curves.main or curves.more else None
 
 
-def _curve(name: str, history: Sequence[Mapping[str, Any]]) -> str:
+def _curve(name: str, history: Sequence[Mapping[str, Any]]) -> plots.Curve | None:
     title, share = MAIN.get(name, (name.replace("/", ": ").replace("_", " "), name.startswith("share/")))
     points = [(row.get("step", number), row[name]) for number, row in enumerate(history) if is_number(row.get(name))]
     return plots.curve(title, [step for step, _ in points], [value for _, value in points], share=share)
 
 
-def seconds_section(seconds: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> str:
-    """Return the bar of seconds by phase.
+def seconds_of(seconds: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Seconds | None:
+    """Return the seconds by phase; `None` where nothing took time.
 
     Args:
         seconds: By phase; an entry `total` is the sum and no phase.
-        history: Its columns `seconds/…` say what the phase `training` spent its time on.
+        history: Its columns `seconds/…` are the parts of the phase `training`.
     """
     phases: dict[str, float] = {}
     for name, value in seconds.items():
@@ -73,12 +91,9 @@ def seconds_section(seconds: Mapping[str, Any], history: Sequence[Mapping[str, A
             phases |= _split_training(float(value), history) if name == "training" else {name: float(value)}
     phases = {name: value for name, value in phases.items() if value > 0}
     if not phases:
-        return ""
+        return None
     total = float(seconds["total"]) if is_number(seconds.get("total")) else sum(phases.values())
-    return (
-        f'<section id="time"><h2>Where the time went</h2><p class="note">{plots.duration(total)} in all.</p>'
-        f"{plots.phases(phases)}</section>"
-    )
+    return Seconds(duration(total), tuple(plots.phases(phases)))
 
 
 def _split_training(total: float, history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -93,21 +108,14 @@ def _split_training(total: float, history: Sequence[Mapping[str, Any]]) -> dict[
     return {**parts, "training: the rest": total - sum(parts.values())}
 
 
-def facts_of(summary: Mapping[str, Any]) -> str:
-    """Return the plain entries of a summary and its main options as a list, all options behind a disclosure."""
+def facts_of(summary: Mapping[str, Any]) -> Facts:
+    """Return the plain entries of a summary and its main options by name, and all options as JSON."""
     options = summary.get("options")
     options = options if isinstance(options, dict) else {}
     plain = {name: value for name, value in summary.items() if name not in NO_FACTS and _is_plain(value)}
     plain |= {name: options[name] for name in MAIN_OPTIONS if _is_plain(options.get(name))}
-    items = "".join(
-        f"<div><dt>{escape(name.replace('_', ' '))}</dt><dd>{escape(_shown(value))}</dd></div>"
-        for name, value in plain.items()
-    )
-    facts = f'<dl class="facts">{items}</dl>' if items else ""
-    if options:
-        text = escape(json.dumps(options, indent=1, ensure_ascii=False))
-        facts += f'<details class="more"><summary>All options</summary><pre>{text}</pre></details>'
-    return facts
+    items = tuple((name.replace("_", " "), _shown(value)) for name, value in plain.items())
+    return Facts(items, json.dumps(options, indent=1, ensure_ascii=False) if options else "")
 
 
 def _is_plain(value: Any) -> bool:

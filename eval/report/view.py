@@ -13,7 +13,7 @@ from codev_env.errors import CodevError, ConfigError
 from codev_env.metrics import summarize
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
-from codev_eval.bench.evaluation import is_condition
+from codev_eval.bench.folder import is_condition
 from codev_eval.report.condition_pages import beside_plain, condition_of
 from codev_eval.report.report import live_page
 

@@ -1,16 +1,16 @@
-"""What a study found, as files: numbers, figures, and a page of text with tables."""
+"""The results of a study as files: numbers, figures, and a page of text with tables."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codev_env.files import write_json, write_text
 from codev_eval.report.plots import running_mean
+from codev_eval.report.rendering import render
 from codev_eval.study import figures
 from codev_eval.study.claims import Claim, claims
 from codev_eval.study.methods import Method, Setting
@@ -22,6 +22,52 @@ _BAND_FROM = 3
 """Seeds from which curves show their interval: that of two seeds would cover all others."""
 _BY_SEED = ("faithful_given_correct", "no_cue")
 _MAIN = ("accuracy", "faithful", "faithful_given_correct", "tool_calls", "lazy", "no_cue", "evidence")
+_START = "the start"
+_ABOUT = (
+    "Every method trains from the same cold start of a seed, on the same tasks, with the same number of episodes; "
+    "only reward, judge, credit or choice of tasks differ. Held-out scenes, greedy answers. Numbers are means over "
+    "seeds; in brackets the 95 % interval of that mean (Student's t), so it covers other starts and other samples, "
+    "not other models or other tasks. Where methods are compared, the same seeds are. Curves show their interval "
+    f"from {_BAND_FROM} seeds on."
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure: its file, its title, and its content as SVG."""
+
+    file: str
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table: heads of its columns, and the cells of its rows."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class SettingPage:
+    """The results of a setting, as the templates `study.md.j2` and `study.html.j2` lay them out.
+
+    Attributes:
+        setting: Name and description.
+        figures: Figures.
+        claims: Claims with their verdicts.
+        tables: By title.
+        methods: The methods that were trained.
+        measures: The columns of the tables.
+    """
+
+    setting: Setting
+    figures: tuple[Drawn, ...]
+    claims: tuple[Claim, ...]
+    tables: Mapping[str, Rows]
+    methods: tuple[Method, ...]
+    measures: tuple[Measure, ...] = MEASURES
 
 
 def write(
@@ -31,82 +77,67 @@ def write(
 
     Args:
         out: Folder.
-        results: What was found.
+        results: The results.
         settings: Settings, in the order of the page.
         methods: Methods, in the order of its tables.
-        facts: What the page says about how it was made.
+        facts: Facts on the study that the page names.
     """
-    pages, numbers = [_head(results, facts)], {}
+    pages, numbers = [], {}
     for setting in settings:
         if not any(found.run.setting.name == setting.name for found in results.found):
             continue
-        drawn = _figures(results, setting, methods)
-        for name, svg in drawn.items():
-            write_text(out / name, svg)
-        found = [*claims(results, setting.name)]
-        pages.append(_section(results, setting, methods, found, drawn))
-        numbers[setting.name] = setting_numbers(results, setting, methods, found)
+        page = _setting_page(results, setting, methods)
+        for figure in page.figures:
+            write_text(out / figure.file, figure.svg)
+        pages.append(page)
+        numbers[setting.name] = setting_numbers(results, setting, methods, page.claims)
     write_json(out / NUMBERS, {"schema": SCHEMA, "facts": dict(facts), "settings": numbers})
-    text = "\n".join(pages)
-    write_text(out / HTML, _html(text, out))
-    write_text(out / PAGE, text)
+    for template, file in (("study.html.j2", HTML), ("study.md.j2", PAGE)):
+        text = render(template, "codev_eval.study", about=_ABOUT, sources=_sources(results, facts), pages=pages)
+        write_text(out / file, text)
     return out / PAGE
 
 
-def _head(results: Results, facts: Mapping[str, Any]) -> str:
+def _sources(results: Results, facts: Mapping[str, Any]) -> str:
     machines = sorted({found.machine for found in results.found})
     sources = ", ".join(f"{name}: {value}" for name, value in facts.items())
-    sources += f", on {'; '.join(machines)}"
     seconds = math.fsum(found.seconds for found in results.found)
-    return (
-        "# The study: what rewards make of the same policy\n\n"
-        "Every method trains from the same cold start of a seed, on the same tasks, with the same number of episodes; "
-        "only reward, judge, credit or choice of tasks differ. Held-out scenes, greedy answers. Numbers are means over "
-        "seeds; in brackets the 95 % interval of that mean (Student's t), so it covers other starts and other samples, "
-        "not other models or other tasks. Where methods are compared, the same seeds are. Curves show their interval "
-        f"from {_BAND_FROM} seeds on.\n\n"
-        f"{sources}; {seconds / 3600:.1f} hours of training in all.\n"
-    )
+    return f"{sources}, on {'; '.join(machines)}; {seconds / 3600:.1f} hours of training in all."
 
 
-def _section(
-    results: Results, setting: Setting, methods: Sequence[Method], found: Sequence[Claim], drawn: Mapping[str, str]
-) -> str:
-    lines = [f"## {setting.name}: {setting.about}", ""]
-    lines += [f"![{_title(svg)}]({name})" for name, svg in drawn.items()] + [""]
-    lines += ["### What was found", "", "| claim | verdict | measured |", "| --- | --- | --- |"]
-    lines += [f"| {claim.text} | **{claim.verdict}** | {claim.measured} |" for claim in found] + [""]
-    for title, keys in (("Main measures", _MAIN), ("All others", [m.key for m in MEASURES if m.key not in _MAIN])):
-        lines += [f"### {title}", ""] + [*_table(results, setting, methods, keys)] + [""]
-    lines += ["### Seed by seed", "", *_seed_table(results, setting, methods), ""]
-    lines += ["### What each is", ""]
-    lines += [f"- **{m.name}**: {m.about}" for m in methods if results.runs(setting.name, m.name)]
-    lines += [f"- *{measure.title}*: {measure.meaning}" for measure in MEASURES] + [""]
-    return "\n".join(lines)
+def _setting_page(results: Results, setting: Setting, methods: Sequence[Method]) -> SettingPage:
+    tables = {
+        "Main measures": _table(results, setting, methods, _MAIN),
+        "All others": _table(results, setting, methods, [m.key for m in MEASURES if m.key not in _MAIN]),
+        "Seed by seed": _seed_table(results, setting, methods),
+    }
+    trained = tuple(m for m in methods if results.runs(setting.name, m.name))
+    found = tuple(claims(results, setting.name))
+    return SettingPage(setting, _figures(results, setting, methods), found, tables, trained)
 
 
-def _table(results: Results, setting: Setting, methods: Sequence[Method], keys: Sequence[str]) -> Iterator[str]:
+def _table(results: Results, setting: Setting, methods: Sequence[Method], keys: Sequence[str]) -> Rows:
     chosen = [measure for measure in MEASURES if measure.key in keys]
-    yield f"| method | seeds | {' | '.join(measure.title for measure in chosen)} |"
-    yield f"| --- | --- |{' --- |' * len(chosen)}"
+    rows = []
     for name in (None, *(method.name for method in methods)):
         seeds = [found.run.seed for found in results.runs(setting.name, name)]
         if seeds:
-            cells = [_cell(results.estimate(setting.name, name, measure.key), measure) for measure in chosen]
-            yield f"| {name or 'the start'} | {_spans(seeds)} | {' | '.join(cells)} |"
+            cells = (_cell(results.estimate(setting.name, name, measure.key), measure) for measure in chosen)
+            rows.append((name or _START, _spans(seeds), *cells))
+    return Rows(("method", "seeds", *(measure.title for measure in chosen)), tuple(rows))
 
 
-def _seed_table(results: Results, setting: Setting, methods: Sequence[Method]) -> Iterator[str]:
+def _seed_table(results: Results, setting: Setting, methods: Sequence[Method]) -> Rows:
     """The two measures that matter most for each run: means hide a method that learns from some starts only."""
     names = [None, *(method.name for method in methods if results.runs(setting.name, method.name))]
     values = {name: [results.values(setting.name, name, key) for key in _BY_SEED] for name in names}
     seeds = sorted({seed for both in values.values() for each in both for seed in each})
     titles = " / ".join(next(measure.title for measure in MEASURES if measure.key == key) for key in _BY_SEED)
-    yield f"| {titles}, % | {' | '.join(map(str, seeds))} |"
-    yield f"| --- |{' --- |' * len(seeds)}"
+    rows = []
     for name, both in values.items():
-        cells = [" / ".join(f"{100 * each[seed]:.1f}" for each in both if seed in each) or "–" for seed in seeds]
-        yield f"| {name or 'the start'} | {' | '.join(cells)} |"
+        cells = (" / ".join(f"{100 * each[seed]:.1f}" for each in both if seed in each) or "–" for seed in seeds)
+        rows.append((name or _START, *cells))
+    return Rows((f"{titles}, %", *map(str, seeds)), tuple(rows))
 
 
 def _spans(numbers: Sequence[int]) -> str:
@@ -134,23 +165,23 @@ def _cell(estimate: Estimate | None, measure: Measure) -> str:
     return f"{text} [{scale * low:.{digits}f}, {scale * high:.{digits}f}]"
 
 
-def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> dict[str, str]:
-    """Return the figures by file name."""
-    drawn = {}
+def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> tuple[Drawn, ...]:
+    drawn = []
     ordered = sorted(methods, key=lambda m: not m.curve)  # There are fewer colours than methods.
     colours = {m.name: figures.COLOURS[number % len(figures.COLOURS)] for number, m in enumerate(ordered)}
-    for key, title in CURVES.items():
+    for key, curve in CURVES.items():
+        title = f"{setting.name}: {curve}"
         series = {m.name: _curve(results, setting, m, key) for m in methods if m.curve}
-        drawn[f"{setting.name}-{key}.svg"] = figures.curves(f"{setting.name}: {title}", "episodes", series, colours)
+        drawn.append(Drawn(f"{setting.name}-{key}.svg", title, figures.curves(title, "episodes", series, colours)))
     for key in ("faithful_given_correct", "no_cue", "evidence"):
-        measure = next(measure for measure in MEASURES if measure.key == key)
+        title = f"{setting.name}: {next(measure.title for measure in MEASURES if measure.key == key)}"
         rows = {}
         for name in (None, *(method.name for method in methods)):
             values = [*results.values(setting.name, name, key).values()]
             if estimate := Estimate.of(values):
-                rows[name or "the start"] = (values, estimate.mean, estimate.low, estimate.high)
-        drawn[f"{setting.name}-{key}.svg"] = figures.dots(f"{setting.name}: {measure.title}", rows, colours)
-    return {name: svg for name, svg in drawn.items() if svg}
+                rows[name or _START] = (values, estimate.mean, estimate.low, estimate.high)
+        drawn.append(Drawn(f"{setting.name}-{key}.svg", title, figures.dots(title, rows, colours)))
+    return tuple(figure for figure in drawn if figure.svg)
 
 
 def _curve(results: Results, setting: Setting, method: Method, key: str) -> figures.Points:
@@ -166,51 +197,3 @@ def _curve(results: Results, setting: Setting, method: Method, key: str) -> figu
         low, high = (estimate.low, estimate.high) if estimate.n >= _BAND_FROM else (estimate.mean, estimate.mean)
         points.append(((place + 1) * runs[0].episodes, estimate.mean, low, high))
     return points
-
-
-def _title(svg: str) -> str:
-    found = re.search(r'aria-label="([^"]*)"', svg)
-    return found[1] if found else ""
-
-
-def _html(text: str, out: Path) -> str:
-    """Turn the page into one file: headings, paragraphs, lists, tables, and the figures in place."""
-    body: list[str] = []
-    for block in text.split("\n\n"):
-        lines = block.strip().splitlines()
-        if not lines:
-            continue
-        if lines[0].startswith("#"):
-            depth = len(lines[0]) - len(lines[0].lstrip("#"))
-            body.append(f"<h{depth}>{_inline(lines[0][depth:].strip())}</h{depth}>")
-        elif lines[0].startswith("!["):
-            names = re.findall(r"\]\(([^)]*)\)", block)
-            body += [f"<figure>{(out / name).read_text('utf-8')}</figure>" for name in names]
-        elif lines[0].startswith("|"):
-            body.append(_html_table(lines))
-        elif lines[0].startswith("- "):
-            body.append("<ul>" + "".join(f"<li>{_inline(line[2:])}</li>" for line in lines) + "</ul>")
-        else:
-            body.append(f"<p>{_inline(' '.join(lines))}</p>")
-    style = (
-        ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;"
-        "padding:0 1rem}table{border-collapse:collapse;display:block;overflow-x:auto;font-size:14px}"
-        "td,th{border-bottom:1px solid #8884;padding:.35rem .6rem;text-align:left;vertical-align:top}"
-        "figure{display:inline-block;width:min(100%,34rem);margin:.5rem 0}"
-    )
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>Study</title><style>{style}</style><main>{''.join(body)}</main></html>\n"
-    )
-
-
-def _html_table(lines: Sequence[str]) -> str:
-    rows = [[_inline(cell.strip()) for cell in line.strip("|").split("|")] for line in lines if "---" not in line]
-    head = "".join(f"<th>{cell}</th>" for cell in rows[0])
-    rest = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows[1:])
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rest}</tbody></table>"
-
-
-def _inline(text: str) -> str:
-    text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(text))
-    return re.sub(r"\*(.+?)\*", r"<i>\1</i>", text)

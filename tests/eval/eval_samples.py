@@ -11,13 +11,14 @@ from PIL import Image, ImageDraw
 
 from codev_env.metrics import summarize
 from codev_env.trajectory import Trajectory, TurnRecord, write_trajectories
+from codev_eval.report.rendering import load
 
 COLORS = ("red", "green", "blue", "orange", "purple")
 CELL = 112
 
 
 def scene(seed: int) -> tuple[Image.Image, list[tuple[str, tuple[int, int, int, int], int]]]:
-    """A 672x672 picture of six coloured discs with a small digit each: (colour, box, digit)."""
+    """A 672x672 image of six coloured discs with a small digit each: (colour, box, digit)."""
     rng = random.Random(seed)
     image = Image.new("RGB", (672, 672), (244, 241, 234))
     draw = ImageDraw.Draw(image)
@@ -132,6 +133,11 @@ def episodes(after: bool, count: int = 16) -> list[Trajectory]:
             trajectory(index, looks=looks, right=index % 5 != 4, tool=after or index % 6 != 2, category=category)
         )
     return made
+
+
+def markup(template: str, macro: str, *data: object) -> str:
+    """Lay out plain data with a macro of one of the report's templates."""
+    return str(getattr(load(f"{template}.html.j2").module, macro)(*data))
 
 
 def make_run(folder: Path, count: int = 16) -> Path:

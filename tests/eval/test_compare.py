@@ -12,7 +12,7 @@ from test_report import Page
 
 from codev_env.app import cli
 from codev_env.errors import ConfigError
-from codev_eval.bench.compare import compare
+from codev_eval.compare import compare
 from codev_eval.report.tables import difference
 
 

@@ -9,11 +9,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from eval_samples import episodes, failing_trajectory, make_run, trajectory
+from eval_samples import episodes, failing_trajectory, make_run, markup, trajectory
 
 from codev_env.metrics import summarize
 from codev_env.trajectory import Trajectory, TurnRecord, read_trajectories
 from codev_eval.report import report
+from codev_eval.report.page import pair
 from codev_eval.report.report import ReportError, write_report, write_run_report
 from codev_eval.report.results import metrics_section
 
@@ -89,10 +90,10 @@ def test_episodes_are_the_first_ones_side_by_side(page):
     assert "The first 12 of 16 tasks" in page
 
 
-def test_every_picture_is_stored_once_and_used(page):
+def test_every_image_is_stored_once_and_used(page):
     found = Page(page)
     stored = [attrs["id"] for attrs in found.all("image")]
-    # An element with an id of its own is a second name of a picture: before and after show the same scenes.
+    # An element with an id of its own is a second name of an image: before and after show the same scenes.
     names = stored + [attrs["id"] for attrs in found.all("use") if "id" in attrs]
     used = [(attrs["href"] or "")[1:] for attrs in found.all("use")]
     assert set(names) == set(used) and len(names) == len(set(names)) > len(stored)
@@ -220,15 +221,15 @@ def test_a_folder_without_a_summary_is_told(tmp_path, content, says):
 def test_an_undefined_metric_is_a_dash_not_a_zero():
     wrong = summarize([trajectory(i, looks=True, right=False) for i in range(2)])
     right = summarize([trajectory(i, looks=True, right=True) for i in range(2)])
-    html = metrics_section([("before", wrong), ("after", right)])
-    row = re.search(r"<tr><th[^>]*>Faithful, given correct.*?</tr>", html)
+    html = markup("results", "results", metrics_section([("before", wrong), ("after", right)]))
+    row = re.search(r"<tr><th[^>]*>Faithful, given correct.*?</tr>", html, re.DOTALL)
     assert row is not None
     assert [value for value in re.findall(r"<b>(.*?)</b>", row[0])] == ["–", "100 %"]
 
 
 def test_a_task_sampled_twice_is_shown_twice():
     played = [trajectory(0, looks=True, right=True), trajectory(0, looks=False, right=True)]
-    assert [len(runs) for runs in report.pair({"before": played, "after": played[:1]})] == [2, 1]
+    assert [len(runs) for runs in pair({"before": played, "after": played[:1]})] == [2, 1]
 
 
 def test_many_episodes_stay_small(tmp_path):

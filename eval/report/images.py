@@ -7,7 +7,6 @@ import io
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from html import escape
 from math import ceil
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from codev_env.trajectory import ImageFiles
 from codev_env.types import Box
 
 FLAT = 256
-"""Most colours of a picture that may be smaller as PNG."""
+"""Most colours of an image that may be smaller as PNG."""
 NEARLY = 0.85
-"""A picture is scaled by a whole number, which is quicker, where that makes it at least so wide as it may be."""
+"""An image is scaled by a whole number, which is faster, if that keeps at least this share of the greatest width."""
 THREADS = 2
 
 
@@ -47,11 +46,67 @@ class Mark:
     label: str = ""
 
 
+@dataclass(frozen=True)
+class Tag:
+    """The label at the corner of a box: its area and font size, in pixels of the image."""
+
+    label: str
+    x: float
+    y: float
+    width: float
+    height: float
+    font: float
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A mark as drawn: CSS class, rectangle in pixels of the image, and its label (or `None`)."""
+
+    kind: str
+    x: int
+    y: int
+    width: int
+    height: int
+    tag: Tag | None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A stored image with marks over it, as `images.html.j2` draws it.
+
+    Attributes:
+        stored: The image.
+        alt: Text for people who do not see it.
+        shapes: The marks.
+        shown_width: In CSS pixels; `None`: as wide as its column.
+    """
+
+    stored: StoredImage
+    alt: str
+    shapes: tuple[Shape, ...] = ()
+    shown_width: int | None = None
+
+
+@dataclass(frozen=True)
+class ImageElement:
+    """An element of the page's store of images.
+
+    Attributes:
+        stored: Id and size.
+        uri: The encoded image; empty for one that is equal to an earlier one.
+        same_as: Id of that earlier one.
+    """
+
+    stored: StoredImage
+    uri: str = ""
+    same_as: str = ""
+
+
 class ImageStore:
     """Collects the images of a page as data URIs; equal images are stored once.
 
     Files are read, scaled and encoded by a few threads while the page is written: libraries do it without Python's
-    lock, and only the encoded pictures stay in memory.
+    lock, and only the encoded images stay in memory.
 
     Args:
         max_width: Wider images are scaled down to about this many pixels.
@@ -61,7 +116,7 @@ class ImageStore:
     def __init__(self, max_width: int = 480, quality: int = 82):
         self.max_width, self.quality = max_width, quality
         self._of_file: dict[Path, StoredImage] = {}
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="codev-pictures")
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="codev-images")
         self._encoded: list[tuple[StoredImage, Future[str]]] = []
 
     def add(self, images: Sequence[Image.Image], place: int = 0) -> StoredImage:
@@ -79,31 +134,27 @@ class ImageStore:
         return self._of_file[path]
 
     def _submit(self, images: Sequence[Image.Image], place: int, size: tuple[int, int]) -> StoredImage:
-        picture = StoredImage(f"p{len(self._encoded)}", *size)
-        self._encoded.append((picture, self._pool.submit(self._encode, images, place)))
-        return picture
+        stored = StoredImage(f"p{len(self._encoded)}", *size)
+        self._encoded.append((stored, self._pool.submit(self._encode, images, place)))
+        return stored
 
     def _encode(self, images: Sequence[Image.Image], place: int) -> str:
         image = images[place]
         return data_uri(scaled(image if image.mode == "RGB" else image.convert("RGB"), self.max_width), self.quality)
 
-    def html(self) -> str:
-        """The hidden element that holds all images; `draw` refers to it.
+    def elements(self) -> list[ImageElement]:
+        """Return the images of the page, each with its data once; drawings refer to them by id.
 
         Raises:
             TrajectoryError: If an image cannot be read.
         """
         elements = []
         first: dict[tuple[str, int, int], str] = {}
-        for picture, encoded in self._encoded:
-            uri, width, height = encoded.result(), picture.width, picture.height
-            same = first.setdefault((uri, width, height), picture.key)
-            if same == picture.key:
-                shape = f'width="{width}" height="{height}" preserveAspectRatio="none"'
-                elements.append(f'<image id="{picture.key}" {shape} href="{uri}"/>')
-            else:
-                elements.append(f'<use id="{picture.key}" href="#{same}"/>')
-        return f'<svg class="store" aria-hidden="true" width="0" height="0"><defs>{"".join(elements)}</defs></svg>'
+        for stored, encoded in self._encoded:
+            uri = encoded.result()
+            same = first.setdefault((uri, stored.width, stored.height), stored.key)
+            elements.append(ImageElement(stored, uri) if same == stored.key else ImageElement(stored, same_as=same))
+        return elements
 
 
 def scaled(image: Image.Image, max_width: int) -> Image.Image:
@@ -137,37 +188,34 @@ def data_uri(image: Image.Image, quality: int) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def draw(picture: StoredImage, alt: str, marks: Sequence[Mark] = (), *, shown_width: int | None = None) -> str:
-    """Return an inline SVG that shows a stored picture with boxes over it.
+def draw(stored: StoredImage, alt: str, marks: Sequence[Mark] = (), *, shown_width: int | None = None) -> Drawing:
+    """Return a stored image with boxes over it.
 
     Args:
-        picture: What `ImageStore.add` returned.
-        alt: Text for people who do not see the picture.
-        marks: Boxes in pixels of the picture.
+        stored: The handle that `ImageStore.add` returned.
+        alt: Text for people who do not see the image.
+        marks: Boxes in pixels of the image.
         shown_width: Width on the page in CSS pixels; by default as wide as its column.
     """
-    width, height = picture.width, picture.height
-    size = f' style="width:{shown_width}px"' if shown_width else ""
-    body = "".join(_mark(mark, width, height) for mark in marks)
-    return (
-        f'<svg class="picture" role="img" aria-label="{escape(alt)}" viewBox="0 0 {width} {height}"{size}>'
-        f'<use href="#{picture.key}"/>{body}</svg>'
-    )
+    shapes = tuple(Shape(mark.kind, *_rectangle(mark.box), _tag(mark, stored)) for mark in marks)
+    return Drawing(stored, alt, shapes, shown_width)
 
 
-def _mark(mark: Mark, width: int, height: int) -> str:
-    x1, y1, x2, y2 = mark.box
-    rect = f'x="{x1}" y="{y1}" width="{max(x2 - x1, 0)}" height="{max(y2 - y1, 0)}"'
-    label = ""
-    if mark.label:
-        font = max(width, height) / 28
-        wide, high = font * (0.5 + 0.62 * len(mark.label)), font * 1.25
-        # Above the box, else below it, so that the tag never hides what a small box marks; inside only if it is tall.
-        gap = font * 0.3
-        top = y1 - high - gap if y1 >= high + gap else y2 + gap if y2 + gap + high <= height else max(y1, 0)
-        x, y = min(max(x1, 0), width - wide), min(top, height - high)
-        label = (
-            f'<rect class="tag" x="{x:.6g}" y="{y:.6g}" width="{wide:.6g}" height="{high:.6g}"/>'
-            f'<text x="{x + wide / 2:.6g}" y="{y + high * 0.79:.6g}" font-size="{font:.6g}">{escape(mark.label)}</text>'
-        )
-    return f'<g class="mark {mark.kind}"><rect class="halo" {rect}/><rect class="line" {rect}/>{label}</g>'
+def _rectangle(box: Box) -> tuple[int, int, int, int]:
+    x1, y1, x2, y2 = box
+    return x1, y1, max(x2 - x1, 0), max(y2 - y1, 0)
+
+
+def _tag(mark: Mark, stored: StoredImage) -> Tag | None:
+    if not mark.label:
+        return None
+    x1, y1, _, y2 = mark.box
+    font = max(stored.width, stored.height) / 28
+    width, height, gap = font * (0.5 + 0.62 * len(mark.label)), font * 1.25, font * 0.3
+    # Above the box, else below it, so that the tag never hides what a small box marks; inside only if it is tall.
+    if y1 >= height + gap:
+        top = y1 - height - gap
+    else:
+        top = y2 + gap if y2 + gap + height <= stored.height else max(y1, 0)
+    x, y = min(max(x1, 0), stored.width - width), min(top, stored.height - height)
+    return Tag(mark.label, x, y, width, height, font)

@@ -1,4 +1,4 @@
-"""Pictures: scaled, stored once, boxes in pixels of the original."""
+"""Images: scaled, stored once, boxes in pixels of the original."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import re
 
 import numpy as np
 import pytest
+from eval_samples import markup
 from PIL import Image
 
 from codev_env.errors import TrajectoryError
 from codev_env.trajectory import Trajectory, read_trajectories, write_trajectories
-from codev_eval.report.pictures import ImageStore, Mark, draw, scaled
+from codev_eval.report.images import ImageStore, Mark, draw, scaled
 
 
 def stored(store: ImageStore) -> list[tuple[str, int, int, Image.Image]]:
     found = re.findall(
-        r'<image id="(\w+)" width="(\d+)" height="(\d+)"[^>]* href="data:image/\w+;base64,([^"]+)"', store.html()
+        r'<image id="(\w+)" width="(\d+)" height="(\d+)"[^>]* href="data:image/\w+;base64,([^"]+)"',
+        markup("images", "store", store.elements()),
     )
     return [(i, int(w), int(h), Image.open(io.BytesIO(base64.b64decode(data)))) for i, w, h, data in found]
 
@@ -28,9 +30,9 @@ def noise(width: int, height: int, seed: int = 0) -> Image.Image:
 
 def test_equal_images_are_stored_once_and_others_apart():
     store = ImageStore()
-    pictures = [store.add([noise(60, 40, seed)]) for seed in (0, 0, 1)]
+    handles = [store.add([noise(60, 40, seed)]) for seed in (0, 0, 1)]
     assert len(stored(store)) == 2
-    assert all(store.html().count(f'id="{picture.key}"') == 1 for picture in pictures)
+    assert all(markup("images", "store", store.elements()).count(f'id="{handle.key}"') == 1 for handle in handles)
 
 
 def test_files_are_stored_once_too_in_whatever_folder_they_lie(tmp_path):
@@ -51,14 +53,14 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     store = ImageStore()
     store.add(images)
     with pytest.raises(TrajectoryError, match="cannot read image"):
-        store.html()
+        store.elements()
 
 
 def test_a_large_image_is_scaled_but_keeps_its_coordinates():
     store = ImageStore(max_width=480)
-    picture = store.add([noise(1920, 1080)])
+    handle = store.add([noise(1920, 1080)])
     ((_, width, height, image),) = stored(store)
-    assert (picture.width, picture.height) == (width, height) == (1920, 1080)
+    assert (handle.width, handle.height) == (width, height) == (1920, 1080)
     assert image.size == (480, 270)
 
 
@@ -87,12 +89,9 @@ def test_flat_colours_become_png_exactly_and_noise_jpeg():
 
 def test_boxes_are_drawn_in_pixels_of_the_original():
     store = ImageStore()
-    svg = draw(
-        store.add([noise(800, 600)]),
-        'a "quoted" <name>',
-        [Mark("target", (10, 20, 110, 70)), Mark("crop", (0, 0, 5, 5), "3")],
-    )
-    assert 'viewBox="0 0 800 600"' in svg and 'aria-label="a &quot;quoted&quot; &lt;name&gt;"' in svg
+    marks = [Mark("target", (10, 20, 110, 70)), Mark("crop", (0, 0, 5, 5), "3")]
+    svg = markup("images", "drawing", draw(store.add([noise(800, 600)]), 'a "quoted" <name>', marks))
+    assert 'viewBox="0 0 800 600"' in svg and 'aria-label="a &#34;quoted&#34; &lt;name&gt;"' in svg
     assert '<rect class="line" x="10" y="20" width="100" height="50"/>' in svg
     assert re.search(r'class="mark crop".*>3</text>', svg)
 
@@ -100,7 +99,7 @@ def test_boxes_are_drawn_in_pixels_of_the_original():
 @pytest.mark.parametrize("box", [(40, 300, 60, 320), (0, 0, 30, 20), (770, 580, 800, 600), (0, 0, 800, 30)])
 def test_the_tag_does_not_hide_what_a_small_box_marks(box):
     store = ImageStore()
-    svg = draw(store.add([noise(800, 600)]), "x", [Mark("crop", box, "1")])
+    svg = markup("images", "drawing", draw(store.add([noise(800, 600)]), "x", [Mark("crop", box, "1")]))
     tag = re.search(r'class="tag" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', svg)
     assert tag is not None
     x, y, w, h = map(float, tag.groups())

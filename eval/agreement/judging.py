@@ -16,8 +16,8 @@ from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges import Judge
 from codev_env.trajectory import Trajectory
 from codev_env.types import Code, Step, StepScore, Task, TaskSet
+from codev_eval.agreement.crops import programs
 from codev_eval.bench.runner import ordered_map
-from codev_eval.report.crops import programs
 
 Who = Literal["program", "reference", "judge"]
 

@@ -12,13 +12,15 @@ from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_env.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.evaluation import METRICS, PLAIN, read_played
+from codev_eval.bench.folder import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import by_task, difference_interval, mcnemar, share
+from codev_eval.report.formats import difference
+from codev_eval.report.formats import share as shown
 from codev_eval.report.report import write_comparison
-from codev_eval.report.tables import Table, difference, text_of
-from codev_eval.report.tables import share as shown
+from codev_eval.report.tables import Table
+from codev_eval.report.text import text_of
 
 RATES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "lazy")
 SCHEMA = 1

@@ -1,0 +1,60 @@
+"""An evaluation's results as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from codev_eval.report.formats import is_number
+from codev_eval.report.results import bracket, names_of, shown
+from codev_eval.report.tables import Table, tables
+
+
+def text_table(metrics: Mapping[str, Any]) -> str:
+    """Return the metrics of one run as lines for a terminal, with their 95 % intervals."""
+    lines = [f"{'metric':<24} {'value':>8}   95 % interval"]
+    for name in names_of([("", metrics)]):
+        lines.append(f"{name:<24} {shown(name, metrics[name]):>8}   {bracket(metrics, name)}".rstrip())
+    return "\n".join(lines)
+
+
+def counts_line(metrics: Mapping[str, Any]) -> str:
+    """Say how many episodes there are, of how many tasks, and how many are missing or could not be judged."""
+    n, tasks = metrics.get("n", 0), metrics.get("tasks", 0)
+    line = f"{n} episodes" + (f" of {tasks} tasks" if is_number(tasks) and tasks not in (0, n) else "")
+    judged = metrics.get("n_judged", n)
+    if judged != n:
+        line += f"; faithful shares are among the {judged} whose tool calls were judged"
+    if metrics.get("n_failed"):
+        line += f"; {metrics['n_failed']} more could not be evaluated and are not counted"
+    return line
+
+
+def text_results(record: Mapping[str, Any]) -> str:
+    """Return metrics.json as text for a terminal: each benchmark's table, then those of its protocols."""
+    parts = []
+    for bench, metrics in record["benches"].items():
+        told = record["sets"][bench]
+        parts.append(f"\n{record['model']} on {bench} ({told['data']}, {told['source']}), {counts_line(metrics)}")
+        parts.append(text_table(metrics))
+        parts += [text_of(table) for table in tables(metrics)]
+    used = record["usage"]
+    if used["requests"]:
+        cost = f", cost {used['cost']:.2f}" if used["cost"] else ""
+        parts.append(
+            f"{used['requests']} requests, {used['prompt_tokens']} prompt tokens,"
+            f" {used['completion_tokens']} completion tokens{cost}"
+        )
+    return "\n\n".join(parts)
+
+
+def text_of(table: Table) -> str:
+    """Return a table as lines for a terminal."""
+    rows = [table.heads, *table.rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.heads))]
+    lines = [
+        "  ".join(f"{c:<{w}}" if i == 0 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    note = f" ({table.note})" if table.note else ""
+    return "\n".join([f"{table.title}{note}", *(line.rstrip() for line in lines)])
