@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.dialects import Dialect
+from codev_env.geometry import overlap
 from codev_env.types import Answer, Box, Code, Execution, Invalid, Task, Turn
-from codev_eval.report.suspicions import overlap
 
 Perturbation = Literal["mask", "noise", "other", "empty"]
 
