@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from codev_env.tasks.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from codev_env.tasks.corruption_kinds import CORRUPTIONS, SEVERITIES
+from codev_env.tasks.corruptions import corrupt
 from codev_env.tasks.generators.photos import photographs
 
 SIZES = ((28, 28), (672, 672), (2048, 1536), (3840, 2160), (7680, 4320))

@@ -7,7 +7,7 @@ import statistics
 import time
 
 from codev_env.tasks import SCENES, SceneTaskSet
-from codev_env.tasks.cache import TASKS
+from codev_env.tasks.readers.cache import TASKS
 
 
 def milliseconds(tasks: SceneTaskSet, count: int) -> list[float]:

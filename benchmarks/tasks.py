@@ -88,12 +88,12 @@ def measure(path: Path, count: int) -> dict[str, float]:
     """Open a file and read tasks in order and shuffled; runs in a process of its own."""
     import pyarrow.parquet  # noqa: F401 - importing it is not part of opening a file
 
-    from codev_env.tasks.cache import TASKS
-    from codev_env.tasks.readers.verl import open_codev_rl
+    from codev_env.tasks import open_bench
+    from codev_env.tasks.readers.cache import TASKS
 
     before = anonymous_mib()
     start = time.perf_counter()
-    tasks = open_codev_rl(path)
+    tasks = open_bench("codev-rl", path)
     found = {"rows": len(tasks), "open_s": time.perf_counter() - start, "open_mib": anonymous_mib() - before}
     start = time.perf_counter()
     assert tasks[len(tasks) // 2].answer == f"answer {len(tasks) // 2}"

@@ -1,10 +1,12 @@
-"""Files that are whole at any moment: written aside, then renamed."""
+"""Files that are complete at any moment (written aside, then renamed), and locks among processes."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,27 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file whole or not at all; raises `OSError`."""
     write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a lock on a file among threads and processes. Without locks of this kind (Windows) nothing is locked.
+
+    Args:
+        path: The lock file; it is made where it is missing, and stays.
+        wait: Wait while another one holds the lock.
+
+    Raises:
+        BlockingIOError: Another one holds the lock, with `wait=False`.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
 
 
 def _runs(process: int) -> bool:

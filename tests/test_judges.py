@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from codev_env.errors import ConfigError, JudgeError
+from codev_env.geometry import iou
 from codev_env.judges import GroundTruthJudge, get_judge
 from codev_env.judges.evidence import showing
-from codev_env.judges.ground_truth import iou
 from codev_env.provenance.coordinates import area, box_polygon, clip
 from codev_env.types import Code, Execution, Region, Step, Task
 

@@ -32,10 +32,11 @@ import numpy as np
 from PIL import Image
 
 from codev_env.errors import JudgeError
+from codev_env.geometry import iou
 from codev_env.judges.evidence import Showing, area_share, showing, union_share
 from codev_env.provenance.coordinates import area, clip
-from codev_env.tasks.transforms import CROP, needed, orientation
-from codev_env.types import Box, Region, Step, StepScore, Task
+from codev_env.transforms import CROP, needed, orientation
+from codev_env.types import Region, Step, StepScore, Task
 
 RED_LINE = -0.5
 UPRIGHT, TURNED_WRONG = 0.5, -0.25
@@ -211,13 +212,3 @@ def _repeats(shown: JudgedImage, earlier: JudgedImage) -> bool:
 
 def _extrema(image: Image.Image) -> list[tuple[int, int]]:
     return [band.getextrema() for band in image.split()]  # type: ignore[misc]
-
-
-def iou(a: Box, b: Box) -> float:
-    """Intersection over union of two boxes."""
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    return width * height / (sum(areas) - width * height)

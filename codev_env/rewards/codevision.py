@@ -2,7 +2,7 @@ r"""The terms of CodeVision (arXiv 2512.03746), read off what tool calls showed 
 
 An *operation* is what a returned image shows, compared with the image the task gave:
 
-- a turn or mirror (`"rotate_90"`, ..., see `codev_env.tasks.transforms`): the image's orientation is not that of the
+- a turn or mirror (`"rotate_90"`, ..., see `codev_env.transforms`): the image's orientation is not that of the
   task's image;
 - `"crop"`: it shows less than 90 % of the area of the task's image.
 
@@ -19,9 +19,10 @@ from collections.abc import Iterator
 import numpy as np
 from PIL import Image
 
+from codev_env.geometry import area, iou
 from codev_env.rewards.terms import calls, is_view
-from codev_env.tasks.transforms import CROP, IDENTITY, TRANSFORMS, needed, orientation, transform_image
-from codev_env.types import Box, Code, Episode, Region, Task
+from codev_env.transforms import CROP, IDENTITY, TRANSFORMS, needed, orientation, transform_image
+from codev_env.types import Code, Episode, Region, Task
 
 CROP_SHARE = 0.9
 """Largest share of the image's area that a crop shows."""
@@ -51,8 +52,7 @@ def operations(region: Region, task: Task) -> frozenset[str]:
         return frozenset()
     turn = _TURN_OF.get(region.orientation or "")
     width, height = task.images[region.image_index].size
-    x1, y1, x2, y2 = region.box
-    crops = (x2 - x1) * (y2 - y1) < CROP_SHARE * width * height
+    crops = area(region.box) < CROP_SHARE * width * height
     return frozenset({turn} if turn else ()) | frozenset({CROP} if crops else ())
 
 
@@ -140,15 +140,6 @@ def why_operations(episode: Episode) -> str:
     wanted, used = needed_operations(episode.task), used_operations(episode)
     text = f"needed {_names(wanted)}, shown {_names(used)}"
     return text + (f", IoU {max(_ious(episode), default=0.0):.2f}" if CROP in wanted else "")
-
-
-def iou(a: Box, b: Box) -> float:
-    """Intersection over union of two boxes."""
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    return width * height / (sum(areas) - width * height)
 
 
 def _views(episode: Episode) -> Iterator[tuple[Region, Image.Image]]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from codev_env.scoring.registry import SCORERS, get_scorer
 from codev_env.scoring.rules import is_correct, normalize, score_rules
-from codev_env.scoring.scorer import BENCHES, Score, Scorer, ScorerError
+from codev_env.scoring.scorer import Score, Scorer, ScorerError
 from codev_env.scoring.totals import aggregate
 
 __all__ = [
-    "BENCHES",
     "SCORERS",
     "Score",
     "Scorer",

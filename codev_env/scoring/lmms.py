@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from codev_env.benches import scored_benches, scoring_of
 from codev_env.errors import ConfigError
 from codev_env.scoring.official import OfficialScorer, answer_type, integer_text
-from codev_env.scoring.scorer import BENCHES, Score, bench_of, score_option, untagged
+from codev_env.scoring.scorer import Score, bench_of, score_option, untagged
 from codev_env.scoring.vlmevalkit import OLDER, match_score
 from codev_env.types import Task
 
@@ -51,15 +52,17 @@ def score_lmms(task: Task, answer: str, /) -> Score:
         TaskError: A MathVista task without its answer type.
     """
     text, bench = untagged(answer), bench_of(task)
-    if bench not in BENCHES:
+    scoring = scoring_of(bench)
+    if scoring is None:
+        known = ", ".join(scored_benches())
         raise ConfigError(
-            f"scorer 'lmms': task {task.task_id!r} has meta['bench'] {bench!r}; it knows {', '.join(BENCHES)}. "
+            f"scorer 'lmms': task {task.task_id!r} has meta['bench'] {bench!r}; it knows {known}. "
             "Use the scorer 'rules', or 'math-verify' for open answers."
         )
-    if bench == "vstar":
+    if scoring == "vstar":
         letter, rule = vstar_letter(text)
         return score_option(task, letter, f"letter {letter}: {rule}" if letter else rule)
-    if bench != "mathvista":
+    if scoring != "mathvista":
         return match_score(task, text, OLDER)
     if task.choices:
         return _official(task, text)

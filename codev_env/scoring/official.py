@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from codev_env.benches import scoring_of
 from codev_env.errors import TaskError
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import (
@@ -29,11 +30,7 @@ from codev_env.scoring.scorer import (
 )
 from codev_env.types import Task
 
-_BY_RULES = {
-    "vstar": "V*Bench compares losses",
-    "hrbench4k": "HR-Bench asks an LLM",
-    "hrbench8k": "HR-Bench asks an LLM",
-}
+_BY_RULES = {"vstar": "V*Bench compares losses", "hrbench": "HR-Bench asks an LLM"}
 _LETTER_IN_BRACKETS = re.compile(r"\(([a-zA-Z])\)")
 
 
@@ -49,13 +46,13 @@ class OfficialScorer:
 
     def __call__(self, task: Task, answer: str, /) -> Score:
         """Score one answer; raises `TaskError` if a MathVista task lacks its answer type."""
-        bench = bench_of(task)
-        if bench == "mathvista":
+        scoring = scoring_of(bench_of(task))
+        if scoring == "mathvista":
             return _mathvista(task, untagged(answer))
-        if bench.startswith("hrbench") and self.judge is not None:
+        if scoring == "hrbench" and self.judge is not None:
             return self.judge(task, answer)
         score = score_rules(task, answer)
-        note = _BY_RULES.get(bench)
+        note = _BY_RULES.get(scoring or "")
         return replace(score, why=f"{score.why} ({note}; read by rules)") if note else score
 
 

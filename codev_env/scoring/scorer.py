@@ -7,16 +7,12 @@ import string
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from codev_env.benches import BENCHES
 from codev_env.errors import CodevError
 from codev_env.types import Task
 
 How = Literal["letter", "text", "number", "edit distance", "math", "llm", "rules", "math-verify", "none"]
-Bench = Literal["vstar", "hrbench4k", "hrbench8k", "mathvista"]
 
-BENCHES: tuple[Bench, ...] = ("vstar", "hrbench4k", "hrbench8k", "mathvista")
-"""The benchmarks that `official`, `vlmevalkit` and `lmms` know: the values of `task.meta["bench"]`."""
-
-_VSTAR_CATEGORIES = ("direct_attributes", "relative_position")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 
 
@@ -55,7 +51,7 @@ def bench_of(task: Task) -> str:
     bench = task.meta.get("bench")
     if bench:
         return str(bench)
-    return "vstar" if task.category in _VSTAR_CATEGORIES else ""
+    return "vstar" if task.category in BENCHES["vstar"].categories else ""
 
 
 def letters_of(task: Task) -> dict[str, str]:

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
+from codev_env.benches import scored_benches, scoring_of
 from codev_env.errors import ConfigError, unknown
-from codev_env.scoring.scorer import BENCHES, Score
+from codev_env.scoring.scorer import Score
 from codev_env.types import Task
 
 _MATHVISTA_FIELDS = ("language", "source", "category", "task", "context", "grade", "skills")
@@ -18,8 +19,10 @@ Scored = tuple[Task, bool | Score]
 def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
     """Return the accuracies of a benchmark, 0 to 1.
 
+    By the row's `scoring` in `codev_env.benches`:
+
     - `"vstar"`: `overall` over all questions, and one for each category.
-    - `"hrbench4k"`, `"hrbench8k"`: accuracy per `meta["cycle_category"]` as `cycle/NAME`; `overall` and each category
+    - `"hrbench"`: accuracy per `meta["cycle_category"]` as `cycle/NAME`; `overall` and each category
       are the mean over the cycles, which is not the accuracy over all questions where cycles differ in size.
     - `"mathvista"`: `overall`, and as `field/value` one for each value of `question_type` and `answer_type` of `meta`,
       and of `language`, `source`, `category`, `task`, `context`, `grade` and `skills` of `meta["metadata"]`. A question
@@ -30,8 +33,8 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
     that CodeVision reports (arXiv 2512.03746).
 
     Args:
-        bench: One of `BENCHES`, or any benchmark where the tasks are under transforms: then `overall` of a variant is
-            the accuracy over its questions.
+        bench: A benchmark with a published scoring, or any benchmark where the tasks are under transforms: then
+            `overall` of a variant is the accuracy over its questions.
         scored: Tasks with what a scorer said of the answer.
 
     Raises:
@@ -43,16 +46,17 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
         by_variant[str(task.meta.get("variant", ""))].append((task, score))
     if scored and "" not in by_variant:
         return _variants(bench, by_variant)
-    if bench not in BENCHES:
-        raise unknown("benchmark", bench, BENCHES)
+    scoring = scoring_of(bench)
+    if scoring is None:
+        raise unknown("benchmark", bench, scored_benches())
     pairs = _values(scored)
     if not pairs:
         raise ConfigError(f"benchmark {bench!r}: there are no scored tasks. Score at least one.")
-    if bench.startswith("hrbench"):
+    if scoring == "hrbench":
         return _cycles(bench, pairs)
     groups: defaultdict[str, list[float]] = defaultdict(list)
     for task, value in pairs:
-        for name in _mathvista_groups(task) if bench == "mathvista" else [task.category]:
+        for name in _mathvista_groups(task) if scoring == "mathvista" else [task.category]:
             groups[name].append(value)
     groups.pop("", None)
     return {"overall": fmean(value for _, value in pairs), **_means(groups)}
@@ -66,7 +70,7 @@ def _variants(bench: str, by_variant: Mapping[str, list[Scored]]) -> dict[str, f
     means = {}
     for name, scored in by_variant.items():
         pairs = _values(scored)
-        overall = _cycles(bench, pairs)["overall"] if bench.startswith("hrbench") else fmean(v for _, v in pairs)
+        overall = _cycles(bench, pairs)["overall"] if scoring_of(bench) == "hrbench" else fmean(v for _, v in pairs)
         means[f"variant/{name}"] = overall
     return {"overall": fmean(means.values()), **means}
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from codev_env.benches import scoring_of
 from codev_env.errors import ConfigError
 from codev_env.scoring.official import answer_type
 from codev_env.scoring.scorer import Score, bench_of, letters_of, score_option, untagged
@@ -90,7 +91,7 @@ def score_vlmevalkit(task: Task, answer: str, /) -> Score:
     text = untagged(answer)
     if task.choices:
         return match_score(task, text, CURRENT)
-    if bench_of(task) != "mathvista":
+    if scoring_of(bench_of(task)) != "mathvista":
         raise ConfigError(
             f"scorer 'vlmevalkit': task {task.task_id!r} is an open question and meta['bench'] is {bench_of(task)!r}; "
             "of open questions it knows those of 'mathvista'. Use the scorer 'rules' or 'math-verify'."

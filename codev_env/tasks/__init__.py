@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from codev_env.benches import BENCHES, Bench
 from codev_env.errors import CodevError, ConfigError, TaskError, unknown
-from codev_env.tasks.benches import BENCHES, Bench
 from codev_env.tasks.check import Checked, check_tasks
 from codev_env.tasks.filtered import FilteredTaskSet
 from codev_env.tasks.generators.charts import ChartOptions
@@ -19,6 +19,7 @@ from codev_env.tasks.generators.documents import DocumentOptions
 from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.sums import SumsOptions
+from codev_env.tasks.opening import READERS, get_bench, open_bench
 from codev_env.tasks.readers.vstar import VStarTaskSet
 from codev_env.tasks.scenes import SCENES, GridOptions, SceneOptions, SceneTaskSet, SearchOptions, parse_scenes
 from codev_env.tasks.wrappers import TransformedTaskSet, WrapOptions, parse_wrappers, wrap_tasks
@@ -26,6 +27,7 @@ from codev_env.types import TaskSet
 
 __all__ = [
     "BENCHES",
+    "READERS",
     "SCENES",
     "Bench",
     "ChartOptions",
@@ -47,6 +49,7 @@ __all__ = [
     "default_split",
     "load_tasks",
     "narrow",
+    "open_bench",
     "wrap_tasks",
 ]
 
@@ -57,7 +60,7 @@ _WORDS = ("synthetic", "auto", "hub")  # what `data` may be besides a path
 
 def default_split(bench: str) -> str:
     """Return the first split that the real data of a benchmark has; raises `ConfigError` for an unknown benchmark."""
-    return _bench(bench).splits[0]
+    return get_bench(bench).splits[0]
 
 
 def load_tasks(
@@ -101,7 +104,7 @@ def load_tasks(
         TaskError: Data that is missing or makes no sense.
         ConfigError: An option that cannot be used.
     """
-    data, found = os.fspath(data), _bench(bench)
+    data, found = os.fspath(data), get_bench(bench)
     wrapped = parse_wrappers(wrap)
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
@@ -126,7 +129,7 @@ def load_tasks(
     else:
         _check_word(data)
         try:
-            tasks = found.open(data, split, **options)
+            tasks = open_bench(bench, data, split, **options)
         except TaskError as error:
             raise _with_variants(error, options["subset"], wrapped) from None
     return narrow(wrap_tasks(tasks, wrap, variant), only)
@@ -153,12 +156,6 @@ def _check_word(data: str) -> None:
         )
 
 
-def _bench(name: str) -> Bench:
-    if name not in BENCHES:
-        raise unknown("bench", name, BENCHES)
-    return BENCHES[name]
-
-
 def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, options: dict[str, Any]) -> TaskSet:
     """Take the real data where it may be and is found, else generated scenes, and say so."""
     splits = dict.fromkeys((*_GENERATED_SPLITS, *bench.splits))
@@ -166,7 +163,7 @@ def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, option
         raise unknown("split", split, splits)
     place = bench.find() if data == "auto" else None
     if place is not None and split in bench.splits:
-        return bench.open(place, split, **options)
+        return open_bench(bench.name, place, split, **options)
     kind = split if split in _GENERATED_SPLITS else "test"
     tasks = parse_scenes(scenes, kind, options["subset"], default=bench.scenes, bench=bench.name)
     if data == "auto":

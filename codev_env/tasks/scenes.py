@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from codev_env.errors import ConfigError, TaskError, unknown
-from codev_env.tasks.cache import TASKS
 from codev_env.tasks.generators.charts import ChartOptions
 from codev_env.tasks.generators.counting import CountingOptions
 from codev_env.tasks.generators.documents import DocumentOptions
@@ -20,6 +19,7 @@ from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.search import SearchOptions
 from codev_env.tasks.generators.sums import SumsOptions
+from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.readers.fields import LETTERS
 from codev_env.types import Source, Task
 

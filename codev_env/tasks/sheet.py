@@ -9,7 +9,8 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 from codev_env.errors import ConfigError
-from codev_env.types import Box, Task, TaskSet
+from codev_env.geometry import area
+from codev_env.types import Task, TaskSet
 
 _GAP = 14  # pixels around everything
 _ROUND = 2  # an outline's distance from its box, and its width, in pixels
@@ -142,11 +143,7 @@ def _texts(task: Task) -> list[tuple[str, tuple[int, int, int]]]:
 
 def _share(task: Task) -> float:
     """Return the area of the largest target in percent of the image."""
-    return 100 * max(_area(box) for box in task.targets) / (task.image.width * task.image.height)
-
-
-def _area(box: Box) -> int:
-    return (box[2] - box[0]) * (box[3] - box[1])
+    return 100 * max(area(box) for box in task.targets) / (task.image.width * task.image.height)
 
 
 @lru_cache(maxsize=1)

@@ -21,12 +21,11 @@ from option_tables import Option, about_class, options_of
 
 from codev_env.app import cli
 from codev_env.app.completion import OPTIONS
+from codev_env.benches import BENCHES, environments
 from codev_env.dialects import dialect_names, get_dialect
 from codev_env.envs.bench import CodeVBenchEnv
-from codev_env.registration import _ENVS
 from codev_env.rewards import REWARDS, GroupTerm, Reward
 from codev_env.rewards.reward import about
-from codev_env.tasks import BENCHES
 from codev_env.types import Answer, Execution
 from codev_eval.rewards.cli import formula
 
@@ -72,7 +71,7 @@ def environment_pages() -> Iterator[Made]:
     """Yield a page that all environments share, and one for each id."""
     text = inspect.getdoc(CodeVBenchEnv) or ""
     yield "What all share", "reference/environments/index.md", f"# Environments\n\n{text}\n"
-    for env_id, arguments in _ENVS.items():
+    for env_id, arguments in environments().items():
         bench = BENCHES[arguments["bench"]]
         places = f"`$CODEV_DATA/{bench.folder}`, then `./data/{bench.folder}`"
         rows = {

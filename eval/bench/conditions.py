@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.dialects import Dialect
+from codev_env.geometry import overlap
 from codev_env.types import Answer, Box, Code, Execution, Invalid, Task, Turn
 from codev_eval.bench.options import Perturbation
-from codev_eval.bench.suspicions import overlap
 
 _NO_TOOL = "there are no tools here, so no code runs"
 _TRIES = 200

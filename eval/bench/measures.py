@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from codev_env.errors import JudgeError
+from codev_env.geometry import area, iou, overlap
 from codev_env.metrics import (
     LAZY_SHARE,
     MEANS,
@@ -31,7 +32,7 @@ from codev_eval.bench.paired import (
     share,
     share_interval,
 )
-from codev_eval.bench.suspicions import SUSPICIONS, area, hallucinates_tool_use, iou, overlap, suspicions
+from codev_eval.bench.suspicions import SUSPICIONS, hallucinates_tool_use, suspicions
 
 BINS = 10
 SHARES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "faithful_calls", "lazy")

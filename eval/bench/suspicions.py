@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from codev_env.geometry import iou
 from codev_env.metrics import is_lazy
 from codev_env.trajectory import Trajectory, TurnRecord
 
@@ -81,20 +82,3 @@ def _unchanged(trajectory: Trajectory, turn: TurnRecord) -> bool:
         return False
     whole = (0, 0, *size)
     return any(r.box == whole and r.orientation == "rot0" and r.scale == 1 for r in turn.regions if r.image_index == 0)
-
-
-def overlap(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Return the area that two boxes share, in pixels."""
-    return max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1]))
-
-
-def area(box: tuple[int, ...]) -> int:
-    """Return the area of a box, in pixels; 0 for one that is turned inside out."""
-    return max(0, box[2] - box[0]) * max(0, box[3] - box[1])
-
-
-def iou(a: tuple[int, ...], b: tuple[int, ...]) -> float:
-    """Return the intersection over the union of two boxes; 0 where both are empty."""
-    shared = overlap(a, b)
-    union = area(a) + area(b) - shared
-    return shared / union if union else 0.0

@@ -9,10 +9,11 @@ from eval_samples import trajectory
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codev_env.geometry import iou
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.measures import best_overlaps, confusion, distribution, dual, evidence_gain, measure, suite_table
 from codev_eval.bench.paired import difference_interval, mcnemar, pass_at, pass_rates, share_interval
-from codev_eval.bench.suspicions import claims_crop, hallucinates_tool_use, iou, suspicions
+from codev_eval.bench.suspicions import claims_crop, hallucinates_tool_use, suspicions
 
 
 def played(index: int, right: bool, tool: bool = True, looks: bool = True, sample: int = 0, **changed) -> Trajectory:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from codev_env.tasks.transforms import TRANSFORMS, orientation, transform_image
+from codev_env.transforms import TRANSFORMS, orientation, transform_image
 from codev_env.types import Answer, Box, Code, Episode, Execution, Invalid, Region, Step, StepScore, Task
 
 WIDTH, HEIGHT = 100, 80

@@ -6,7 +6,8 @@ import pytest
 from PIL import ImageOps
 from reward_episodes import PICTURE, answer, episode, error, look, region, task, unknown_region
 
-from codev_env.rewards import codevision, get_reward
+from codev_env.geometry import iou
+from codev_env.rewards import get_reward
 from codev_env.rewards.codevision import needed_operations, operations, used_operations
 from codev_env.types import Episode, Region, Task
 
@@ -209,6 +210,6 @@ def test_the_paper_contains_the_released_terms() -> None:
 
 
 def test_iou() -> None:
-    assert codevision.iou(TARGET, TARGET) == 1.0
-    assert codevision.iou(TARGET, HALF) == 0.5
-    assert codevision.iou(TARGET, (40, 20, 60, 40)) == 0.0
+    assert iou(TARGET, TARGET) == 1.0
+    assert iou(TARGET, HALF) == 0.5
+    assert iou(TARGET, (40, 20, 60, 40)) == 0.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from codev_env.tasks.cache import TASKS
+from codev_env.tasks.readers.cache import TASKS
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,19 @@ import base64
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+
+from codev_env.tasks import open_bench
+
+open_hrbench4k, open_hrbench8k = partial(open_bench, "hrbench4k"), partial(open_bench, "hrbench8k")
+open_mathvista, open_mvtool = partial(open_bench, "mathvista"), partial(open_bench, "mvtool")
+open_codev_rl, open_codevision_rl = partial(open_bench, "codev-rl"), partial(open_bench, "codevision-rl")
+open_deepeyes = partial(open_bench, "deepeyes")
 
 LETTERS = "ABCD"
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from real_data import encoded, own_cache, picture, verl_row, write_parquet  # noqa: F401
+from real_data import encoded, open_codev_rl, own_cache, picture, verl_row, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
-from codev_env.tasks.readers.checks import DecodedImage, ImageRules, boxes_from, decode, oriented, place_boxes
-from codev_env.tasks.readers.verl import open_codev_rl
+from codev_env.tasks.readers.boxes import boxes_from, place_boxes
+from codev_env.tasks.readers.images import EXIF_TRANSFORMS, DecodedImage, ImageRules, decode
+from codev_env.transforms import transform_box
 
 
 def marked(width: int = 60, height: int = 40) -> Image.Image:
@@ -134,7 +135,7 @@ def test_boxes_turn_as_pixels_do(orientation, corners):
     exif = Image.Exif()
     exif[0x0112] = orientation
     shown = decode(encoded(stored, "PNG", exif=exif), "x", ImageRules(small="keep")).image
-    assert shown.convert("L").getbbox() == oriented((x1, y1, x2, y2), 30, 20, orientation)
+    assert shown.convert("L").getbbox() == transform_box((x1, y1, x2, y2), (30, 20), EXIF_TRANSFORMS[orientation])
 
 
 @pytest.mark.parametrize(("size", "expected"), [((10, 10), (28, 28)), ((27, 54), (28, 56)), ((1, 1), (28, 28))])

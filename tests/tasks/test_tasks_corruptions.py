@@ -18,10 +18,11 @@ from PIL import Image
 
 from codev_env.errors import ConfigError
 from codev_env.tasks import VStarTaskSet, corruptions, load_tasks
-from codev_env.tasks.corruptions import CORRUPTIONS, SEVERITIES, check_library, corrupt, widen
+from codev_env.tasks.corruption_kinds import CORRUPTIONS, SEVERITIES
+from codev_env.tasks.corruptions import check_library, corrupt, widen
 from codev_env.tasks.generators.photos import photographs
-from codev_env.tasks.transforms import transform_image
 from codev_env.tasks.wrappers import TransformedTaskSet, suite, wrap_tasks
+from codev_env.transforms import transform_image
 from codev_env.types import Task
 
 try:
@@ -145,7 +146,8 @@ SCRIPT = """
 import hashlib, sys
 import numpy as np
 from PIL import Image
-from codev_env.tasks.corruptions import CORRUPTIONS, corrupt
+from codev_env.tasks.corruption_kinds import CORRUPTIONS
+from codev_env.tasks.corruptions import corrupt
 image = Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 50, 3), dtype=np.uint8))
 for name in reversed(CORRUPTIONS):
     print(name, hashlib.sha256(corrupt(image, name, 2, np.random.SeedSequence(5)).tobytes()).hexdigest())

@@ -11,7 +11,7 @@ from real_data import base64_text, encoded, own_cache, picture, write_parquet, w
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
-from codev_env.tasks.benches import BENCHES
+from codev_env.tasks import open_bench
 from codev_env.tasks.readers.dataset import open_dataset
 from codev_env.types import TaskSet
 
@@ -281,7 +281,7 @@ def test_nothing_is_left(pictures):
 
 def test_through_the_table_of_benchmarks(pictures):
     path = jsonl(pictures / "a.jsonl", [row(0, gold="zero")])
-    tasks = BENCHES["dataset"].open(path, "test", columns={"answer": "gold"})
+    tasks = open_bench("dataset", path, "test", columns={"answer": "gold"})
     assert tasks[0].answer == "zero"
 
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
-from real_data import base64_text, lettered_row, own_cache, picture, write_parquet, write_tsv  # noqa: F401
+from real_data import (  # noqa: F401
+    base64_text,
+    lettered_row,
+    open_hrbench4k,
+    open_hrbench8k,
+    own_cache,
+    picture,
+    write_parquet,
+    write_tsv,
+)
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
-from codev_env.tasks.readers.hrbench import open_hrbench4k, open_hrbench8k
 from codev_env.tasks.readers.vstar import VStarTaskSet, open_vstar
 from codev_env.types import TaskSet
 

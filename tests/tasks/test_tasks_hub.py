@@ -9,8 +9,9 @@ import sys
 import pytest
 from real_data import lettered_row, own_cache, verl_row, write_parquet, write_tsv  # noqa: F401
 
+from codev_env.benches import BENCHES
 from codev_env.errors import ConfigError, TaskError
-from codev_env.tasks.benches import BENCHES, resolve
+from codev_env.tasks import READERS, SCENES, open_bench
 from codev_env.tasks.readers import hub
 from codev_env.tasks.readers.vstar import VStarTaskSet
 from codev_env.tasks.scenes import SceneTaskSet
@@ -38,11 +39,11 @@ def serve(monkeypatch, huggingface_hub, folder):
 def test_fetch(tmp_path, monkeypatch, huggingface_hub):
     write_parquet(tmp_path / "hub" / "hr_bench_4k.parquet", [lettered_row(i) for i in range(4)])
     asked = serve(monkeypatch, huggingface_hub, tmp_path / "hub")
-    assert len(BENCHES["hrbench4k"].open("hub", "test")) == 4
-    repo = hub.REPOS["hrbench4k"]
+    assert len(open_bench("hrbench4k", "hub", "test")) == 4
+    repo = BENCHES["hrbench4k"].hub
     assert asked == [("DreamMr/HR-Bench", "dataset", repo.revision, repo.patterns, None)]
     assert hub.fetch("hrbench4k", tmp_path / "copy") == tmp_path / "copy"
-    assert len(BENCHES["hrbench4k"].open(tmp_path / "copy", "test")) == 4
+    assert len(open_bench("hrbench4k", tmp_path / "copy", "test")) == 4
 
 
 def test_nothing_that_matches(tmp_path, monkeypatch, huggingface_hub):
@@ -87,15 +88,15 @@ def test_unknown_name():
 
 
 def test_every_benchmark_but_ones_own_data_is_on_the_hub():
-    assert set(hub.REPOS) == set(BENCHES) - {"dataset"}
-    for repo in hub.REPOS.values():
+    assert [bench.name for bench in BENCHES.values() if bench.hub is None] == ["dataset"]
+    for repo in (bench.hub for bench in BENCHES.values() if bench.hub):
         assert repo.url.endswith(repo.repo_id) and repo.patterns
 
 
 @pytest.mark.parametrize("name", BENCHES)
-def test_openers_can_be_imported(name):
+def test_every_row_names_a_reader_and_scenes(name):
     bench = BENCHES[name]
-    assert callable(resolve(bench.opener))
+    assert bench.reader in READERS and bench.scenes in SCENES
     assert bench.name == name and bench.splits and bench.title
     with pytest.raises(dataclasses.FrozenInstanceError):
         bench.folder = "x"
@@ -107,7 +108,7 @@ def test_places(tmp_path, monkeypatch):
     monkeypatch.delenv("CODEV_DATA", raising=False)
     assert bench.find() is None
     write_parquet(tmp_path / "data" / bench.folder / "data_0.1.2_visual_toolbox_v2.parquet", [verl_row(0)])
-    assert len(bench.open(bench.find(), "train")) == 1
+    assert len(open_bench(bench.name, bench.find(), "train")) == 1
     monkeypatch.setenv("CODEV_DATA", str(tmp_path / "big"))
     assert [str(place) for place in bench.places()] == [str(tmp_path / "big" / bench.folder), f"data/{bench.folder}"]
     (tmp_path / "big" / bench.folder).mkdir(parents=True)
@@ -125,6 +126,6 @@ def test_two_benchmarks_share_a_folder(tmp_path, monkeypatch):
 
 
 def test_vstar_through_the_table(vstar):
-    tasks = BENCHES["vstar"].open(vstar, "test", subset="relative_position")
+    tasks = open_bench("vstar", vstar, "test", subset="relative_position")
     assert isinstance(tasks, VStarTaskSet) and not isinstance(tasks, SceneTaskSet)
     assert len(tasks) == 1

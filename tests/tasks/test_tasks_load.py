@@ -12,7 +12,7 @@ from PIL import Image
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks import SCENES, SceneTaskSet, load_tasks
-from codev_env.tasks.cache import TaskCache
+from codev_env.tasks.readers.cache import SizedCache, pixels_of
 from codev_env.types import Task
 
 
@@ -126,7 +126,7 @@ def test_task_sets_of_the_same_scenes_share_their_images():
 
 
 def test_each_task_is_made_once_for_all_threads():
-    cache, made, go = TaskCache(1000), [], threading.Event()
+    cache, made, go = SizedCache(1000, pixels_of), [], threading.Event()
 
     def make():
         made.append(1)
@@ -145,7 +145,7 @@ def test_each_task_is_made_once_for_all_threads():
 
 
 def test_the_task_used_longest_ago_is_dropped_first():
-    cache, made = TaskCache(25), []
+    cache, made = SizedCache(25, pixels_of), []
 
     def get(width):
         return cache.get(width, lambda: made.append(width) or task_of(width))
@@ -156,11 +156,11 @@ def test_the_task_used_longest_ago_is_dropped_first():
 
 
 def test_a_task_above_the_limit_is_returned_all_the_same():
-    assert TaskCache(5).get("big", lambda: task_of(50)).image.width == 50
+    assert SizedCache(5, pixels_of).get("big", lambda: task_of(50)).image.width == 50
 
 
 def test_errors_are_not_remembered():
-    cache = TaskCache(100)
+    cache = SizedCache(100, pixels_of)
 
     def fail():
         raise TaskError("broken")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from real_data import own_cache, picture, write_parquet  # noqa: F401
+from real_data import open_mathvista, own_cache, picture, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
-from codev_env.tasks.readers.mathvista import open_mathvista
 
 
 def row(pid: str, /, **changes) -> dict:

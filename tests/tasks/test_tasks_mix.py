@@ -9,12 +9,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from real_data import lettered_row, own_cache, write_tsv  # noqa: F401
+from real_data import lettered_row, open_hrbench4k, own_cache, write_tsv  # noqa: F401
 
 from codev_env.errors import ConfigError
 from codev_env.scoring import is_correct
 from codev_env.tasks import SCENES, SceneTaskSet, SearchOptions, load_tasks
-from codev_env.tasks.cache import TASKS
 from codev_env.tasks.generators.charts import ChartOptions
 from codev_env.tasks.generators.counting import CountingOptions
 from codev_env.tasks.generators.documents import DocumentOptions
@@ -22,9 +21,9 @@ from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import TURNS, MixOptions, TurnedOptions
 from codev_env.tasks.generators.search import DIAGONALS
 from codev_env.tasks.generators.sums import SumsOptions
-from codev_env.tasks.readers.hrbench import open_hrbench4k
+from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.scenes import parse_scenes
-from codev_env.tasks.transforms import inverse, transform_box, transform_image
+from codev_env.transforms import inverse, transform_box, transform_image
 
 SEARCH = SearchOptions(sizes=((640, 480),), distractors=(5, 20), photo_share=0)
 PAGES = DocumentOptions(sizes=((900, 700),), font=(12, 14), paragraphs=(4, 8), measure=(16, 20))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from PIL import Image
-from real_data import encoded, own_cache, verl_row, write_parquet  # noqa: F401
+from real_data import encoded, open_mvtool, own_cache, verl_row, write_parquet  # noqa: F401
 
 from codev_env.errors import TaskError
-from codev_env.tasks.readers.mvtool import open_mvtool
 
 
 def test_the_published_row(tmp_path):

@@ -12,14 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_data import encoded, lettered_row, own_cache, picture, verl_row, write_parquet, write_tsv  # noqa: F401
+from real_data import (  # noqa: F401
+    encoded,
+    lettered_row,
+    open_codev_rl,
+    open_hrbench4k,
+    own_cache,
+    picture,
+    verl_row,
+    write_parquet,
+    write_tsv,
+)
 
 from codev_env.errors import TaskError
-from codev_env.tasks.cache import TASKS
 from codev_env.tasks.readers import parquet
-from codev_env.tasks.readers.hrbench import open_hrbench4k
+from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.readers.table import JsonlTable, TsvTable
-from codev_env.tasks.readers.verl import open_codev_rl
 from codev_env.types import TaskSet
 
 
@@ -39,10 +47,10 @@ def test_a_row_group_is_read_only_when_asked_for(tmp_path, groups, monkeypatch):
     path = write_parquet(tmp_path / "train.parquet", rows(40), group=10)
     tasks = open_codev_rl(path)
     assert isinstance(tasks, TaskSet)
-    assert len(tasks) == 40 and not groups._tables
+    assert len(tasks) == 40 and not groups._entries
     assert tasks[35].question == "What is word 35?"
     assert tasks[35].image.getpixel((40, 40)) == (35, 0, 7)
-    assert [key[-1] for key in groups._tables] == [3]
+    assert [key[-1] for key in groups._entries] == [3]
     assert tasks[-1].question == "What is word 39?"
     with pytest.raises(IndexError):
         tasks[40]
@@ -54,12 +62,12 @@ def test_row_groups_in_memory_are_bounded(tmp_path, groups, monkeypatch):
     path = write_parquet(tmp_path / "train.parquet", rows(100), group=10)
     tasks = open_codev_rl(path)
     tasks[0]
-    one = groups._bytes
-    monkeypatch.setattr(parquet, "KEPT_BYTES", 3 * one)
+    one = groups._size
+    monkeypatch.setattr(groups, "max_size", 3 * one)
     for index in range(100):
         assert tasks[index].task_id == f"codev-rl-train-{index}"
-        assert groups._bytes <= 3 * one + one // 2
-    assert len(groups._tables) <= 3
+        assert groups._size <= 3 * one + one // 2
+    assert len(groups._entries) <= 3
 
 
 def test_a_large_row_group_is_unpacked_once(tmp_path, groups, own_cache, monkeypatch):  # noqa: F811
@@ -76,7 +84,7 @@ def test_a_large_row_group_is_unpacked_once(tmp_path, groups, own_cache, monkeyp
         assert tasks[index].image.tobytes() == expected[index].image.tobytes()
     (arrow,) = (own_cache / "row-groups").glob("*.arrow")
     written = arrow.stat().st_mtime_ns
-    assert groups._bytes == 0
+    assert groups._size == 0
     groups.clear()
     TASKS.clear()
     assert [task.question for task in open_codev_rl(path)] == [task.question for task in expected]

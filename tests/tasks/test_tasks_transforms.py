@@ -14,8 +14,9 @@ from PIL import Image
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks import VStarTaskSet, load_tasks
-from codev_env.tasks.cache import TASKS
-from codev_env.tasks.transforms import (
+from codev_env.tasks.readers.cache import TASKS
+from codev_env.tasks.wrappers import TransformedTaskSet, parse_variant, parse_wrappers, suite, wrap_tasks
+from codev_env.transforms import (
     TRANSFORMS,
     compose,
     inverse,
@@ -25,7 +26,6 @@ from codev_env.tasks.transforms import (
     transform_image,
     transform_size,
 )
-from codev_env.tasks.wrappers import TransformedTaskSet, parse_variant, parse_wrappers, suite, wrap_tasks
 from codev_env.types import Task, TaskSet
 
 names = st.sampled_from(("identity", *TRANSFORMS))

@@ -6,11 +6,10 @@ import json
 
 import pytest
 from PIL import Image
-from real_data import encoded, own_cache, verl_row, write_parquet  # noqa: F401
+from real_data import encoded, open_codev_rl, open_codevision_rl, open_deepeyes, own_cache, verl_row, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
-from codev_env.tasks.readers.verl import open_codev_rl, open_codevision_rl, open_deepeyes
 
 OPENERS = {"codev-rl": open_codev_rl, "codevision-rl": open_codevision_rl, "deepeyes": open_deepeyes}
 

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from codev_env.errors import ConfigError, unknown
+from codev_env.geometry import as_box
 from codev_env.tasks.generators.answers import answer_fields, choices_for, decimals_hint, write
 from codev_env.tasks.generators.generator import (
     SceneOptions,
@@ -146,7 +147,7 @@ class ChartOptions(SceneOptions):
             question=where + question.text,
             answer=question.answer,
             choices=question.choices,
-            targets=tuple(_box(box) for box in boxes),
+            targets=tuple(as_box(box) for box in boxes),
             category=category,
             meta={
                 "objects": [{"panel": number, **item} for number, items in enumerate(drawn) for item in items],
@@ -250,8 +251,3 @@ def _grid(size: tuple[int, int], count: int) -> list[Box]:
 def _most_font(size: tuple[int, int], panels: tuple[int, int], items: int) -> int:
     """Return the largest font that fits whatever the number of panels is."""
     return min(fitting_font(_grid(size, count)[0], items) for count in range(panels[0], panels[1] + 1))
-
-
-def _box(box: list[int]) -> Box:
-    x1, y1, x2, y2 = box
-    return x1, y1, x2, y2

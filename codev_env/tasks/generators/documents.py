@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from codev_env.errors import TaskError, unknown
+from codev_env.geometry import as_box
 from codev_env.tasks.generators import drawing
 from codev_env.tasks.generators.answers import answer_fields
 from codev_env.tasks.generators.generator import (
@@ -161,7 +162,7 @@ class DocumentOptions(SceneOptions):
             images=(image,),
             question=question.text,
             answer=question.answer,
-            targets=tuple(_box(objects[i]) for i in targets),
+            targets=tuple(as_box(objects[i]["box"]) for i in targets),
             category=category,
             meta={
                 "objects": objects,
@@ -326,8 +327,3 @@ def _furniture(rng: np.random.Generator, image: Image.Image, font: int, ink: dra
     margin = int(_MARGIN * min(image.size))
     ImageDraw.Draw(image).line((margin, margin, image.width - margin, margin), fill=ink, width=max(1, font // 12))
     write_centered(image, str(between(rng, 2, 400)), font, (image.width / 2, image.height - margin), ink)
-
-
-def _box(item: dict[str, Any]) -> tuple[int, int, int, int]:
-    x1, y1, x2, y2 = item["box"]
-    return x1, y1, x2, y2

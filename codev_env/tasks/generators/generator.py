@@ -145,10 +145,14 @@ def grade_range(difficulty: float, easiest: tuple[float, float], hardest: tuple[
     return least, most
 
 
+def child_seed(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
+    """Return one of a seed's independent children; unlike `SeedSequence.spawn`, without changing the seed."""
+    return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
+
+
 def stream(seed: np.random.SeedSequence, number: int) -> np.random.Generator:
-    """Return one of a seed's independent random streams; unlike `SeedSequence.spawn`, without changing the seed."""
-    child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
-    return np.random.default_rng(child)
+    """Return the random stream of a seed's child."""
+    return np.random.default_rng(child_seed(seed, number))
 
 
 def pick(rng: np.random.Generator, items: Sequence[T]) -> T:

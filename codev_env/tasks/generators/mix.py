@@ -9,8 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from codev_env.errors import ConfigError, unknown
-from codev_env.tasks.generators.generator import SceneOptions, check_difficulty, pick, require, require_names, stream
-from codev_env.tasks.transforms import CROP, TRANSFORMS, transform_box, transform_image
+from codev_env.tasks.generators.generator import (
+    SceneOptions,
+    check_difficulty,
+    child_seed,
+    pick,
+    require,
+    require_names,
+    stream,
+)
+from codev_env.transforms import CROP, TRANSFORMS, transform_box, transform_image
 from codev_env.types import Task
 
 TURNS = ("rotate_90", "rotate_180", "rotate_270", "flip_horizontal", "flip_vertical")
@@ -77,7 +85,7 @@ class MixOptions(SceneOptions):
         """Draw the scene that belongs to a seed; see `SceneOptions.draw`."""
         shares = np.asarray(self.weights, float) / sum(self.weights)
         part = self.parts[int(stream(seed, 0).choice(len(self.parts), p=shares))]
-        task = part.draw(task_id, _child(seed, 1))
+        task = part.draw(task_id, child_seed(seed, 1))
         return replace(task, meta={"kind": part.kind, **task.meta})
 
 
@@ -94,7 +102,7 @@ class TurnedOptions(SceneOptions):
     scenes: SceneOptions | None = None
     """What is turned."""
     transforms: tuple[str, ...] = TURNS
-    """What is done; each scene takes one. See `codev_env.tasks.transforms`."""
+    """What is done; each scene takes one. See `codev_env.transforms`."""
 
     def __post_init__(self) -> None:
         require(self.scenes is not None, "scenes", self.scenes, "options of a kind of scenes")
@@ -129,7 +137,7 @@ class TurnedOptions(SceneOptions):
     def draw(self, task_id: str, seed: np.random.SeedSequence) -> Task:
         """Draw the scene that belongs to a seed; see `SceneOptions.draw`."""
         name = pick(stream(seed, 0), self.transforms)
-        task = self._inner.draw(task_id, _child(seed, 1))
+        task = self._inner.draw(task_id, child_seed(seed, 1))
         size = task.image.size
         return replace(
             task,
@@ -144,7 +152,3 @@ def _turned(item: Mapping[str, Any], size: tuple[int, int], name: str) -> dict[s
     """Map the boxes of an object, which are under `"box"` and under all keys that end with `"_box"`."""
     boxes = {key: list(transform_box(item[key], size, name)) for key in item if key == "box" or key.endswith("_box")}
     return {**item, **boxes}
-
-
-def _child(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
-    return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from codev_env.errors import ConfigError, unknown
+from codev_env.geometry import as_box
 from codev_env.tasks.generators import drawing, photos
 from codev_env.tasks.generators.answers import answer_fields
 from codev_env.tasks.generators.generator import (
@@ -26,7 +27,7 @@ from codev_env.tasks.generators.generator import (
     sample,
     stream,
 )
-from codev_env.types import Box, Task
+from codev_env.types import Task
 
 COLORS: dict[str, drawing.RGB] = {
     "red": (215, 35, 35),
@@ -159,7 +160,7 @@ class ScatterOptions(SceneOptions):
             question=puzzle.question,
             answer=puzzle.answer,
             choices=puzzle.choices,
-            targets=tuple(_box(item) for item in objects[: puzzle.n_targets]),
+            targets=tuple(as_box(item["box"]) for item in objects[: puzzle.n_targets]),
             category=category,
             meta={
                 "objects": objects,
@@ -338,8 +339,3 @@ def _paste(image: Image.Image, look: Look, x: int, y: int, side: int) -> dict[st
     plate = drawing.badge(look.label, max(1, side // 24))
     image.paste(plate, (x + (sticker.width - plate.width) // 2, y + (sticker.height - plate.height) // 2))
     return {**look._asdict(), "box": [x, y, x + sticker.width, y + sticker.height]}
-
-
-def _box(item: dict[str, Any]) -> Box:
-    x1, y1, x2, y2 = item["box"]
-    return x1, y1, x2, y2

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.readers.checks import brief
+from codev_env.tasks.readers.fields import brief
 
 _PATH = 1024  # characters that a path has at most
 _DATA_URI = re.compile(r"^data:[^,]{0,100};base64,")

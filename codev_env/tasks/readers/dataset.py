@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from codev_env.benches import BENCHES, Bench
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.readers.arrow import ArrowTable
+from codev_env.tasks.readers.boxes import Frame, boxes_from
 from codev_env.tasks.readers.cells import dig, parsed
-from codev_env.tasks.readers.checks import Frame, Rules, boxes_from, brief
-from codev_env.tasks.readers.fields import LETTERS, jsonable, plain, scorer_meta, shuffled
+from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
+from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
 from codev_env.tasks.readers.table import RowTable, SelectedTable
 
@@ -47,6 +49,7 @@ def open_dataset(
     shuffle_choices: bool = False,
     config: str | None = None,
     image_folder: str | Path | None = None,
+    bench: Bench = BENCHES["dataset"],
     subset: str | None = None,
     seed: int = 0,
     on_error: OnError = "raise",
@@ -67,6 +70,7 @@ def open_dataset(
         shuffle_choices: Shuffle options by `seed` and task id, for data whose first option is always the right one.
         config: Configuration of a data set on the hub.
         image_folder: What names of image files start from; `None` for the folder of the file that has them.
+        bench: The row of `codev_env.benches` that the data stands for.
         subset: Only this category.
         seed: Seeds the order of shuffled options.
         on_error: What to do about bad rows, see `RowTaskSet`.
@@ -90,7 +94,7 @@ def open_dataset(
     names = _columns(table, columns or {})
     if "split" in names:
         table = _of_split(table, names.pop("split")[0], split)
-    reader = DatasetReader(tuple(names.items()), boxes, frame, seed if shuffle_choices else None)
+    reader = DatasetReader(tuple(names.items()), boxes, frame, seed if shuffle_choices else None, bench.name)
     return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images, image_folder=folder)
 
 
@@ -175,8 +179,8 @@ class DatasetReader:
     columns: tuple[tuple[str, tuple[str, ...]], ...]
     boxes: BoxForm
     frame: Frame
-    shuffle_seed: int | None = None
-    bench: str = "dataset"
+    shuffle_seed: int | None
+    bench: str
 
     @property
     def image_column(self) -> str:

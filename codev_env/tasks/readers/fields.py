@@ -6,6 +6,7 @@ import difflib
 import json
 import math
 import re
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,28 @@ from typing import Any
 import numpy as np
 
 from codev_env.errors import TaskError
-from codev_env.tasks.readers.checks import brief
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LETTERS = string.ascii_uppercase
 
 _INLINE = re.compile(r"\(([A-Z])\)")
 _LINES = re.compile(r"^[ \t]*(?:\(([A-Z])\)|([A-Z])[.:)])[ \t]*", re.MULTILINE)
 _INSTRUCTION = re.compile(r"\s*Answer with the option.*$", re.DOTALL)
 # After the last option of training data, such as "Please answer with the letter." or the order to call a tool.
 _TRAILING = re.compile(r"\s*\n\s*(?:Answer |Please |Choose |Select |Think |Output ).*$", re.DOTALL)
+
+
+# ---- values
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a finite number, not a truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def brief(value: Any) -> str:
+    """Return a value's repr, cut to one short line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 # ---- JSON
@@ -124,7 +138,7 @@ def scorer_meta(
     """Return the metadata that scorers read, the same keys for every task.
 
     Args:
-        bench: Name of the benchmark, as in `codev_env.tasks.benches.BENCHES`.
+        bench: Name of the benchmark, as in `codev_env.benches.BENCHES`.
         question_type: `"multi_choice"` or `"free_form"`, MathVista's words for all benchmarks.
         answer_type: `"text"`, `"integer"`, `"float"` or `"list"`.
         precision: Decimals of a float answer.

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codev_env.errors import TaskError
-from codev_env.tasks.readers.checks import brief
-from codev_env.tasks.readers.fields import read_text
+from codev_env.tasks.readers.fields import brief, read_text
 from codev_env.tasks.readers.parquet import ParquetTable
 from codev_env.tasks.readers.table import JsonlTable, ListTable, RowTable, TsvTable
 

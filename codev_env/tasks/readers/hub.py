@@ -1,49 +1,12 @@
-"""Downloads of data sets from the Hugging Face hub, through `huggingface_hub`, and where each one is."""
+"""Downloads of data sets from the Hugging Face hub, through `huggingface_hub`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from codev_env.benches import BENCHES
 from codev_env.errors import ConfigError, TaskError, unknown
-
-
-@dataclass(frozen=True)
-class Repo:
-    """Where a data set is published.
-
-    Attributes:
-        repo_id: Name on the hub.
-        patterns: The files that are needed.
-        revision: A commit where one is known, else the branch `"main"`, whose content may change.
-        license: As the data set's card states it; `""` where it was not seen to state one.
-    """
-
-    repo_id: str
-    patterns: tuple[str, ...]
-    revision: str = "main"
-    license: str = ""
-
-    @property
-    def url(self) -> str:
-        """Return the address of the data set's card."""
-        return f"https://huggingface.co/datasets/{self.repo_id}"
-
-
-REPOS = {
-    "vstar": Repo("craigwu/vstar_bench", ("test_questions.jsonl", "direct_attributes/*", "relative_position/*")),
-    "hrbench4k": Repo("DreamMr/HR-Bench", ("hr_bench_4k.parquet",), license="other"),
-    "hrbench8k": Repo("DreamMr/HR-Bench", ("hr_bench_8k.parquet",), license="other"),
-    "mathvista": Repo("AI4Math/MathVista", ("data/testmini-*.parquet",), license="cc-by-sa-4.0"),
-    "mvtool": Repo("kkwok/MVToolBench", ("*.parquet", "data/*.parquet"), license="cc-by-sa-4.0"),
-    "codev-rl": Repo("RenlyH/CodeV-RL-Data", ("*.parquet", "data/*.parquet"), license="apache-2.0"),
-    "codevision-rl": Repo("kkwok/CodeVision-RL", ("*.parquet", "data/*.parquet"), license="cc-by-sa-4.0"),
-    "deepeyes": Repo(
-        "ChenShawn/DeepEyes-Datasets-47k", ("*.parquet",), revision="5546681e28fa2eda9f60a9ea9dd0cf291216ded3"
-    ),
-}
-"""The data set of each benchmark, by its name in `codev_env.tasks.benches.BENCHES`."""
 
 
 def download(
@@ -108,14 +71,13 @@ def fetch(bench: str, local_dir: str | Path | None = None) -> Path:
         TaskError: It could not be downloaded; the message names the folder to put a copy into.
         ConfigError: A benchmark that is not on the hub, or `huggingface_hub` is not installed.
     """
-    if bench not in REPOS:
-        raise unknown("data set on the hub", bench, REPOS)
-    from codev_env.tasks.benches import BENCHES
-
-    repo = REPOS[bench]
-    places = " or ".join(str(place) for place in BENCHES[bench].places())
-    instead = f"Or put {', '.join(repo.patterns)} of {repo.url} into {places}."
-    return download(repo.repo_id, repo.patterns, revision=repo.revision, local_dir=local_dir, instead=instead)
+    found = BENCHES.get(bench)
+    if found is None or found.hub is None:
+        raise unknown("data set on the hub", bench, (row.name for row in BENCHES.values() if row.hub))
+    files = found.hub
+    places = " or ".join(str(place) for place in found.places())
+    instead = f"Or put {', '.join(files.patterns)} of {files.url} into {places}."
+    return download(files.repo_id, files.patterns, revision=files.revision, local_dir=local_dir, instead=instead)
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -4,15 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from codev_env.benches import Bench
 from codev_env.errors import TaskError
-from codev_env.tasks.readers.checks import Frame, brief
-from codev_env.tasks.readers.fields import LETTERS, jsonable, letter_answer, plain, scorer_meta
-from codev_env.tasks.readers.rowset import DraftTask, Scan
+from codev_env.tasks.readers.boxes import Frame
+from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, letter_answer, plain, scorer_meta
+from codev_env.tasks.readers.files import find_files, only_split, table_of
+from codev_env.tasks.readers.images import Rules
+from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
 from codev_env.tasks.readers.table import RowTable
 
+_SUFFIXES = (".parquet", ".tsv")
 _USED = frozenset({"index", "question", "answer", "category", "image", *LETTERS})
+
+
+def open_lettered(
+    path: str | Path,
+    split: str = "test",
+    *,
+    bench: Bench,
+    needs_cycle: bool = False,
+    subset: str | None = None,
+    seed: int = 0,
+    on_error: OnError = "raise",
+    images: Rules = None,
+) -> RowTaskSet:
+    """Open a benchmark of lettered options, such as HR-Bench (200 questions, each in four orders of its options).
+
+    Args:
+        path: A Parquet or TSV file, or a folder that holds one; of both, the Parquet file is read.
+        split: A split of the benchmark.
+        bench: The benchmark; of a folder's files those that match `bench.files` are read.
+        needs_cycle: Each row must name the order of its options in `cycle_category`.
+        subset: Only this category.
+        seed: Not used: the order of the options is part of the data.
+        on_error: How to treat bad rows, see `RowTaskSet`.
+        images: Which images are accepted; `None` for the defaults.
+
+    Raises:
+        TaskError: Data that is missing or makes no sense; the message names file and row.
+        ConfigError: An option that cannot be used.
+    """
+    only_split(bench.title, split, bench.splits)
+    stems = [Path(pattern).stem for pattern in bench.hub.patterns] if bench.hub else [bench.files or "*"]
+    expected = " or ".join(f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES)
+    files = find_files(path, _SUFFIXES, expected)
+    if Path(path).is_dir() and bench.files:
+        files = [file for file in files if file.match(bench.files)]
+        if not files:
+            raise TaskError(f"{path}: holds no {bench.title}. Expected {expected}.")
+    chosen = sorted(file for file in files if file.suffix == files[0].suffix)
+    reader = LetteredReader(bench.name, bench.categories, needs_cycle)
+    return RowTaskSet(table_of(chosen), reader, subset=subset, on_error=on_error, images=images)
 
 
 @dataclass(frozen=True)
@@ -21,13 +66,11 @@ class LetteredReader:
 
     Attributes:
         bench: Name of the benchmark.
-        prefix: What task ids start with, before the row's `index`.
         categories: The categories there are.
         needs_cycle: Each row must have a `cycle_category`, since the score is a mean over cycles.
     """
 
     bench: str
-    prefix: str
     categories: tuple[str, ...]
     needs_cycle: bool = False
     image_column: str = "image"
@@ -47,7 +90,7 @@ class LetteredReader:
         ids, categories, problems = [], [], {}
         for row in range(len(table)):
             fields = {name: values[row] for name, values in columns.items()}
-            ids.append(f"{self.prefix}-{plain(fields['index'])}")
+            ids.append(f"{self.bench}-{plain(fields['index'])}")
             categories.append(plain(fields["category"]))
             if row in table.problems:
                 continue

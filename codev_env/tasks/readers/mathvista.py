@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codev_env.benches import Bench
 from codev_env.errors import TaskError
+from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.cells import dig
-from codev_env.tasks.readers.checks import Frame, Rules, brief
-from codev_env.tasks.readers.fields import jsonable, optional, plain, scorer_meta
+from codev_env.tasks.readers.fields import brief, jsonable, optional, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, json_table, only_split, table_of
+from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
 from codev_env.tasks.readers.table import RowTable
-
-SPLITS = ("test", "testmini")
-"""Both mean the 1000 questions of *testmini*, on which scores are reported; the answers to *test* are not public."""
 
 _QUESTION_TYPES = ("multi_choice", "free_form")
 _ANSWER_TYPES = ("text", "integer", "float", "list")
@@ -30,6 +29,7 @@ def open_mathvista(
     path: str | Path,
     split: str = "test",
     *,
+    bench: Bench,
     subset: str | None = None,
     seed: int = 0,
     on_error: OnError = "raise",
@@ -42,7 +42,9 @@ def open_mathvista(
 
     Args:
         path: A folder with `testmini-*.parquet` (also in `data/`) or `testmini.json` and `images/`, or such a file.
-        split: `"test"` or `"testmini"`, see `SPLITS`.
+        split: `"test"` or `"testmini"`; both are the 1000 questions of *testmini*, on which scores are reported. The
+            answers to *test* are not public.
+        bench: The benchmark.
         subset: Only this category.
         seed: Not used: options stay in the row's order.
         on_error: What to do about bad rows, see `RowTaskSet`.
@@ -52,21 +54,21 @@ def open_mathvista(
         TaskError: Anything that is missing or makes no sense; the message names file and row.
         ConfigError: An option that cannot be used.
     """
-    only_split("MathVista", split, SPLITS)
+    only_split(bench.title, split, bench.splits)
     files = find_files(path, (".parquet", ".json"), _EXPECTED)
     if Path(path).is_dir():
         files = [file for file in files if "testmini" in file.name]
         if not files:
             raise TaskError(f"{path}: has no file of testmini. Expected {_EXPECTED}.")
     table = json_table(files[0]) if files[0].suffix == ".json" else table_of(files)
-    return RowTaskSet(table, MathVistaReader(), subset=subset, on_error=on_error, images=images)
+    return RowTaskSet(table, MathVistaReader(bench.name), subset=subset, on_error=on_error, images=images)
 
 
 @dataclass(frozen=True)
 class MathVistaReader:
     """Columns `pid, question, decoded_image, choices, answer, question_type, answer_type, precision, unit` and more."""
 
-    bench: str = "mathvista"
+    bench: str
     image_column: str = "image"
     frame: Frame = "stored"
 
@@ -81,7 +83,7 @@ class MathVistaReader:
             table.require("image")
         names = ("pid", "question", "answer", "choices", "question_type", "answer_type", "precision")
         columns = {name: table.values(name) for name in names}
-        ids = [f"mathvista-{plain(pid)}" for pid in columns["pid"]]
+        ids = [f"{self.bench}-{plain(pid)}" for pid in columns["pid"]]
         categories = [plain(task) for task in table.values("metadata.task")]
         problems = {}
         for row in range(len(table)):

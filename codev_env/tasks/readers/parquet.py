@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from codev_env.errors import TaskError
+from codev_env.files import locked
+from codev_env.tasks.readers.cache import SizedCache, cleared_after_fork
 from codev_env.tasks.readers.cells import need
 from codev_env.tasks.readers.fields import nearest
 from codev_env.tasks.readers.table import RowTable, file_state
@@ -129,9 +129,10 @@ class ParquetTable(RowTable):
         path = self._paths[number]
         if file_state(path) != self._states[number]:
             raise TaskError(f"{path}: has changed since it was opened. Open the data again.")
-        table = _GROUPS.get(path, self._states[number], self._meta[number], group)
+        state, meta = self._states[number], self._meta[number]
+        found = _GROUPS.get((str(path), state, group), lambda: _read_group(path, state, meta, group))
         with _named(path):
-            return dict(table.slice(index - self._starts[at], 1).to_pylist()[0])
+            return dict(found.table.slice(index - self._starts[at], 1).to_pylist()[0])
 
 
 def has_field(schema: Any, column: str) -> bool:
@@ -146,38 +147,25 @@ def has_field(schema: Any, column: str) -> bool:
     return kind is not None
 
 
-class _Groups:
-    """The row groups read last, shared by all tables of a process."""
+class _Group(NamedTuple):
+    """A row group, and the bytes of memory that it takes: 0 where it is mapped from a file."""
 
-    def __init__(self) -> None:
-        self.clear()
+    table: pa.Table
+    size: int
 
-    def clear(self) -> None:
-        self._lock = threading.Lock()
-        self._tables: OrderedDict[tuple[Any, ...], tuple[pa.Table, int]] = OrderedDict()
-        self._bytes = 0
 
-    def get(self, path: Path, state: tuple[int, int], meta: Any, group: int) -> pa.Table:
-        """Return a row group, read or mapped. Files are opened anew each time, so that threads and forks share none."""
-        key = (str(path), state, group)
-        with self._lock:
-            if key in self._tables:
-                self._tables.move_to_end(key)
-                return self._tables[key][0]
-        pq = need("pyarrow.parquet", "pyarrow", "A Parquet file")
-        with _named(path):
-            if meta.row_group(group).total_byte_size > GROUP_BYTES:
-                table, size = _unpacked(path, state, meta, group), 0
-            else:
-                table = pq.ParquetFile(path, metadata=meta).read_row_group(group, use_threads=False)
-                size = table.nbytes
-        with self._lock:
-            if key not in self._tables:
-                self._tables[key] = (table, size)
-                self._bytes += size
-            while self._bytes > KEPT_BYTES and len(self._tables) > 1:
-                self._bytes -= self._tables.popitem(last=False)[1][1]
-        return table
+_GROUPS = cleared_after_fork(SizedCache[_Group](KEPT_BYTES, lambda group: group.size))
+"""The row groups of this process that were read last."""
+
+
+def _read_group(path: Path, state: tuple[int, int], meta: Any, group: int) -> _Group:
+    """Read or map a row group. Files are opened anew each time, so that threads and forks share none."""
+    pq = need("pyarrow.parquet", "pyarrow", "A Parquet file")
+    with _named(path):
+        if meta.row_group(group).total_byte_size > GROUP_BYTES:
+            return _Group(_unpacked(path, state, meta, group), 0)
+        table = pq.ParquetFile(path, metadata=meta).read_row_group(group, use_threads=False)
+        return _Group(table, table.nbytes)
 
 
 def _unpacked(path: Path, state: tuple[int, int], meta: Any, group: int) -> pa.Table:
@@ -189,7 +177,7 @@ def _unpacked(path: Path, state: tuple[int, int], meta: Any, group: int) -> pa.T
     if not target.is_file():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _only_one(target.with_suffix(".lock")):
+            with locked(target.with_suffix(".lock")):
                 if not target.is_file():
                     _unpack(path, meta, group, target)
         except OSError as error:
@@ -219,19 +207,6 @@ def _unpack(path: Path, meta: Any, group: int, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Hold a lock among processes, where the system has one: several workers do not unpack the same file."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: two may do the work, and the file of the last one stays
-        yield
-        return
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into one that names the file."""
     import pyarrow as pa
@@ -241,10 +216,3 @@ def _named(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise TaskError(f"{path}: cannot be read as Parquet ({reason}). Restore it or download it again.") from error
-
-
-_GROUPS = _Groups()
-
-# A child that is forked while another thread holds the lock would wait for ever.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_GROUPS.clear)

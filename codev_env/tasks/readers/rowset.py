@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from codev_env.errors import TaskError, unknown
-from codev_env.tasks.cache import TASKS
+from codev_env.tasks.readers.boxes import Frame, place_boxes
+from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.readers.cells import image_path, image_sources
-from codev_env.tasks.readers.checks import Frame, Rules, decode, image_rules, place_boxes
+from codev_env.tasks.readers.images import Rules, decode, image_rules
 from codev_env.tasks.readers.parquet import cache_dir
 from codev_env.tasks.readers.table import RowTable, file_state
 from codev_env.types import Source, Task

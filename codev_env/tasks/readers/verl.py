@@ -1,4 +1,6 @@
-"""Training sets in verl's Parquet form: CodeV-RL-Data, CodeVision-RL and DeepEyes-Datasets-47k.
+"""Data sets in verl's Parquet form: CodeV-RL-Data, CodeVision-RL, MVToolBench and DeepEyes-Datasets-47k.
+
+Sources: arXiv 2511.19661 (CodeV-RL-Data), 2512.03746 (CodeVision-RL, MVToolBench), 2505.14362 (DeepEyes).
 
 Columns `data_source, prompt [{role, content}], images [{bytes, path}], ability, env_name, reward_model {ground_truth,
 style}, extra_info {question, answer, index, transform, bbox or bbox_2d, …}`. Their boxes are `(x1, y1, x2, y2)` in
@@ -15,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codev_env.benches import Bench
 from codev_env.errors import TaskError
+from codev_env.tasks.readers.boxes import Frame, boxes_from
 from codev_env.tasks.readers.cells import dig, parsed
-from codev_env.tasks.readers.checks import Frame, Rules, boxes_from, brief, image_rules
-from codev_env.tasks.readers.fields import jsonable, plain, scorer_meta, split_options
-from codev_env.tasks.readers.files import find_files, of_split, table_of
+from codev_env.tasks.readers.fields import brief, jsonable, plain, scorer_meta, split_options
+from codev_env.tasks.readers.files import find_files, of_split, only_split, table_of
+from codev_env.tasks.readers.images import Rules, image_rules
 from codev_env.tasks.readers.parquet import ParquetTable
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
 from codev_env.tasks.readers.table import RowTable
@@ -31,95 +35,51 @@ _NOT_DONE = frozenset({"crop", "none", "original", "identity", "source", ""})
 _TOOL_ORDER = re.compile(r"\s*Think first, call \*\*image_zoom_in_tool\*\*.*$", re.DOTALL)
 
 
-def open_codev_rl(
+def open_verl(
     path: str | Path,
     split: str = "train",
     *,
+    bench: Bench,
+    split_by_file: bool = True,
     subset: str | None = None,
     seed: int = 0,
     on_error: OnError = "raise",
     images: Rules = None,
 ) -> RowTaskSet:
-    """Open CodeV-RL-Data (arXiv 2511.19661; `RenlyH/CodeV-RL-Data`), on which CodeV is trained.
+    """Open a data set in verl's form.
 
-    A task's category is its `data_source`: `vstar`, `chart`, `high_res`, `thinklite_eureka` and others. Some ThinkLite
-    images have less than 28 pixels a side: see `ImageRules.small`.
+    A task's category is its `data_source`, for example `vstar`, `chart` or `thinklite_eureka`. `Task.transform` names
+    what was done to the image; the row's own list, which also says whether a crop is needed, is `meta["transform"]`.
+    Some ThinkLite images of CodeV-RL-Data have less than 28 pixels a side: see `ImageRules.small`.
 
     Args:
-        path: The Parquet file, or the folder with all of them.
-        split: `"train"`, or another split that a file's name tells (`test.parquet`, `val-….parquet`).
+        path: A Parquet file, or the folder with all of them.
+        split: With `split_by_file` any split that a file's name contains (`test.parquet`, `val-….parquet`); files
+            without one belong to `"train"`. Otherwise a split of the benchmark, whose files all belong to it.
+        bench: The benchmark or training set.
+        split_by_file: The names of the files say which split they belong to.
         subset: Only this `data_source`.
         seed: Not used: nothing is drawn at random.
-        on_error: What to do about bad rows, see `RowTaskSet`.
-        images: What pictures are accepted; `None` for the defaults.
+        on_error: How to treat bad rows, see `RowTaskSet`.
+        images: Which images are accepted; `None` for the defaults. EXIF orientation is never applied.
 
     Raises:
-        TaskError: Anything that is missing or makes no sense; the message names file and row.
+        TaskError: Data that is missing or makes no sense; the message names file and row.
         ConfigError: An option that cannot be used.
     """
-    return open_verl("codev-rl", path, split, subset, on_error, images)
-
-
-def open_codevision_rl(
-    path: str | Path,
-    split: str = "train",
-    *,
-    subset: str | None = None,
-    seed: int = 0,
-    on_error: OnError = "raise",
-    images: Rules = None,
-) -> RowTaskSet:
-    """Open CodeVision-RL (arXiv 2512.03746; `kkwok/CodeVision-RL`): `train_group_1.parquet` to `train_group_4.parquet`.
-
-    Arguments and errors as for `open_codev_rl`. `Task.transform` names what was done to the image; the row's own list,
-    which also says whether a crop is needed, is `meta["transform"]`.
-    """
-    return open_verl("codevision-rl", path, split, subset, on_error, images)
-
-
-def open_deepeyes(
-    path: str | Path,
-    split: str = "train",
-    *,
-    subset: str | None = None,
-    seed: int = 0,
-    on_error: OnError = "raise",
-    images: Rules = None,
-) -> RowTaskSet:
-    """Open DeepEyes-Datasets-47k (arXiv 2505.14362; `ChenShawn/DeepEyes-Datasets-47k`), three Parquet files.
-
-    Arguments and errors as for `open_codev_rl`. The category is `vstar`, `chart` or `thinklite_eureka`.
-    """
-    return open_verl("deepeyes", path, split, subset, on_error, images)
-
-
-def open_verl(
-    bench: str,
-    path: str | Path,
-    split: str,
-    subset: str | None,
-    on_error: OnError,
-    images: Rules,
-) -> RowTaskSet:
-    """Open Parquet files in verl's form as the benchmark or training set `bench`."""
-    files = find_files(path, (".parquet",), "Parquet files with the columns prompt, images and reward_model")
-    if Path(path).is_dir():
+    if not split_by_file:
+        only_split(bench.title, split, bench.splits)
+    files = find_files(path, (".parquet",), "Parquet files with the columns prompt, images and extra_info")
+    if split_by_file and Path(path).is_dir():
         chosen = of_split(files, split)
         if not chosen:
             raise TaskError(
                 f"{path}: has no split {split!r}; its files are {', '.join(file.name for file in files)}. "
-                "A file whose name tells no split belongs to 'train'. Give the path of a file to use it as it is."
+                "A file whose name contains no split belongs to 'train'. Give the path of a file to use it as it is."
             )
         files = chosen
-    return open_stored(table_of(files), VerlReader(bench), subset, on_error, images)
-
-
-def open_stored(
-    table: RowTable, reader: VerlReader, subset: str | None, on_error: OnError, images: Rules
-) -> RowTaskSet:
-    """Make the task set, with images shown as they are stored."""
     rules = dataclasses.replace(image_rules(images), orient=False)
-    return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=rules)
+    return RowTaskSet(table_of(files), VerlReader(bench.name), subset=subset, on_error=on_error, images=rules)
 
 
 @dataclass(frozen=True)

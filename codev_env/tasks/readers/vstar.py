@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codev_env.benches import BENCHES, Bench
 from codev_env.errors import TaskError, unknown
-from codev_env.tasks.readers.checks import Frame, Rules, brief, check_inside, image_size, is_number
+from codev_env.tasks.readers.boxes import Frame, check_inside
 from codev_env.tasks.readers.fields import (
+    brief,
     field,
+    is_number,
     parse_json,
     read_text,
     scorer_meta,
@@ -20,13 +23,15 @@ from codev_env.tasks.readers.fields import (
     text,
     texts,
 )
-from codev_env.tasks.readers.files import table_of
+from codev_env.tasks.readers.files import only_split, table_of
+from codev_env.tasks.readers.images import Rules, image_size
 from codev_env.tasks.readers.lettered import LetteredReader
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowReader, RowTaskSet, Scan, check_on_error
 from codev_env.tasks.readers.table import ListTable, RowTable
 from codev_env.tasks.readers.vstar_parquet import ParquetReader
 
-CATEGORIES = ("direct_attributes", "relative_position")
+VSTAR = BENCHES["vstar"]
+CATEGORIES = VSTAR.categories
 """The folders of V*Bench; the names are the categories of its questions."""
 
 QUESTIONS = "test_questions.jsonl"
@@ -48,6 +53,7 @@ class VStarTaskSet(RowTaskSet):
         seed: int = 0,
         on_error: OnError = "raise",
         images: Rules = None,
+        bench: Bench = VSTAR,
     ) -> None:
         """Read the metadata of all rows, and of image files their headers.
 
@@ -63,6 +69,7 @@ class VStarTaskSet(RowTaskSet):
             on_error: What to do about bad rows, see `RowTaskSet`.
             images: What pictures are accepted; `None` for the defaults. Boxes count in pixels as the file stores them,
                 which is what code sees that opens it with Pillow and leaves EXIF alone; they turn with the picture.
+            bench: The benchmark; another one of the same format may take the place of V*Bench.
 
         Raises:
             TaskError: Anything that is missing or makes no sense; the message names the file.
@@ -81,21 +88,17 @@ class VStarTaskSet(RowTaskSet):
                 f"{root}: no such file or folder. Give the folder that holds {CATEGORIES[0]}/ and "
                 f"{CATEGORIES[1]}/, or a Parquet or TSV file."
             )
-        if split != "test":
-            raise TaskError(
-                f"V*Bench has no split {split!r}, only 'test'. "
-                "Train and validate on generated scenes: data='synthetic'."
-            )
+        only_split(bench.title, split, bench.splits)
         if category is not None and category not in CATEGORIES:
-            raise unknown("category of V*Bench", category, CATEGORIES)
+            raise unknown(f"category of {bench.title}", category, CATEGORIES)
         reader: RowReader
         if files:
             table: RowTable = table_of(files)
             is_tsv = files[0].suffix.lower() == ".tsv"
-            reader = LetteredReader("vstar", "vstar", CATEGORIES) if is_tsv else ParquetReader(CATEGORIES)
+            reader = (LetteredReader if is_tsv else ParquetReader)(bench.name, CATEGORIES)
         else:
             found = _read_questions(root) if (root / QUESTIONS).is_file() else _read_folders(root, seed)
-            table, reader = found.table(root), _RowReader()
+            table, reader = found.table(root), _RowReader(bench.name)
         if not len(table) or category not in (None, *table.values("category")):
             raise TaskError(
                 f"{root}: no questions{f' of category {category!r}' if category else ''} here. Expected "
@@ -113,13 +116,14 @@ def open_vstar(
     path: str | Path,
     split: str = "test",
     *,
+    bench: Bench = VSTAR,
     subset: str | None = None,
     seed: int = 0,
     on_error: OnError = "raise",
     images: Rules = None,
 ) -> VStarTaskSet:
     """Open V*Bench; see `VStarTaskSet`. `subset` is a category."""
-    return VStarTaskSet(path, split, category=subset, seed=seed, on_error=on_error, images=images)
+    return VStarTaskSet(path, split, category=subset, seed=seed, on_error=on_error, images=images, bench=bench)
 
 
 def _files(root: Path) -> list[Path]:
@@ -137,12 +141,12 @@ def _files(root: Path) -> list[Path]:
 class _RowReader:
     """Rows that `_read_pair` and `_read_question` have checked already."""
 
-    bench: str = "vstar"
+    bench: str
     image_column: str = "image"
     frame: Frame = "stored"
 
     def key(self) -> str:
-        return "vstar"
+        return repr(self)
 
     def scan(self, table: RowTable) -> Scan:
         return Scan(table.values("task_id"), table.values("category"))
@@ -155,7 +159,7 @@ class _RowReader:
             choices=row["choices"],
             boxes=row["boxes"],
             category=row["category"],
-            meta={**row["meta"], **scorer_meta("vstar", question_type="multi_choice")},
+            meta={**row["meta"], **scorer_meta(self.bench, question_type="multi_choice")},
         )
 
 

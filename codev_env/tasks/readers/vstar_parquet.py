@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.readers.checks import Frame, brief
-from codev_env.tasks.readers.fields import plain, scorer_meta, split_inline
+from codev_env.tasks.readers.boxes import Frame
+from codev_env.tasks.readers.fields import brief, plain, scorer_meta, split_inline
 from codev_env.tasks.readers.rowset import DraftTask, Scan
 from codev_env.tasks.readers.table import RowTable
 
@@ -20,11 +20,12 @@ class ParquetReader:
     There are no boxes. The options keep their order, and a task's id is `category-question_id`.
 
     Attributes:
+        bench: Name of the benchmark.
         categories: The categories there are.
     """
 
+    bench: str
     categories: tuple[str, ...]
-    bench: str = "vstar"
     image_column: str = "image"
     frame: Frame = "stored"
 

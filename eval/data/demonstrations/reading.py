@@ -12,8 +12,8 @@ from typing import Any
 from codev_env.dialects import get_dialect
 from codev_env.errors import TaskError, unknown
 from codev_env.tasks.readers.cells import image_sources
-from codev_env.tasks.readers.checks import ImageRules, decode, image_size
 from codev_env.tasks.readers.files import find_files, table_of
+from codev_env.tasks.readers.images import ImageRules, decode, image_size
 from codev_env.tasks.readers.parquet import ParquetTable
 from codev_env.types import Answer, Code, Invalid
 from codev_eval.data.demonstrations import codevision, thyme

@@ -8,11 +8,13 @@ both agree only if the data were turned counter-clockwise.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from PIL import Image
 
 from codev_env.errors import unknown
-from codev_env.types import Box
+
+Number = TypeVar("Number", int, float)
 
 IDENTITY = "identity"
 """The transform that changes nothing; it is what some compositions come to, and is never a part of `Task.transform`."""
@@ -90,7 +92,9 @@ def transform_size(size: tuple[int, int], name: str) -> tuple[int, int]:
     return size if a else (size[1], size[0])
 
 
-def transform_box(box: Box, size: tuple[int, int], name: str) -> Box:
+def transform_box(
+    box: tuple[Number, Number, Number, Number], size: tuple[int, int], name: str
+) -> tuple[Number, Number, Number, Number]:
     """Map a box into the transformed image, so that it holds the same pixels.
 
     Args:
@@ -106,12 +110,11 @@ def transform_box(box: Box, size: tuple[int, int], name: str) -> Box:
     """
     a, b, c, d = _matrix(name)
     x1, y1, x2, y2 = box
-    # Twice the distance from the image's centre stays an integer.
-    width, height = size
-    u1, v1, u2, v2 = 2 * x1 - width, 2 * y1 - height, 2 * x2 - width, 2 * y2 - height
-    new_width, new_height = transform_size(size, name)
-    xs = sorted(((a * u1 + b * v1 + new_width) // 2, (a * u2 + b * v2 + new_width) // 2))
-    ys = sorted(((c * u1 + d * v1 + new_height) // 2, (c * u2 + d * v2 + new_height) // 2))
+    width, height = transform_size(size, name)
+    # An axis that is reversed counts from its other end.
+    across, down = width * (a + b < 0), height * (c + d < 0)
+    xs = sorted((a * x1 + b * y1 + across, a * x2 + b * y2 + across))
+    ys = sorted((c * x1 + d * y1 + down, c * x2 + d * y2 + down))
     return xs[0], ys[0], xs[1], ys[1]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import io
-import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,27 +14,26 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from codev_env.errors import ConfigError, TaskError, unknown
-from codev_env.types import Box
-
-Frame = Literal["stored", "shown"]
-"""What the boxes of a data set count in: the pixels as the file stores them, or the upright picture."""
+from codev_env.tasks.readers.fields import is_number
+from codev_env.transforms import IDENTITY, compose, inverse, transform_image
 
 Small = Literal["upscale", "raise", "keep"]
 """What to do with pictures that are too small."""
 
 # Without the formats that run another program or execute what they hold (EPS, PDF, WMF).
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "MPO", "AVIF")
-_TRANSPOSE = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
+EXIF_TRANSFORMS = {
+    1: IDENTITY,
+    2: "flip_horizontal",
+    3: "rotate_180",
+    4: "flip_vertical",
+    5: "transpose",
+    6: "rotate_270",
+    7: "transverse",
+    8: "rotate_90",
 }
-_INVERSE = {**{key: key for key in _TRANSPOSE}, 6: 8, 8: 6}
-_EDGE = 1.0  # pixels that a box may stand out of its picture by rounding
+"""The transform that turns a stored image upright, by EXIF orientation."""
+
 # What Pillow raises for damaged files, with its warnings, which some people turn into errors.
 _BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, OverflowError, MemoryError, Warning)
 
@@ -197,9 +195,8 @@ def _orientation(image: Image.Image) -> int:
 
 def _turn(pixels: Image.Image, tag: int, turned: int, orient: bool) -> tuple[Image.Image, int]:
     """Turn a picture upright, or back to how it is stored; returns it with the orientation that is applied now."""
-    if orient:
-        return (pixels if turned != 1 or tag == 1 else pixels.transpose(_TRANSPOSE[tag])), tag
-    return (pixels if turned == 1 else pixels.transpose(_TRANSPOSE[_INVERSE[turned]])), 1
+    name = compose((inverse(EXIF_TRANSFORMS[turned]), EXIF_TRANSFORMS[tag] if orient else IDENTITY))
+    return (pixels if name == IDENTITY else transform_image(pixels, name)), tag if orient else 1
 
 
 def _to_rgb(image: Image.Image, where: str) -> Image.Image:
@@ -244,113 +241,3 @@ def _sized(pixels: Image.Image, where: str, rules: ImageRules) -> Image.Image:
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
-
-
-# ---- boxes
-
-
-def boxes_from(value: Any, where: str, *, form: Literal["xyxy", "xywh"] = "xyxy") -> tuple[tuple[float, ...], ...]:
-    """Read boxes as data sets write them: one box, a list of boxes, or nothing; a box of zeros is nothing.
-
-    Args:
-        value: `None`, `[…4 numbers…]` or a list of those.
-        where: Names row and file in errors.
-        form: `"xyxy"` for `[x1, y1, x2, y2]`, `"xywh"` for `[x, y, width, height]`.
-
-    Returns:
-        Boxes `(x1, y1, x2, y2)` with `x1 < x2` and `y1 < y2`, as floats.
-
-    Raises:
-        TaskError: Anything else.
-    """
-    if value is None or (isinstance(value, Sequence) and not value):
-        return ()
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise TaskError(f"{where}: the box is {brief(value)}; expected 4 numbers or a list of boxes.")
-    entries = [value] if all(is_number(v) for v in value) else list(value)
-    boxes = [_box(entry, where, form) for entry in entries if not _is_nothing(entry)]
-    return tuple(boxes)
-
-
-def _is_nothing(entry: Any) -> bool:
-    return entry is None or (isinstance(entry, Sequence) and not isinstance(entry, str) and not any(entry))
-
-
-def _box(entry: Any, where: str, form: str) -> tuple[float, float, float, float]:
-    names = "[x, y, width, height]" if form == "xywh" else "[x1, y1, x2, y2]"
-    if not isinstance(entry, Sequence) or len(entry) != 4 or not all(is_number(v) for v in entry):
-        raise TaskError(f"{where}: a box is {brief(entry)}; expected {names} in pixels.")
-    x1, y1, x2, y2 = (float(v) for v in entry)
-    if form == "xywh":
-        x2, y2 = x1 + x2, y1 + y2
-    if x1 >= x2 or y1 >= y2:
-        raise TaskError(f"{where}: the box {brief(entry)} ({names}) has no area. Correct or remove it.")
-    return x1, y1, x2, y2
-
-
-def place_boxes(
-    boxes: Iterable[Sequence[float]], picture: DecodedImage, where: str, frame: Frame = "stored"
-) -> tuple[Box, ...]:
-    """Bring boxes to the pixels of a decoded picture.
-
-    Args:
-        boxes: Boxes `(x1, y1, x2, y2)` in pixels of `frame`.
-        picture: The picture they belong to.
-        where: Names row and file in errors.
-        frame: `"stored"`: boxes count in pixels as the file stores them and turn with the picture; `"shown"`: they
-            already count in the upright picture.
-
-    Returns:
-        Boxes in pixels of `picture.image`, rounded outwards and clipped to it.
-
-    Raises:
-        TaskError: A box stands out of the picture by more than a pixel.
-    """
-    width, height = picture.stored if frame == "stored" else picture.upright
-    placed = []
-    for box in boxes:
-        check_inside(box, width, height, where)
-        x1, y1, x2, y2 = box
-        if frame == "stored":
-            x1, y1, x2, y2 = oriented(box, width, height, picture.orientation)
-        placed.append(_scaled((x1, y1, x2, y2), picture))
-    return tuple(placed)
-
-
-def check_inside(box: Sequence[float], width: int, height: int, where: str) -> None:
-    """Raise `TaskError` if a box `(x1, y1, x2, y2)` stands out of a picture by more than a pixel."""
-    x1, y1, x2, y2 = box
-    if x1 < -_EDGE or y1 < -_EDGE or x2 > width + _EDGE or y2 > height + _EDGE or x1 >= width or y1 >= height:
-        raise TaskError(
-            f"{where}: the box [{', '.join(f'{v:g}' for v in box)}] ([x1, y1, x2, y2]) lies outside the image, which "
-            f"is {width}x{height} pixels. "
-            "Correct the box, or check that the image is the original one and not a resized copy."
-        )
-
-
-def _scaled(box: tuple[float, float, float, float], picture: DecodedImage) -> Box:
-    (width, height), (upright_width, upright_height) = picture.image.size, picture.upright
-    across, down = width / upright_width, height / upright_height
-    x1, y1, x2, y2 = box[0] * across, box[1] * down, box[2] * across, box[3] * down
-    return max(0, math.floor(x1)), max(0, math.floor(y1)), min(width, math.ceil(x2)), min(height, math.ceil(y2))
-
-
-def oriented(box: Sequence[float], width: float, height: float, orientation: int) -> tuple[float, float, float, float]:
-    """Turn a box as EXIF `orientation` (1 to 8) turns a stored picture of `width` x `height` pixels."""
-    x1, y1, x2, y2 = box
-    if orientation in (2, 3, 7, 8):
-        x1, x2 = width - x2, width - x1
-    if orientation in (3, 4, 6, 7):
-        y1, y2 = height - y2, height - y1
-    return (y1, x1, y2, x2) if orientation >= 5 else (x1, y1, x2, y2)
-
-
-def is_number(value: Any) -> bool:
-    """Tell whether a value is a finite number, not a truth value."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def brief(value: Any) -> str:
-    """Return a value's repr, cut to one short line."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,213 @@
+"""The table of benchmarks and training sets, one row each: ids, hub repository, folder, format and scoring.
+
+A new benchmark is a new row here, and a reader in `codev_env.tasks.readers` only where its format is new.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Scoring = Literal["vstar", "hrbench", "mathvista"]
+"""Whose published evaluation scores a benchmark."""
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """The files of a data set on the Hugging Face hub.
+
+    Attributes:
+        repo_id: Name on the hub.
+        patterns: The files that are needed, as shell patterns.
+        revision: A commit where one is known, else the branch `"main"`, whose content may change.
+        license: As the data set's card states it; `""` where the card states none.
+    """
+
+    repo_id: str
+    patterns: tuple[str, ...]
+    revision: str = "main"
+    license: str = ""
+
+    @property
+    def url(self) -> str:
+        """Return the address of the data set's card."""
+        return f"https://huggingface.co/datasets/{self.repo_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """One benchmark or training set.
+
+    Attributes:
+        name: Value of `bench=` and of `task.meta["bench"]`.
+        title: Its published name.
+        env_id: Id of its Gymnasium environment.
+        splits: Splits of the real data; the first one is the default.
+        reader: Its format, a name in `codev_env.tasks.READERS`.
+        reader_options: Options of the reader that belong to this benchmark.
+        categories: The categories of its questions, where the benchmark fixes them.
+        folder: Folder that `data="auto"` looks for under `$CODEV_DATA` and `./data`; `""` for none.
+        files: Shell pattern that tells its files from those of other benchmarks in the same folder; `""` for all files.
+        hub: Its files on the hub; `None` where it is not published there.
+        scenes: Preset in `codev_env.tasks.SCENES` of the generated scenes that stand in for it.
+        scoring: Whose published evaluation scores it; `None` where there is none.
+        variants: More environments over it: id to the `wrap` argument.
+    """
+
+    name: str
+    title: str
+    env_id: str
+    splits: tuple[str, ...]
+    reader: str
+    reader_options: Mapping[str, Any] = field(default_factory=dict)
+    categories: tuple[str, ...] = ()
+    folder: str = ""
+    files: str = ""
+    hub: HubFiles | None = None
+    scenes: str = "vstar"
+    scoring: Scoring | None = None
+    variants: Mapping[str, str] = field(default_factory=dict)
+
+    def places(self) -> tuple[Path, ...]:
+        """Return the folders that `data="auto"` looks for, in order."""
+        roots = (os.environ.get("CODEV_DATA"), "data")
+        return tuple(Path(root) / self.folder for root in roots if root and self.folder)
+
+    def find(self) -> Path | None:
+        """Return the folder with the data, or `None`."""
+        return next((place for place in self.places() if place.is_dir() and self._is_in(place)), None)
+
+    def _is_in(self, place: Path) -> bool:
+        return not self.files or any(any(folder.glob(self.files)) for folder in (place, place / "data"))
+
+
+_PARQUET = ("*.parquet", "data/*.parquet")
+
+BENCHES: dict[str, Bench] = {
+    bench.name: bench
+    for bench in (
+        Bench(
+            name="vstar",
+            title="V*Bench",
+            env_id="CodeV-VStar-v0",
+            variants={"CodeV-Orientation-v0": "orientation", "CodeV-Corruption-v0": "corruption"},
+            splits=("test",),
+            reader="vstar",
+            categories=("direct_attributes", "relative_position"),
+            folder="vstar_bench",
+            hub=HubFiles("craigwu/vstar_bench", ("test_questions.jsonl", "direct_attributes/*", "relative_position/*")),
+            scoring="vstar",
+        ),
+        Bench(
+            name="hrbench4k",
+            title="HR-Bench 4K",
+            env_id="CodeV-HRBench4K-v0",
+            splits=("test",),
+            reader="lettered",
+            reader_options={"needs_cycle": True},
+            categories=("single", "cross"),
+            folder="HR-Bench",
+            files="*4[kK]*",
+            hub=HubFiles("DreamMr/HR-Bench", ("hr_bench_4k.parquet",), license="other"),
+            scenes="hrbench-4k",
+            scoring="hrbench",
+        ),
+        Bench(
+            name="hrbench8k",
+            title="HR-Bench 8K",
+            env_id="CodeV-HRBench8K-v0",
+            splits=("test",),
+            reader="lettered",
+            reader_options={"needs_cycle": True},
+            categories=("single", "cross"),
+            folder="HR-Bench",
+            files="*8[kK]*",
+            hub=HubFiles("DreamMr/HR-Bench", ("hr_bench_8k.parquet",), license="other"),
+            scenes="hrbench-8k",
+            scoring="hrbench",
+        ),
+        Bench(
+            name="mathvista",
+            title="MathVista",
+            env_id="CodeV-MathVista-v0",
+            splits=("test", "testmini"),
+            reader="mathvista",
+            folder="MathVista",
+            hub=HubFiles("AI4Math/MathVista", ("data/testmini-*.parquet",), license="cc-by-sa-4.0"),
+            scenes="mathvista",
+            scoring="mathvista",
+        ),
+        Bench(
+            name="mvtool",
+            title="MVToolBench",
+            env_id="CodeV-MVTool-v0",
+            splits=("test",),
+            reader="verl",
+            reader_options={"split_by_file": False},
+            folder="MVToolBench",
+            hub=HubFiles("kkwok/MVToolBench", _PARQUET, license="cc-by-sa-4.0"),
+            scenes="mvtool",
+        ),
+        Bench(
+            name="codev-rl",
+            title="CodeV-RL-Data",
+            env_id="CodeV-RL-v0",
+            splits=("train",),
+            reader="verl",
+            folder="CodeV-RL-Data",
+            hub=HubFiles("RenlyH/CodeV-RL-Data", _PARQUET, license="apache-2.0"),
+            scenes="codev-rl",
+        ),
+        Bench(
+            name="codevision-rl",
+            title="CodeVision-RL",
+            env_id="CodeVision-RL-v0",
+            splits=("train",),
+            reader="verl",
+            folder="CodeVision-RL",
+            hub=HubFiles("kkwok/CodeVision-RL", _PARQUET, license="cc-by-sa-4.0"),
+            scenes="codevision-rl",
+        ),
+        Bench(
+            name="deepeyes",
+            title="DeepEyes-Datasets-47k",
+            env_id="CodeV-DeepEyes-v0",
+            splits=("train",),
+            reader="verl",
+            folder="DeepEyes-Datasets-47k",
+            hub=HubFiles(
+                "ChenShawn/DeepEyes-Datasets-47k", ("*.parquet",), revision="5546681e28fa2eda9f60a9ea9dd0cf291216ded3"
+            ),
+            scenes="deepeyes",
+        ),
+        Bench(
+            name="dataset",
+            title="your own data",
+            env_id="CodeV-Dataset-v0",
+            splits=("train", "val", "test"),
+            reader="dataset",
+        ),
+    )
+}
+"""All benchmarks and training sets by name."""
+
+
+def environments() -> dict[str, dict[str, Any]]:
+    """Return the arguments that each Gymnasium id stands for."""
+    found: dict[str, dict[str, Any]] = {bench.env_id: {"bench": bench.name} for bench in BENCHES.values()}
+    for bench in BENCHES.values():
+        found |= {env_id: {"bench": bench.name, "wrap": wrap} for env_id, wrap in bench.variants.items()}
+    return found
+
+
+def scoring_of(name: str) -> Scoring | None:
+    """Return whose published evaluation scores a benchmark; `None` for one without, and for an unknown name."""
+    return BENCHES[name].scoring if name in BENCHES else None
+
+
+def scored_benches() -> tuple[str, ...]:
+    """Return the names of the benchmarks that have a published scoring."""
+    return tuple(bench.name for bench in BENCHES.values() if bench.scoring)
