@@ -9,13 +9,13 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loa
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test install vllm lint types integration docs clean
+.PHONY: train test install vllm lint types words integration soak docs clean
 
 train: $(VENV)/.installed
 	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
 
 test: $(VENV)/.installed
-	$(PYTEST) --timeout 600 -m "not integration" $(ARGS)
+	$(PYTEST) --timeout 600 -m "not integration and not soak" $(ARGS)
 
 install: $(VENV)/.installed
 
@@ -52,7 +52,11 @@ types: $(VENV)/.installed
 	MYPYPATH=build/types $(BIN)/mypy
 
 integration: $(VENV)/.installed
-	$(PYTEST) --timeout 2700 -m integration $(ARGS)
+	$(PYTEST) --timeout 1200 -m "integration and not soak" $(ARGS)
+
+# The long versions of the fuzzers and of what runs for many steps, and property tests with many examples: hours.
+soak: $(VENV)/.installed
+	$(PYTEST) --timeout 14400 --hypothesis-profile soak -m "soak or (hypothesis and not integration)" $(ARGS)
 
 # The site, in build/site: warnings are errors, and links and anchors are checked.
 docs: $(VENV)/.installed-docs

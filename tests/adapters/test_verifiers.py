@@ -12,7 +12,7 @@ vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed: pip
 
 from chat_server import LOOKED_RIGHT, SCENES, ChatServer, images_of, oracle  # noqa: E402
 
-from codev_env.adapters import episodes as base  # noqa: E402
+from codev_env.adapters import episodes  # noqa: E402
 from codev_env.adapters.verifiers import load_environment  # noqa: E402
 from codev_env.errors import JudgeError  # noqa: E402
 
@@ -62,7 +62,7 @@ def test_a_judge_that_fails_is_no_score(monkeypatch):
     def fail(self, text):
         raise JudgeError("the judge is gone")
 
-    monkeypatch.setattr(base.EpisodePlayer, "step", fail)
+    monkeypatch.setattr(episodes.EpisodeRunner, "step", fail)
     [episode], _ = play(oracle([3], **SCENES), 3)
     assert not episode.ok and "the judge is gone" in episode.errors[0].message
     assert not any(trace.rewards for trace in episode.traces)

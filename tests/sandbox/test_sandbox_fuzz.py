@@ -35,15 +35,19 @@ HANGS_S = 120.0
 _ADDRESS = re.compile(" at 0x[0-9A-Fa-f]+")  # the sandbox leaves addresses of objects out
 
 _QUICK = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-_LONG = settings(_QUICK, derandomize=False, print_blob=True)
+_NEW = settings(_QUICK, derandomize=False, print_blob=True)
 
 Check = Callable[[str], None]
 
 
 def profiles(quick: int, long: int) -> Any:
-    """Run a test with a few programs, always the same, and, as an integration test, with many that are ever new."""
-    marked = pytest.param(settings(_LONG, max_examples=long), marks=pytest.mark.integration, id="long")
-    return pytest.mark.parametrize("profile", [pytest.param(settings(_QUICK, max_examples=quick), id="quick"), marked])
+    """Run a test with a few programs, always the same; as an integration test with new ones; in a soak with many."""
+    cases = [
+        pytest.param(settings(_QUICK, max_examples=quick), id="quick"),
+        pytest.param(settings(_NEW, max_examples=long // 10), marks=pytest.mark.integration, id="new"),
+        pytest.param(settings(_NEW, max_examples=long), marks=pytest.mark.soak, id="long"),
+    ]
+    return pytest.mark.parametrize("profile", cases)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,10 @@ import soak
 RESIDENT_GROWTH_MB = 12.0
 """What the trainer may have grown by: the allocator keeps some of what was freed, the more the busier the threads."""
 
+INTEGRATION, SOAK = pytest.mark.integration, pytest.mark.soak
+STEPS = [1500, pytest.param(10_000, marks=INTEGRATION), pytest.param(100_000, marks=SOAK)]
+KILLS = [1, pytest.param(4, marks=INTEGRATION), pytest.param(20, marks=SOAK)]
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what is left behind is read from /proc")
 
 
@@ -34,7 +38,7 @@ def trainer(steps: int, seed: int, folder: Path) -> Iterator[subprocess.Popen[st
             process.kill()
 
 
-@pytest.mark.parametrize("steps", [1500, pytest.param(100_000, marks=pytest.mark.integration)])
+@pytest.mark.parametrize("steps", STEPS)
 def test_nothing_piles_up(steps: int, tmp_path: Path) -> None:
     with trainer(steps, 7, tmp_path) as process:
         out, errors = process.communicate()
@@ -59,7 +63,7 @@ def test_nothing_piles_up(steps: int, tmp_path: Path) -> None:
     assert (told["after"]["children"], told["after"]["temporary"]) == (0, [])
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.integration)])
+@pytest.mark.parametrize("kills", KILLS)
 def test_nothing_outlives_a_trainer_killed_at_work(kills: int, tmp_path: Path) -> None:
     for number in range(kills):
         with trainer(10**9, number, tmp_path) as process:

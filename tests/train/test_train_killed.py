@@ -18,11 +18,15 @@ from codev_train.learn.checkpoint import checkpoints
 pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
-KILLS = 20
+
+
+@pytest.fixture(scope="module", params=[4, pytest.param(20, marks=pytest.mark.soak)], ids="{} kills".format)
+def kills(request) -> int:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory, kills) -> Path:
     """Runs that were killed, and one that was not; see `killed_process.py`."""
     made = tmp_path_factory.mktemp("killed")
     micro_run.write_config(made / "micro.yaml")
@@ -30,7 +34,7 @@ def folder(tmp_path_factory) -> Path:
     paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     environment = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-    command = [sys.executable, str(HERE / "killed_process.py"), str(made), str(seed), str(KILLS)]
+    command = [sys.executable, str(HERE / "killed_process.py"), str(made), str(seed), str(kills)]
     print(f"CODEV_KILL_SEED={seed}")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-1000:]}\n{(made / 'log.txt').read_text()[-3000:]}"
@@ -44,11 +48,11 @@ def killed(folder) -> list[Path]:
     return found
 
 
-def test_every_kill_costs_at_most_the_update_under_way(folder):
+def test_every_kill_costs_at_most_the_update_under_way(folder, kills):
     found = json.loads((folder / "killed.json").read_text())
     print(json.dumps(found, indent=1))
     hit = [kill for kill in found["kills"] if not kill["finished"]]
-    assert len(hit) == KILLS
+    assert len(hit) == kills
     assert all(kill["rows"] - kill["done"] in (0, 1) for kill in hit)
 
 
