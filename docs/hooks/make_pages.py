@@ -1,6 +1,6 @@
-"""Pages that are made from the code while the site is built: one for each environment, reward, dialect and command.
+"""A hook of MkDocs (`hooks:` in mkdocs.yml) that generates a page for each environment, reward, dialect and command.
 
-A hook of MkDocs (`hooks:` in mkdocs.yml). It needs the packages, but not what they train with.
+It imports the packages, but no training libraries.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from codev_env.types import Answer, Execution
 from codev_eval.rewards.cli import formula
 
 ROOT = Path(__file__).parents[2]
-Made = tuple[str, str, str]
+GeneratedPage = tuple[str, str, str]
 """Title in the navigation, path within the site, text."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Make all pages and put them into the navigation, before its last part."""
-    sections: dict[str, list[Made]] = {
+    """Generate all pages and put them into the navigation, before its last section."""
+    sections: dict[str, list[GeneratedPage]] = {
         "Environments": list(environment_pages()),
         "Rewards": list(reward_pages()),
         "Dialects": list(dialect_pages()),
@@ -47,37 +47,37 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     adapters = sorted(path.name for path in Path(config.docs_dir).glob("adapters*.md"))
     config.nav.insert(len(config.nav) - 1, {"Other libraries": adapters})
     config.nav.insert(len(config.nav) - 1, {"Reference": nav})
-    config.extra["made"] = [page for pages in sections.values() for page in pages]
+    config.extra["generated_pages"] = [page for pages in sections.values() for page in pages]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that were made, and the changelog, which lies outside of docs/."""
+    """Add the generated pages, and the changelog, which is outside docs/."""
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8").replace("](docs/", "](")
-    for _, path, text in (*config.extra.pop("made"), ("", "changelog.md", changelog)):
+    for _, path, text in (*config.extra.pop("generated_pages"), ("", "changelog.md", changelog)):
         files.append(File.generated(config, path, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Take off what the site has no use for: `no-run` of code fences, and links to files outside of docs/."""
+    """Remove `no-run` from code fences, and links to files outside docs/."""
     markdown = re.sub(r"^(```python) no-run$", r"\1", markdown, flags=re.MULTILINE)
     if "/" in page.file.src_uri:
         return markdown
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
 
 
-def environment_pages() -> Iterator[Made]:
-    """Yield a page that all environments share, and one for each id."""
+def environment_pages() -> Iterator[GeneratedPage]:
+    """Yield a page about all environments, and one for each id."""
     text = inspect.getdoc(CodeVBenchEnv) or ""
-    yield "What all share", "reference/environments/index.md", f"# Environments\n\n{text}\n"
+    yield "All environments", "reference/environments/index.md", f"# Environments\n\n{text}\n"
     for env_id, arguments in environments().items():
         bench = BENCHES[arguments["bench"]]
         places = f"`$CODEV_DATA/{bench.folder}`, then `./data/{bench.folder}`"
         rows = {
             "`bench`": f"`{bench.name}`: {bench.title}",
             "`split`": ", ".join(f"`{split}`" for split in bench.splits) + " of the real data",
-            '`data="auto"`': places if bench.folder else "a path has to be given",
+            '`data="auto"`': places if bench.folder else "a path is required",
             '`data="synthetic"`': f"generated scenes, preset `{bench.scenes}`",
         }
         if "wrap" in arguments:
@@ -87,16 +87,16 @@ def environment_pages() -> Iterator[Made]:
             "",
             *_code("python", f'import gymnasium as gym\n\nenv = gym.make("codev_env:{env_id}", data="synthetic")'),
             "",
-            *_table(("argument", "here"), rows.items()),
+            *_table(("argument", "value"), rows.items()),
             "",
-            "Observations, actions, rewards and all other arguments are those of [all environments](index.md). What "
-            "the data holds: [benchmarks and your own data](../../data.md); what the generated scenes show: "
+            "Observations, actions, rewards and all other arguments are those of [all environments](index.md). The "
+            "data is described in [benchmarks and your own data](../../data.md), the generated scenes in "
             "[tasks](../../tasks.md).",
         ]
         yield env_id, f"reference/environments/{env_id}.md", _text(lines)
 
 
-def reward_pages() -> Iterator[Made]:
+def reward_pages() -> Iterator[GeneratedPage]:
     """Yield a page for each reward of the package."""
     for reward in REWARDS.values():
         lines = [
@@ -104,14 +104,14 @@ def reward_pages() -> Iterator[Made]:
             "",
             *_code("text", formula(reward)),
             "",
-            f"Source: {reward.source}. Why each term is what it is: [the formulas](../../rewards.md#the-formulas).",
+            f"Source: {reward.source}. The terms are explained under [the formulas](../../rewards.md#the-formulas).",
             "",
             *_table(("term", "weight", "value", "paid by"), _term_rows(reward)),
             "",
             f"- Needs: {', '.join(reward.needs) or 'nothing'}.",
             f"- Terms for the use of tools: {', '.join(f'`{name}`' for name in reward.tool_terms) or 'none'}.",
-            "- Robust, that is, claims that no cheat earns more for tools than an honest look at a wrong place: "
-            f"{'yes' if reward.robust else 'no'}. See [the cheat suite](../../redteam.md).",
+            f"- Robust: {'yes' if reward.robust else 'no'}. A robust reward claims that no cheat earns more for tools "
+            "than an honest look at a wrong place; see [the cheat suite](../../redteam.md).",
             "",
             *_code("console", f"$ codev train --preset tiny --reward {reward.name}"),
         ]
@@ -120,13 +120,13 @@ def reward_pages() -> Iterator[Made]:
 
 def _term_rows(reward: Reward) -> Iterator[tuple[str, ...]]:
     for term in reward.all_terms:
-        payer = "the trainer, which knows the group" if isinstance(term, GroupTerm) else "the environment"
+        payer = "the trainer" if isinstance(term, GroupTerm) else "the environment"
         channel = f", in channel `{term.channel.name}`" if len(reward.channels) > 1 else ""
         yield f"`{term.name}`", f"{term.weight:g}", about(term), payer + channel
 
 
-def dialect_pages() -> Iterator[Made]:
-    """Yield a page for each dialect: its constants, what the model is told, and a turn with its answer."""
+def dialect_pages() -> Iterator[GeneratedPage]:
+    """Yield a page for each dialect: its constants, the system prompt, and a turn with its response."""
     for name in dialect_names():
         dialect = get_dialect(name)
         looked = Execution(stdout="crop.png\n" if dialect.name == "codev" else "")
@@ -134,7 +134,7 @@ def dialect_pages() -> Iterator[Made]:
             "stop strings": ", ".join(f"`{stop}`" for stop in dialect.stop),
             "kept between programs": f"`{dialect.persist}`",
             "repairs": ", ".join(dialect.repairs) or "none",
-            "an observation is said by": f"`{dialect.observation_role}`",
+            "role of an observation": f"`{dialect.observation_role}`",
             "name of the first image": f"`{dialect.image_name(0)}`",
         }
         lines = [
@@ -148,7 +148,7 @@ def dialect_pages() -> Iterator[Made]:
             "",
             *_code("text", dialect.system_prompt()),
             "",
-            "## A look, and what comes back",
+            "## A tool call and its response",
             "",
             *_code("text", dialect.write(dialect.crop((100, 50, 300, 250)), "I look closer.")),
             "",
@@ -158,25 +158,25 @@ def dialect_pages() -> Iterator[Made]:
             "",
             *_code("text", dialect.write(Answer("red"), "It is red.")),
             "",
-            "How turns are read, and what is forgiven: [dialects](../../dialects.md).",
+            "[Dialects](../../dialects.md) describes how turns are parsed, and which mistakes are tolerated.",
         ]
         yield name, f"reference/dialects/{name}.md", _text(lines)
 
 
-def command_pages() -> Iterator[Made]:
+def command_pages() -> Iterator[GeneratedPage]:
     """Yield a page for each subcommand of `codev` with all its options."""
     for name, command in cli.COMMANDS.items():
         extra = f' Needs `pip install "codev-env[{command.extra}]"`.' if command.extra else ""
         lines = [f"# codev {name}", "", f"`codev {name}`: {command.help}.{extra}", ""]
         tables = {words: target for words, target in OPTIONS.items() if words.split()[0] == name}
-        if not tables:  # a parser of argparse: what it prints for --help
+        if not tables:  # the --help text of an argparse parser
             lines += _code("text", _help_text(cli.load(command.target)))
         for words, target in tables.items():
             lines += [f"## codev {words}", "", about_class(target), ""]
             if name in ("train", "sft"):
                 lines += [
-                    "`--preset NAME` and `--config FILE.yaml` set many options at once, `codev train --dry-run` only "
-                    "looks: [the trainer](../../training.md#options).",
+                    "`--preset NAME` and `--config FILE.yaml` set many options at once, and `codev train --dry-run` "
+                    "checks a run without starting it: see [the trainer](../../training.md#options).",
                     "",
                 ]
             lines += [*_table(("option", "type", "default", "meaning"), map(_option_row, options_of(target))), ""]
@@ -188,7 +188,7 @@ def _option_row(option: Option) -> tuple[str, ...]:
 
 
 def _help_text(main: Callable[[list[str]], Any]) -> str:
-    """Return what a command of argparse prints for `--help`."""
+    """Return the `--help` text of an argparse command."""
     out = io.StringIO()
     os.environ["COLUMNS"] = "100"
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):

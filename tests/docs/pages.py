@@ -1,4 +1,4 @@
-"""What the tests of the documentation read: pages, their code blocks, and the commands in them."""
+"""The pages of the documentation, their code blocks, and the commands in them, for the tests."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Block:
     """A fenced block.
 
     Attributes:
-        info: What stands behind the opening fence, for example `python` or `python no-run`.
-        text: What is in it.
-        line: The line of the file on which its text starts.
+        info: The text after the opening fence, for example `python` or `python no-run`.
+        text: Its content.
+        line: Line of the file at which its content starts.
     """
 
     info: str
@@ -38,7 +38,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def python_blocks(page: Path) -> list[Block]:
-    """Return the Python blocks of a page, those that are not run as well."""
+    """Return the Python blocks of a page, including those that are not run."""
     return [block for block in blocks(page) if block.info.split()[:1] == ["python"]]
 
 
@@ -51,7 +51,7 @@ def commands(page: Path) -> list[list[str]]:
 
 
 def inline_commands(page: Path) -> list[list[str]]:
-    """Return the words of each `codev` command that stands in the text as code."""
+    """Return the words of each `codev` command in inline code."""
     found = re.findall(r"`codev ([^`]+)`", _FENCE.sub("", page.read_text("utf-8")))
     return [_plain(text.replace("\n", " ").split()) for text in found]
 
@@ -72,6 +72,6 @@ def _commands_of(line: str) -> list[list[str]]:
 
 
 def _plain(words: list[str]) -> list[str]:
-    """Take off the marks of what may be left out, and put numbers for variables of the shell."""
+    """Remove the brackets of optional words, and replace shell variables with numbers."""
     plain = [re.sub(r"\$\w+", "0", re.sub(r"^\[(?=--)", "", word)) for word in words if word not in ("…", "...")]
     return [word.removesuffix("]") if "[" not in word else word for word in plain]

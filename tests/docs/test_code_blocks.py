@@ -1,4 +1,4 @@
-"""The Python blocks of README and docs run as a reader would paste them, and options of commands in them exist."""
+"""The Python blocks of README and docs run in order, and options of commands in them exist."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ELSEWHERE = {
     "scorers": "tests/tasks/test_tasks_docs.py",
     "tasks": "tests/tasks/test_tasks_docs.py",
 }
-"""Pages whose blocks other tests run, beside what those pages say of them."""
+"""Pages whose blocks are run by other tests, which also check what those pages say about them."""
 
 NEED_A_SERVER = ("adapters",)
-"""Pages about other programs: tests/adapters holds the code they name against the real ones where these are."""
+"""Pages about other programs: tests/adapters runs the code they name against the real ones, if installed."""
 
 OTHERS = ("openenv", "ray", "skyrl_gym", "stable_baselines3", "torchrl", "trl", "vagen", "verifiers", "verl")
-"""Libraries that no extra installs; a page about one of them is read on without it."""
+"""Libraries that no extra installs; the blocks of a page about a missing one are skipped."""
 
 OURS = ("codev_env", "codev_agents", "codev_train", "codev_eval")
 RUN = [page for page in PAGES if python_blocks(page) and page.stem not in ELSEWHERE and page.stem not in NEED_A_SERVER]
@@ -41,12 +41,12 @@ COMMANDS = {page: commands(page) for page in PAGES if commands(page)}
 
 
 class ParsedError(Exception):
-    """A command has read its options and would start."""
+    """A command has parsed its options and would start."""
 
 
 @pytest.fixture
 def parse_only(monkeypatch, tmp_path):
-    """Let every command stop once its own parser has accepted its options."""
+    """Stop every command as soon as its own parser has accepted its options."""
     tyro_cli, parse_args = tyro.cli, argparse.ArgumentParser.parse_args
 
     def stop_after(parse):
@@ -62,7 +62,7 @@ def parse_only(monkeypatch, tmp_path):
 
 
 def names_in(module: str) -> set[str]:
-    """What a module of ours defines or imports at its top, without importing it."""
+    """The names that one of our modules defines or imports at its top level, found without importing it."""
     spec = importlib.util.find_spec(module)
     assert spec and spec.origin, f"there is no module {module}"
     tree = ast.parse(Path(spec.origin).read_text("utf-8"))
@@ -88,7 +88,7 @@ def test_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     for block in python_blocks(page):
         if block.info != "python":
             continue
-        # Blank lines before it let an error name the line of the page.
+        # Leading blank lines make an error name the line of the page.
         code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
         try:
             exec(code, names)
@@ -96,12 +96,12 @@ def test_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
             if (error.name or "").partition(".")[0] not in OTHERS:
                 raise
             pytest.skip(f"{error.name} is not installed")
-    assert names.keys() - {"__builtins__"}, "the page's code left nothing behind: did it run?"
+    assert names.keys() - {"__builtins__"}, "the page's code defined no name: did it run?"
 
 
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page.stem}-{block.line}" for page, block in BLOCKS])
-def test_every_block_compiles_and_imports_what_there_is(page, block):
-    assert block.info in ("python", "python no-run"), "a test would read over it"
+def test_every_block_compiles_and_imports_existing_names(page, block):
+    assert block.info in ("python", "python no-run"), "a test would skip it"
     compile(block.text, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in OURS:
@@ -115,7 +115,7 @@ def test_every_block_compiles_and_imports_what_there_is(page, block):
 
 
 @pytest.mark.parametrize(("page", "test"), ELSEWHERE.items(), ids=ELSEWHERE)
-def test_pages_left_to_other_tests_are_read_there(page, test):
+def test_pages_left_to_other_tests_are_covered_there(page, test):
     text = (ROOT / test).read_text("utf-8")
     assert f"{page}.md" in text or f'"{page}"' in text
 

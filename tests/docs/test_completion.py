@@ -1,4 +1,4 @@
-"""`codev completion`: what the scripts offer, in a real bash."""
+"""`codev completion`: the words that the scripts offer, in a real bash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_options_are_offered_and_positional_arguments_are_not(words):
     assert "--folder" not in words["report"] and "--port" in words["view"]
 
 
-def test_what_is_not_installed_is_left_out(monkeypatch):
+def test_options_of_missing_packages_are_omitted(monkeypatch):
     def no_package(target):
         if target.startswith("codev_train."):
             raise ModuleNotFoundError("No module named 'yaml'", name="yaml")

@@ -1,4 +1,4 @@
-"""docs/contributing.md, followed to the letter: its blocks become `my_codev.py`, and all that it adds is used."""
+"""docs/contributing.md: its code blocks become `my_codev.py`, and each of its extensions is used."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def my_codev(tmp_path_factory):
         del sys.modules["my_codev"]
 
 
-def play(**arguments):
+def play_episode(**arguments):
     env = gym.make(ENV, **{"data": "synthetic", **({} if "data" in arguments else {"scenes": "toy"}), **arguments})
     trajectory = run_episode(env, Oracle(), options={"index": 3})
     env.close()
     return trajectory
 
 
-def test_the_reward_is_paid(my_codev):
-    assert play(reward="my_codev:looked").reward_terms == pytest.approx({"outcome": 1.0, "seen": 0.3})
+def test_the_reward_is_computed(my_codev):
+    assert play_episode(reward="my_codev:looked").reward_terms == pytest.approx({"outcome": 1.0, "seen": 0.3})
 
 
-def test_the_task_set_is_played_and_its_boxes_are_right(my_codev):
-    trajectory = play(data=my_codev.Dots())
+def test_the_task_set_works_and_its_boxes_are_right(my_codev):
+    trajectory = play_episode(data=my_codev.Dots())
     assert trajectory.task_id == "dots-3" and trajectory.is_correct and trajectory.is_faithful
     task = my_codev.Dots()[3]
     x1, y1, x2, y2 = task.targets[0]
@@ -50,19 +50,19 @@ def test_the_task_set_is_played_and_its_boxes_are_right(my_codev):
     assert min(drawn)[0] == x1 and max(drawn)[0] == x2 - 1
 
 
-def test_the_dialect_is_spoken(my_codev):
+def test_the_dialect_works(my_codev):
     env = gym.make(ENV, data="synthetic", scenes="toy", dialect="my_codev:Terse")
     assert env.unwrapped.system_prompt == my_codev.Terse().system_prompt()
     assert run_episode(env, Oracle(), options={"index": 3}).is_faithful
 
 
-def test_the_judge_judges(my_codev):
-    trajectory = play(judge=my_codev.SmallViews(), reward="tapo")
+def test_the_judge_works(my_codev):
+    trajectory = play_episode(judge=my_codev.SmallViews(), reward="tapo")
     assert trajectory.turns[0].score_why in ("some view is small", "no view is small")
-    assert play(judge="my_codev:SmallViews", reward="tapo").turns[0].score_why == trajectory.turns[0].score_why
+    assert play_episode(judge="my_codev:SmallViews", reward="tapo").turns[0].score_why == trajectory.turns[0].score_why
 
 
-def test_the_credit_is_taken(my_codev):
+def test_the_credit_works(my_codev):
     torch = pytest.importorskip("torch")
     from codev_train.learn.credit import combine, get_credit
 

@@ -21,7 +21,7 @@ def test_the_version_is_the_same_everywhere():
     assert __version__ == PROJECT["version"] == str(citation["version"]) == newest[1]
 
 
-def test_the_citation_has_what_its_format_asks_for():
+def test_the_citation_has_the_required_fields():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
     assert citation["license"] == PROJECT["license"]
@@ -33,7 +33,7 @@ def test_the_citation_has_what_its_format_asks_for():
     assert citation["message"] and all(reference["type"] for reference in citation["references"])
 
 
-def test_the_workflow_does_what_ci_does_on_every_python():
+def test_the_workflow_runs_the_checks_on_every_python():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
     fast, everything = workflow["jobs"]["fast"], workflow["jobs"]["all"]
     assert fast["strategy"]["matrix"]["python"] == PYTHONS
@@ -45,7 +45,7 @@ def test_the_workflow_does_what_ci_does_on_every_python():
 @pytest.mark.parametrize(
     "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
 )
-def test_issue_forms_have_what_they_need(form):
+def test_issue_forms_have_the_required_fields(form):
     content = yaml.safe_load(form.read_text("utf-8"))
     if form.stem == "config":
         assert isinstance(content["blank_issues_enabled"], bool)
@@ -55,7 +55,7 @@ def test_issue_forms_have_what_they_need(form):
     assert len(set(ids)) == len(ids) and all(field["attributes"]["label"] for field in content["body"])
 
 
-def test_what_the_extra_docs_asks_for_is_pinned():
+def test_packages_of_the_extra_docs_are_pinned():
     pins = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text("utf-8").split()}
     for wanted in PROJECT["optional-dependencies"]["docs"]:
         assert re.split(r"[<>=\[]", wanted)[0].lower() in pins

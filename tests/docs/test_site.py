@@ -19,8 +19,8 @@ from codev_env.dialects import dialect_names
 from codev_env.rewards import REWARDS
 
 FILES = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
-MADE = {"changelog.md"}
-"""Pages of the navigation that are made while the site is built."""
+GENERATED = {"changelog.md"}
+"""Pages of the navigation that are generated while the site is built."""
 
 
 def without_code(text: str) -> str:
@@ -28,7 +28,7 @@ def without_code(text: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of headings as both GitHub and Python-Markdown name them, where the two agree."""
+    """The anchors of headings for which GitHub and Python-Markdown agree."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
     plain = [re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower()).strip() for heading in headings]
     return {heading.replace(" ", "-") for heading in plain}
@@ -52,10 +52,10 @@ def test_every_page_is_in_the_navigation_once():
     listed = [entry if isinstance(entry, str) else next(iter(entry.values())) for entry in entries]
     assert len(set(listed)) == len(listed)
     found = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if not page.name.startswith("adapters")}
-    assert set(listed) - MADE == found
+    assert set(listed) - GENERATED == found
 
 
-def test_options_are_read_from_the_source_as_the_commands_take_them():
+def test_options_read_from_the_source_match_the_commands():
     spec = importlib.util.spec_from_file_location("option_tables", DOCS / "hooks" / "option_tables.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["option_tables"] = module
@@ -67,7 +67,7 @@ def test_options_are_read_from_the_source_as_the_commands_take_them():
         options = module.options_of(target)
         flags = {option.flag for option in options if option.flag.startswith("--")}
         own = {word for word in known[command] if word.startswith("--")}
-        # What goes before the options is no field of them; `codev study` has a `--preset` of its own.
+        # Arguments handled before the options are not fields of them; `codev study` has its own `--preset`.
         assert flags == own - ({"--help", "--preset", "--config", "--dry-run"} - flags), command
         assert all(option.about and option.type for option in options), command
     train = {option.flag: option for option in module.options_of(OPTIONS["train"])}
@@ -77,7 +77,7 @@ def test_options_are_read_from_the_source_as_the_commands_take_them():
 
 
 class Resources(HTMLParser):
-    """Collects what a page loads by itself: scripts, styles, images, frames."""
+    """Collects the resources that a page loads: scripts, styles, images, frames."""
 
     def __init__(self) -> None:
         super().__init__()
