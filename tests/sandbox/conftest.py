@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pictures import photo
+from photos import photo
 from PIL import Image
 
 from codev_env.sandbox import Limits, Sandbox, Session

@@ -21,13 +21,13 @@ _HOLE = re.compile(r"<(\w+)(?:\|([\w ]*))?>")
 
 
 def read_tables(path: Path) -> dict[str, tuple[str, ...]]:
-    """The tables of a file: an entry is a line or, in a table that has empty lines, what is between two of them."""
+    """The tables of a file. An entry is a line or, in a table with empty lines, the text between two of them."""
     tables = {name: text.strip() for name, text in read_programs(path).items()}
     return {name: tuple(text.split("\n\n" if "\n\n" in text else "\n")) for name, text in tables.items()}
 
 
 TABLES = read_tables(Path(__file__).with_name("grammar.txt"))
-"""What is simplest stands first, which is where a failing program shrinks to.
+"""The simplest entry comes first: failing programs shrink towards it.
 
 Products and joins are cut, so that no loop makes a number, a text or a list explode. Left out, because it differs for
 good reasons: random numbers (seeded), `id` and `hash`, the order of sets of texts, JPEG (kept bit for bit), names with
@@ -52,7 +52,7 @@ def _below(count: int) -> st.SearchStrategy[int]:
 
 
 class Writer:
-    """Fills holes with what it draws, ever simpler the deeper they lie."""
+    """Fills holes with random entries, which get simpler with depth."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], tables: dict[str, tuple[str, ...]]) -> None:
         self.draw = draw
@@ -96,7 +96,7 @@ class Writer:
         if kind == "new":
             return "x1"
         if kind in ("fn", "gen") and "body" in self.inside:
-            return {"fn": "h0", "gen": "g0"}[kind]  # no function calls itself, or what it takes explodes
+            return {"fn": "h0", "gen": "g0"}[kind]  # no function calls itself, or the running time explodes
         if kind in _VARIABLES:
             if kind == "I" and self.locals and self.choose((False, True)):
                 return str(self.choose(tuple(self.locals)))

@@ -1,4 +1,4 @@
-"""Writes random programs that try what is not allowed, that are too much, or that are no programs at all."""
+"""Writes random programs that try forbidden things, exceed limits, or are not valid Python."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def hostile(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
     for _ in range(writer.choose((1, 2, 3, 5))):
         writer.fuel = 12
         one = writer.fill(writer.choose(_TABLES["S"]), 0)
-        if writer.choose((False, True, True)):  # what is refused before it runs hides what the rest would do
+        if writer.choose((False, True, True)):  # a program refused before it runs does not show what its other lines do
             one = _RESERVED_NAME.sub("Odd", _HIDDEN_ATTRIBUTE.sub(".real", one)).replace("async ", "")
         if writer.choose((False, True, True)):  # the next one gets its turn whatever this one raises
             one = "try:\n    " + one.replace("\n", "\n    ") + "\nexcept Exception as e:\n    report(e)"
@@ -90,7 +90,7 @@ _BLOCKS = ("if 1:", "for v in [1]:", "while 1:", "try:", "def f():", "class C:",
 
 @st.composite
 def deep(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
-    """Text nested up to where parsers and compilers give up."""
+    """Text nested so deeply that parsers and compilers give up."""
     count = draw(st.sampled_from((3, 19, 21, 60, 99, 101, 149, 151, 200, 201, 400, 1000, 3000, 6000)))
     if draw(st.booleans()):
         left, middle, right = draw(st.sampled_from(_DEEP))

@@ -1,4 +1,4 @@
-"""Run as a script: applies one kernel layer at a time, attacks what it guards with plain Python, prints what happened.
+"""Run as a script: applies one kernel layer at a time, attacks it with plain Python, and prints the outcome.
 
 Every attack is tried without any layer too, so that one which never works anywhere is noticed.
 """

@@ -23,7 +23,7 @@ if "FACTS" not in globals():
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 VICTIM = FACTS["victim"]
-# By machine; the wrappers of the C library serve where it has one.
+# By machine; for calls without a wrapper in the C library.
 NUMBERS = {
     "x86_64": {"io_uring_setup": 425, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "keyctl": 250},
     "aarch64": {"io_uring_setup": 425, "bpf": 280, "perf_event_open": 241, "userfaultfd": 282, "keyctl": 219},
@@ -210,7 +210,7 @@ def new_mount_namespace() -> None:
 
 def mount() -> None:
     recursive, private = 0x4000, 0x40000
-    checked(LIBC.unshare(NEW_NS))  # whatever is mounted where this is allowed is seen by nobody else
+    checked(LIBC.unshare(NEW_NS))  # mounts made after this are visible to no other process
     checked(LIBC.mount(b"none", b"/", None, recursive | private, None))
 
 
@@ -280,7 +280,7 @@ def much_heap() -> None:
 
 
 def kill_victim() -> None:
-    os.kill(VICTIM, signal.SIGKILL)  # the last: in a process without layers nobody is left to attack
+    os.kill(VICTIM, signal.SIGKILL)  # the last attack: without layers it ends the victim
 
 
 ATTACKS: list[Callable[[], None]] = [

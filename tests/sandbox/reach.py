@@ -1,4 +1,4 @@
-"""Looks for what programs must not reach: reads, through the guard, every attribute of all that programs are given.
+"""Looks for objects that programs must not reach: reads, through the guard, every attribute of everything they get.
 
 Run as a script of its own, since it changes Pillow as a worker does. Prints one line for each finding, then a count.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pictures import photo
+from photos import photo
 
 from codev_env.sandbox.language import guards, program_builtins, state
 from codev_env.sandbox.language.context import Context, File, View
@@ -38,7 +38,7 @@ LEAVES = (int, float, complex, str, bytes, np.ndarray, np.generic)
 
 
 def danger(value: Any) -> str | None:
-    """What is wrong with handing this out; `None` where nothing is."""
+    """Why a program must not get this object; `None` if it may."""
     if isinstance(value, types.ModuleType):
         return "a module"
     if isinstance(value, types.FrameType | types.CodeType | types.TracebackType):
@@ -62,9 +62,9 @@ def crawl(roots: dict[str, Any]) -> tuple[list[str], int]:
     """Read attributes of attributes.
 
     Returns:
-        What must not be there, by its path, and the number of objects seen.
+        The paths of forbidden objects, and the number of objects seen.
     """
-    seen: dict[int, Any] = {}  # the objects too, so that no number is used again
+    seen: dict[int, Any] = {}  # the objects too, so that no id is reused
     found: list[str] = []
     queue = collections.deque((path, value, 0) for path, value in roots.items())
     while queue:
@@ -85,7 +85,7 @@ def crawl(roots: dict[str, Any]) -> tuple[list[str], int]:
             try:
                 queue.append((f"{path}.{name}", guards.guarded_getattr(value, name), depth + 1))
             except Exception:
-                continue  # refused, or not there for this object
+                continue  # refused, or missing on this object
     return found, len(seen)
 
 
@@ -97,7 +97,7 @@ def _names(value: Any) -> list[str]:
 
 
 def given() -> dict[str, Any]:
-    """The façades' names, and what the everyday programs end with."""
+    """The names in the façades, and the variables that the everyday programs leave."""
     roots = {
         f"{label}.{name}": value
         for label, facade in libraries.MODULES.items()
@@ -117,7 +117,7 @@ def given() -> dict[str, Any]:
         try:
             exec(compile_program(parse(code.partition("\n")[2]), Limits()).code, names)
         except (ImportError, program_builtins.ProgramExit):
-            pass  # a library that is not there; or the program's own end
+            pass  # a library is not installed, or the program called exit()
         roots.update({f"program {number}: {name}": value for name, value in names.items() if name[:2] != "__"})
     return roots
 

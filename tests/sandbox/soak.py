@@ -1,4 +1,4 @@
-"""Plays random steps on the sandbox while workers and zygotes are killed, and tells what is used at the end.
+"""Runs random steps on the sandbox while workers and zygotes are killed, and reports the resources used at the end.
 
     python tests/sandbox/soak.py STEPS SEED
 
@@ -69,7 +69,7 @@ def resident_mb() -> float:
 
 
 class Slot:
-    """A session and what is known of it."""
+    """A session and its expected state."""
 
     def __init__(self, soak: Soak, rng: random.Random) -> None:
         self.soak, self.rng = soak, rng
@@ -98,11 +98,11 @@ class Slot:
             getattr(self, f"_{what}")()
             self.soak.done[what] += 1
         except SandboxError:
-            # Allowed where something was killed since the last step of this session.
+            # Allowed if a process was killed since the last step of this session.
             assert self.may_be_hit(), "a SandboxError without a kill"
             self.soak.done["SandboxError"] += 1
             self.count = None
-        # Not the count of now: what was killed between the answer and this line is met by the next step only.
+        # Not the present count: a kill between the reply and this line affects the next step only.
         self.kills = begun
 
     def may_be_hit(self) -> bool:
@@ -110,7 +110,7 @@ class Slot:
         return self.soak.kills != self.kills or self.soak.kills % 2 == 1
 
     def run(self, code: str, expected: str | None, stop: str = "ok", view: str = "main") -> Execution | None:
-        """Run a program and check its answer; `None` where it was ended for a reason that is allowed."""
+        """Run a program and check its result; `None` if it was ended for an allowed reason."""
         execution = self.session.run(code, view=view)
         if execution.stop == stop and (expected is None or execution.stdout == expected):
             return execution
@@ -185,7 +185,7 @@ class Soak:
         self.boxes: dict[str, Sandbox] = {}
 
     def play(self, steps: int, part: str) -> None:
-        """Play steps in all threads; raises what a step raised."""
+        """Run steps in all threads; raises the error of a failing step."""
         limits = {"memory_mb": 128, "output_chars": 1000, "files_mb": 4}
         wrong: list[BaseException] = []
 
@@ -278,7 +278,7 @@ def left() -> dict[str, Any]:
 
 
 def main(steps: int, seed: int) -> None:
-    """Warm up with a tenth of the steps, then play them all."""
+    """Warm up with a tenth of the steps, then run them all."""
     soak = Soak(seed)
     told: dict[str, Any] = {"before": left()}
     for part, count in (("warm", max(200, steps // 10)), ("end", steps)):

@@ -1,4 +1,4 @@
-"""What a user of the sandbox can get wrong: each mistake is an error that says what to do, and harms nothing."""
+"""Mistakes in using the sandbox: each one raises an error that says what to do, and has no other effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codev_env.sandbox import Limits, Sandbox, Session
 
 
 def descriptors() -> int:
-    """The lowest free descriptor: it rises where one is lost."""
+    """The lowest free descriptor, which rises with every leaked one."""
     with open(__file__) as file:
         return file.fileno()
 
@@ -56,7 +56,7 @@ def test_text_that_is_no_program_is_the_programs_failure(session: Session, code:
 
 
 @pytest.mark.parametrize("view", ["nope", None, ""])
-def test_an_unknown_view_is_told_with_the_known_ones(session: Session, view: Any) -> None:
+def test_the_error_for_an_unknown_view_lists_the_known_ones(session: Session, view: Any) -> None:
     session.add_view("probe", {"input.png": Image.new("RGB", (4, 4))})
     with pytest.raises(SandboxError, match="there is no view .* Views: main, probe; see add_view"):
         session.run("pass", view=view)

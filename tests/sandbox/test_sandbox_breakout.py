@@ -1,4 +1,4 @@
-"""The kernel's layers alone: a real session whose worker runs any Python at all, and what that cannot do."""
+"""The kernel layers alone: in a real session whose worker runs unrestricted Python, attacks fail."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import photo
+from photos import photo
 
 from codev_env.sandbox import Limits, Sandbox, Session
 from codev_env.sandbox.host import process
 from codev_env.sandbox.worker import seccomp
 
 ATTACKS = Path(__file__).with_name("raw_attacks.py")
-# What any user may do where no layer is on, however little else a container allows.
+# Actions that any user may take without the layers, in the most restricted container too.
 ORDINARY = frozenset(
     "send_udp connect_tcp listen_tcp connect_abstract make_socket_pair read_secret write_file list_root remove_file "
     "make_link change_mode read_environment reopen_descriptor limit_victim pin_victim open_process signal_thread "
@@ -103,7 +103,7 @@ def attacker(box: Sandbox, victim: Session) -> Iterator[Session]:
 
 @pytest.fixture
 def facts() -> Iterator[dict[str, Any]]:
-    """What the attacks are told: a folder, a listener of each kind."""
+    """The targets of the attacks: a folder, and a listener of each kind."""
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.create_server(("127.0.0.1", 0)) as tcp,
@@ -226,7 +226,7 @@ def test_a_worker_that_breaks_ends_alone(code: str, attacker: Session) -> None:
         pytest.skip("only x86-64 has other numbers for the same calls")
     attacker.run("image.crop((0, 0, 8, 6)).save('a.png')")
     execution = attacker.run(code)
-    # Who hangs up is killed, which is told from a lack of memory only where it ended by itself before that.
+    # A worker that closes its socket is killed, which looks like a lack of memory unless it ended by itself before.
     assert execution.stop in ("error", "memory") and execution.error is not None
     assert attacker.run("print(Image.open('a.png').size)").stdout == "(8, 6)\n"
 

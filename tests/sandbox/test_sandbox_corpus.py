@@ -1,4 +1,4 @@
-"""A corpus of what models write and of what was tried against sandboxes: each case ends as it is expected to.
+"""A corpus of programs as models write them and of attacks on sandboxes: each case ends as expected.
 
 `corpus.json` holds programs with an expectation. `{canary}` stands for a folder with a secret, `BOMB` for a
 decompression bomb, port 45454 for a listener of this test, and `probe` is run afterwards and must find nothing changed.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import photo
+from photos import photo
 from PIL import Image
 
 from codev_env.sandbox import Execution, Limits, Sandbox, Session

@@ -40,7 +40,7 @@ def test_is_refused(name: str, victim: Session, folder: Path) -> None:
     assert "PWNED" not in execution.stdout
     assert SECRET not in f"{execution.stdout}{execution.error}"
     assert sorted(path.name for path in folder.iterdir()) == ["pic.png", "secret.txt"]
-    # The same worker runs everything here, so what one attack broke the next line would show.
+    # One worker runs everything here, so the next line would show any damage done by an attack.
     check = (
         "r = image.rotate(90, expand=True)\nprint(r.size, np.array([1, 2]).sum(), len([]), Image.new('L', (2, 2)).size)"
     )

@@ -47,7 +47,7 @@ def used(pid: int) -> int:
 
 
 def while_it_runs(session: Session, code: str, action: Callable[[int], None], view: str = "main") -> Execution:
-    """Run code, do something when its worker is seen to be at work, and return what came of the run."""
+    """Run code, act once its worker is busy, and return the result of the run."""
     linux()
     worker = worker_of(session)
     with ThreadPoolExecutor(1) as pool:
@@ -59,7 +59,7 @@ def while_it_runs(session: Session, code: str, action: Callable[[int], None], vi
 
 
 def kill_zygote(kind: process.Kind = "plain", *, idle: Session | None = None) -> None:
-    """Kill a zygote and, where a session's worker is waiting for a program, see that worker die with it."""
+    """Kill a zygote and, if the worker of a session is waiting for a program, wait until it has died too."""
     process.zygote(kind)._process.kill()
     if idle is not None:
         see_it_die(idle)

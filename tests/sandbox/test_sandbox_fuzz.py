@@ -1,4 +1,4 @@
-"""Random programs: harmless ones mean what they mean in plain Python, and none whatever does any harm."""
+"""Random programs: harmless ones behave as in plain Python, and none does any harm."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_harmless_programs_equal_plain_python(
         text, error, result = run_plainly(code, image)
         assert execution.stdout == text
         if error is None and 0 in result.size:
-            assert execution.stop == "result"  # plain Python shows nobody an image
+            assert execution.stop == "result"  # plain Python cannot hand over images
         elif error is None:
             assert (execution.error, execution.stop, execution.repairs) == (None, "ok", ())
             assert [(one.size, one.tobytes()) for one in execution.images] == [(result.size, result.tobytes())]
@@ -195,7 +195,7 @@ def test_no_program_finds_what_is_hidden(
         kinds = {line.removeprefix(FOUND).split(" ")[0] for line in told.splitlines() if line.startswith(FOUND)}
         assert not kinds & FORBIDDEN_KINDS
         assert sorted(os.listdir(folder)) == ["secret.png", "secret.txt"]
-        # One worker runs them all: what one program breaks the next would show.
+        # One worker runs them all, so the next program would show any damage.
         assert session.run(CHECK).stdout == CHECKED
 
     with Sandbox(LIMITS) as own, own.session({"input.png": image}) as session:

@@ -1,4 +1,4 @@
-"""Each kernel layer alone, with the language layer switched off: what it must stop, tried with plain Python."""
+"""Each kernel layer alone, with the language layer switched off, against attacks in plain Python."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_layer_stops(layer: str, attack: str, outcomes: dict[str, dict[str, str]
     assert outcome != "worked"
 
 
-def test_describe_tells_every_layer() -> None:
+def test_describe_lists_every_layer() -> None:
     with Sandbox() as box:
         described = box.describe()
     assert described.keys() == {"language", "process", "user", "rlimits", "landlock", "seccomp"}
@@ -64,7 +64,7 @@ def test_describe_tells_every_layer() -> None:
 
 
 def test_missing_layers_are_refused_or_accepted_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox_box, "_warned", set())  # each is told once in a process
+    monkeypatch.setattr(sandbox_box, "_warned", set())  # each is reported once in a process
     weak = {"process": "on", "rlimits": "off: for this test", "other": "off: not here"}
     with Sandbox() as box, pytest.raises(SandboxError, match="rlimits off: for this test.*allow_weaker=True"):
         box.check_layers(weak)

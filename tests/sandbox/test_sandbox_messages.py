@@ -58,11 +58,11 @@ def _frame(body: bytes) -> bytes:
 
 
 def _frames(number: int, lies: list[dict[str, Any]]) -> bytes:
-    """Replies to request `number`, and, where there are more of them, to the requests that are yet to come."""
+    """Replies to request `number`; further ones are for later requests."""
     return b"".join(_frame(json.dumps(_GOOD | {"number": number + n} | lie).encode()) for n, lie in enumerate(lies))
 
 
-# What the other end sends after a request, as a function of the request's number, and whether it closes then.
+# The bytes sent after a request, as a function of its number, and whether the sender then closes the socket.
 _BYTES = st.one_of(
     st.binary(max_size=60).map(lambda data: lambda _number: data),
     _JSON.map(lambda value: lambda _number: _frame(json.dumps(value).encode())),
@@ -128,7 +128,7 @@ def hasty_box() -> Iterator[Sandbox]:
 
 
 def ask(pool: ThreadPoolExecutor, session: Session, code: str) -> Execution | None:
-    """An execution, or `None` for a `SandboxError`; fails for any other error, and where none comes."""
+    """An execution, or `None` for a `SandboxError`; fails for any other outcome."""
     try:
         return pool.submit(session.run, code).result(timeout=HANGS_S)
     except SandboxError:
@@ -159,7 +159,7 @@ def test_no_message_does_harm(profile: Any, hasty_box: Sandbox, box: Sandbox, im
             event("refused" if session._worker is not impostor.worker else "accepted")
             if session._worker is impostor.worker:
                 session._drop()
-            session._limits = box.limits  # what follows is no matter of time
+            session._limits = box.limits  # the rest must not depend on time
             execution = session.run("print(set(Image.open('kept.png').tobytes()), image.size)")
             assert execution.stdout == f"{{{KEPT}}} {image.size}\n"
 

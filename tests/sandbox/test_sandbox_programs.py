@@ -31,7 +31,7 @@ PROGRAMS = read_programs(Path(__file__).with_name("everyday.txt"))
 
 @contextlib.contextmanager
 def settings_of_its_own(code: str) -> Iterator[None]:
-    """Undo what a program sets in libraries, as a process of its own would."""
+    """Undo the settings that a program makes in libraries, as a separate process would."""
     with contextlib.ExitStack() as undo:
         undo.enter_context(np.printoptions())
         undo.enter_context(decimal.localcontext())
@@ -91,12 +91,12 @@ def test_ready_names(session: Session) -> None:
     assert execution.stdout == "True input.png input.png\n2 2.0\n(255, 0, 0)\n(2, 2) (160, 120) True\n"
 
 
-def test_what_is_available_is_told_wherever_it_is_loaded(session: Session) -> None:
+def test_every_kind_of_worker_lists_the_same_modules(session: Session) -> None:
     libraries = [name for name in ("cv2", "matplotlib", "scipy", "sympy") if importlib.util.find_spec(name)]
     for code in ("import nothing_like_it", "import math, re\nx = 'cv2'\nimport nothing_like_it"):
-        told = str(session.run(code).error).partition("available are ")[2].partition(". ")[0].partition(" (")[0]
-        names = told.rstrip(".").split(", ")
-        assert {"PIL", "numpy", "math", *libraries} <= set(names) and len(names) == len(set(names)), told
+        listed = str(session.run(code).error).partition("available are ")[2].partition(". ")[0].partition(" (")[0]
+        names = listed.rstrip(".").split(", ")
+        assert {"PIL", "numpy", "math", *libraries} <= set(names) and len(names) == len(set(names)), listed
 
 
 @pytest.mark.parametrize(

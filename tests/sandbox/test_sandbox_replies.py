@@ -106,7 +106,7 @@ def test_any_bytes_are_a_message_or_an_error(body: bytes) -> None:
     try:
         assert isinstance(frames.decode(body), dict)
     except frames.FrameError:
-        pass  # what is no message says so
+        pass  # not a message
 
 
 def test_deeply_nested_json_is_an_error() -> None:

@@ -1,4 +1,4 @@
-"""The ways a program hands images over, and what it may not hand over."""
+"""The ways in which a program hands images over, and the images that are refused."""
 
 from __future__ import annotations
 

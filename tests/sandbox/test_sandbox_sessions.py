@@ -1,4 +1,4 @@
-"""Sessions: what stays, what does not, what happens to those that break a limit, and many at once."""
+"""Sessions: state between runs, broken limits, and many sessions at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import photo
+from photos import photo
 from PIL import Image
 
 from codev_env.errors import ConfigError, SandboxError

@@ -15,7 +15,7 @@ import pytest
 import soak
 
 RESIDENT_GROWTH_MB = 12.0
-"""What the trainer may have grown by: the allocator keeps some of what was freed, the more the busier the threads."""
+"""Growth allowed to the trainer: the allocator keeps some freed memory, more of it with busier threads."""
 
 INTEGRATION, SOAK = pytest.mark.integration, pytest.mark.soak
 STEPS = [1500, pytest.param(10_000, marks=INTEGRATION), pytest.param(100_000, marks=SOAK)]
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what
 
 @contextmanager
 def trainer(steps: int, seed: int, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of its own that plays the steps, with `folder` for temporary files."""
+    """A separate process that runs the steps, with `folder` for temporary files."""
     command = [sys.executable, soak.__file__, str(steps), str(seed)]
     environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(

@@ -187,37 +187,20 @@ class LanguagePolicy(RestrictingNodeTransformer):
         node = self.node_contents_visit(node)
         return node if isinstance(node.ctx, ast.Load) else self._guard_target(node, "_write_item_")
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Calls, with or without stars, stay as they are."""
+    def _visit_children(self, node: ast.AST) -> ast.AST:
+        """Constructs that are allowed as they are; targets of assignments are guarded when they are visited."""
         return self.node_contents_visit(node)
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """Assign; targets are guarded when they are visited."""
-        return self.node_contents_visit(node)
+    visit_Call = visit_Assign = visit_AugAssign = visit_AnnAssign = visit_With = _visit_children
+    visit_Match = visit_match_case = visit_MatchSingleton = visit_MatchSequence = visit_MatchOr = _visit_children
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        """`x += 1`, `a[i] += 1` and `a.x += 1`: the guarded target reads and writes."""
-        return self.node_contents_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """`x: int = 1`."""
-        return self.node_contents_visit(node)
-
-    def visit_With(self, node: ast.With) -> ast.AST:
-        """`with a as b`."""
-        return self.node_contents_visit(node)
-
-    def visit_Global(self, node: ast.Global) -> ast.AST:
-        """`global x`."""
+    def visit_Global(self, node: ast.Global | ast.Nonlocal) -> ast.AST:
+        """`global x` and `nonlocal x`."""
         for name in node.names:
             self.check_name(node, name)
         return node
 
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
-        """`nonlocal x`."""
-        for name in node.names:
-            self.check_name(node, name)
-        return node
+    visit_Nonlocal = visit_Global
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Functions; also methods with the allowed double underscores."""
@@ -235,21 +218,8 @@ class LanguagePolicy(RestrictingNodeTransformer):
         node.keywords = [ast.keyword("metaclass", ast.Name("__metaclass__", _LOAD, **at), **at)]
         return node
 
-    def visit_TryStar(self, node: ast.AST) -> None:
-        """Refused, as in RestrictedPython (CVE-2025-22153)."""
-        self.not_allowed(node)
-
-    def visit_TemplateStr(self, node: ast.AST) -> None:
-        """Refused: nothing in the sandbox can render one."""
-        self.not_allowed(node)
-
-    def visit_Match(self, node: ast.Match) -> ast.AST:
-        """`match`, with every kind of pattern."""
-        return self.node_contents_visit(node)
-
-    def visit_match_case(self, node: ast.match_case) -> ast.AST:
-        """One case."""
-        return self.node_contents_visit(node)
+    # `except*`, as in RestrictedPython (CVE-2025-22153), and template strings, which nothing in the sandbox can render.
+    visit_TryStar = visit_TemplateStr = not_allowed
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.AST:
         """`case 1` and `case Colour.RED`."""
@@ -267,25 +237,12 @@ class LanguagePolicy(RestrictingNodeTransformer):
         ast.fix_missing_locations(value.value)
         return value
 
-    def visit_MatchSingleton(self, node: ast.MatchSingleton) -> ast.AST:
-        """`case None`."""
-        return node
-
-    def visit_MatchSequence(self, node: ast.MatchSequence) -> ast.AST:
-        """`case [x, y]`."""
+    def visit_MatchAs(self, node: ast.MatchAs | ast.MatchStar) -> ast.AST:
+        """`case x`, `case … as x` and `case [x, *rest]`."""
+        self.check_name(node, node.name)
         return self.node_contents_visit(node)
 
-    def visit_MatchOr(self, node: ast.MatchOr) -> ast.AST:
-        """`case 1 | 2`."""
-        return self.node_contents_visit(node)
-
-    def visit_MatchAs(self, node: ast.MatchAs) -> ast.AST:
-        """`case x` and `case … as x`."""
-        return self._named_pattern(node, node.name)
-
-    def visit_MatchStar(self, node: ast.MatchStar) -> ast.AST:
-        """`case [x, *rest]`."""
-        return self._named_pattern(node, node.name)
+    visit_MatchStar = visit_MatchAs
 
     def visit_MatchMapping(self, node: ast.MatchMapping) -> ast.AST:
         """`case {"a": x, **rest}`."""
@@ -293,10 +250,6 @@ class LanguagePolicy(RestrictingNodeTransformer):
         node.keys = [self._case(key) for key in node.keys]
         node.patterns = [self.visit(pattern) for pattern in node.patterns]
         return node
-
-    def _named_pattern(self, node: ast.AST, name: str | None) -> ast.AST:
-        self.check_name(node, name)
-        return self.node_contents_visit(node)
 
     def visit_MatchClass(self, node: ast.MatchClass) -> ast.AST:
         """`case Point(x=0)`, which reads attributes without the guard, so only harmless names are allowed."""

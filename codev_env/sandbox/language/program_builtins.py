@@ -32,6 +32,8 @@ class _ArrayMeta(type):
 class ndarray(metaclass=_ArrayMeta):  # the name that programs see
     """Stands for `numpy.ndarray` in `isinstance` and annotations, without its constructor over foreign memory."""
 
+    __module__ = "numpy"
+
     def __new__(cls, *_args: Any, **_kwargs: Any) -> ndarray:
         """Refuse to construct; raises `RefusedCall`."""
         raise RefusedCall("np.ndarray cannot be called here: use np.zeros, np.empty or np.array.")
