@@ -2,7 +2,7 @@
 
 from codev_agents.agent import Agent, AgentError
 from codev_agents.chat import ChatAgent
-from codev_agents.episode import record_episode, record_turn, run_episode
+from codev_agents.episode import EpisodeRecorder, run_episode
 from codev_agents.scripted import (
     SCRIPTED,
     DecorativeCrop,
@@ -27,7 +27,6 @@ __all__ = [
     "answer_turn",
     "crop_turn",
     "expand_box",
-    "record_episode",
-    "record_turn",
+    "EpisodeRecorder",
     "run_episode",
 ]

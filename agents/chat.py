@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from codev_agents.agent import AgentError
+from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
 from codev_env.messages import content_parts, restore_stop
 
@@ -71,7 +72,7 @@ class ChatAgent:
 
     def reset(self, env: gym.Env[Any, Any]) -> None:
         """Start a new conversation with the environment's system prompt."""
-        base: Any = env.unwrapped
+        base = unwrap(env)
         self._messages = [{"role": "system", "content": base.system_prompt}]
         self._stop = tuple(base.dialect.stop)
         self._same_message = base.dialect.observation_role == "assistant"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -11,12 +12,18 @@ import numpy as np
 from PIL import Image
 
 from codev_agents.agent import Agent
-from codev_env.trajectory import Trajectory, TurnRecord
-from codev_env.types import Code, Step
+from codev_env.envs.image_tool import unwrap
+from codev_env.trajectory import Trajectory
+from codev_env.types import Box, Episode, Observation, Step, StepInfo
 
 
 def run_episode(
-    env: gym.Env[Any, Any], agent: Agent, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    env: gym.Env[Any, Any],
+    agent: Agent,
+    *,
+    seed: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    meta: Mapping[str, Any] | None = None,
 ) -> Trajectory:
     """Play one episode to its end.
 
@@ -26,102 +33,155 @@ def run_episode(
             `Trajectory.meta["agent"]`.
         seed: Passed to `env.reset`.
         options: Passed to `env.reset`, for example `{"index": 3}`.
+        meta: JSON-able extras of the record.
 
     Returns:
         The record of the episode.
     """
     observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
     agent.reset(env)
-    first, turns, done = observation, [], False
+    base, recorder, done = unwrap(env), EpisodeRecorder(env, observation, info, seed), False
     while not done:
         action = agent.act(observation)
         observation, reward, terminated, truncated, info = env.step(action)
         done = terminated or truncated
-        turns.append(record_turn(env.unwrapped.episode.steps[-1], observation, float(reward), info))  # type: ignore[attr-defined]
-    meta = dict(getattr(agent, "meta", {}))
-    return record_episode(env, first, turns, info, agent=agent.name, seed=seed, meta={"agent": meta} if meta else {})
+        recorder.add(base.episode.steps[-1], observation, float(reward), info["reward_terms"], info["crop_boxes"])
+    used = dict(getattr(agent, "meta", {}))
+    return recorder.finish(base.episode, agent.name, {**({"agent": used} if used else {}), **(meta or {})})
 
 
-def record_turn(step: Step, observation: Mapping[str, Any], reward: float, info: Mapping[str, Any]) -> TurnRecord:
-    """Record one turn from what `env.step` returned and the environment's own `Step`."""
-    execution, score = step.execution, step.score
-    return TurnRecord(
-        action=step.action,
-        kind=info["action_kind"],
-        code=step.turn.code if isinstance(step.turn, Code) else None,
-        stdout=execution.stdout if execution else "",
-        error=execution.error if execution else None,
-        stop=execution.stop if execution else None,
-        observation=observation["text"],
-        images=_images(observation),
-        crop_boxes=tuple(None if box is None else _box(box) for box in info["crop_boxes"]),
-        reward=reward,
-        reward_terms={name: float(value) for name, value in info["reward_terms"].items()},
-        score=score.value if score else None,
-        score_why=score.why if score else "",
-        faithful=bool(score and score.faithful),
-        judge_failed=bool(score and score.failed),
-        wall_s=float(execution.wall_s) if execution else 0.0,
-        regions=step.regions,
-        problems=step.turn.problems,
-        probed=step.probed,
-    )
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """What a turn led to: the fields that complete its `Step`."""
+
+    observation: str
+    images: tuple[Image.Image, ...]
+    crop_boxes: tuple[Box | None, ...]
+    reward: float
+    reward_terms: dict[str, float]
 
 
-def record_episode(
-    env: gym.Env[Any, Any],
-    first: Mapping[str, Any],
-    turns: list[TurnRecord],
-    info: Mapping[str, Any],
-    *,
-    agent: str,
-    seed: int | None = None,
-    meta: Mapping[str, Any] | None = None,
-) -> Trajectory:
-    """Put a finished episode's turns together with its task; for loops of their own, such as a trainer's.
+class EpisodeRecorder:
+    """Follows one episode and makes its trajectory, once, when everything about it is known.
+
+    It keeps what it needs of the environment, which may be reset before the trajectory is made.
 
     Args:
-        env: The environment, before its next reset.
-        first: The observation `reset` returned.
-        turns: From `record_turn`.
-        info: The last step's info.
-        agent: Name of who played.
+        env: The environment, just reset.
+        observation: The first observation.
+        info: Its info.
         seed: The seed `reset` was called with.
-        meta: JSON-able extras; `"task"` is added, what the task's own metadata tells.
     """
-    base: Any = env.unwrapped
-    task, episode = base.task, base.episode
-    return Trajectory(
-        task_id=task.task_id,
-        index=int(info["index"]),
-        env_id=env.spec.id if env.spec else type(base).__name__,
-        split=getattr(base, "split", ""),
-        source=task.source,
-        category=task.category,
-        question=task.question,
-        choices=tuple(task.choices),
-        answer=task.answer,
-        targets=tuple(_box(box) for box in task.targets),
-        transform=tuple(task.transform),
-        system_prompt=base.system_prompt,
-        prompt=first["text"],
-        images=_images(first),
-        dialect=base.dialect.name,
-        observation_role=base.dialect.observation_role,
-        reward_name=base.reward.name,
-        agent=agent,
-        seed=seed,
-        turns=tuple(turns),
-        final_answer=episode.answer,
-        is_correct=bool(episode.is_correct),
-        is_faithful=bool(episode.is_faithful),
-        stop_reason=str(info["stop_reason"]),
-        meta={**(meta or {}), **({"task": told} if (told := _told(task.meta)) else {})},
-    )
+
+    def __init__(
+        self, env: gym.Env[Any, Any], observation: Observation, info: StepInfo, seed: int | None = None
+    ) -> None:
+        base = unwrap(env)
+        task = base.task
+        self._outcomes: list[_Outcome] = []
+        self._task_meta = {"task": found} if (found := _jsonable(task.meta)) else {}
+        self._fields: dict[str, Any] = {
+            "task_id": task.task_id,
+            "index": int(info["index"]),
+            "env_id": env.spec.id if env.spec else type(base).__name__,
+            "split": base.split,
+            "source": task.source,
+            "category": task.category,
+            "question": task.question,
+            "choices": tuple(task.choices),
+            "answer": task.answer,
+            "targets": tuple(_box(box) for box in task.targets),
+            "transform": tuple(task.transform),
+            "system_prompt": base.system_prompt,
+            "prompt": observation["text"],
+            "images": tuple(Image.fromarray(np.asarray(image)) for image in observation["images"]),
+            "dialect": base.dialect.name,
+            "observation_role": base.dialect.observation_role,
+            "reward_name": base.reward.name,
+            "seed": seed,
+        }
+
+    def __len__(self) -> int:
+        """Return how many turns were added."""
+        return len(self._outcomes)
+
+    @property
+    def reward_terms(self) -> dict[str, float]:
+        """The sum of the turns' rewards so far, by term."""
+        total: dict[str, float] = {}
+        for outcome in self._outcomes:
+            for name, value in outcome.reward_terms.items():
+                total[name] = total.get(name, 0.0) + value
+        return total
+
+    def add(
+        self,
+        step: Step,
+        observation: Observation,
+        reward: float,
+        reward_terms: Mapping[str, float],
+        crop_boxes: Sequence[Box | None],
+    ) -> None:
+        """Add what one turn led to, as `env.step` returned it.
+
+        Args:
+            step: The environment's own record of the turn.
+            observation: What was shown after it.
+            reward: Its reward.
+            reward_terms: The same by term.
+            crop_boxes: For each shown image the box that it shows.
+        """
+        returned = step.execution.images if step.execution else ()
+        images = [np.asarray(image) for image in observation["images"]]
+        self._outcomes.append(
+            _Outcome(
+                observation["text"],
+                tuple(_image(image, returned[n] if n < len(returned) else None) for n, image in enumerate(images)),
+                tuple(None if box is None else _box(box) for box in crop_boxes),
+                reward,
+                {name: float(value) for name, value in reward_terms.items()},
+            )
+        )
+
+    def finish(
+        self,
+        episode: Episode,
+        agent: str,
+        meta: Mapping[str, Any] | None = None,
+        ending: Sequence[Mapping[str, float]] = (),
+    ) -> Trajectory:
+        """Return the record of the episode.
+
+        Args:
+            episode: The episode at its end, with a step for each turn that was added.
+            agent: Name of who played.
+            meta: JSON-able extras; `"task"` is added, the JSON-able part of the task's metadata.
+            ending: Rewards that were known after the last turn only, by term: for a cut-off, for a place in the group.
+                They are part of the last turn's reward.
+        """
+        outcomes = list(self._outcomes)
+        for terms in ending:
+            outcomes[-1] = _with_more(outcomes[-1], terms)
+        turns = (replace(step, **vars(outcome)) for step, outcome in zip(episode.steps, outcomes, strict=True))
+        return Trajectory(
+            **self._fields,
+            agent=agent,
+            turns=tuple(turns),
+            final_answer=episode.answer,
+            is_correct=bool(episode.is_correct),
+            is_faithful=episode.is_faithful,
+            stop_reason=episode.stop_reason,
+            meta={**(meta or {}), **self._task_meta},
+        )
 
 
-def _told(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task's metadata tells, as far as JSON holds it; a generated scene's list of objects is not repeated."""
+def _with_more(outcome: _Outcome, terms: Mapping[str, float]) -> _Outcome:
+    total = {name: value + terms.get(name, 0.0) for name, value in outcome.reward_terms.items()}
+    return replace(outcome, reward=sum(total.values()), reward_terms=total)
+
+
+def _jsonable(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a task's metadata that JSON holds; a generated scene's list of objects is not repeated."""
     found = {}
     for name, value in meta.items():
         if name in ("objects", "targets"):
@@ -134,10 +194,13 @@ def _told(meta: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _images(observation: Mapping[str, Any]) -> tuple[Image.Image, ...]:
-    return tuple(Image.fromarray(np.asarray(image)) for image in observation["images"])
+def _image(shown: np.ndarray[Any, Any], returned: Image.Image | None) -> Image.Image:
+    """Return a shown image, as the one that the program returned where it is the same."""
+    if returned is not None and returned.mode == "RGB" and np.array_equal(np.asarray(returned), shown):
+        return returned
+    return Image.fromarray(shown)
 
 
-def _box(box: Any) -> tuple[int, int, int, int]:
+def _box(box: Any) -> Box:
     x1, y1, x2, y2 = (int(value) for value in box)
     return x1, y1, x2, y2

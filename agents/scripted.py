@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from codev_agents.writing import answer_turn, crop_turn
+from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
 from codev_env.types import Box, Task
 
@@ -27,7 +28,7 @@ class ScriptedAgent:
 
     def reset(self, env: gym.Env[Any, Any]) -> None:
         """Plan the episode of `env.unwrapped.task`."""
-        base: Any = env.unwrapped
+        base = unwrap(env)
         dialect, task = base.dialect, base.task
         # Seeded by the task, so that neither the order of episodes nor the number of workers changes the play.
         rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode())))

@@ -92,12 +92,12 @@ def judged_episodes(episodes: Sequence[Trajectory]) -> list[Trajectory]:
     """
     calls = [[turn for turn in t.turns if turn.kind == "code"] for t in episodes]
     boxless = any(
-        turn.score is not None for t, made in zip(episodes, calls, strict=True) if not t.targets for turn in made
+        turn.score_value is not None for t, made in zip(episodes, calls, strict=True) if not t.targets for turn in made
     )
     return [
         t
         for t, made in zip(episodes, calls, strict=True)
-        if all(turn.score is not None for turn in made) and (made or t.targets or boxless)
+        if all(turn.score_value is not None for turn in made) and (made or t.targets or boxless)
     ]
 
 
@@ -153,7 +153,7 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
 
 
 def told_of(trajectory: Trajectory) -> Mapping[str, Any]:
-    """Return what the task's metadata told, as `codev_agents.record_episode` writes it down."""
+    """Return what the task's metadata told, as `codev_agents.EpisodeRecorder` writes it down."""
     told = trajectory.meta.get("task")
     return told if isinstance(told, Mapping) else {}
 

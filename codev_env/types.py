@@ -5,9 +5,9 @@ All boxes are `(x1, y1, x2, y2)` in pixels of the original image, right and bott
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,40 @@ Point = tuple[float, float]
 Source = Literal["real", "generated"]
 ActionKind = Literal["code", "answer", "invalid"]
 Stop = Literal["ok", "error", "refused", "timeout", "memory", "output", "result"]
+StopReason = Literal["", "answer", "max_turns", "max_length", "length", "no_answer", "straggler", "crops shown"]
+"""Why an episode ended; `""` while it runs.
+
+The environment ends it with `"answer"` or `"max_turns"`. Others cut it off: a rollout at its token budget
+(`"max_length"`) or time limit (`"straggler"`), an adapter at its library's token budget (`"length"`) or where a reply
+holds no answer (`"no_answer"`), the comparison of judges after its crops (`"crops shown"`).
+"""
 
 IMAGE_PLACEHOLDER = "<image>"
-"""Marks, in the text of an observation, where each of its images stands."""
+"""Marks the place of each image in the text of an observation."""
+
+
+class Observation(TypedDict):
+    """What an agent sees: only what is new since its last turn."""
+
+    text: str
+    """The user message, with one `IMAGE_PLACEHOLDER` for each image."""
+    images: tuple[NDArray[np.uint8], ...]
+    """The images in order, each uint8 of shape (height, width, 3)."""
+
+
+class StepInfo(TypedDict):
+    """The `info` of `reset` and `step`: the same keys each time."""
+
+    task_id: str
+    index: int
+    turn: int
+    action_kind: ActionKind | Literal[""]
+    stop_reason: StopReason
+    is_correct: bool
+    is_faithful: bool
+    reward_terms: dict[str, float]
+    crop_boxes: tuple[Box | None, ...]
+    source: Source
 
 
 @dataclass(frozen=True)
@@ -98,7 +129,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Invalid:
-    """A turn that could not be parsed; `reason` is told to the model."""
+    """A turn that could not be parsed; `reason` is shown to the model."""
 
     reason: str
     problems: tuple[str, ...] = ()
@@ -123,7 +154,7 @@ class Execution:
     """
 
     stdout: str = ""
-    images: tuple[Image.Image, ...] = ()
+    images: Sequence[Image.Image] = ()
     error: str | None = None
     stop: Stop = "ok"
     wall_s: float = 0.0
@@ -168,8 +199,8 @@ class StepScore:
         value: -1 to 1, or `None` if there was nothing to judge.
         why: One line for people.
         faithful: The tool call clearly showed a target as its main content.
-        failed: The judge could not be had, and its option says to go on: `value` is `None`, and the episode must not
-            be trained on.
+        failed: The judge failed, and its options say to continue: `value` is `None`, and the episode must not be
+            trained on.
     """
 
     value: float | None
@@ -178,9 +209,12 @@ class StepScore:
     failed: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class Step:
-    """One turn of an episode as the environment knows it.
+    """One turn of an episode, in memory and on disk.
+
+    The environment makes it: parsed and run first, then judged, then added to `Episode.steps`. Rewards and judges read
+    the fields up to `probed`; those after it are filled in when the finished episode is recorded.
 
     Attributes:
         action: The model's raw text.
@@ -188,8 +222,12 @@ class Step:
         execution: What ran, for a code turn.
         regions: What each image of `execution` shows.
         score: The judge's score of a code turn.
-        probed: Whether the answer that the policy would give is right, before and after this turn; `None` where nobody
-            asked it. An agent loop may set it after the step; rewards that use it (`taco`) are paid with the next one.
+        probed: Whether the policy's own answer is right, before and after this turn; `None` where it was not probed.
+        observation: Text shown after the action; one `IMAGE_PLACEHOLDER` for each image.
+        images: Images shown after the action; those of `execution`, enlarged where they are very small.
+        crop_boxes: For each shown image the box of the original it shows, `None` where unknown.
+        reward: The step's reward.
+        reward_terms: The same by term; adds up to `reward`.
     """
 
     action: str
@@ -198,6 +236,71 @@ class Step:
     regions: tuple[Region, ...] = ()
     score: StepScore | None = None
     probed: tuple[bool, bool] | None = None
+    observation: str = ""
+    images: Sequence[Image.Image] = ()
+    crop_boxes: tuple[Box | None, ...] = ()
+    reward: float = 0.0
+    reward_terms: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> ActionKind:
+        """What the action is."""
+        return kind_of(self.turn)
+
+    @property
+    def code(self) -> str | None:
+        """The program of a code turn."""
+        return self.turn.code if isinstance(self.turn, Code) else None
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Flaws of format in the action."""
+        return self.turn.problems
+
+    @property
+    def stdout(self) -> str:
+        """Text that the program printed."""
+        return self.execution.stdout if self.execution else ""
+
+    @property
+    def error(self) -> str | None:
+        """The program's error message."""
+        return self.execution.error if self.execution else None
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why the program ended; `None` where none ran."""
+        return self.execution.stop if self.execution else None
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds the program ran."""
+        return self.execution.wall_s if self.execution else 0.0
+
+    @property
+    def score_value(self) -> float | None:
+        """The judge's score, -1 to 1; `None` where there is none."""
+        return self.score.value if self.score else None
+
+    @property
+    def score_why(self) -> str:
+        """The judge's reason."""
+        return self.score.why if self.score else ""
+
+    @property
+    def faithful(self) -> bool:
+        """The tool call showed a target as its main content."""
+        return self.score is not None and self.score.faithful
+
+    @property
+    def judge_failed(self) -> bool:
+        """The judge failed on the tool call."""
+        return self.score is not None and self.score.failed
+
+
+def kind_of(turn: Turn) -> ActionKind:
+    """Return what a turn is."""
+    return "code" if isinstance(turn, Code) else "answer" if isinstance(turn, Answer) else "invalid"
 
 
 @dataclass
@@ -209,14 +312,14 @@ class Episode:
         steps: The turns taken, in order.
         answer: What was answered; `None` until then.
         is_correct: The scorer calls that answer right.
-        stop_reason: `"answer"`, `"max_turns"`, or why it was cut off; `""` while it runs.
+        stop_reason: Why it ended; `""` while it runs.
     """
 
     task: Task
     steps: list[Step] = field(default_factory=list)
     answer: str | None = None
     is_correct: bool = False
-    stop_reason: str = ""
+    stop_reason: StopReason = ""
 
     @property
     def done(self) -> bool:
@@ -225,10 +328,10 @@ class Episode:
 
     @property
     def judge_failed(self) -> bool:
-        """Some tool call could not be judged, because the judge could not be had: not to be trained on."""
-        return any(s.score is not None and s.score.failed for s in self.steps)
+        """The judge failed on some tool call: the episode must not be trained on."""
+        return any(step.judge_failed for step in self.steps)
 
     @property
     def is_faithful(self) -> bool:
         """Some tool call showed a target as its main content."""
-        return any(s.score is not None and s.score.faithful for s in self.steps)
+        return any(step.faithful for step in self.steps)

@@ -8,20 +8,22 @@ import pytest
 from PIL import Image
 
 from codev_env.metrics import published_score, summarize, summarize_groups, wilson
-from codev_env.trajectory import Trajectory, TurnRecord
+from codev_env.trajectory import Trajectory
+from codev_env.types import Answer, Code, Execution, Invalid, Step, StepScore
 
 IMAGE = Image.new("RGB", (100, 100))
 
 
-def episode(correct: bool, faithful: bool, *turns: TurnRecord) -> Trajectory:
+def episode(correct: bool, faithful: bool, *turns: Step) -> Trajectory:
     return Trajectory("t", images=(IMAGE,), turns=turns, is_correct=correct, is_faithful=faithful)
 
 
-def crop(*boxes, error=None, reward=0.0) -> TurnRecord:
-    return TurnRecord("", "code", crop_boxes=boxes, error=error, reward=reward, score=0.0)
+def crop(*boxes, error=None, reward=0.0) -> Step:
+    execution = Execution(error=error, stop="error" if error else "ok")
+    return Step("", Code(""), execution, score=StepScore(0.0), crop_boxes=boxes, reward=reward)
 
 
-ANSWER = TurnRecord("", "answer", reward=1.0)
+ANSWER = Step("", Answer(""), reward=1.0)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_wilson_known_values(hits, n, low, high):
 
 
 def test_what_nobody_judged_is_not_unfaithful():
-    unjudged = TurnRecord("", "code", crop_boxes=((0, 0, 10, 10),))
+    unjudged = Step("", Code(""), Execution(), crop_boxes=((0, 0, 10, 10),))
     alone = summarize([episode(True, False, unjudged, ANSWER)] * 3)
     assert (alone["n"], alone["n_judged"], alone["accuracy"]) == (3, 0, 1.0)
     for name in ("faithful", "faithful_given_correct", "faithful_and_correct", "faithful_calls"):
@@ -64,7 +66,7 @@ def test_rates_and_means():
         [
             episode(True, True, crop((0, 0, 10, 10)), ANSWER),
             episode(True, False, crop((0, 0, 100, 91), None), crop(error="x", reward=-0.5), ANSWER),
-            episode(False, True, TurnRecord("", "invalid"), crop((0, 0, 100, 90)), ANSWER),
+            episode(False, True, Step("", Invalid("")), crop((0, 0, 100, 90)), ANSWER),
             episode(False, False, ANSWER),
         ]
     )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from codev_env.errors import TrajectoryError
-from codev_env.trajectory import Trajectory, TrajectoryWriter, TurnRecord, read_trajectories, write_trajectories
+from codev_env.trajectory import Trajectory, TrajectoryWriter, read_trajectories, write_trajectories
+from codev_env.types import Answer, Code, Execution, Invalid, Region, Step, StepScore
 
 
 def picture(seed: int, size: tuple[int, int] = (9, 7)) -> Image.Image:
@@ -20,24 +22,29 @@ def picture(seed: int, size: tuple[int, int] = (9, 7)) -> Image.Image:
 
 def episode(seed: int = 0, **changes) -> Trajectory:
     turns = (
-        TurnRecord(
-            action="<code>é😀\n</code>",
-            kind="code",
-            code="print(1)\u2028",
-            stdout="1\n",
-            error="ValueError: x",
-            stop="error",
+        Step(
+            "<code>é😀\n</code>",
+            Code("print(1)\u2028", ("two blocks",), image_index=1),
+            Execution(
+                stdout="1\n",
+                images=(picture(seed + 1), picture(seed + 3, (3, 4))),
+                error="ValueError: x",
+                stop="error",
+                wall_s=0.25,
+                names=("a.png", ""),
+                repairs=("a quote",),
+            ),
+            (Region(((1.0, 2.0), (3.0, 2.0), (3.0, 4.0), (1.0, 4.0)), (1, 2, 3, 4), 0, "rot0", 1.0, 1.0, "probe"),),
+            StepScore(-0.5, "red line", faithful=True),
+            probed=(False, True),
             observation="<image> and <image>",
             images=(picture(seed + 1), picture(seed + 2, (3, 4))),
             crop_boxes=((1, 2, 3, 4), None),
             reward=0.1 + 0.2,
             reward_terms={"tool": 0.1, "format": 0.2},
-            score=-0.5,
-            score_why="red line",
-            faithful=True,
-            wall_s=0.25,
         ),
-        TurnRecord(action="<answer>3</answer>", kind="answer", reward=1.0, reward_terms={"outcome": 1.0, "tool": 0.5}),
+        Step("?", Invalid("no tags"), observation="Write an answer."),
+        Step("<answer>3</answer>", Answer("3"), reward=1.0, reward_terms={"outcome": 1.0, "tool": 0.5}),
     )
     values = {
         "task_id": f"t{seed}",
@@ -83,7 +90,7 @@ def test_rewards_add_up():
 @given(st.text(), st.text(), st.floats(allow_nan=False, allow_infinity=False), st.none() | st.text())
 def test_any_text_and_number_survives(tmp_path_factory, action, stdout, reward, answer):
     folder = tmp_path_factory.mktemp("t")
-    turn = TurnRecord(action=action, kind="invalid", stdout=stdout, reward=reward)
+    turn = Step(action, Code(action), Execution(stdout), reward=reward)
     written = [Trajectory(task_id=action, turns=(turn,), final_answer=answer)]
     write_trajectories(folder, written)
     assert read_trajectories(folder) == written
@@ -126,8 +133,11 @@ def test_line_that_lacks_only_its_end_is_kept(tmp_path):
         ("{", "not JSON"),
         ("[]", "not a trajectory"),
         ('{"task_id": "a"}', "no `schema`"),
-        ('{"schema": 99}', "reads schema 1"),
+        ('{"schema": 99}', "reads schema 1 and 2"),
         ('{"schema": 1, "task_id": "a", "turns": [{"kind": "code"}]}', "missing \\['action'\\]"),
+        ('{"schema": 2, "task_id": "a", "turns": [{"action": "b"}]}', "missing \\['kind'\\]"),
+        ('{"schema": 2, "task_id": "a", "turns": [{"action": "b", "kind": "c"}]}', "kind is 'c'"),
+        ('{"schema": 1, "task_id": "a", "turns": [{"action": "b", "kind": "code", "names": []}]}', "\\['names'\\]"),
         ('{"schema": 1, "task_id": "a", "turns": [], "colour": 1}', "unknown fields \\['colour'\\]"),
         ('{"schema": 1, "task_id": "a", "turns": [], "images": [1]}', "not a trajectory"),
     ],
@@ -162,7 +172,7 @@ def test_missing_file_and_missing_image(tmp_path):
 def test_values_that_json_cannot_hold_leave_nothing_behind(tmp_path):
     with TrajectoryWriter(tmp_path) as writer:
         with pytest.raises(TrajectoryError, match="not JSON"):
-            writer.append(Trajectory(task_id="a", turns=(TurnRecord("x", "invalid", reward=float("nan")),)))
+            writer.append(Trajectory(task_id="a", turns=(Step("x", Invalid(""), reward=float("nan")),)))
         writer.append(episode(0))
     assert read_trajectories(tmp_path) == [episode(0)]
     with pytest.raises(TrajectoryError, match="meta"):
@@ -171,7 +181,7 @@ def test_values_that_json_cannot_hold_leave_nothing_behind(tmp_path):
 
 def test_equal_images_share_a_file_and_no_temporary_file_stays(tmp_path):
     write_trajectories(tmp_path, [episode(0), episode(0)])
-    assert sorted(path.suffix for path in (tmp_path / "images").iterdir()) == [".png"] * 3
+    assert sorted(path.suffix for path in (tmp_path / "images").iterdir()) == [".png"] * 4
 
 
 def test_threads_write_whole_lines(tmp_path):
@@ -187,3 +197,57 @@ def test_threads_write_whole_lines(tmp_path):
     found = read_trajectories(tmp_path)
     assert sorted(t.index for t in found) == [k * 10 + i for k in range(4) for i in range(5)]
     assert all(t == episode(t.index) for t in found)
+
+
+def test_schema_1_is_read_field_by_field():
+    """`schema1/` was written by the last version of schema 1."""
+    path = Path(__file__).parent / "schema1" / "trajectories.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    found = read_trajectories(path)
+    assert [row["schema"] for row in rows] == [1] * 3 and len(found) == 3
+    for row, trajectory in zip(rows, found, strict=True):
+        for name in row.keys() - {"schema", "turns", "images"}:
+            assert json.loads(json.dumps(getattr(trajectory, name))) == row[name], name
+        assert named(trajectory.images) == row["images"]
+        for old, turn in zip(row["turns"], trajectory.turns, strict=True):
+            assert_reads(old, turn, trajectory)
+
+
+def named(images) -> list[dict]:
+    pairs = zip(images.files, images.sizes, strict=True)
+    return [{"file": f"images/{path.name}", "size": list(size)} for path, size in pairs]
+
+
+def assert_reads(old: dict, turn: Step, trajectory: Trajectory) -> None:
+    """Every field of a turn of schema 1 is in the record."""
+    special = {"images", "regions", "score"}
+    for name in old.keys() - special:
+        assert json.loads(json.dumps(getattr(turn, name))) == old[name], name
+    assert turn.score_value == old["score"] and named(turn.images) == old["images"]
+    regions = zip(turn.regions, old["regions"], strict=True)
+    read = [{name: getattr(region, name) for name in one} for region, one in regions]
+    assert json.loads(json.dumps(read)) == old["regions"]
+    match turn.turn:
+        case Code(code):
+            assert code == old["code"] and (turn.execution is None) == (old["stop"] is None)
+            assert turn.execution is None or turn.execution.images == turn.images
+        case Answer(text):
+            assert text == trajectory.final_answer
+        case Invalid(reason):
+            assert reason == old["observation"]
+
+
+def test_schema_1_written_again_is_schema_2_and_equal(tmp_path):
+    found = read_trajectories(Path(__file__).parent / "schema1")
+    path = write_trajectories(tmp_path, found)
+    assert read_trajectories(tmp_path) == found
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert [row["schema"] for row in rows] == [2] * 3
+    assert all(turn["returned"] is None for row in rows for turn in row["turns"])
+
+
+def test_images_that_were_shown_otherwise_are_both_kept(tmp_path):
+    write_trajectories(tmp_path, [episode(0)])
+    turn = read_trajectories(tmp_path)[0].turns[0]
+    assert turn.images[1].tobytes() == picture(2, (3, 4)).tobytes()
+    assert turn.execution.images[1].tobytes() == picture(3, (3, 4)).tobytes()

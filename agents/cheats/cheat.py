@@ -13,6 +13,7 @@ import numpy as np
 from codev_agents.scripted import ScriptedAgent
 from codev_agents.writing import LOOK, answer_turn, crop_turn
 from codev_env.dialects.dialect import Dialect
+from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError, TaskError
 from codev_env.types import Box, Code, Task
 
@@ -107,7 +108,7 @@ class CheatingAgent:
 
     def reset(self, env: gym.Env[Any, Any]) -> None:
         """Plan the episode of `env.unwrapped.task`."""
-        base: Any = env.unwrapped
+        base = unwrap(env)
         task: Task = base.task
         rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode())))
         seen = replace(task, answer="", transform=(), meta={}, targets=task.targets if self.cheat.informed else ())

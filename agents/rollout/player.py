@@ -3,57 +3,114 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
-from codev_agents import record_episode, record_turn
+from codev_agents.agent import AgentError
+from codev_agents.episode import EpisodeRecorder
 from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
 from codev_agents.rollout.workers import Memo, StepTimeout, Workers
-from codev_env.envs.image_tool import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.errors import JudgeError
+from codev_env.judges import AsyncJudge
 from codev_env.rewards import Reward, change
-from codev_env.trajectory import Trajectory, TurnRecord
-from codev_env.types import Code, Episode, Step, StepScore
+from codev_env.trajectory import Trajectory
+from codev_env.types import Code, Episode, Observation, Step, StepInfo, StepScore, StopReason
 
-STRAGGLER = "straggler"
+STRAGGLER: StopReason = "straggler"
 """`stop_reason` of an episode whose environment or judge took too long."""
 _TURN, _PROBE, _FIRST_PROBE = range(3)  # what a completion is for
 _HARMLESS = (OrderEnforcing, PassiveEnvChecker)
 _STAGES = ("step", "execute", "score", "finish")
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Rollout:
-    """One episode of the policy.
+    """One finished episode of the policy.
 
     Attributes:
         trajectory: Its record.
         tokens: Its tokens, as sampled.
         group: Number of the task in the batch; rollouts of the same task share it.
-        rewards: Reward of each turn.
         cut: The token budget ended it before the environment did.
     """
 
     trajectory: Trajectory
     tokens: TokenSequence
     group: int
-    rewards: list[float]
     cut: bool = False
 
     @property
+    def rewards(self) -> list[float]:
+        """The reward of each turn."""
+        return [turn.reward for turn in self.trajectory.turns]
+
+    @property
     def judge_failed(self) -> bool:
-        """Some tool call could not be judged: not to be trained on."""
-        return any(turn.judge_failed for turn in self.trajectory.turns)
+        """The judge failed on some tool call: the rollout must not be trained on."""
+        return self.trajectory.judge_failed
+
+
+@dataclass(eq=False)
+class TokenUsage:
+    """How many tokens an episode took.
+
+    Attributes:
+        requests: Completions asked for.
+        prompt_tokens: Tokens of their prompts.
+        completion_tokens: Sampled tokens.
+        truncated_turns: Completions that `Sampling.max_tokens` ended.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    truncated_turns: int = 0
+
+    def add(self, prompt: Prompt, completion: Completion) -> None:
+        """Count one completion."""
+        self.requests += 1
+        self.prompt_tokens += len(prompt.ids)
+        self.completion_tokens += len(completion.ids)
+        self.truncated_turns += completion.finish == "length"
+
+
+@dataclass(frozen=True, eq=False)
+class PlayedEpisode:
+    """An episode that has ended; its record can be made when the reward of its group is known.
+
+    Attributes:
+        recorder: Knows what its turns led to.
+        episode: The episode at its end.
+        tokens: Its tokens.
+        usage: Its token usage.
+        ending: The reward for being cut off at the token budget, by term; empty where the episode was not.
+    """
+
+    recorder: EpisodeRecorder
+    episode: Episode
+    tokens: TokenSequence
+    usage: TokenUsage
+    ending: Mapping[str, float]
+
+    @property
+    def cut(self) -> bool:
+        """The token budget ended the episode."""
+        return bool(self.ending)
+
+    def record(self, agent: str, group_terms: Mapping[str, float], meta: Mapping[str, Any] | None = None) -> Trajectory:
+        """Return the record of the episode, with the reward for its place in the group."""
+        ending = [terms for terms in (self.ending, group_terms) if terms]
+        return self.recorder.finish(self.episode, agent, meta, ending)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,25 +121,23 @@ class RolloutContext:
         requests: Where completions are asked for.
         workers: Threads.
         processor: The tokenizer side of the policy.
-        reward: What the environment pays by.
         sampling: How turns are sampled.
         max_length: Longest trajectory, in tokens.
         step_timeout: Longest time of one call of the environment or its judge, in seconds; 0 is no limit.
-        mask_stragglers: Whether nothing is learned from episodes that took longer.
-        name: Name of the policy in the records.
-        probe: Asks for the answer after each turn; nothing unless the reward needs that.
+        mask_stragglers: Whether an episode that took longer counts as not judged.
+        refuse_long_prompts: Whether a first prompt that leaves no room for an answer is an error.
+        probe: Asks for the answer after each turn; `None` unless the reward needs that.
         once: Prompts and processed images, by what they are made from.
     """
 
     requests: Requests
     workers: Workers
     processor: ChatProcessor
-    reward: Reward
     sampling: Sampling
     max_length: int
     step_timeout: float
     mask_stragglers: bool
-    name: str
+    refuse_long_prompts: bool
     probe: Probe | None
     once: Memo = field(default_factory=Memo)
 
@@ -99,14 +154,23 @@ class Group:
     Attributes:
         number: Of the task in the batch.
         index: Of the task in its set.
-        played: By place in the group: rollout and final episode, as far as they have ended.
-        knows: The policy answers right before it has looked at anything, if it was asked.
+        played: The episodes that have ended, by place in the group.
+        knows: The policy answers right before it has looked at anything, if it was probed.
     """
 
     number: int
     index: int
-    played: dict[int, tuple[Rollout, Episode]] = field(default_factory=dict)
+    played: dict[int, PlayedEpisode] = field(default_factory=dict)
     knows: bool | None = None
+
+    def rollouts(self, reward: Reward, agent: str) -> list[Rollout]:
+        """Return the rollouts of a complete group, rewarded in comparison with each other."""
+        played = [self.played[place] for place in sorted(self.played)]
+        terms = reward.group_value([one.episode for one in played])
+        return [
+            Rollout(one.record(agent, earned), one.tokens, self.number, one.cut)
+            for one, earned in zip(played, terms, strict=True)
+        ]
 
 
 class EpisodePlayer:
@@ -121,19 +185,24 @@ class EpisodePlayer:
 
     def __init__(self, context: RolloutContext, env: gym.Env[Any, Any], group: Group, number: int) -> None:
         self.context, self.env, self.group, self.number = context, env, group, number
-        self.base: Any = env.unwrapped
+        self.base = unwrap(env)
         self.lost = False
-        """A call that took too long still runs in the environment, which closes when that ends."""
-        self._first: dict[str, Any] = {}
-        self._info: dict[str, Any] = {}
-        self._turns: list[TurnRecord] = []
+        """A call that took too long is still running in the environment, which closes when it ends."""
+        self._first: Observation
+        self._recorder: EpisodeRecorder
         self._tokens = TokenSequence()
+        self._usage = TokenUsage()
         self._right = False  # the policy, if probed, knows the answer
-        self._cut = False
+        self._ending: dict[str, float] = {}
         self._straggler: Episode | None = None
 
-    async def play(self) -> tuple[Rollout, Episode]:
-        """Play it to its end, or to where it is cut off."""
+    async def play(self) -> PlayedEpisode:
+        """Play it to its end, or to where it is cut off.
+
+        Raises:
+            AgentError: The first prompt is too long, and the context says to refuse it.
+            CodevError: The environment or its judge failed, or the engine.
+        """
         context = self.context
         try:
             # 1. Reset. The group shares one prompt, so that an engine can prefill it once.
@@ -145,19 +214,28 @@ class EpisodePlayer:
 
             # 2. Turn by turn: sample, step, tokenise what the environment answers.
             while prompt:
-                key = (_TURN, self.number, len(self._turns))
-                prompt = await self._turn(await context.requests.complete(prompt, context.sampling, key))
+                key = (_TURN, self.number, len(self._recorder))
+                completion = await context.requests.complete(prompt, context.sampling, key)
+                self._usage.add(prompt, completion)
+                prompt = await self._turn(completion)
                 if prompt and context.probe:
-                    await self._note_probe(await self._probe((_PROBE, self.number, len(self._turns))))
-            return await context.workers.compute(self._record)
+                    self._note_probe(await self._probe((_PROBE, self.number, len(self._recorder))))
         except BaseException:
             self.base.break_off()
             raise
+        episode = self._straggler or self.base.episode
+        return PlayedEpisode(self._recorder, episode, self._tokens, self._usage, self._ending)
 
     def _reset(self) -> Prompt:
         context = self.context
-        self._first, self._info = self.env.reset(options={"index": self.group.index})
+        self._first, info = self.env.reset(options={"index": self.group.index})
+        self._recorder = EpisodeRecorder(self.env, self._first, info)
         ids, images = context.once.get(("task", self.group.index), self._tokenize_first)
+        if context.refuse_long_prompts and len(ids) >= context.max_length:
+            raise AgentError(
+                f"the first prompt has {len(ids)} tokens, and the model takes {context.max_length} with the answer:"
+                " save the model with a smaller limit on the pixels of an image, or evaluate another one."
+            )
         prompt = context.once.get(("group", self.group.number), lambda: Prompt(ids, images))
         self._tokens.add_observation(ids, images)
         return prompt
@@ -170,9 +248,9 @@ class EpisodePlayer:
         """Take a turn; returns what the next one continues, or nothing at the end."""
         if list(completion.prompt_ids) != self._tokens.ids:
             raise RuntimeError(
-                "the engine sampled after other prompt ids than the trainer's; refusing to train on them"
+                "the engine sampled after other prompt ids than it was given; its completions cannot be used"
             )
-        self._tokens.add_action(completion.ids, completion.logprobs, len(self._turns))
+        self._tokens.add_action(completion.ids, completion.logprobs, len(self._recorder))
         action, history = self.context.processor.decode(completion.ids), tuple(self.base.episode.steps)
         step: Step | None = None
         try:
@@ -196,7 +274,7 @@ class EpisodePlayer:
             return None
         judge, limit, arguments = self.base.judge, self.context.step_timeout, (self.base.task, step, history)
         try:
-            if not hasattr(judge, "ascore"):
+            if not isinstance(judge, AsyncJudge):
                 return await self.context.workers.wait(judge.score, *arguments, limit=limit)
             async with asyncio.timeout(limit or None) as deadline:
                 return await judge.ascore(*arguments)
@@ -210,46 +288,36 @@ class EpisodePlayer:
             raise JudgeError(f"judge {judge.name!r} failed on {self.base.task.task_id!r}: {error!r}") from error
 
     def _observe(
-        self, completion: Completion, observation: dict[str, Any], reward: float, ended: bool, cut: bool, info: Any
+        self, completion: Completion, observation: Observation, reward: float, ended: bool, cut: bool, info: StepInfo
     ) -> Prompt | None:
         """Record a turn and tokenise what the environment answered."""
-        context, self._info = self.context, info
-        self._turns.append(record_turn(self.base.episode.steps[-1], observation, float(reward), info))
+        context, step = self.context, self.base.episode.steps[-1]
+        self._recorder.add(step, observation, float(reward), info["reward_terms"], info["crop_boxes"])
         if ended or cut:
             return None
         images = [context.image(image) for image in observation["images"]]
         role = self.base.dialect.observation_role
         ids = context.processor.observation(observation["text"], images, after=completion.ids, role=role)
         if len(self._tokens) + len(ids) + context.sampling.max_tokens > context.max_length:
-            self._cut = True
-            self._turns[-1] = self._turns[-1].paid_more(self.base.cut_off("max_length"))
-            self._info = {**info, "stop_reason": "max_length"}
+            self._ending = self.base.cut_off("max_length")
             return None
         self._tokens.add_observation(ids, images)
         return Prompt(list(self._tokens.ids), list(self._tokens.images))
 
     def _cut_straggler(self, step: Step, history: Sequence[Step], timeout: StepTimeout) -> None:
-        """End the episode with a turn whose result is not waited for. What of it is known is recorded and paid."""
+        """End the episode with a turn whose result is not waited for; what is known of it is recorded and rewarded."""
         if timeout.job:
             self.lost = True
             timeout.job.add_done_callback(lambda _: self.env.close())
         else:
             self.base.break_off()
         why = f"cut off: the environment or its judge took longer than {self.context.step_timeout:g} s"
-        step.score = StepScore(None, why, failed=self.context.mask_stragglers)
+        step = replace(step, score=StepScore(None, why, failed=self.context.mask_stragglers))
+        # An episode of its own: the call that is still running may change the environment's.
         self._straggler = Episode(self.base.task, [*history, step], stop_reason=STRAGGLER)
-        earned: dict[str, float] = {}
-        for turn in self._turns:
-            earned = {name: earned.get(name, 0.0) + value for name, value in turn.reward_terms.items()}
-        terms = change(earned, self.context.reward.value(self._straggler))
-        self._info = {
-            **self._info,
-            "action_kind": type(step.turn).__name__.lower(),
-            "crop_boxes": tuple(region.box for region in step.regions),
-            "reward_terms": terms,
-            "stop_reason": STRAGGLER,
-        }
-        self._turns.append(record_turn(step, {"text": "", "images": ()}, sum(terms.values()), self._info))
+        terms = change(self._recorder.reward_terms, self.base.reward.value(self._straggler))
+        boxes = tuple(region.box for region in step.regions)
+        self._recorder.add(step, {"text": "", "images": ()}, sum(terms.values()), terms, boxes)
 
     async def _probe(self, key: tuple[int, ...]) -> bool:
         context = self.context
@@ -257,26 +325,11 @@ class EpisodePlayer:
         completion = await context.requests.complete(context.probe.prompt(self._tokens), context.probe.sampling, key)
         return await context.workers.compute(context.probe.is_right, completion, self.base.task, self.base.scorer)
 
-    async def _note_probe(self, right: bool) -> None:
-        """Note what a call changed; it is paid with the next turn."""
-        if self._turns[-1].kind == "code":
-            step = self.base.episode.steps[-1]
-            step.probed = (self._right, right)
-            self._turns[-1] = dataclasses.replace(self._turns[-1], probed=step.probed)
+    def _note_probe(self, right: bool) -> None:
+        """Note what a tool call changed in the policy's answer; it is rewarded with the next turn."""
+        if self.base.episode.steps[-1].kind == "code":
+            self.base.note_probe(self._right, right)
         self._right = right
-
-    def _record(self) -> tuple[Rollout, Episode]:
-        episode = self._straggler or self.base.episode
-        trajectory = record_episode(self.env, self._first, self._turns, self._info, agent=self.context.name)
-        if self._straggler:  # what still runs in the environment may have gone on
-            trajectory = dataclasses.replace(
-                trajectory,
-                final_answer=episode.answer,
-                is_correct=episode.is_correct,
-                is_faithful=episode.is_faithful,
-            )
-        rewards = [turn.reward for turn in self._turns]
-        return Rollout(trajectory, self._tokens, self.group.number, rewards, self._cut), episode
 
 
 def _in_stages(env: gym.Env[Any, Any]) -> bool:

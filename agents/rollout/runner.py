@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 
-from codev_agents.rollout.engine import Engine, Sampling
-from codev_agents.rollout.player import EpisodePlayer, Group, Rollout, RolloutContext
+from codev_agents.rollout.engine import Engine, EngineError, Sampling
+from codev_agents.rollout.player import EpisodePlayer, Group, PlayedEpisode, Rollout, RolloutContext
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import open_requests
 from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
 from codev_agents.rollout.workers import Workers, all_or_none
+from codev_env.envs.image_tool import ImageToolEnv, unwrap
+from codev_env.errors import CodevError
 from codev_env.rewards import Reward
+from codev_env.trajectory import Trajectory
 
 __all__ = ["RolloutRunner", "Rollout"]
+
+T = TypeVar("T")
+Ended = Callable[[list[Rollout]], object]
 
 
 class RolloutRunner:
@@ -33,8 +39,8 @@ class RolloutRunner:
         max_length: Longest trajectory in tokens; an episode that would outgrow it is cut off between turns.
         name: Name of the policy in the records.
         step_timeout: Longest time of one call of an environment or its judge, in seconds, before the episode is cut
-            off; 0 waits.
-        mask_stragglers: Whether the turn that was cut off so counts as not judged, so that nothing is learned from it.
+            off; 0 is no limit.
+        mask_stragglers: Whether a turn that was cut off so counts as not judged, so that its episode is not trained on.
     """
 
     def __init__(
@@ -61,8 +67,14 @@ class RolloutRunner:
         return len(self._any_env().tasks)
 
     def reward(self) -> Reward:
-        """Return what the environment pays by."""
+        """Return the environment's reward."""
         return self._any_env().reward
+
+    def __enter__(self) -> RolloutRunner:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def play(
         self,
@@ -70,12 +82,12 @@ class RolloutRunner:
         indices: Sequence[int],
         group: int,
         sampling: Sampling,
-        ended: Callable[[list[Rollout]], object] = lambda rollouts: None,
+        ended: Ended = lambda rollouts: None,
     ) -> list[Rollout]:
         """Play `group` episodes of each task.
 
         Args:
-            engine: What samples.
+            engine: Samples the completions.
             indices: Tasks, by index.
             group: Episodes per task.
             sampling: How to sample; the dialect's stop strings are added.
@@ -85,31 +97,40 @@ class RolloutRunner:
             Rollouts, those of one task next to each other.
 
         Raises:
-            Exception: The first error of an environment, a judge or the engine; then nothing is under way any more.
+            Exception: The first error of an environment, a judge or the engine; nothing is under way any more then.
         """
-        if _in_event_loop():  # a notebook's
-            with ThreadPoolExecutor(1) as thread:
-                return thread.submit(self.play, engine, indices, group, sampling, ended).result()
-        # Not `Runner.run`: it would put off a first Ctrl-C until a batch is sampled.
-        with asyncio.Runner() as runner:
-            loop = runner.get_loop()
-            playing = loop.create_task(self._play(engine, indices, group, sampling, ended))
-            try:
-                return loop.run_until_complete(playing)
-            except KeyboardInterrupt:
-                _give_up(loop, playing)
-                raise
+        return _run(self._play(engine, indices, group, sampling, ended))
 
-    def guesses(self, engine: Engine, indices: Sequence[int], max_tokens: int) -> list[bool]:
-        """Tell for each task whether the policy, made to answer before it has looked, begins with the right answer.
+    def attempt(
+        self, engine: Engine, indices: Sequence[int], sampling: Sampling, meta: Sequence[Mapping[str, Any]]
+    ) -> list[Trajectory | CodevError]:
+        """Play one episode of each task; one that fails does not end the others.
 
         Args:
-            engine: What samples; greedily.
+            engine: Samples the completions.
+            indices: Tasks, by index.
+            sampling: How to sample; the dialect's stop strings are added.
+            meta: JSON-able extras of each record; `"agent"` is added, with the token usage.
+
+        Returns:
+            For each task the record of its episode, or the error of its environment or judge. A first prompt that
+            leaves no room for an answer is an `AgentError`.
+
+        Raises:
+            Exception: An error of the engine, or one that is not a `CodevError`.
+        """
+        return _run(self._attempt(engine, indices, sampling, meta))
+
+    def guesses(self, engine: Engine, indices: Sequence[int], max_tokens: int) -> list[bool]:
+        """Return for each task whether the policy, made to answer before it has looked, begins with the right answer.
+
+        Args:
+            engine: Samples the answers, greedily.
             indices: Tasks, by index.
             max_tokens: Longest turn, as in `play`.
         """
         env = self._take()
-        base: Any = env.unwrapped
+        base = unwrap(env)
         probe = Probe(self.processor, base.dialect, max_tokens)
         tasks, prompts = [], []
         try:
@@ -132,67 +153,116 @@ class RolloutRunner:
             env.close()
 
     async def _play(
-        self,
-        engine: Engine,
-        indices: Sequence[int],
-        size: int,
-        sampling: Sampling,
-        ended: Callable[[list[Rollout]], object],
+        self, engine: Engine, indices: Sequence[int], size: int, sampling: Sampling, ended: Ended
     ) -> list[Rollout]:
-        base = self._any_env()
-        sampling = Sampling(sampling.temperature, sampling.max_tokens, tuple(base.dialect.stop))
-        probing = "probing" in base.reward.needs
+        reward = self.reward()
         groups = [Group(number, index) for number, index in enumerate(indices)]
         episodes = iter([(group, place) for group in groups for place in range(size)])
+        rollouts: dict[int, list[Rollout]] = {}
+
+        async def take_seat(context: RolloutContext) -> None:
+            """Play one episode after the other, until none is left to begin."""
+            for group, place in episodes:
+                group.played[place] = await self._episode(context, group, group.number * size + place)
+                if len(group.played) == size:
+                    rollouts[group.number] = group.rollouts(reward, self.name)
+                    ended(rollouts[group.number])
+
+        async with self._context(engine, sampling) as context:
+            await self._fill_seats(context, take_seat, size * len(groups))
+        return [rollout for group in groups for rollout in rollouts[group.number]]
+
+    async def _attempt(
+        self, engine: Engine, indices: Sequence[int], sampling: Sampling, meta: Sequence[Mapping[str, Any]]
+    ) -> list[Trajectory | CodevError]:
+        found: dict[int, Trajectory | CodevError] = {}
+        groups = iter([Group(number, index) for number, index in enumerate(indices)])
+
+        async def take_seat(context: RolloutContext) -> None:
+            for group in groups:
+                try:
+                    played = await self._episode(context, group, group.number)
+                except EngineError:
+                    raise
+                except CodevError as error:
+                    found[group.number] = error
+                else:
+                    usage = {"model": self.name, **vars(played.usage)}
+                    found[group.number] = played.record(self.name, {}, {"agent": usage, **meta[group.number]})
+
+        async with self._context(engine, sampling, refuse_long_prompts=True) as context:
+            await self._fill_seats(context, take_seat, len(indices))
+        return [found[number] for number in range(len(indices))]
+
+    @contextlib.asynccontextmanager
+    async def _context(
+        self, engine: Engine, sampling: Sampling, refuse_long_prompts: bool = False
+    ) -> AsyncIterator[RolloutContext]:
+        """Share an engine and the threads inside."""
+        base = self._any_env()
+        sampling = dataclasses.replace(sampling, stop=tuple(base.dialect.stop))
+        probing = "probing" in base.reward.needs
         self._workers.open()
         requests = open_requests(engine)
-        context = RolloutContext(
-            requests,
-            self._workers,
-            self.processor,
-            base.reward,
-            sampling,
-            self.max_length,
-            self.step_timeout,
-            self.mask_stragglers,
-            self.name,
-            Probe(self.processor, base.dialect, sampling.max_tokens) if probing else None,
-        )
         try:
-            seats = min(self.concurrent, size * len(groups))
-            await all_or_none(self._seat(context, episodes, size, ended) for _ in range(seats))
+            yield RolloutContext(
+                requests=requests,
+                workers=self._workers,
+                processor=self.processor,
+                sampling=sampling,
+                max_length=self.max_length,
+                step_timeout=self.step_timeout,
+                mask_stragglers=self.mask_stragglers,
+                refuse_long_prompts=refuse_long_prompts,
+                probe=Probe(self.processor, base.dialect, sampling.max_tokens) if probing else None,
+            )
         finally:
             await requests.close()
             self.idle_s += requests.clock.idle_s
-        return [group.played[place][0] for group in groups for place in range(size)]
 
-    async def _seat(
-        self,
-        context: RolloutContext,
-        episodes: Iterator[tuple[Group, int]],
-        size: int,
-        ended: Callable[[list[Rollout]], object],
+    async def _fill_seats(
+        self, context: RolloutContext, take_seat: Callable[[RolloutContext], Coroutine[Any, Any, None]], episodes: int
     ) -> None:
-        """Play one episode after the other, until none is left to begin."""
-        with context.requests.player():
-            for group, place in episodes:
-                player = EpisodePlayer(context, self._take(), group, group.number * size + place)
-                try:
-                    group.played[place] = await player.play()
-                finally:
-                    if not player.lost:
-                        self._free.append(player.env)
-                if len(group.played) == size:
-                    _pay_group(context.reward, group)
-                    ended([group.played[i][0] for i in range(size)])
+        """Play as many episodes side by side as may be; each seat takes the next one when its episode has ended."""
+
+        async def seat() -> None:
+            with context.requests.player():
+                await take_seat(context)
+
+        await all_or_none(seat() for _ in range(min(self.concurrent, episodes)))
+
+    async def _episode(self, context: RolloutContext, group: Group, number: int) -> PlayedEpisode:
+        """Play one episode in an environment that is free."""
+        player = EpisodePlayer(context, self._take(), group, number)
+        try:
+            return await player.play()
+        finally:
+            if not player.lost:
+                self._free.append(player.env)
 
     def _take(self) -> gym.Env[Any, Any]:
         return self._free.pop() if self._free else self.make_env()
 
-    def _any_env(self) -> Any:
+    def _any_env(self) -> ImageToolEnv:
         if not self._free:
             self._free.append(self.make_env())
-        return self._free[0].unwrapped
+        return unwrap(self._free[0])
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, in a thread where an event loop is running already, as a notebook's is."""
+    if _in_event_loop():
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_run, work).result()
+    # Not `Runner.run`: it would put off a first Ctrl-C until a batch is sampled.
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(work)
+        try:
+            return loop.run_until_complete(task)
+        except KeyboardInterrupt:
+            _give_up(loop, task)
+            raise
 
 
 def _in_event_loop() -> bool:
@@ -204,24 +274,10 @@ def _in_event_loop() -> bool:
 
 
 def _give_up(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    """End a task after an interrupt, and take whatever it ends with, so that asyncio does not print it later."""
+    """Cancel a task after an interrupt and take its outcome, so that asyncio does not print it later."""
     if not task.done():
         task.cancel()
         with contextlib.suppress(BaseException):  # mostly the same interrupt, which the caller raises
             loop.run_until_complete(task)
     if task.done() and not task.cancelled():
         task.exception()
-
-
-def _pay_group(reward: Reward, group: Group) -> None:
-    """Add the terms that compare a task's rollouts to the last turn of each."""
-    if not reward.group_terms:
-        return
-    places = sorted(group.played)
-    terms = reward.group_value([group.played[place][1] for place in places])
-    for place, paid_now in zip(places, terms, strict=True):
-        rollout, episode = group.played[place]
-        turns = (*rollout.trajectory.turns[:-1], rollout.trajectory.turns[-1].paid_more(paid_now))
-        trajectory = dataclasses.replace(rollout.trajectory, turns=turns)
-        rewards = [turn.reward for turn in turns]
-        group.played[place] = dataclasses.replace(rollout, trajectory=trajectory, rewards=rewards), episode

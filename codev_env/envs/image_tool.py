@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -20,7 +21,19 @@ from codev_env.envs.pool import make_limits, shared_sandbox
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
 from codev_env.rewards import Reward, RewardFunction, change, get_reward
 from codev_env.spaces import Images, Unicode
-from codev_env.types import Answer, Code, Episode, Invalid, Step, StepScore, Task, TaskSet
+from codev_env.types import (
+    Answer,
+    Code,
+    Episode,
+    Invalid,
+    Observation,
+    Step,
+    StepInfo,
+    StepScore,
+    StopReason,
+    Task,
+    TaskSet,
+)
 
 if TYPE_CHECKING:
     from codev_env.judges import Judge
@@ -28,7 +41,6 @@ if TYPE_CHECKING:
     from codev_env.sandbox import Limits, Sandbox, Session
     from codev_env.scoring import Scorer
 
-Observation = dict[str, Any]
 RESET_OPTIONS = ("index", "task_id")
 
 
@@ -119,9 +131,9 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         """Where code runs: the sandbox that was passed, else the one that the environments of this process share."""
         return self._given_sandbox or shared_sandbox(self._limits)
 
-    def reset(
+    def reset(  # type: ignore[override]  # A TypedDict is a dict with known keys.
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[Observation, StepInfo]:
         """Start an episode.
 
         Args:
@@ -140,14 +152,14 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self._index = self._choose(options or {})
         task = self.tasks[self._index]
         self._episode, self._paid, self._broken = Episode(task), {}, False
-        observation = {
+        observation: Observation = {
             "text": self.dialect.first_message(task),
             "images": tuple(to_array(image) for image in task.images),
         }
         self._render_human()
         return observation, self._info(None, dict.fromkeys(self.reward.names, 0.0))
 
-    def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[Observation, float, bool, bool, StepInfo]:  # type: ignore[override]
         """Take one turn of the model, its raw text.
 
         Raises:
@@ -189,11 +201,11 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             except Exception as error:
                 raise JudgeError(f"judge {self.judge.name!r} failed on {self.task.task_id!r}: {error!r}") from error
 
-    def finish(self, step: Step, score: StepScore | None) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Add a turn to the episode, pay the change of the reward, and make the next observation."""
+    def finish(self, step: Step, score: StepScore | None) -> tuple[Observation, float, bool, bool, StepInfo]:
+        """Add a turn with its score to the episode, pay the change of the reward, and make the next observation."""
         episode = self.episode
         with self._or_break():
-            step.score = score
+            step = replace(step, score=score)
             episode.steps.append(step)
             self._conclude(episode, step)
             value = self.reward.value(episode)
@@ -206,7 +218,12 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         terminated, truncated = episode.stop_reason == "answer", episode.stop_reason == "max_turns"
         return observation, sum(terms.values()), terminated, truncated, info
 
-    def cut_off(self, reason: str) -> dict[str, float]:
+    def note_probe(self, before: bool, after: bool) -> None:
+        """Note whether the policy's own answer was right before and after the last turn; the next turn pays for it."""
+        steps = self.episode.steps
+        steps[-1] = replace(steps[-1], probed=(before, after))
+
+    def cut_off(self, reason: StopReason) -> dict[str, float]:
         """End the running episode for a reason outside it, such as a token budget; it counts as truncated.
 
         Args:
@@ -278,16 +295,16 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         text = self.dialect.invalid(step.turn.reason) if isinstance(step.turn, Invalid) else ""
         return {"text": text, "images": ()}
 
-    def _info(self, step: Step | None, terms: dict[str, float]) -> dict[str, Any]:
+    def _info(self, step: Step | None, terms: dict[str, float]) -> StepInfo:
         episode = self.episode
         return {
             "task_id": episode.task.task_id,
             "index": self._index,
             "turn": len(episode.steps),
-            "action_kind": "" if step is None else type(step.turn).__name__.lower(),
+            "action_kind": "" if step is None else step.kind,
             "stop_reason": episode.stop_reason,
             "is_correct": episode.is_correct,
-            "is_faithful": bool(episode.is_faithful),
+            "is_faithful": episode.is_faithful,
             "reward_terms": terms,
             "crop_boxes": () if step is None else tuple(region.box for region in step.regions),
             "source": episode.task.source,
@@ -326,3 +343,17 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         except BaseException:
             self.break_off()
             raise
+
+
+def unwrap(env: gym.Env[Any, Any]) -> ImageToolEnv:
+    """Return the environment of this package inside its wrappers.
+
+    Raises:
+        ConfigError: There is another one inside.
+    """
+    inner = env.unwrapped
+    if not isinstance(inner, ImageToolEnv):
+        raise ConfigError(
+            f"the environment is a {type(inner).__name__}; it must be one of codev_env's, wrapped or not."
+        )
+    return inner

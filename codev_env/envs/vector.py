@@ -14,12 +14,13 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from codev_env.envs.bench import CodeVBenchEnv
-from codev_env.envs.image_tool import ImageToolEnv, Observation
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, JudgeError
-from codev_env.types import Code, Step, StepScore
+from codev_env.judges import BatchJudge
+from codev_env.types import Code, Observation, Step, StepInfo, StepScore
 
 MAX_WORKERS = 32
-StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
+StepResult = tuple[Observation, float, bool, bool, StepInfo]
 
 
 class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
@@ -157,7 +158,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
 
     def _judge(self, played: list[int], steps: list[Step]) -> list[StepScore | None]:
         judge = self.envs[0].judge
-        if not hasattr(judge, "score_batch"):
+        if not isinstance(judge, BatchJudge):
             return self._map(lambda job: self.envs[job[0]].score(job[1]), list(zip(played, steps, strict=True)))
         asked = [(self.envs[i], step) for i, step in zip(played, steps, strict=True) if isinstance(step.turn, Code)]
         items = [(env.task, step, tuple(env.episode.steps)) for env, step in asked]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from codev_env.errors import ConfigError, unknown
 from codev_env.judges.ground_truth import GroundTruthJudge
-from codev_env.judges.judge import AutoJudge, Judge, MaskingJudge, NoJudge
+from codev_env.judges.judge import AsyncJudge, AutoJudge, BatchJudge, Judge, MaskingJudge, NoJudge, ServedJudge
 from codev_env.judges.noisy import NoisyJudge
 from codev_env.registration import import_path
 
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JUDGES",
+    "AsyncJudge",
     "AutoJudge",
+    "BatchJudge",
     "GroundTruthJudge",
     "Judge",
     "MaskingJudge",
     "NoJudge",
     "NoisyJudge",
+    "ServedJudge",
     "VLMJudge",
     "get_judge",
 ]

@@ -10,14 +10,15 @@ from codev_env.errors import JudgeError
 from codev_env.judges.ground_truth import GroundTruthJudge
 from codev_env.types import Step, StepScore, Task
 
+Item = tuple[Task, Step, Sequence[Step]]
+"""The arguments of `Judge.score`."""
+
 
 @runtime_checkable
 class Judge(Protocol):
     """Scores one tool call by what it showed.
 
-    Three more methods, as `VLMJudge` has them, are used where a judge has them: `score_batch`, many calls at once, by
-    vector environments; `ascore`, a coroutine, by the trainer; `ping`, whether its server is there, by
-    `codev train --dry-run`.
+    A judge may also be a `BatchJudge`, an `AsyncJudge` or a `ServedJudge`, as `VLMJudge` is.
 
     Attributes:
         name: For logs.
@@ -36,6 +37,33 @@ class Judge(Protocol):
         Raises:
             JudgeError: If there can be no score. A failure is never a score of 0.
         """
+        ...
+
+
+@runtime_checkable
+class BatchJudge(Judge, Protocol):
+    """Scores many tool calls at once; vector environments use it."""
+
+    def score_batch(self, items: Sequence[Item]) -> Sequence[StepScore]:
+        """Score code turns, each as `score` does."""
+        ...
+
+
+@runtime_checkable
+class AsyncJudge(Judge, Protocol):
+    """Scores a tool call in a coroutine; rollouts use it."""
+
+    async def ascore(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
+        """Score a code turn, as `score` does."""
+        ...
+
+
+@runtime_checkable
+class ServedJudge(Judge, Protocol):
+    """Scores by a server; `codev train --dry-run` asks whether it is there."""
+
+    def ping(self) -> str:
+        """Return one line on the server; raises `JudgeError` if it or the model is not there."""
         ...
 
 

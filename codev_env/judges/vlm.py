@@ -17,14 +17,13 @@ from PIL import Image
 from codev_env.errors import JudgeError
 from codev_env.judges.client import Asker, Question, import_openai
 from codev_env.judges.ground_truth import RED_LINE
+from codev_env.judges.judge import Item
 from codev_env.judges.options import JudgeStats, VLMOptions, make_options
 from codev_env.judges.rubrics import MAX_PRINTED, question_of, rubric_of
 from codev_env.types import Region, Step, StepScore, Task
 
 ORIGINAL_SHARE = 0.25
 T = TypeVar("T")
-Item = tuple[Task, Step, Sequence[Step]]
-
 _lock = threading.Lock()
 _judges: weakref.WeakSet[VLMJudge] = weakref.WeakSet()
 _by_options: dict[VLMOptions, VLMJudge] = {}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codev_env.rewards.reward import Reward, change
-from codev_env.trajectory import Trajectory, TurnRecord
-from codev_env.types import Answer, Code, Episode, Execution, Invalid, Step, StepScore, Task, Turn
+from codev_env.trajectory import Trajectory
+from codev_env.types import Episode, Task
 
 TOLERANCE = 1e-9
 """Largest difference between a recorded reward and the same one computed again."""
@@ -36,8 +36,8 @@ class TurnPay:
 def episode_of(trajectory: Trajectory) -> Episode:
     """Make the episode that a trajectory records.
 
-    Everything that rewards read is there; what the sandbox repaired, which image a turn chose, which name an image was
-    saved under, and which part of a view was painted over (`Region.seen`) are not. Images are decoded.
+    Everything that rewards read is there, but not which part of a view was painted over (`Region.seen`). The images of
+    the task are decoded.
     """
     task = Task(
         task_id=trajectory.task_id,
@@ -53,7 +53,7 @@ def episode_of(trajectory: Trajectory) -> Episode:
     )
     return Episode(
         task,
-        [_step(turn, trajectory.final_answer) for turn in trajectory.turns],
+        list(trajectory.turns),
         trajectory.final_answer,
         trajectory.is_correct,
         trajectory.stop_reason,
@@ -98,25 +98,3 @@ def matches(reward: Reward, trajectory: Trajectory, rows: list[TurnPay]) -> bool
         if any(abs(turn.reward_terms[name] - row.paid[name]) > TOLERANCE for name in compared):
             return False
     return True
-
-
-def _step(turn: TurnRecord, answer: str | None) -> Step:
-    if turn.kind != "code":
-        return Step(turn.action, _turn(turn, answer), probed=turn.probed)
-    execution = Execution(
-        stdout=turn.stdout,
-        images=tuple(turn.images),
-        error=turn.error,
-        stop=turn.stop or "ok",
-        wall_s=turn.wall_s,
-    )
-    score = StepScore(turn.score, turn.score_why, turn.faithful, turn.judge_failed)
-    return Step(turn.action, _turn(turn, answer), execution, turn.regions, score, turn.probed)
-
-
-def _turn(turn: TurnRecord, answer: str | None) -> Turn:
-    if turn.kind == "code":
-        return Code(turn.code or "", turn.problems)
-    if turn.kind == "answer":
-        return Answer(turn.action if answer is None else answer, turn.problems)
-    return Invalid(turn.observation, turn.problems)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from codev_env.app.arguments import parse
 from codev_env.errors import CodevError, ConfigError, unknown
-from codev_env.judges import Judge, NoJudge, get_judge
+from codev_env.judges import Judge, NoJudge, ServedJudge, get_judge
 from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, TrajectoryWriter
@@ -104,8 +104,7 @@ def ping(spec: str) -> str:
 
 def _ping(judge: Judge) -> str:
     """Ask a judge that can tell whether it is there; empty for one that needs nothing."""
-    asked = getattr(judge, "ping", None)
-    return str(asked()) if asked else ""
+    return judge.ping() if isinstance(judge, ServedJudge) else ""
 
 
 def _ready(spec: str, option: str) -> Judge:

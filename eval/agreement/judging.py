@@ -10,19 +10,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from codev_agents.episode import record_episode, record_turn
+from codev_agents.episode import EpisodeRecorder
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges import Judge
 from codev_env.trajectory import Trajectory
-from codev_env.types import Code, Step, StepScore, Task, TaskSet
+from codev_env.types import Code, Step, StepScore, StopReason, Task, TaskSet
 from codev_eval.agreement.crops import programs
 from codev_eval.bench.runner import ordered_map
 
 Who = Literal["program", "reference", "judge"]
 
-STOP = "crops shown"
-"""`stop_reason` of the trajectories: nobody played them to an end."""
+STOP: StopReason = "crops shown"
+"""`stop_reason` of the trajectories, which end when all crops are shown."""
 _MOST_TURNS = 1000
 
 
@@ -118,16 +118,13 @@ def _judge_scene(env: ImageToolEnv, index: int, ask: Ask, seed: int, pool: Threa
     shown = programs(task, np.random.default_rng((seed, index)))
     steps = [env.execute(dialect.write(Code(code))) for code in shown.values()]
     crops = tuple(pool.map(ask, [task] * len(steps), shown, steps))
-    turns = []
+    recorder = EpisodeRecorder(env, first, info)
     for step, crop in zip(steps, crops, strict=True):
         observation, reward, _, _, info = env.finish(step, crop.judge or StepScore(None, crop.reason, failed=True))
-        turns.append(record_turn(step, observation, reward, info))
+        recorder.add(env.episode.steps[-1], observation, reward, info["reward_terms"], info["crop_boxes"])
     env.cut_off(STOP)
     meta = {"crops": [crop.row() for crop in crops]}
-    trajectory = record_episode(
-        env, first, turns, {**info, "stop_reason": STOP}, agent="crops of known kind", meta=meta
-    )
-    return JudgedScene(trajectory, crops)
+    return JudgedScene(recorder.finish(env.episode, "crops of known kind", meta), crops)
 
 
 def _judge_crop(task: Task, kind: str, step: Step, judge: Judge, reference: Judge) -> JudgedCrop:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.dialects import Dialect
+from codev_env.envs.image_tool import unwrap
 from codev_env.geometry import overlap
 from codev_env.types import Answer, Box, Code, Execution, Invalid, Task, Turn
 from codev_eval.bench.options import Perturbation
@@ -90,7 +91,7 @@ class Perturbed(gym.Wrapper[dict[str, Any], str, dict[str, Any], str]):
     def step(self, action: str) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
         """Take a turn in the environment, and replace what it shows."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        base: Any = self.env.unwrapped
+        base = unwrap(self.env)
         steps = base.episode.steps
         last = steps[-1]
         if last.execution is None:

@@ -35,12 +35,12 @@ from codev_eval.bench.folder import (
     evaluation_files,
     read_episodes,
 )
-from codev_eval.bench.local import LocalModel
 from codev_eval.bench.measures import bench_of, returned_image, sample_of
 from codev_eval.bench.models import is_folder, parse_model
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.progress import ProgressBar
 from codev_eval.bench.runner import Failure, Key, keys, play
+from codev_eval.bench.saved import SavedModel
 
 _OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
 """What tells the folder of a training run."""
@@ -208,9 +208,9 @@ class Evaluation:
         return Perturbed(env, work.perturb, self.options.seed) if work.perturb else env
 
     @cached_property
-    def _model(self) -> LocalModel:
+    def _model(self) -> SavedModel:
         o = self.options
-        return LocalModel(
+        return SavedModel(
             o.model,
             engine=o.engine,
             seed=o.seed,
@@ -220,14 +220,18 @@ class Evaluation:
             workers=o.workers,
         )
 
-    def _outcomes(self, work: _BenchWork) -> Generator[Trajectory | Failure]:
+    def _outcomes(self, condition: str, work: _BenchWork) -> Generator[Trajectory | Failure]:
+        def meta(key: Key) -> dict[str, Any]:
+            return {"eval": {"bench": work.bench, "sample": key[1], **({"condition": condition} if condition else {})}}
+
+        asked: dict[str, Any] = {"samples": work.samples, "skip": work.skip, "meta": meta}
         if self._make_agent is None:
-            return self._model.play(partial(self._env, work), work.indices, samples=work.samples, skip=work.skip)
+            return self._model.play(partial(self._env, work), work.indices, **asked)
         count = min(self.options.workers, len(list(keys(work.indices, work.samples, work.skip))))
         while len(self._agents) < count:
             self._agents.append(self._make_agent())
         players = [(self._env(work), agent) for agent in self._agents[:count]]
-        return play(players, work.indices, seed=self.options.seed, samples=work.samples, skip=work.skip)
+        return play(players, work.indices, seed=self.options.seed, **asked)
 
     def _play_condition(self, condition: str, works: Sequence[_BenchWork], played: BenchEpisodes) -> None:
         folder = self.options.out / condition
@@ -273,8 +277,8 @@ class Evaluation:
         self, condition: str, work: _BenchWork, writer: TrajectoryWriter, bar: ProgressBar, played: BenchEpisodes
     ) -> None:
         failed = 0
-        with closing(self._outcomes(work)) as outcomes:
-            for key, outcome in zip(keys(work.indices, work.samples, work.skip), outcomes, strict=True):
+        with closing(self._outcomes(condition, work)) as outcomes:
+            for outcome in outcomes:
                 if isinstance(outcome, Failure):
                     played.failed.append(FailedEpisode(work.bench, condition, outcome))
                     failed += 1
@@ -282,10 +286,8 @@ class Evaluation:
                     if failed == MOST_FAILURES and bar.played == 0:
                         break
                     continue
-                told = {"bench": work.bench, "sample": key[1]} | ({"condition": condition} if condition else {})
-                trajectory = replace(outcome, meta={**outcome.meta, "eval": told})
-                writer.append(trajectory)
-                bar.add(trajectory)
+                writer.append(outcome)
+                bar.add(outcome)
 
     def _open_folder(self) -> bool:
         """Make the folder, or take the one of a stopped evaluation with the same options; returns whether it is new."""

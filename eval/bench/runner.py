@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -20,6 +20,8 @@ R = TypeVar("R")
 Player = tuple[gym.Env[Any, Any], Agent]
 Key = tuple[int, int]
 """Names an episode: index of its task, and which sample of it."""
+Describe = Callable[[Key], Mapping[str, Any]]
+"""Gives the JSON-able extras of an episode's record."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Failure:
     sample: int = 0
 
 
+def no_meta(key: Key) -> Mapping[str, Any]:
+    """Describe no episode."""
+    return {}
+
+
 def play(
     players: Sequence[Player],
     indices: Iterable[int],
@@ -44,6 +51,7 @@ def play(
     seed: int = 0,
     samples: int = 1,
     skip: Container[Key] = (),
+    meta: Describe = no_meta,
 ) -> Generator[Trajectory | Failure]:
     """Play episodes of each task, several at a time, and yield the outcomes in the order of `indices`.
 
@@ -53,9 +61,10 @@ def play(
         seed: Passed, with the task's index added, to `env.reset`.
         samples: Episodes of each task; an agent's attribute `seed` is `seed` plus the number of the sample.
         skip: Episodes that are not to be played.
+        meta: Gives the extras of each record.
 
     Yields:
-        The episode, or a `Failure` where the agent, the judge, the sandbox or the task could not do their part.
+        The record of the episode, or a `Failure` where the agent, the judge, the sandbox or the task failed.
     """
     free: SimpleQueue[Player] = SimpleQueue()
     for player in players:
@@ -67,7 +76,7 @@ def play(
         try:
             if samples > 1:
                 agent.seed = seed + sample  # type: ignore[attr-defined]
-            return run_episode(env, agent, seed=seed + index, options={"index": index})
+            return run_episode(env, agent, seed=seed + index, options={"index": index}, meta=meta(key))
         except CodevError as error:
             return Failure(index, reason_of(error), sample)
         finally:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from codev_env.geometry import iou
 from codev_env.metrics import is_lazy
-from codev_env.trajectory import Trajectory, TurnRecord
+from codev_env.trajectory import Trajectory
+from codev_env.types import Step
 
 SUSPICIONS = {
     "lazy": "a returned image shows more than 90 % of the input",
@@ -55,7 +56,7 @@ def suspicions(trajectory: Trajectory) -> tuple[str, ...]:
 
 def _signs(trajectory: Trajectory) -> Iterator[bool]:
     calls = [turn for turn in trajectory.turns if turn.kind == "code"]
-    judged = bool(calls) and all(turn.score is not None for turn in calls)
+    judged = bool(calls) and all(turn.score_value is not None for turn in calls)
     yield is_lazy(trajectory)
     yield trajectory.is_correct and judged and not trajectory.is_faithful
     yield hallucinates_tool_use(trajectory)
@@ -64,7 +65,7 @@ def _signs(trajectory: Trajectory) -> Iterator[bool]:
     yield any(_unchanged(trajectory, turn) for turn in calls)
 
 
-def _repeats(calls: list[TurnRecord]) -> bool:
+def _repeats(calls: list[Step]) -> bool:
     seen: list[tuple[int, int, int, int]] = []
     for turn in calls:
         for box in turn.crop_boxes:
@@ -76,7 +77,7 @@ def _repeats(calls: list[TurnRecord]) -> bool:
     return False
 
 
-def _unchanged(trajectory: Trajectory, turn: TurnRecord) -> bool:
+def _unchanged(trajectory: Trajectory, turn: Step) -> bool:
     size = trajectory.image_size
     if size is None:
         return False

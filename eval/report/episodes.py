@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from codev_env.metrics import told_of
-from codev_env.trajectory import Trajectory, TurnRecord
+from codev_env.trajectory import Trajectory
+from codev_env.types import Step
 from codev_eval.bench.measures import bench_of, plain_answer, sample_of
 from codev_eval.bench.suspicions import suspicions
 from codev_eval.report.formats import duration
@@ -189,12 +190,12 @@ def _look_badge(trajectory: Trajectory) -> Badge:
     if trajectory.is_faithful:
         return Badge("faithful", "good")
     calls = [turn for turn in trajectory.turns if turn.kind == "code"]
-    if calls and all(turn.score is None for turn in calls):
+    if calls and all(turn.score_value is None for turn in calls):
         return Badge("not judged")
     return Badge("not faithful", "bad") if calls else Badge("no tool call")
 
 
-def _with_crop_numbers(turns: Sequence[TurnRecord]) -> list[tuple[TurnRecord, int]]:
+def _with_crop_numbers(turns: Sequence[Step]) -> list[tuple[Step, int]]:
     """Pair each turn with the number of its first returned image, counted from 1 through the episode."""
     numbered, number = [], 1
     for turn in turns:
@@ -220,7 +221,7 @@ def _scene(trajectory: Trajectory, store: ImageStore) -> tuple[Drawing, ...]:
     )
 
 
-def _turn(turn: TurnRecord, first: int, trajectory: Trajectory, store: ImageStore) -> TurnView:
+def _turn(turn: Step, first: int, trajectory: Trajectory, store: ImageStore) -> TurnView:
     return TurnView(
         turn.kind,
         _cut(spoken(turn.action)),
@@ -236,7 +237,7 @@ def _turn(turn: TurnRecord, first: int, trajectory: Trajectory, store: ImageStor
     )
 
 
-def _crops(turn: TurnRecord, first: int, trajectory: Trajectory, store: ImageStore) -> tuple[Crop, ...]:
+def _crops(turn: Step, first: int, trajectory: Trajectory, store: ImageStore) -> tuple[Crop, ...]:
     boxes = list(turn.crop_boxes) + [None] * (len(turn.images) - len(turn.crop_boxes))
     return tuple(
         _crop(store.add(turn.images, place), first + place, box, trajectory)

@@ -195,8 +195,8 @@ class Bounds:
             # A thumbnail is enough to tell repeats, and there are thousands.
             thumbnail = task.image.resize((48, 36), Image.Resampling.BOX, box)
             step = Step("", Code(""), Execution(images=(thumbnail,)), (region,))
-            step.score = self._judge.score(task, step, tuple(episode.steps))
-            episode.steps.append(step)
+            score = self._judge.score(task, step, tuple(episode.steps))
+            episode.steps.append(replace(step, score=score))
         episode.steps.append(Step("", Answer(task.answer)))
         return episode
 

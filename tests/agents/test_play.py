@@ -65,7 +65,7 @@ def test_oracle_is_right_and_faithful_and_its_record_is_complete(env, tmp_path):
     assert found.prompt.startswith("<image>") and "Which colour?" in found.prompt and found.system_prompt
     assert found.images[0].tobytes() == task.image.tobytes()
     look, say = found.turns
-    assert (look.kind, look.score, look.faithful, look.stop) == ("code", 0.75, True, "ok")
+    assert (look.kind, look.score_value, look.faithful, look.stop) == ("code", 0.75, True, "ok")
     assert look.crop_boxes == (expand_box(task.targets[0], (160, 120), 0.25),)
     assert look.images[0].tobytes() == task.image.crop(look.crop_boxes[0]).tobytes()
     assert look.observation.count("<image>") == 1 and look.code in look.action
@@ -92,12 +92,14 @@ def test_texts_of_the_expert_are_constant_up_to_coordinates_and_answer(env):
 def test_oracle_can_look_at_more_targets(env):
     found = run_episode(env, Oracle(crops=2), options={"index": 0})
     assert [turn.kind for turn in found.turns] == ["code", "code", "answer"]
-    assert [turn.score for turn in found.turns] == [0.75, 1.0, None]
+    assert [turn.score_value for turn in found.turns] == [0.75, 1.0, None]
 
 
 def test_baselines(env):
     lazy = run_episode(env, LazyCrop(), options={"index": 1})
-    assert lazy.turns[0].crop_boxes == ((0, 0, 160, 120),) and not lazy.is_faithful and lazy.turns[0].score == -0.5
+    assert (
+        lazy.turns[0].crop_boxes == ((0, 0, 160, 120),) and not lazy.is_faithful and lazy.turns[0].score_value == -0.5
+    )
     none = run_episode(env, NoTool(), options={"index": 1})
     assert [turn.kind for turn in none.turns] == ["answer"]
     boxes = set()
@@ -128,7 +130,7 @@ def test_failed_and_invalid_turns_are_recorded_and_an_agents_meta_is_kept(env):
     assert [turn.kind for turn in found.turns] == ["invalid", "code", "answer"]
     broken = found.turns[1]
     assert broken.stop == "error" and "ZeroDivisionError" in broken.error and broken.stdout.strip() == "3"
-    assert broken.error in broken.observation and broken.score == -0.5
+    assert broken.error in broken.observation and broken.score_value == -0.5
     assert agent.seen[1]["text"] == found.turns[0].observation
     assert found.meta == {"agent": {"tokens": 3}}
 

@@ -30,6 +30,9 @@ def tell(one: CheatEpisode) -> str:
     """The episode, for the message of a failed test."""
     lines = [f"{one.trajectory.task_id}: {one.trajectory.question} targets {one.trajectory.targets}"]
     for turn in one.trajectory.turns:
-        lines += [turn.action, f"-> {turn.error or ''} {turn.score_why} (score {turn.score}, faithful {turn.faithful})"]
+        lines += [
+            turn.action,
+            f"-> {turn.error or ''} {turn.score_why} (score {turn.score_value}, faithful {turn.faithful})",
+        ]
         lines += [f"   {region}" for region in turn.regions]
     return "\n".join(lines)

@@ -10,7 +10,8 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from codev_env.metrics import summarize
-from codev_env.trajectory import Trajectory, TurnRecord, write_trajectories
+from codev_env.trajectory import Trajectory, write_trajectories
+from codev_env.types import Answer, Code, Execution, Invalid, Step, StepScore
 from codev_eval.report.rendering import load
 
 COLORS = ("red", "green", "blue", "orange", "purple")
@@ -43,29 +44,28 @@ def trajectory(index: int, *, looks: bool, right: bool, tool: bool = True, categ
     turns = []
     if tool:
         turns.append(
-            TurnRecord(
-                action=f"<think>The digit on the {color} disc is too small to read.</think>\n"
+            Step(
+                f"<think>The digit on the {color} disc is too small to read.</think>\n"
                 f"<code>\n```python\n{code}\n```\n</code>",
-                kind="code",
-                code=code,
-                stdout="size (672, 672)\n",
-                stop="ok",
+                Code(code),
+                Execution("size (672, 672)\n", (image.crop(box),), wall_s=0.004),
+                score=StepScore(
+                    1.0 if looks else 0.0,
+                    "the crop covers 100 % of target 0" if looks else "no target in view",
+                    faithful=looks,
+                ),
                 observation="<sandbox_output><image></sandbox_output>",
                 images=(image.crop(box),),
                 crop_boxes=(box,),
                 reward=0.5 if looks else 0.0,
                 reward_terms={"outcome": 0.0, "format": 0.0, "tool": 0.5 if looks else 0.0},
-                score=1.0 if looks else 0.0,
-                score_why="the crop covers 100 % of target 0" if looks else "no target in view",
-                faithful=looks,
-                wall_s=0.004,
             )
         )
     answer = str(digit) if right else choices[1]
     turns.append(
-        TurnRecord(
-            action=f"<think>Now it can be read.</think><answer>{answer}</answer>",
-            kind="answer",
+        Step(
+            f"<think>Now it can be read.</think><answer>{answer}</answer>",
+            Answer(answer),
             reward=1.3 if right else 0.3,
             reward_terms={"outcome": float(right), "format": 0.3, "tool": 0.0},
         )
@@ -96,15 +96,13 @@ def failing_trajectory(index: int) -> Trajectory:
     """An episode with an error, an invalid turn and no answer."""
     image, objects = scene(index)
     turns = (
-        TurnRecord(
-            action="<code>\n```python\nimg.crop((0, 0, 9)).show(\n```\n</code>",
-            kind="code",
-            code="img.crop((0, 0, 9)).show(",
-            error="SyntaxError: '(' was never closed (line 1)",
-            stop="error",
+        Step(
+            "<code>\n```python\nimg.crop((0, 0, 9)).show(\n```\n</code>",
+            Code("img.crop((0, 0, 9)).show("),
+            Execution(error="SyntaxError: '(' was never closed (line 1)", stop="error"),
             observation="<sandbox_output>SyntaxError: '(' was never closed (line 1)</sandbox_output>",
         ),
-        TurnRecord(action="I think it is nine", kind="invalid", observation="Write <code> or <answer>."),
+        Step("I think it is nine", Invalid("no tags"), observation="Write <code> or <answer>."),
     )
     return Trajectory(
         task_id=f"toy-test-{index:05d}",

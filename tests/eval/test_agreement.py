@@ -237,7 +237,7 @@ def test_a_perfect_judge_agrees_fully(tmp_path, capsys):
     assert [len(t.turns) for t in trajectories] == [len(t.meta["crops"]) for t in trajectories]
     turn = trajectories[0].turns[0]
     assert trajectories[0].meta["crops"][0]["kind"] == "exact"
-    assert (turn.score, turn.faithful, len(turn.images)) == (1.0, True, 1)
+    assert (turn.score_value, turn.faithful, len(turn.images)) == (1.0, True, 1)
     sheet = Image.open(tmp_path / "out" / "sheet.png")
     assert sheet.width > 1000 and sheet.height > 200
 
@@ -313,7 +313,7 @@ def test_failures_are_counted_and_never_scored(tmp_path, capsys):
     assert "all 2 failed" in printed.out
     trajectories = read_trajectories(tmp_path / "out")
     assert sum(turn.judge_failed for t in trajectories for turn in t.turns) == 8
-    assert {turn.score for t in trajectories for turn in t.turns if turn.judge_failed} == {None}
+    assert {turn.score_value for t in trajectories for turn in t.turns if turn.judge_failed} == {None}
 
 
 def test_a_study_that_fails_leaves_nothing(tmp_path):

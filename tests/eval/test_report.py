@@ -12,7 +12,8 @@ import pytest
 from eval_samples import episodes, failing_trajectory, make_run, markup, trajectory
 
 from codev_env.metrics import summarize
-from codev_env.trajectory import Trajectory, TurnRecord, read_trajectories
+from codev_env.trajectory import Trajectory, read_trajectories
+from codev_env.types import Answer, Code, Execution, Invalid, Step, StepScore
 from codev_eval.report import report
 from codev_eval.report.page import pair
 from codev_eval.report.report import ReportError, write_report, write_run_report
@@ -144,19 +145,17 @@ def test_a_crop_of_unknown_source_says_so(tmp_path):
 def evil_trajectory() -> Trajectory:
     base = trajectory(1, looks=True, right=True)
     texts = {"task_id", "category", "question", "answer", "stop_reason", "final_answer", "agent"}
-    code = TurnRecord(
-        action=EVIL + "<code>" + EVIL,
-        kind="code",
-        code=EVIL,
-        stdout=EVIL,
-        error=EVIL,
+    code = Step(
+        EVIL + "<code>" + EVIL,
+        Code(EVIL),
+        Execution(EVIL, base.turns[0].images, EVIL, "error"),
+        score=StepScore(None, EVIL),
         observation=EVIL,
         images=base.turns[0].images,
         crop_boxes=base.turns[0].crop_boxes,
         reward_terms={EVIL: 1.0},
-        score_why=EVIL,
     )
-    turns = (code, TurnRecord(action=EVIL, kind="invalid", observation=EVIL), TurnRecord(action=EVIL, kind="answer"))
+    turns = (code, Step(EVIL, Invalid(EVIL), observation=EVIL), Step(EVIL, Answer(EVIL)))
     return dataclasses.replace(base, choices=(EVIL, "b"), turns=turns, **dict.fromkeys(texts, EVIL))
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from codev_env.app import cli
 from codev_env.rewards import REWARDS
-from codev_env.trajectory import Trajectory, TurnRecord, write_trajectories
+from codev_env.trajectory import Trajectory, write_trajectories
+from codev_env.types import Answer, Step
 
 
 def rewards(*args: object) -> int:
@@ -102,7 +103,7 @@ def test_other_weights_are_warned_about(run, capsys):
 
 
 def test_what_the_trainer_paid_for_the_group_is_told(tmp_path, capsys):
-    turns = (TurnRecord("red", "answer", reward=1.1, reward_terms={"outcome": 1.0, "overuse": 0.0, "curiosity": 0.1}),)
+    turns = (Step("red", Answer("red"), reward=1.1, reward_terms={"outcome": 1.0, "overuse": 0.0, "curiosity": 0.1}),)
     trajectory = Trajectory(
         "t", turns=turns, answer="red", final_answer="red", is_correct=True, stop_reason="answer",
         reward_name="pixelreasoner",
@@ -116,7 +117,7 @@ def test_what_the_trainer_paid_for_the_group_is_told(tmp_path, capsys):
 
 def test_a_training_run_is_looked_into(tmp_path, capsys):
     for part, answer in (("before", "red"), ("after", "blue")):
-        turn = TurnRecord(answer, "answer", reward_terms={"outcome": 0.0})
+        turn = Step(answer, Answer(answer), reward_terms={"outcome": 0.0})
         write_trajectories(
             tmp_path / part,
             [Trajectory("t", turns=(turn,), final_answer=answer, stop_reason="answer", reward_name="outcome")],

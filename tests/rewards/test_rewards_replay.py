@@ -10,7 +10,8 @@ from codev_agents import LazyCrop, NoTool, Oracle, run_episode
 from codev_env.rewards import REWARDS, get_reward
 from codev_env.rewards.codevision import needed_operations
 from codev_env.rewards.replay import episode_of, matches, pay
-from codev_env.trajectory import Trajectory, TurnRecord, read_trajectories, write_trajectories
+from codev_env.trajectory import Trajectory, read_trajectories, write_trajectories
+from codev_env.types import Answer, Code, Execution, Step
 
 
 class Restless:
@@ -51,7 +52,7 @@ def test_the_episode_is_the_recorded_one(tmp_path) -> None:
     episode = episode_of(trajectory)
     assert [type(step.turn).__name__ for step in episode.steps] == ["Code", "Code", "Invalid", "Code"]
     assert [len(step.regions) for step in episode.steps] == [1, 0, 0, 2]
-    assert episode.steps[1].execution.error and episode.steps[1].score.value == trajectory.turns[1].score
+    assert episode.steps[1].execution.error and episode.steps[1].score == trajectory.turns[1].score
     assert episode.stop_reason == "max_turns" and episode.answer is None and not episode.is_correct
     assert episode.task.targets == trajectory.targets and episode.task.images[0].size == trajectory.image_size
 
@@ -69,9 +70,9 @@ def test_other_weights_and_other_rewards_do_not_match(tmp_path) -> None:
 
 def test_a_probe_is_paid_with_the_next_turn() -> None:
     turns = (
-        TurnRecord("", "code", code="x", probed=(False, True)),
-        TurnRecord("", "code", code="x", probed=(True, True)),
-        TurnRecord("red", "answer"),
+        Step("", Code("x"), Execution(), probed=(False, True)),
+        Step("", Code("x"), Execution(), probed=(True, True)),
+        Step("red", Answer("red")),
     )
     trajectory = Trajectory("t", turns=turns, answer="red", final_answer="red", is_correct=True, stop_reason="answer")
     rows = pay(get_reward("taco"), episode_of(trajectory))

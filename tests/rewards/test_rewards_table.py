@@ -202,7 +202,6 @@ def test_a_group_term_that_fails_is_named(fn, message: str) -> None:
 
 
 def test_a_failed_judge_pays_nothing_and_is_seen() -> None:
-    step = look(region())
-    step.score = StepScore(None, "no judge", failed=True)
+    step = dataclasses.replace(look(region()), score=StepScore(None, "no judge", failed=True))
     played = episode(task(), step, answer())
     assert played.judge_failed and get_reward("tapo").value(played)["tool"] == 0.0

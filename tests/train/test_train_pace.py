@@ -310,7 +310,7 @@ def test_a_late_judge_cuts_its_episode_off(stage, kind, mask):
     assert [r.trajectory.stop_reason for r in found] == ["answer", "straggler", "answer"]
     assert [r.judge_failed for r in found] == [False, mask, False] and not straggler.cut
     (turn,) = straggler.trajectory.turns
-    assert turn.kind == "code" and turn.score is None and "took longer than 2 s" in turn.score_why
+    assert turn.kind == "code" and turn.score_value is None and "took longer than 2 s" in turn.score_why
     assert turn.crop_boxes == stage.wanted[1].turns[0].crop_boxes, "what its program did is known"
     assert straggler.rewards == [turn.reward] == [pytest.approx(sum(turn.reward_terms.values()))]
     assert turn.reward_terms["format"] == 0.0, "an episode without an answer does not earn it"

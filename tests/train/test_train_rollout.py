@@ -15,7 +15,8 @@ from codev_agents.engines.hf import HFEngine
 from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_env.rewards import get_reward
-from codev_env.trajectory import Trajectory, TurnRecord
+from codev_env.trajectory import Trajectory
+from codev_env.types import Step
 from codev_train.learn.credit import CREDITS, combine
 from codev_train.run.environments import make_env
 from codev_train.sft.examples import tokenize_trajectory
@@ -74,7 +75,7 @@ def runner(policy, env_options):
     made.close()
 
 
-def turn_fields(turn: TurnRecord) -> dict[str, Any]:
+def turn_fields(turn: Step) -> dict[str, Any]:
     return {f.name: getattr(turn, f.name) for f in fields(turn) if f.name not in ("wall_s", "images")}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from PIL import Image
@@ -13,8 +13,8 @@ from codev_env.envs.pixels import to_shown_array
 from codev_env.errors import ConfigError, unknown
 from codev_env.sandbox import Sandbox, Session
 from codev_env.scoring import is_correct
-from codev_env.trajectory import Trajectory, TurnRecord
-from codev_env.types import Answer, Code, Execution
+from codev_env.trajectory import Trajectory
+from codev_env.types import Answer, Code, Execution, Step
 from codev_eval.data.demonstrations.convert import Plan, plan
 from codev_eval.data.demonstrations.demonstration import Demonstration, RecordedTurn, Unusable, tells_error
 
@@ -118,19 +118,19 @@ def replay(demo: Demonstration, box: Sandbox, options: ReplayOptions) -> Outcome
 
 def _run(
     demo: Demonstration, planned: Plan, box: Sandbox, options: ReplayOptions
-) -> tuple[tuple[TurnRecord, ...], dict[str, Any]]:
+) -> tuple[tuple[Step, ...], dict[str, Any]]:
     """Run the programs in one session; returns the records of the turns and what the replay tells."""
     if options.recorded_errors == "drop" and any(turn.failed for turn in demo.turns):
         raise Unusable("recorded_error", "a recorded output tells of an error")
     dialect = get_dialect(options.dialect or demo.dialect)
     inputs = {dialect.image_name(i): image for i, image in enumerate(demo.images)}
-    records: list[TurnRecord] = []
+    records: list[Step] = []
     same_text: list[bool] = []
     same_sizes = True
     repairs: list[list[str]] = []
     seed = zlib.crc32(planned.task.task_id.encode())
     if len(planned.turns) == 1:
-        return (TurnRecord(planned.texts[0], "answer"),), _facts(same_text, same_sizes, repairs, demo)
+        return (Step(planned.texts[0], planned.turns[0]),), _facts(same_text, same_sizes, repairs, demo)
     with box.session(inputs, seed=seed, persist=dialect.persist, repairs=dialect.repairs) as session:
         seen = tuple(inputs)
         for text, turn, recorded in zip(planned.texts[:-1], planned.turns[:-1], demo.turns, strict=False):
@@ -143,20 +143,16 @@ def _run(
             same_sizes &= tuple(image.size for image in execution.images) == recorded.sizes
             images = tuple(Image.fromarray(to_shown_array(image)) for image in execution.images)
             records.append(
-                TurnRecord(
-                    action=text,
-                    kind="code",
-                    code=turn.code,
-                    stdout=execution.stdout,
-                    error=execution.error,
-                    stop=execution.stop,
+                Step(
+                    text,
+                    turn,
+                    replace(execution, wall_s=round(execution.wall_s, 4)),
                     observation=dialect.render(execution, len(images)),
                     images=images,
                     crop_boxes=(None,) * len(images),
-                    wall_s=round(execution.wall_s, 4),
                 )
             )
-    records.append(TurnRecord(planned.texts[-1], "answer"))
+    records.append(Step(planned.texts[-1], planned.turns[-1]))
     return tuple(records), _facts(same_text, same_sizes, repairs, demo)
 
 

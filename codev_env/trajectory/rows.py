@@ -1,0 +1,197 @@
+"""Trajectories as JSON: one writer of schema 2, one reader of schemas 1 and 2.
+
+A turn of schema 2 has every field of schema 1, and more, so that it is read back as it was written: `answer` and
+`reason` (the text of an answer, the problem of a turn that could not be parsed), `image_index`, `names` and `repairs`
+(see `Code` and `Execution`), and `returned`: the images that the program returned where others were shown, else null.
+`score_why` is null where there is no score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from codev_env.trajectory.images import ImageFiles, same_images
+from codev_env.trajectory.record import Trajectory
+from codev_env.types import Answer, Code, Execution, Invalid, Region, Step, StepScore, Turn
+
+SCHEMA = 2
+SCHEMAS = (1, 2)
+"""What this version reads."""
+FILE_NAME = "trajectories.jsonl"
+
+Row = dict[str, Any]
+Save = Callable[[Image.Image], str]
+"""Saves an image and returns the path of its file."""
+
+_REGION = tuple(f.name for f in fields(Region) if f.compare)
+_TRAJECTORY = {f.name for f in fields(Trajectory)}
+_TURN_REQUIRED = {"action", "kind"}
+_TURN_1: Row = {
+    "code": None,
+    "stdout": "",
+    "error": None,
+    "stop": None,
+    "observation": "",
+    "images": (),
+    "crop_boxes": (),
+    "reward": 0.0,
+    "reward_terms": {},
+    "score": None,
+    "score_why": "",
+    "faithful": False,
+    "judge_failed": False,
+    "wall_s": 0.0,
+    "regions": (),
+    "problems": (),
+    "probed": None,
+}
+_TURN_2: Row = _TURN_1 | {
+    "score_why": None,
+    "answer": None,
+    "reason": None,
+    "image_index": 0,
+    "names": (),
+    "repairs": (),
+    "returned": None,
+}
+"""Fields of a turn that a row may leave out, with their defaults."""
+
+
+def row_of(trajectory: Trajectory, save: Save) -> Row:
+    """Return the row of a trajectory; its images are saved first."""
+    row = {f.name: getattr(trajectory, f.name) for f in fields(trajectory)}
+    row |= {"images": _saved(trajectory.images, save), "turns": [_turn_row(turn, save) for turn in trajectory.turns]}
+    return {"schema": SCHEMA, **row}
+
+
+def trajectory_of(row: Row, folder: Path) -> Trajectory:
+    """Return the trajectory of a row.
+
+    Args:
+        row: Of a schema in `SCHEMAS`.
+        folder: Where its image files are.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: It is not such a row.
+    """
+    schema, row = row["schema"], {name: value for name, value in row.items() if name != "schema"}
+    _check_names(row, _TRAJECTORY, {"task_id", "turns"})
+    found = row | {"images": _images(row.get("images", ()), folder)}
+    for name in ("choices", "transform"):
+        found[name] = tuple(row.get(name, ()))
+    found["targets"] = tuple(tuple(box) for box in row.get("targets", ()))
+    read = _step_of_schema_1 if schema == 1 else _step_of
+    found["turns"] = tuple(read(turn, folder, row.get("final_answer")) for turn in row["turns"])
+    return Trajectory(**found)
+
+
+def _turn_row(step: Step, save: Save) -> Row:
+    turn, execution = step.turn, step.execution
+    returned = None if execution is None or same_images(execution.images, step.images) else execution.images
+    return {
+        "action": step.action,
+        "kind": step.kind,
+        "code": step.code,
+        "stdout": step.stdout,
+        "error": step.error,
+        "stop": step.stop,
+        "observation": step.observation,
+        "images": _saved(step.images, save),
+        "crop_boxes": step.crop_boxes,
+        "reward": step.reward,
+        "reward_terms": step.reward_terms,
+        "score": step.score_value,
+        "score_why": None if step.score is None else step.score.why,
+        "faithful": step.faithful,
+        "judge_failed": step.judge_failed,
+        "wall_s": step.wall_s,
+        "regions": [{name: getattr(region, name) for name in _REGION} for region in step.regions],
+        "problems": step.problems,
+        "probed": step.probed,
+        "answer": turn.text if isinstance(turn, Answer) else None,
+        "reason": turn.reason if isinstance(turn, Invalid) else None,
+        "image_index": turn.image_index if isinstance(turn, Code) else 0,
+        "names": execution.names if execution else (),
+        "repairs": execution.repairs if execution else (),
+        "returned": None if returned is None else _saved(returned, save),
+    }
+
+
+def _step_of_schema_1(row: Row, folder: Path, final_answer: str | None) -> Step:
+    """Read a turn of schema 1, in which an answer's text and a parser's reason have no field of their own."""
+    _check_names(row, _TURN_1.keys() | _TURN_REQUIRED, _TURN_REQUIRED)
+    row = _TURN_1 | row
+    scored = row["score"] is not None or row["score_why"] or row["faithful"] or row["judge_failed"]
+    answer = row["action"] if final_answer is None else final_answer
+    added = {"score_why": row["score_why"] if scored else None, "answer": answer, "reason": row["observation"]}
+    return _step_of(row | added, folder, final_answer)
+
+
+def _step_of(row: Row, folder: Path, final_answer: str | None) -> Step:
+    _check_names(row, _TURN_2.keys() | _TURN_REQUIRED, _TURN_REQUIRED)
+    row = _TURN_2 | row
+    images = _images(row["images"], folder)
+    probed = row["probed"]
+    return Step(
+        action=row["action"],
+        turn=_turn(row),
+        execution=_execution(row, images if row["returned"] is None else _images(row["returned"], folder)),
+        regions=tuple(_region(region) for region in row["regions"]),
+        score=None if row["score_why"] is None else _score(row),
+        probed=None if probed is None else (bool(probed[0]), bool(probed[1])),
+        observation=row["observation"],
+        images=images,
+        crop_boxes=tuple(None if box is None else tuple(box) for box in row["crop_boxes"]),
+        reward=row["reward"],
+        reward_terms=row["reward_terms"],
+    )
+
+
+def _turn(row: Row) -> Turn:
+    problems = tuple(row["problems"])
+    match row["kind"]:
+        case "code":
+            return Code(row["code"] or "", problems, row["image_index"])
+        case "answer":
+            return Answer(row["answer"], problems)
+        case "invalid":
+            return Invalid(row["reason"], problems)
+    raise ValueError(f"kind is {row['kind']!r}")
+
+
+def _execution(row: Row, images: ImageFiles) -> Execution | None:
+    if row["stop"] is None:
+        return None
+    names, repairs = tuple(row["names"]), tuple(row["repairs"])
+    return Execution(row["stdout"], images, row["error"], row["stop"], row["wall_s"], names, repairs)
+
+
+def _score(row: Row) -> StepScore:
+    return StepScore(row["score"], row["score_why"], row["faithful"], row["judge_failed"])
+
+
+def _region(row: Row) -> Region:
+    row = dict(row)
+    if row["polygon"] is not None:
+        row["polygon"] = tuple((float(x), float(y)) for x, y in row["polygon"])
+    if row["box"] is not None:
+        row["box"] = tuple(row["box"])
+    return Region(**row)
+
+
+def _saved(images: Sequence[Image.Image], save: Save) -> list[Row]:
+    return [{"file": save(image), "size": list(image.size)} for image in images]
+
+
+def _images(entries: Sequence[Mapping[str, Any]], folder: Path) -> ImageFiles:
+    return ImageFiles([folder / e["file"] for e in entries], [(e["size"][0], e["size"][1]) for e in entries])
+
+
+def _check_names(row: Row, known: set[str], required: set[str]) -> None:
+    if row.keys() - known or required - row.keys():
+        raise ValueError(f"unknown fields {sorted(row.keys() - known)}, missing {sorted(required - row.keys())}")

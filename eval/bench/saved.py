@@ -1,0 +1,87 @@
+"""Plays with a saved model: batches of episodes, sampled by one of the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Generator, Iterable
+from itertools import islice
+from typing import Any
+
+import gymnasium as gym
+
+from codev_env.trajectory import Trajectory
+from codev_eval.bench.runner import Describe, Failure, Key, keys, no_meta, reason_of
+
+MAX_LENGTH = 32768
+"""Longest episode, in tokens, where the model takes so many; one that would outgrow it ends as if it had no turns left.
+"""
+
+
+class SavedModel:
+    """A saved vision-language model that plays episodes.
+
+    Args:
+        path: Folder of the model.
+        engine: `"hf"` or `"vllm"`.
+        seed: Seeds sampling.
+        temperature: Sampling temperature; 0 is greedy.
+        max_tokens: Tokens per turn.
+        batch: Episodes side by side.
+        workers: Threads that step environments.
+
+    Raises:
+        ConfigError: There is no model that sees images in `path`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        engine: str = "hf",
+        seed: int = 0,
+        temperature: float = 0.0,
+        max_tokens: int = 2048,
+        batch: int = 32,
+        workers: int = 2,
+    ) -> None:
+        import torch
+
+        from codev_agents.engines import make_engine
+        from codev_agents.engines.policy import Policy
+        from codev_agents.rollout.engine import Sampling
+
+        self.name = path
+        self.batch, self.workers, self.seed = batch, workers, seed
+        policy = Policy.load(path)
+        if torch.cuda.is_available():
+            policy.model.to("cuda")
+        self._processor = policy.processor
+        known = policy.model.config.get_text_config()
+        self._longest = min(MAX_LENGTH, getattr(known, "max_position_embeddings", MAX_LENGTH))
+        self._engine = make_engine(engine, policy.model, policy.processor, batch, seed, max_length=self._longest)
+        self._engine.sync(policy.model)
+        self._sampling = Sampling(temperature, max_tokens)
+
+    def play(
+        self,
+        make_env: Callable[[], gym.Env[Any, Any]],
+        indices: Iterable[int],
+        *,
+        samples: int = 1,
+        skip: Container[Key] = (),
+        meta: Describe = no_meta,
+    ) -> Generator[Trajectory | Failure]:
+        """Play episodes of each task and yield the outcomes in order; arguments are those of `runner.play`."""
+        from codev_agents.rollout.runner import RolloutRunner
+
+        left = keys(indices, samples, skip)
+        with RolloutRunner(
+            make_env, self._processor, self.workers, self.batch, self._longest, name=self.name
+        ) as runner:
+            while wave := list(islice(left, self.batch)):
+                # The samples are a function of the seed and of which episodes are in the batch.
+                index, sample = wave[0]
+                self._engine.seed(self.seed + 1_000_003 * sample + index)
+                tasks, metas = [index for index, _ in wave], [meta(key) for key in wave]
+                outcomes = runner.attempt(self._engine, tasks, self._sampling, metas)
+                for (index, sample), outcome in zip(wave, outcomes, strict=True):
+                    yield outcome if isinstance(outcome, Trajectory) else Failure(index, reason_of(outcome), sample)
