@@ -28,6 +28,7 @@ from codev_train.learn.curriculum import TaskChooser
 from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.learn.reference import make_reference
 from codev_train.learn.resample import Sampled, play_with_signal, with_signal
+from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.sharding import prepare
 from codev_train.learn.update import Updater
@@ -144,7 +145,8 @@ class _Learner:
         # 3. Clipped policy-gradient steps on the sampled tokens.
         rate = learning_rate(options.optimizer, step, options.steps)
         set_learning_rate(self.updater.optimizer, rate)
-        stats = self.updater.update(rollouts, advantages, rng)
+        samples = make_samples(rollouts, advantages, step, options.mask_overlong, options.mask_overturn)
+        stats = self.updater.update(samples, rng)
         self.engine.sync(self.policy.model)
         updated = time.perf_counter()
 
@@ -153,7 +155,7 @@ class _Learner:
         self.chooser.note(step + 1, outcomes)
         if options.resample:
             row["groups_played"] = len(outcomes)
-        sampled = sum(t >= 0 for r in rollouts for t in r.tokens.turns) * self.accelerator.num_processes
+        sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes
         return rollouts, row | {f"update/{name}": value for name, value in vars(stats).items()} | {
             "update/learning_rate": rate,
             "seconds/rollouts": played - started,
@@ -232,7 +234,7 @@ def describe(
         "faithful": sum(t.is_faithful for t in trajectories) / count,
         "tool_calls": sum(r.kind == "code" for r in records) / count,
         "turns": turns.double().mean().item(),
-        "response_tokens": sum(t >= 0 for r in rollouts for t in r.tokens.turns) / count,
+        "response_tokens": sum(r.tokens.sampled for r in rollouts) / count,
         "trajectory_tokens": sum(len(r.tokens) for r in rollouts) / count,
         "share/invalid_turns": sum(r.kind == "invalid" for r in records) / len(records),
         "share/errors": sum(r.error is not None for r in records) / len(records),

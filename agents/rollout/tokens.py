@@ -69,6 +69,11 @@ class TokenSequence:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def sampled(self) -> int:
+        """How many tokens the model sampled."""
+        return sum(turn >= 0 for turn in self.turns)
+
 
 class ChatProcessor:
     """Turns an environment's texts and images into token ids with the model family's own chat template.

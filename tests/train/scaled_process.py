@@ -26,6 +26,7 @@ from codev_agents.rollout.engine import Prompt, Sampling
 from codev_train.learn import checkpoint
 from codev_train.learn.optimizer import make_optimizer
 from codev_train.learn.reference import make_reference
+from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.sharding import prepare
 from codev_train.learn.update import Updater
@@ -71,7 +72,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
     own = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
     told = []
     for step in range(done, done + UPDATES):
-        stats = updater.update(rollouts[own], advantages[own], np.random.default_rng(step))
+        stats = updater.update(make_samples(rollouts[own], advantages[own]), np.random.default_rng(step))
         told.append({"loss": stats.loss, "norm": stats.grad_norm, "kl": stats.kl_reference})
     engine.sync(policy.model)
     checkpoint.save(out, done + UPDATES, policy, optimizer, 1, accelerator.is_main_process)

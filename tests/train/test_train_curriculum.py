@@ -123,8 +123,8 @@ def test_a_curriculum_that_chooses_what_is_not_there_is_refused(tmp_path):
 
 
 def rollout(right: bool, group: int, failed: bool = False) -> Rollout:
-    trajectory: Any = SimpleNamespace(is_correct=right, turns=[SimpleNamespace(judge_failed=failed)])
-    return Rollout(trajectory, None, group, [float(right)])  # type: ignore[arg-type]
+    trajectory: Any = SimpleNamespace(is_correct=right, judge_failed=failed)
+    return Rollout(trajectory, None, group)  # type: ignore[arg-type]
 
 
 def play_by(outcomes: dict[int, list[bool]]):

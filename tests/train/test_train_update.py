@@ -17,6 +17,7 @@ from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import Sampling
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_env.errors import CodevError
+from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.update import EngineMismatch, Updater
 from codev_train.run.environments import make_env
@@ -55,7 +56,8 @@ def run_update(
     optimizer = optimizer or torch.optim.SGD(scorer.parameters(), lr=1.0)
     chosen = options(**changes, **({"optimizer": optimizer_options} if optimizer_options else {}))
     updater = Updater(scorer, optimizer, policy.processor, chosen, Accelerator(), reference)
-    return updater.update(rollouts, advantages, np.random.default_rng(0))
+    samples = make_samples(rollouts, advantages, 0, chosen.mask_overlong, chosen.mask_overturn)
+    return updater.update(samples, np.random.default_rng(0))
 
 
 def movement(policy: Policy, trained: Policy) -> torch.Tensor:
@@ -235,11 +237,12 @@ def test_the_entropy_bonus_raises_the_entropy(trained, rollouts):
 def test_masked_episodes_count_for_nothing(policy, rollouts, kind):
     cut = copy.deepcopy(rollouts)
     if kind == "overlong":
-        cut[1].cut = True
+        cut[1] = dataclasses.replace(cut[1], cut=True)
     else:
         reasons = ["answer", "max_turns", "answer", "answer"]
-        for rollout, reason in zip(cut, reasons, strict=True):
-            rollout.trajectory = dataclasses.replace(rollout.trajectory, stop_reason=reason)
+        for row, reason in enumerate(reasons):
+            ended = dataclasses.replace(cut[row].trajectory, stop_reason=reason)
+            cut[row] = dataclasses.replace(cut[row], trajectory=ended)
     moved = []
     for given, advantages, options in (
         (cut, ADVANTAGES, {f"mask_{kind}": True}),
@@ -252,9 +255,7 @@ def test_masked_episodes_count_for_nothing(policy, rollouts, kind):
 
 
 def test_a_batch_of_masked_episodes_changes_nothing(policy, trained, rollouts):
-    cut = copy.deepcopy(rollouts)
-    for rollout in cut:
-        rollout.cut = True
+    cut = [dataclasses.replace(rollout, cut=True) for rollout in rollouts]
     stats = run_update(trained, cut, mask_overlong=True)
     assert not movement(policy, trained).any() and stats.loss == stats.grad_norm == 0
 

@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from micro_run import leave
 
 from codev_agents.engines.policy import Policy
+from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.update import Updater
 from codev_train.run.options import OptimizerOptions, TrainOptions
@@ -45,7 +46,7 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
         **changes,
     )
     updater = Updater(module, optimizer, policy.processor, options, accelerator)
-    stats = updater.update(rollouts[own], advantages[own], np.random.default_rng(0))
+    stats = updater.update(make_samples(rollouts[own], advantages[own]), np.random.default_rng(0))
     if accelerator.is_main_process:
         weights = torch.cat([p.detach().flatten() for p in scorer.parameters()])
         torch.save((before, weights), folder / f"weights-{len(shares)}.pt")

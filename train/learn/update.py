@@ -1,4 +1,4 @@
-"""One update of the policy: policy-gradient steps on a batch of rollouts, accumulated over forward passes."""
+"""One update of the policy: policy-gradient steps on samples, accumulated over forward passes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from accelerate import Accelerator
 
 from codev_agents.engines.batch import collate, to_device
 from codev_agents.engines.weights import is_sharded
-from codev_agents.rollout.runner import Rollout
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import CodevError
 from codev_train.learn.loss import LOSSES, Clip, LossTokens, importance_weights, kl_estimate
 from codev_train.learn.packing import plan
+from codev_train.learn.sample import Sample
 from codev_train.run.options import TrainOptions
 
 
@@ -55,20 +55,19 @@ class UpdateStats:
 
 
 @dataclass(frozen=True, eq=False)
-class _Batch:
-    """What an update learns from; `old` and `reference` are each rollout's log-probabilities, where they are fixed."""
+class _Work:
+    """The samples of an update; `old` and `reference` are the log-probabilities of each, where they are fixed."""
 
-    rollouts: Sequence[Rollout]
-    advantages: torch.Tensor
+    samples: Sequence[Sample]
     old: dict[int, torch.Tensor] = field(default_factory=dict)
     reference: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class _Pass:
-    """Inputs of one forward pass; the tensors of tokens are `[sampled tokens]`, row after row."""
+class Batch:
+    """Inputs of one forward pass; the tensors of tokens are `[tokens of the loss]`, row after row."""
 
-    batch: dict[str, torch.Tensor]
+    inputs: dict[str, torch.Tensor]
     chosen: torch.Tensor
     sampler: torch.Tensor
     advantages: torch.Tensor
@@ -77,15 +76,15 @@ class _Pass:
 
 @dataclass(frozen=True, eq=False)
 class Updater:
-    """Takes optimizer steps on rollouts.
+    """Takes optimizer steps on samples.
 
     Attributes:
-        module: The `Scorer`, as Accelerate wraps it.
+        module: The `TokenScorer`, as Accelerate wraps it.
         optimizer: As Accelerate wraps it.
         processor: The tokenizer side of the policy.
         options: The loss, epochs, minibatches, and how much goes into a forward pass.
         accelerator: Processes and devices.
-        reference: What scores tokens under the reference policy, called as `module` is; see `make_reference`.
+        reference: Scores tokens under the reference policy, called as `module` is; see `make_reference`.
     """
 
     module: Any
@@ -99,21 +98,20 @@ class Updater:
         if self.options.kl and self.reference is None:
             raise ValueError(f"kl is {self.options.kl}, but there is no reference policy to compare with")
 
-    def update(self, rollouts: Sequence[Rollout], advantages: torch.Tensor, rng: np.random.Generator) -> UpdateStats:
+    def update(self, samples: Sequence[Sample], rng: np.random.Generator) -> UpdateStats:
         """Take `epochs * minibatches` optimizer steps.
 
         Args:
-            rollouts: What was sampled since the last update.
-            advantages: `[trajectories, turns]`, see `credit`.
-            rng: Orders the rollouts.
+            samples: What was sampled since the last update.
+            rng: Orders the samples.
 
         Raises:
             EngineMismatch: Sampler and trainer disagree on the log-probabilities of the same weights.
             CodevError: The gradient is not finite; nothing was updated.
         """
-        options, work = self.options, _Batch(rollouts, advantages)
-        rows = np.array([n for n, rollout in enumerate(rollouts) if not self._masked(rollout)], dtype=int)
-        trained = self._with_gradient(advantages, rows.tolist())
+        options, work = self.options, _Work(samples)
+        rows = np.array([row for row, sample in enumerate(samples) if sample.size], dtype=int)
+        trained = self._with_gradient(samples, rows.tolist())
         if options.correction != "ratio" and options.epochs * options.minibatches > 1:
             # Later steps compare with the weights that sampled, as the trainer computes them.
             work.old.update(self._score(self.module, work, trained))
@@ -126,26 +124,20 @@ class Updater:
                 steps.append(self._step(work, part.tolist(), on_policy))
         return UpdateStats(*(float(np.nanmean(c)) if np.isfinite(c).any() else math.nan for c in np.array(steps).T))
 
-    def _masked(self, rollout: Rollout) -> bool:
-        """Tell whether a rollout is not to be trained on: no full reward is known, or it was cut off."""
-        over_turn = rollout.trajectory.stop_reason == "max_turns"
-        cut = (rollout.cut and self.options.mask_overlong) or (over_turn and self.options.mask_overturn)
-        return cut or rollout.judge_failed
-
-    def _with_gradient(self, advantages: torch.Tensor, rows: list[int]) -> list[int]:
-        """Keep the rollouts that can move the weights."""
+    def _with_gradient(self, samples: Sequence[Sample], rows: list[int]) -> list[int]:
+        """Keep the samples that can move the weights."""
         if self.options.kl or self.options.entropy:
             return rows
-        return [row for row in rows if bool(advantages[row].any())]
+        return [row for row in rows if bool(samples[row].advantages.any())]
 
-    def _step(self, work: _Batch, rows: list[int], on_policy: bool) -> list[float]:
+    def _step(self, work: _Work, rows: list[int], on_policy: bool) -> list[float]:
         """Accumulate the gradient over forward passes and step; returns the values of `UpdateStats`."""
         options, accelerator = self.options, self.accelerator
-        tokens = sum(turn >= 0 for row in rows for turn in work.rollouts[row].tokens.turns)
+        tokens = sum(work.samples[row].size for row in rows)
         counts = self._sum([float(tokens), float(len(rows))])
         longest = options.max_tokens * options.env.max_turns
         total = LOSSES[options.loss].average.total(counts[0], counts[1], longest)
-        passes = self._passes(work, self._with_gradient(work.advantages, rows))
+        passes = self._passes(work, self._with_gradient(work.samples, rows))
         self.module.train()
         sums, gap_max = np.zeros(8), 0.0
         for number, part in enumerate(passes):
@@ -184,7 +176,7 @@ class Updater:
         self.optimizer.zero_grad()
         return norm
 
-    def _loss(self, work: _Batch, rows: list[int]) -> tuple[torch.Tensor, np.ndarray, float]:
+    def _loss(self, work: _Work, rows: list[int]) -> tuple[torch.Tensor, np.ndarray, float]:
         """Run one pass.
 
         Returns:
@@ -192,29 +184,29 @@ class Updater:
             sampler, truncated, KL to the reference; and the greatest gap.
         """
         options, kind = self.options, LOSSES[self.options.loss]
-        inputs = self._inputs(work, rows or self._any(work))
-        logprobs, entropy = self._run(self.module, inputs, options.entropy > 0)
+        batch = self._batch(work, rows)
+        logprobs, entropy = self._run(self.module, batch, options.entropy > 0)
         if not rows:
             # Another process has more passes: take part in its communication and add nothing.
             return logprobs.sum() * 0.0, np.zeros(8), 0.0
-        old, sampler = logprobs.detach(), inputs.sampler
+        old, sampler = logprobs.detach(), batch.sampler
         if options.correction == "ratio":
             old = sampler
         elif work.old:
             old = torch.cat([work.old[row] for row in rows])
-        tokens = LossTokens(logprobs, old, inputs.advantages, inputs.sequences)
+        tokens = LossTokens(logprobs, old, batch.advantages, batch.sequences)
         values, hit = kind.surrogate(tokens, Clip(options.clip_low, options.clip_high, options.dual_clip))
         truncated = reference = torch.zeros(())
         if options.correction != "ratio":
             cap = options.correction_cap
-            weights = importance_weights(options.correction, old, sampler, inputs.sequences, cap)
+            weights = importance_weights(options.correction, old, sampler, batch.sequences, cap)
             values, truncated = values * weights, (weights >= cap).sum()
         if self.reference is not None:
             estimate = kl_estimate(logprobs, torch.cat([work.reference[row] for row in rows]))
             values, reference = values + options.kl * estimate, estimate.detach().sum()
         if options.entropy > 0:
             values = values - options.entropy * entropy
-        loss = (values * kind.average.share(inputs.sequences)).sum()
+        loss = (values * kind.average.share(batch.sequences)).sum()
         gap = (logprobs.detach() - sampler).abs()
         kl = kl_estimate(old, logprobs.detach()).sum()
         sums = [loss.detach(), entropy.detach().sum(), kl, hit.sum(), gap.sum(), truncated, reference]
@@ -222,52 +214,49 @@ class Updater:
         return loss, np.array([loss_sum, len(old), *others]), gap.max().item()
 
     @torch.no_grad()
-    def _score(self, module: Any, work: _Batch, rows: list[int]) -> dict[int, torch.Tensor]:
-        """Compute the log-probabilities of the sampled tokens of rollouts, by rollout."""
+    def _score(self, module: Any, work: _Work, rows: list[int]) -> dict[int, torch.Tensor]:
+        """Compute the log-probabilities of the tokens of the loss, by sample."""
         known: dict[int, torch.Tensor] = {}
         for part in self._passes(work, rows):
-            inputs = self._inputs(work, part or self._any(work))
-            logprobs, _ = self._run(module, inputs)
+            batch = self._batch(work, part)
+            logprobs, _ = self._run(module, batch)
             if part:
-                known.update(zip(part, logprobs.split(inputs.sequences.bincount().tolist()), strict=True))
+                known.update(zip(part, logprobs.split(batch.sequences.bincount().tolist()), strict=True))
         return known
 
-    def _run(self, module: Any, inputs: _Pass, entropy_gradient: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    def _run(self, module: Any, batch: Batch, entropy_gradient: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         packed = self.options.token_budget > 0
         banned = tuple(self.processor.banned_ids)
-        return module(inputs.batch, inputs.chosen, self.options.temperature, banned, packed, entropy_gradient)
+        return module(batch.inputs, batch.chosen, self.options.temperature, banned, packed, entropy_gradient)
 
-    def _passes(self, work: _Batch, rows: list[int]) -> list[list[int]]:
-        """Distribute rollouts over forward passes, as many in every process; the last ones of some may be empty."""
+    def _passes(self, work: _Work, rows: list[int]) -> list[list[int]]:
+        """Distribute samples over forward passes, as many in every process; the last ones of some may be empty."""
         options = self.options
-        rows = sorted(rows, key=lambda row: len(work.rollouts[row].tokens))
+        rows = sorted(rows, key=lambda row: len(work.samples[row]))
         if options.token_budget:
-            lengths = [len(work.rollouts[row].tokens) for row in rows]
+            lengths = [len(work.samples[row]) for row in rows]
             passes = [[rows[i] for i in part] for part in plan(lengths, options.token_budget)]
         else:
             passes = [rows[start : start + options.micro_batch] for start in range(0, len(rows), options.micro_batch)]
         return passes + [[] for _ in range(int(self._max(len(passes))) - len(passes))]
 
-    def _any(self, work: _Batch) -> list[int]:
-        """Return the shortest rollout, as something to run."""
-        return [min(range(len(work.rollouts)), key=lambda row: len(work.rollouts[row].tokens))]
-
-    def _inputs(self, work: _Batch, rows: list[int]) -> _Pass:
+    def _batch(self, work: _Work, rows: list[int]) -> Batch:
+        """Collate samples; without any, the shortest sample as something to run, with all its sampled tokens."""
         device, processor = self.accelerator.device, self.processor
-        tokens = [work.rollouts[row].tokens for row in rows]
-        batch = collate([s.ids for s in tokens], [s.images for s in tokens], processor.pad_id, processor.image_id)
-        turns = torch.full(batch["input_ids"].shape, -1)
-        sampler = torch.zeros(turns.shape)
-        for number, sequence in enumerate(tokens):
-            turns[number, : len(sequence)] = torch.tensor(sequence.turns)
-            sampler[number, : len(sequence)] = torch.tensor(sequence.logprobs)
-        chosen = turns >= 0
-        advantages = work.advantages[rows].gather(1, turns.clamp(min=0)).to(torch.float32)[chosen]
-        return _Pass(
-            to_device(batch, device),
+        samples = [work.samples[row] for row in rows] or [min(work.samples, key=len)]
+        inputs = collate([s.ids for s in samples], [s.images for s in samples], processor.pad_id, processor.image_id)
+        shape = inputs["input_ids"].shape
+        chosen, sampler, advantages = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape), torch.zeros(shape)
+        for row, sample in enumerate(samples):
+            turns = torch.tensor(sample.turns)
+            chosen[row, : len(sample)] = torch.tensor(sample.mask) if rows else turns >= 0
+            sampler[row, : len(sample)] = torch.tensor(sample.logprobs)
+            advantages[row, : len(sample)] = sample.advantages[turns.clamp(min=0)].to(torch.float32)
+        return Batch(
+            to_device(inputs, device),
             chosen.to(device),
             sampler[chosen].to(device),
-            advantages.to(device),
+            advantages[chosen].to(device),
             chosen.nonzero()[:, 0].to(device),
         )
 

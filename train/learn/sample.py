@@ -1,0 +1,81 @@
+"""What the updater takes: the tokens of finished rollouts, with advantages and the loss mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from codev_agents.rollout.player import Rollout
+from codev_agents.rollout.tokens import PixelBlock
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One trajectory to train on.
+
+    Attributes:
+        ids: All token ids.
+        images: The images, in the order of their tokens.
+        turns: For each token the number of the turn it was sampled in, or -1 where the environment wrote it.
+        logprobs: For each token the sampler's log-probability; 0 where the environment wrote it.
+        mask: For each token whether the loss covers it.
+        advantages: One for each turn, `[turns]`.
+        version: Number of updates of the policy that sampled it.
+    """
+
+    ids: Sequence[int]
+    images: Sequence[PixelBlock]
+    turns: Sequence[int]
+    logprobs: Sequence[float]
+    mask: Sequence[bool]
+    advantages: torch.Tensor
+    version: int = 0
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self.ids)
+
+    @property
+    def size(self) -> int:
+        """How many tokens the loss covers; 0 where the trajectory is not trained on."""
+        return sum(self.mask)
+
+
+def make_samples(
+    rollouts: Sequence[Rollout],
+    advantages: torch.Tensor,
+    version: int = 0,
+    mask_overlong: bool = False,
+    mask_overturn: bool = False,
+) -> list[Sample]:
+    """Make a sample of each rollout. The loss covers its sampled tokens; where its judge failed, none.
+
+    Args:
+        rollouts: Finished episodes.
+        advantages: `[trajectories, turns]`, see `credit`.
+        version: Number of updates of the policy that sampled them.
+        mask_overlong: Do not train on episodes that were cut off at the token budget.
+        mask_overturn: Do not train on episodes that ran out of turns.
+    """
+
+    def is_masked(rollout: Rollout) -> bool:
+        over_turn = rollout.trajectory.stop_reason == "max_turns"
+        return rollout.judge_failed or (mask_overlong and rollout.cut) or (mask_overturn and over_turn)
+
+    samples = []
+    for rollout, row in zip(rollouts, advantages, strict=True):
+        tokens, masked = rollout.tokens, is_masked(rollout)
+        samples.append(
+            Sample(
+                ids=tokens.ids,
+                images=tokens.images,
+                turns=tokens.turns,
+                logprobs=tokens.logprobs,
+                mask=[turn >= 0 and not masked for turn in tokens.turns],
+                advantages=row[: len(rollout.trajectory.turns)],
+                version=version,
+            )
+        )
+    return samples
