@@ -51,7 +51,7 @@ class FakeEnv:
 
 
 def test_a_failed_episode_is_reported_and_the_others_go_on(monkeypatch):
-    def run_episode(env, agent, *, seed, options):
+    def run_episode(env, agent, *, seed, options, meta):
         assert env.lock.acquire(blocking=False), "two threads share an environment"
         try:
             time.sleep(0.002)
