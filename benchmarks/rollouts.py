@@ -26,6 +26,7 @@ from codev_agents.engines.options import ToyModelOptions
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import Completion, Engine, Prompt, Sampling
 from codev_agents.rollout.runner import RolloutRunner
+from codev_env.envs.image_tool import unwrap
 from codev_env.judges import GroundTruthJudge
 from codev_env.types import StepScore
 from codev_train.run.environments import make_env
@@ -133,7 +134,7 @@ def measure(engine: Engine, policy: Policy, options: argparse.Namespace) -> tupl
 
     def make() -> Any:
         env = make_env(ENV, "train")
-        base: Any = env.unwrapped
+        base = unwrap(env)
         base.judge, execute = SlowJudge(options.judge), base.execute
 
         def slow(action: str) -> Any:

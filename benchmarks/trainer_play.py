@@ -22,6 +22,7 @@ import torch
 from codev_agents.engines.options import ToyModelOptions
 from codev_agents.engines.policy import Policy
 from codev_agents.writing import answer_turn, crop_turn
+from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.types import Task
 from codev_train.run.options import EnvOptions
 
@@ -100,13 +101,13 @@ class ScriptedPlay(gym.Wrapper):
     def step(self, action: str) -> Any:
         """Take the next scripted turn."""
         self.left -= 1
-        base: Any = self.env.unwrapped
+        base = unwrap(self.env)
         if self.left:
             return super().step(crop(base, self.member, self.left))
         return super().step(answer(base, right=self.member % 2 == 0))
 
 
-def crop(env: Any, member: int, left: int) -> str:
+def crop(env: ImageToolEnv, member: int, left: int) -> str:
     """Write a turn that looks at a square of half the image's side, another one each time."""
     width, height = env.task.image.size
     side = min(width, height) // 2
@@ -114,7 +115,7 @@ def crop(env: Any, member: int, left: int) -> str:
     return crop_turn(env.dialect, (x, y, x + side, y + side))
 
 
-def answer(env: Any, right: bool) -> str:
+def answer(env: ImageToolEnv, right: bool) -> str:
     """Write the last turn."""
     task: Task = env.task
     return answer_turn(env.dialect, task.answer if right else "I do not know", looked=True)

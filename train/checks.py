@@ -7,7 +7,7 @@ from pathlib import Path
 
 from codev_env.app.arguments import OptionError, Problem
 from codev_env.errors import CodevError
-from codev_env.judges import get_judge
+from codev_env.judges import ServedJudge, get_judge
 from codev_train.learn.credit import get_credit
 from codev_train.learn.curriculum import get_curriculum
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
@@ -33,8 +33,9 @@ def check(options: TrainOptions, processes: int = 1) -> None:
 
 def check_judge(options: TrainOptions) -> None:
     """Ask the judge's server, if the judge has one, whether it is there; raises `JudgeError` if it is not."""
-    if ping := getattr(get_judge(options.env.judge), "ping", None):
-        ping()
+    judge = get_judge(options.env.judge)
+    if isinstance(judge, ServedJudge):
+        judge.ping()
 
 
 def check_sft(options: SFTOptions) -> None:

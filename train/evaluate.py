@@ -22,40 +22,31 @@ TABLE = (
     ("faithful_given_correct", "faithful given correct"),
     ("tool_calls", "tool calls per episode"),
 )
-"""Rows of the table before and after: metric and what it is called."""
+"""Rows of the table before and after: metric and its label."""
 
 
 def evaluate(
     engine: Engine, processor: ChatProcessor, options: TrainOptions, folder: Path, what: str
 ) -> dict[str, Any]:
-    """Play the first held-out tasks once each and write the trajectories to `folder`.
+    """Evaluate on the first held-out tasks and write the trajectories to `folder`.
 
     Args:
         engine: Samples from the policy.
         processor: The tokenizer side of the policy.
-        options: Which environment and how many episodes.
-        folder: Where the trajectories go.
-        what: What the progress bar says.
+        options: The environment and the number of episodes.
+        folder: Folder of the trajectories; its content is replaced.
+        what: Label of the progress bar.
 
     Returns:
         The metrics of `codev_env.metrics.summarize`.
     """
-    runner = RolloutRunner(
-        lambda: make_eval_env(options),
-        processor,
-        options.workers,
-        options.engine_batch,
-        options.max_length,
-    )
-    sampling = Sampling(options.eval.temperature, options.max_tokens)
-    try:
+    make_env, sampling = lambda: make_eval_env(options), Sampling(options.eval.temperature, options.max_tokens)
+    with RolloutRunner(make_env, processor, options.workers, options.engine_batch, options.max_length) as runner:
         indices = range(min(options.eval.episodes, runner.size()))
         with tqdm(total=len(indices), desc=what) as bar:
-            played = runner.play(engine, indices, 1, sampling, lambda ended: bar.update(len(ended)))
-    finally:
-        runner.close()
-    trajectories = [rollout.trajectory for rollout in played]
-    shutil.rmtree(folder, ignore_errors=True)  # A resumed run evaluates again: nothing is to be counted twice.
+            rollouts = runner.play(engine, indices, 1, sampling, lambda ended: bar.update(len(ended)))
+    trajectories = [rollout.trajectory for rollout in rollouts]
+    shutil.rmtree(folder, ignore_errors=True)  # A resumed run evaluates again: no episode must be counted twice.
     write_trajectories(folder, trajectories)
     return summarize(trajectories, seed=options.seed)
 

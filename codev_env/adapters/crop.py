@@ -15,7 +15,7 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 from PIL import Image
 
-from codev_env.envs.image_tool import ImageToolEnv
+from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
 from codev_env.types import Answer, Box, Task
 
@@ -79,8 +79,7 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
             question_size=question_size,
         )
         super().__init__(env)
-        if not isinstance(env.unwrapped, ImageToolEnv):
-            raise ConfigError(f"env is {env!r}; wrap one of this package's environments.")
+        self._core = unwrap(env)
         if answer not in ("none", "oracle") and not callable(answer):
             raise ConfigError(f"answer is {answer!r}; it must be 'none', 'oracle' or a function of task and crop.")
         for name, value in (("scene_side", scene_side), ("crop_side", crop_side), ("question_size", question_size)):
@@ -92,7 +91,6 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
             raise ConfigError(f"grid is {grid!r}; it must be at least 1, or None for actions of four numbers.")
         if grid is None and min(sizes) == max(sizes):
             raise ConfigError(f"sizes is {sizes!r}; without a grid it must hold the least and the greatest share.")
-        self._core: ImageToolEnv = env.unwrapped
         self._grid, self._sizes, self._answer = grid, tuple(sizes), answer
         self._scene_side, self._crop_side, self._question_size = scene_side, crop_side, question_size
         self._crops = self._core.max_turns - (answer != "none")

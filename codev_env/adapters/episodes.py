@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from codev_env.types import Answer, Code
+from codev_env.envs.image_tool import unwrap
+from codev_env.types import Answer, Code, Observation, StopReason
 
-Observation = dict[str, Any]
 _Idle = tuple[Any, gym.Env[Any, Any]]
 """What made an environment that nobody plays, kept so that no other object gets its address, and the environment."""
 
@@ -34,7 +34,7 @@ class EpisodeRunner:
         self._key = f"{env} {json.dumps(options, sort_keys=True, default=repr)}"
         self._made_by = (env, options)
         self.env = _take(self._key) or _make(env, options)
-        self.base: Any = self.env.unwrapped
+        self.base = unwrap(self.env)
         self._begin({})
 
     def reset(self, *, index: int | None = None, task_id: str | None = None, seed: int | None = None) -> Observation:
@@ -67,7 +67,7 @@ class EpisodeRunner:
         else:
             self.cut_off("no_answer")
 
-    def cut_off(self, reason: str) -> None:
+    def cut_off(self, reason: StopReason) -> None:
         """End the episode for a reason outside it, such as a budget of tokens; it counts as truncated."""
         if not self.done:
             self._pay(self.base.cut_off(reason))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +15,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from codev_env.dialects import get_dialect
-from codev_env.envs.image_tool import ImageToolEnv
+from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.envs.pixels import to_shown_array
 from codev_env.envs.vstar import CodeVVStarEnv
 from codev_env.errors import ConfigError, JudgeError, TaskError
 from codev_env.rewards import Reward, Term
 from codev_env.spaces import MAX_SIDE
 from codev_env.tasks import load_tasks
-from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Step, StepScore, Task
+from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Observation, Step, StepInfo, StepScore, Task
 
 INFO = {
     "task_id": str,
@@ -433,3 +434,32 @@ def test_a_task_set_that_is_given_is_wrapped_as_the_id_says():
     assert len(env.unwrapped.tasks) == 6 * len(tasks)
     with pytest.raises(ConfigError, match="a TaskSet without scenes"):
         gym.make("CodeV-Orientation-v0", data=tasks, scenes="toy")
+
+
+def test_unwrap_finds_the_environment_and_names_another_one():
+    env = ImageToolEnv(Tasks())
+    assert unwrap(gym.wrappers.TimeLimit(env, 3)) is unwrap(env) is env
+    with pytest.raises(ConfigError, match="is a CartPoleEnv; it must be one of codev_env's"):
+        unwrap(gym.make("CartPole-v1"))
+
+
+def test_observation_and_info_have_the_keys_of_their_types():
+    env = ImageToolEnv(Tasks())
+    observation, info = env.reset(options={"index": 0})
+    assert observation.keys() == Observation.__annotations__.keys()
+    assert info.keys() == StepInfo.__annotations__.keys() == INFO.keys()
+    env.close()
+
+
+def test_a_step_is_not_rewritten():
+    """The judge's score is part of another record: the environment's."""
+    env = ImageToolEnv(Tasks())
+    env.reset(options={"index": 0})
+    made = env.execute(code("show(image)"))
+    env.finish(made, StepScore(0.5))
+    assert made.score is None and env.episode.steps[0] == dataclasses.replace(made, score=StepScore(0.5))
+    env.note_probe(False, True)
+    assert env.episode.steps[0].probed == (False, True)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.score = StepScore(0.5)
+    env.close()

@@ -22,8 +22,9 @@ from codev_agents.rollout.engine import EngineError
 from codev_env.app import doctor
 from codev_env.app.arguments import Problem
 from codev_env.app.doctor import Check
+from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
-from codev_env.judges import get_judge
+from codev_env.judges import ServedJudge, get_judge
 from codev_env.types import Answer, Code
 from codev_train.run import estimate
 from codev_train.run.config import Request
@@ -119,7 +120,7 @@ def _tasks(plan: _Plan) -> Iterator[Check]:
     options = plan.options
     for split, make in (("train", make_train_env), (options.eval.split, make_eval_env)):
         env = make(options)
-        tasks = env.unwrapped.tasks  # type: ignore[attr-defined]
+        tasks = unwrap(env).tasks
         env.close()
         yield Check("environment", f"{split} tasks", "ok", f"{len(tasks)} of {tasks.name}, reward {options.reward}")
 
@@ -129,7 +130,7 @@ def _steps(plan: _Plan) -> Iterator[Check]:
     env: Any = make_env(replace(plan.options.env, judge="none"), "train", "outcome")
     try:
         first, _ = env.reset(options={"index": 0})
-        dialect, (width, height) = env.unwrapped.dialect, env.unwrapped.task.image.size
+        dialect, (width, height) = unwrap(env).dialect, unwrap(env).task.image.size
         crop: Code = dialect.crop((width // 4, height // 4, 3 * width // 4, 3 * height // 4))
         second, _, ended, cut, _ = env.step(dialect.write(crop))
         shown = [f"{image.shape[1]}x{image.shape[0]}" for image in second["images"]]
@@ -150,12 +151,11 @@ def _sandbox(plan: _Plan) -> Iterator[Check]:
 
 def _judge(plan: _Plan) -> Iterator[Check]:
     judge = get_judge(plan.options.env.judge)
-    ping = getattr(judge, "ping", None)
-    if ping is None:
+    if not isinstance(judge, ServedJudge):
         yield Check("judge", judge.name, "ok", "needs no server")
         return
     try:
-        yield Check("judge", judge.name, "ok", ping())
+        yield Check("judge", judge.name, "ok", judge.ping())
     except CodevError as error:
         yield Check("judge", judge.name, plan.lacking, " ".join(str(error).split()), "start its server: docs/judges.md")
 

@@ -17,6 +17,7 @@ from codev_agents.engines.batch import bucket, collate, to_device
 from codev_agents.engines.policy import Policy, linear_patch_embedding
 from codev_agents.engines.toy import build_image_processor, build_model, build_tokenizer
 from codev_agents.rollout.tokens import ChatProcessor
+from codev_env.envs.image_tool import unwrap
 from codev_env.trajectory import Trajectory
 from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.learn.scorer import TokenScorer
@@ -30,7 +31,7 @@ CORPUS_SCENES = 400
 
 def toy_policy(options: SFTOptions) -> Policy:
     """Make a toy policy from random weights, with a tokenizer made from what the environment says."""
-    env: Any = make_env(options.env, split="train").unwrapped
+    env = unwrap(make_env(options.env, split="train"))
     tasks = [env.tasks[i] for i in range(CORPUS_SCENES)]
     tokenizer = build_tokenizer(*corpus(tasks, env.dialect, options.snap))
     model = build_model(options.toy, tokenizer, options.seed)

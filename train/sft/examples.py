@@ -16,6 +16,7 @@ from codev_agents import DecorativeCrop, Oracle, answer_turn, crop_turn, expand_
 from codev_agents.agent import Agent
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
 from codev_env.dialects import Dialect
+from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_env.types import IMAGE_PLACEHOLDER, Execution, Task
@@ -134,7 +135,7 @@ class ExampleMaker:
         return self._described(
             READ_PROMPT,
             self.processor.image(task.image.crop(box)),
-            read_text(item, self.honest.unwrapped.dialect),  # type: ignore[attr-defined]
+            read_text(item, unwrap(self.honest).dialect),
         )
 
     def expert(self, number: int, rng: np.random.Generator) -> Example:
@@ -151,7 +152,7 @@ class ExampleMaker:
         return Example(tokens.ids, self._weights(tokens), tokens.images)
 
     def _task(self, number: int) -> Task:
-        return self.honest.unwrapped.tasks[number]  # type: ignore[attr-defined]
+        return unwrap(self.honest).tasks[number]
 
     def _described(self, prompt: str, image: PixelBlock, text: str) -> Example:
         tokens = TokenSequence()
