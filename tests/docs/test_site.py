@@ -55,7 +55,7 @@ def test_every_page_is_in_the_navigation_once():
     assert set(listed) - MADE == found
 
 
-def test_options_are_read_from_the_source_as_the_commands_take_them():
+def test_tables_of_options_hold_what_the_commands_take():
     spec = importlib.util.spec_from_file_location("option_tables", DOCS / "hooks" / "option_tables.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["option_tables"] = module
