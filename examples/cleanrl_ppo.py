@@ -7,23 +7,23 @@ The loss is that of PPO (arXiv 1707.06347): clipped ratio, squared error of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
 
 import gymnasium as gym
 import numpy as np
 import torch
-import tyro
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from codev_env.adapters.crop import CropWrapper
+from codev_env.app.arguments import option_class, parse
 
 SCENES = {"preset": "tiny", "grid": 3, "objects": [3, 3], "colors": 4, "cue_p": 0.0}
 PIXELS = 3  # per field and side, in what the policy sees
 
 
-@dataclass
+@option_class
 class Options:
     """What a run does."""
 
@@ -153,4 +153,4 @@ def train(options: Options) -> list[tuple[int, float]]:
 
 
 if __name__ == "__main__":
-    train(tyro.cli(Options))
+    train(parse(Options, sys.argv[1:], "cleanrl_ppo.py"))

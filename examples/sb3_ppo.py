@@ -8,12 +8,11 @@ Writes one JSON per seed: the mean score of the crops of each update, and of gre
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
 import gymnasium as gym
 import torch
-import tyro
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -21,17 +20,18 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from codev_env.adapters.crop import CropWrapper
+from codev_env.app.arguments import option_class, parse
 
 SCENES = {"preset": "tiny", "grid": 3, "objects": [3, 3], "colors": 4, "cue_p": 0.0}
 PIXELS = 3  # per field and side, in what the policy sees
 
 
-@dataclass
+@option_class
 class Options:
     """What to run."""
 
     seeds: tuple[int, ...] = (1,)
-    """One training each: of scenes, weights and samples."""
+    """Seeds of scenes, weights and samples; one training each."""
     steps: int = 16_384
     """Crops in a training."""
     test: int = 300
@@ -126,4 +126,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    main(parse(Options, sys.argv[1:], "sb3_ppo.py"))

@@ -65,7 +65,7 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1]
     assert not [
-        name for name in ("torch", "transformers", "tyro", "codev_eval", "codev_train") if f"'{name}'" in loaded
+        name for name in ("torch", "transformers", "pydantic", "codev_eval", "codev_train") if f"'{name}'" in loaded
     ]
 
 
@@ -143,8 +143,8 @@ sys.exit(cli.main({words!r}))
     ("command", "error", "extra"),
     [
         ("train", ModuleNotFoundError("No module named 'torch'", name="torch"), "train"),
-        ("train", ModuleNotFoundError("No module named 'tyro'", name="tyro"), "train"),
-        ("eval", ModuleNotFoundError("No module named 'tyro'", name="tyro"), "eval"),
+        ("train", ModuleNotFoundError("No module named 'pydantic'", name="pydantic"), "train"),
+        ("eval", ModuleNotFoundError("No module named 'pydantic'", name="pydantic"), "eval"),
         ("train", ModuleNotFoundError("No module named 'vllm.engine'", name="vllm.engine"), "vllm"),
         ("train", ImportError("cannot import name 'X' from 'transformers'", name="transformers"), "train"),
     ],

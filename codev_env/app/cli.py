@@ -69,7 +69,7 @@ EXTRA_OF = {
     "safetensors": "train",
     "tensorboard": "train",
     "yaml": "train",
-    "tyro": "eval",
+    "pydantic": "eval",
     "tqdm": "eval",
     "jinja2": "eval",
     "pygments": "eval",
@@ -219,7 +219,7 @@ def missing_package(error: ImportError, extra: str) -> str | None:
     if root not in EXTRA_OF:
         return None
     # A package may be in the extras of several commands; the one of the command that was run has the rest, too.
-    wanted = extra if root in ("tyro", "tqdm", "jinja2", "pygments") else EXTRA_OF[root]
+    wanted = extra if root in ("pydantic", "tqdm", "jinja2", "pygments") else EXTRA_OF[root]
     problem = f"the package {root!r} is not installed" if isinstance(error, ModuleNotFoundError) else str(error)
     return f'{problem}. Install what this needs with: pip install "codev-env[{wanted}]"'
 

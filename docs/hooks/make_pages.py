@@ -179,7 +179,10 @@ def command_pages() -> Iterator[GeneratedPage]:
                     "checks a run without starting it: see [the trainer](../../training.md#options).",
                     "",
                 ]
-            lines += [*_table(("option", "type", "default", "meaning"), map(_option_row, options_of(target))), ""]
+            lines += [
+                *_table(("option", "type and range", "default", "meaning"), map(_option_row, options_of(target))),
+                "",
+            ]
         yield f"codev {name}", f"reference/commands/{name}.md", _text(lines)
 
 

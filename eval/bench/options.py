@@ -65,7 +65,7 @@ class EvalOptions(TaskOptions):
     out: Path
     """Folder for the results; a stopped evaluation with the same options continues there."""
     data: tuple[str, ...]
-    """`synthetic`, `hub` (the published data), or a path: a benchmark, or a folder of them; one, or one per bench."""
+    """`synthetic`, `hub` (the published data), or a path (a benchmark, or a folder of them); one, or one per bench."""
     bench: Annotated[tuple[str, ...], Field(min_length=1)] = ("vstar",)
     """Benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
     samples: Count = 1

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EASY: dict[str, Any] = {"preset": "tiny", "grid": 3, "objects": [1, 1], "colors": 4, "cue_p": 0.0}
 CHANCE = 1 / 9
-NEEDS = {"sb3_ppo": ("stable_baselines3", "tyro"), "cleanrl_ppo": ("torch", "tyro")}
+NEEDS = {"sb3_ppo": ("stable_baselines3", "pydantic"), "cleanrl_ppo": ("torch", "pydantic")}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ agent_loop = pytest.importorskip(
     "verl.experimental.agent_loop.agent_loop",
     reason="verl is not installed: pip install verl cachetools fastapi uvicorn",
 )
-pytest.importorskip("tyro", reason="the toy policy needs the extra [train]")
+pytest.importorskip("tokenizers", reason="the toy policy needs the extra [train]")
 
 from chat_server import LOOKED_RIGHT, SCENES  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402

@@ -8,10 +8,9 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-import tyro
 from pages import PAGES, ROOT, commands, inline_commands, python_blocks
 
-from codev_env.app import cli
+from codev_env.app import arguments, cli
 from codev_env.app.completion import completions
 
 ELSEWHERE = {
@@ -47,7 +46,7 @@ class ParsedError(Exception):
 @pytest.fixture
 def parse_only(monkeypatch, tmp_path):
     """Stop every command as soon as its own parser has accepted its options."""
-    tyro_cli, parse_args = tyro.cli, argparse.ArgumentParser.parse_args
+    build, parse_args = arguments.build, argparse.ArgumentParser.parse_args
 
     def stop_after(parse):
         def parse_and_stop(*args, **options):
@@ -57,7 +56,7 @@ def parse_only(monkeypatch, tmp_path):
         return parse_and_stop
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tyro, "cli", stop_after(tyro_cli))
+    monkeypatch.setattr(arguments, "build", stop_after(build))
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop_after(parse_args))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tyro
 from PIL import Image
 
+from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks import SCENES, SceneTaskSet
 from codev_env.tasks.sheet import sheet
@@ -47,7 +47,7 @@ def own(table: Path) -> list[str]:
 
 
 def choose(*options: str) -> TaskChoice:
-    return tyro.cli(TaskChoice, args=["--data", "synthetic", *options])
+    return parse(TaskChoice, ["--data", "synthetic", *options], "codev data")
 
 
 # ---- which tasks
@@ -70,7 +70,7 @@ def test_wrap_may_be_a_suite_names_or_json():
 
 
 def test_columns_and_reader_describe_your_own_data(table):
-    tasks = tyro.cli(TaskChoice, args=[*own(table), "--reader", "shuffle_choices=true", "boxes=xywh"]).load()
+    tasks = parse(TaskChoice, [*own(table), "--reader", "shuffle_choices=true", "boxes=xywh"], "codev data").load()
     task = tasks[1]
     assert (task.question, task.answer, sorted(task.choices)) == ("Is it 1?", "yes, 1", ["no", "yes, 1"])
     assert task.image.getpixel((0, 0)) == (1, 0, 0)
@@ -102,7 +102,7 @@ def test_what_cannot_be_used(options, message):
 def test_a_column_that_is_not_there_is_told_as_it_is_given(table):
     options = [*own(table), "--columns", "image=foto", "question=q", "answer=label"]
     with pytest.raises(TaskError, match="no column 'foto'. Did you mean 'photo'"):
-        tyro.cli(TaskChoice, args=options).load()
+        parse(TaskChoice, options, "codev data").load()
 
 
 # ---- show
