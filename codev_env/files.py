@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -40,11 +40,18 @@ def write_json(path: Path, content: Any) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a lock on a file among threads and processes. Without locks of this kind (Windows) nothing is locked.
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock among threads and processes while the block runs; the lock file is made, and stays."""
+    with path.open("a") as file:
+        lock_file(file)
+        yield
+
+
+def lock_file(file: IO[Any], *, wait: bool = True) -> None:
+    """Lock an open file until it is closed. On systems without `flock` (Windows) nothing is locked.
 
     Args:
-        path: The lock file; it is made where it is missing, and stays.
+        file: Any open file; locks exclude each other between files that were opened separately.
         wait: Wait while another one holds the lock.
 
     Raises:
@@ -53,11 +60,8 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:
-        yield
         return
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _runs(process: int) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 from codev_env.types import Box
+
+Number = TypeVar("Number", int, float)
 
 
 def as_box(values: Sequence[int]) -> Box:
@@ -14,12 +17,12 @@ def as_box(values: Sequence[int]) -> Box:
     return x1, y1, x2, y2
 
 
-def area(box: Sequence[float]) -> float:
+def area(box: Sequence[Number]) -> Number:
     """Return the area of a box in pixels; 0 for one whose sides are swapped."""
     return max(0, box[2] - box[0]) * max(0, box[3] - box[1])
 
 
-def overlap(a: Sequence[float], b: Sequence[float]) -> float:
+def overlap(a: Sequence[Number], b: Sequence[Number]) -> Number:
     """Return the area that two boxes share, in pixels."""
     return area((max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])))
 

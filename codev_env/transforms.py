@@ -8,13 +8,11 @@ both agree only if the data were turned counter-clockwise.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
 
 from PIL import Image
 
 from codev_env.errors import unknown
-
-Number = TypeVar("Number", int, float)
+from codev_env.geometry import Number
 
 IDENTITY = "identity"
 """The transform that changes nothing; it is what some compositions come to, and is never a part of `Task.transform`."""

@@ -6,12 +6,10 @@ The server is started by the user, with the endpoints for tokens and for weights
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from codev_agents.engines.weights import named_weights, weight_dtype
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.errors import ConfigError
+from codev_env.files import locked
 
 GENERATE = "/inference/v1/generate"
 _TRIES = 5  # of one completion or one push; before each but the first the server may be gone for the whole patience
@@ -153,7 +152,7 @@ class VllmServerEngine:
     def _restore(self) -> None:
         """Give the server the newest weights, unless it has them."""
         post = self._client.post
-        with _locked(self._folder.parent / "lock"):
+        with locked(self._folder.parent / "lock"):
             if self._client.get("/weight_info")["weight_version"] == self._folder.name:
                 return
             post("/pause")  # what it is sampling with other weights ends now
@@ -174,11 +173,3 @@ class VllmServerEngine:
                 f"the vLLM server at {self._client.url} reports log-probabilities before temperature and bans; "
                 "start it with --logprobs-mode processed_logprobs."
             )
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock among all threads and processes that see the file."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -85,7 +85,7 @@ def open_bench(
             free = set(own) - {*_LOADING, *bench.reader_options}
             raise unknown(f"option of the reader of {bench.name!r}", option, free)
     place = hub.fetch(bench.name) if str(path) == "hub" else path
-    given = {"subset": subset, "seed": seed, "on_error": on_error, "images": images}
+    given: dict[str, Any] = {"subset": subset, "seed": seed, "on_error": on_error, "images": images}
     return reader(place, split or bench.splits[0], bench=bench, **given, **bench.reader_options, **options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.search import SearchOptions
 from codev_env.tasks.generators.sums import SumsOptions
-from codev_env.tasks.readers.cache import TASKS
+from codev_env.tasks.readers.cache import TASKS, place_of
 from codev_env.tasks.readers.fields import LETTERS
 from codev_env.types import Source, Task
 
@@ -100,11 +99,7 @@ class SceneTaskSet:
         return self.size
 
     def __getitem__(self, index: int) -> Task:
-        number = operator.index(index)
-        if number < 0:
-            number += self.size
-        if not 0 <= number < self.size:
-            raise IndexError(f"index {index} is out of range: {self.name} has {self.size} tasks")
+        number = place_of(index, self)
         scene, turn = divmod(number, self.options.cycles)
         task = TASKS.get((self.options, self.split, self.seed, scene), lambda: self._draw(scene))
         if self.options.cycles > 1:

@@ -7,7 +7,6 @@ import difflib
 import hashlib
 import json
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,7 +16,7 @@ import numpy as np
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.corruption_kinds import CORRUPTIONS, SEVERITIES
 from codev_env.tasks.corruptions import LIBRARY, check_library, corrupt, widen
-from codev_env.tasks.readers.cache import TASKS
+from codev_env.tasks.readers.cache import TASKS, place_of
 from codev_env.transforms import CROP, TRANSFORMS, transform_box, transform_image
 from codev_env.types import Source, Task, TaskSet
 
@@ -263,11 +262,7 @@ class TransformedTaskSet:
         return len(self.tasks) * (len(self.variants) if self.mode == "each" else 1)
 
     def __getitem__(self, index: int) -> Task:
-        number = operator.index(index)
-        if number < 0:
-            number += len(self)
-        if not 0 <= number < len(self):
-            raise IndexError(f"index {index} is out of range: {self.name} has {len(self)} tasks")
+        number = place_of(index, self)
         # The token, which the cache keeps alive, tells this set from any other, whatever the sets inside are.
         return TASKS.get((self._token, number), lambda: self._make(number))
 

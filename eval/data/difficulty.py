@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from codev_agents import Agent
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, TaskError
-from codev_env.files import write_text
+from codev_env.files import lock_file, write_text
 from codev_env.metrics import wilson
 from codev_env.types import TaskSet
 from codev_eval.bench.runner import Failure, Player, play
@@ -106,7 +105,10 @@ class RolloutJournal:
 
     def _open(self, settings: dict[str, Any]) -> None:
         """Read what was played and mend a torn last line, which a process left that died while writing."""
-        _lock(self._file, self.path)
+        try:
+            lock_file(self._file, wait=False)
+        except BlockingIOError as error:
+            raise ConfigError(f"another process writes to {self.path}: wait for it, or give another --out.") from error
         data = self.path.read_bytes()
         whole = data.rfind(b"\n") + 1
         lines = data[:whole].splitlines()
@@ -176,18 +178,6 @@ class RolloutJournal:
 
     def _write(self, row: dict[str, Any]) -> None:
         self._file.write(json.dumps(row).encode() + b"\n")
-
-
-def _lock(file: FileIO, path: Path) -> None:
-    """Take the file for this process until it is closed, where the system can."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ConfigError(f"another process writes to {path}: wait for it, or give another --out.") from error
 
 
 def measure(

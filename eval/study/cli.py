@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import signal
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import IO, TypeVar
 
 from codev_env.app.arguments import parse
 from codev_env.errors import CodevError, ConfigError, unknown
-from codev_env.files import write_json
+from codev_env.files import lock_file, write_json
 from codev_eval.study import page
 from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
@@ -122,8 +121,8 @@ def _alone(out: Path) -> Iterator[IO[str]]:
     """Keep a second study out of the folder, also while processes of a killed one still work there."""
     with (out / "lock").open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            lock_file(file, wait=False)
+        except BlockingIOError as error:
             raise ConfigError(
                 f"--out {out}: another study is under way there, or processes of one that was killed; wait for them or "
                 "give another folder."

@@ -8,6 +8,7 @@ from typing import Any
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.cells import need
 from codev_env.tasks.readers.files import SPLIT_NAMES
+from codev_env.tasks.readers.parquet import has_field
 from codev_env.tasks.readers.table import RowTable, file_state
 
 
@@ -70,8 +71,6 @@ class ArrowTable(RowTable):
 
     def has(self, column: str) -> bool:
         """Tell whether there is a column, or a field of a struct column."""
-        from codev_env.tasks.readers.parquet import has_field
-
         return has_field(self._schema, column)
 
     def values(self, column: str) -> list[Any]:

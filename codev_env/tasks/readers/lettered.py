@@ -13,7 +13,7 @@ from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, letter_answer, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, only_split, table_of
 from codev_env.tasks.readers.images import Rules
-from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
+from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
 from codev_env.tasks.readers.table import RowTable
 
 _SUFFIXES = (".parquet", ".tsv")
@@ -85,20 +85,11 @@ class LetteredReader:
         table.require("index", "question", "A", "B", "answer", "image", "category")
         if self.needs_cycle:
             table.require("cycle_category")
-        names = [name for name in (*_letters(table), "index", "question", "answer", "category", "cycle_category")]
+        names = (*_letters(table), "index", "question", "answer", "category", "cycle_category")
         columns = {name: table.values(name) for name in names}
-        ids, categories, problems = [], [], {}
-        for row in range(len(table)):
-            fields = {name: values[row] for name, values in columns.items()}
-            ids.append(f"{self.bench}-{plain(fields['index'])}")
-            categories.append(plain(fields["category"]))
-            if row in table.problems:
-                continue
-            try:
-                self._check(fields, table.where(row))
-            except TaskError as error:
-                problems[row] = str(error)
-        return Scan(ids, categories, problems)
+        ids = [f"{self.bench}-{plain(index)}" for index in columns["index"]]
+        categories = [plain(category) for category in columns["category"]]
+        return Scan(ids, categories, problems_of(table, columns, self._check))
 
     def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, dict[str, str], str]:
         """Return question, options and the right option's text."""

@@ -15,7 +15,7 @@ from codev_env.tasks.readers.cells import dig
 from codev_env.tasks.readers.fields import brief, jsonable, optional, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, json_table, only_split, table_of
 from codev_env.tasks.readers.images import Rules
-from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
+from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
 from codev_env.tasks.readers.table import RowTable
 
 _QUESTION_TYPES = ("multi_choice", "free_form")
@@ -85,13 +85,7 @@ class MathVistaReader:
         columns = {name: table.values(name) for name in names}
         ids = [f"{self.bench}-{plain(pid)}" for pid in columns["pid"]]
         categories = [plain(task) for task in table.values("metadata.task")]
-        problems = {}
-        for row in range(len(table)):
-            try:
-                _check({name: values[row] for name, values in columns.items()}, table.where(row))
-            except TaskError as error:
-                problems[row] = str(error)
-        return Scan(ids, categories, problems)
+        return Scan(ids, categories, problems_of(table, columns, _check))
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row; choices as given."""

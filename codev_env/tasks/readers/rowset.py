@@ -299,6 +299,26 @@ class RowTaskSet:
         return f"RowTaskSet({self.name!r}, {self._table.source!r}, {len(self)} tasks)"
 
 
+def problems_of(
+    table: RowTable, columns: Mapping[str, Sequence[Any]], check: Callable[[Mapping[str, Any], str], object]
+) -> dict[int, str]:
+    """Return the rows that a check rejects, with its messages.
+
+    Args:
+        table: The rows.
+        columns: Values of the checked columns, one per row.
+        check: Takes the values of one row and its place; raises `TaskError` for a bad row.
+    """
+    problems = {}
+    for row in range(len(table)):
+        if row not in table.problems:
+            try:
+                check({name: values[row] for name, values in columns.items()}, table.where(row))
+            except TaskError as error:
+                problems[row] = str(error)
+    return problems
+
+
 def check_on_error(on_error: str) -> None:
     """Raise `ConfigError` unless `on_error` is `"raise"` or `"skip"`."""
     if on_error not in get_args(OnError):

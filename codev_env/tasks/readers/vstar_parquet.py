@@ -9,7 +9,7 @@ from typing import Any
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.fields import brief, plain, scorer_meta, split_inline
-from codev_env.tasks.readers.rowset import DraftTask, Scan
+from codev_env.tasks.readers.rowset import DraftTask, Scan, problems_of
 from codev_env.tasks.readers.table import RowTable
 
 
@@ -38,16 +38,10 @@ class ParquetReader:
         names = ("text", "label", "category", "question_id")
         table.require("image", *names)
         columns = {name: table.values(name) for name in names}
-        ids, categories, problems = [], [], {}
-        for row in range(len(table)):
-            fields = {name: values[row] for name, values in columns.items()}
-            categories.append(plain(fields["category"]))
-            ids.append(f"{categories[-1]}-{plain(fields['question_id'])}")
-            try:
-                self._check(fields, table.where(row))
-            except TaskError as error:
-                problems[row] = str(error)
-        return Scan(ids, categories, problems)
+        categories = [plain(category) for category in columns["category"]]
+        numbers = [plain(number) for number in columns["question_id"]]
+        ids = [f"{category}-{number}" for category, number in zip(categories, numbers, strict=True)]
+        return Scan(ids, categories, problems_of(table, columns, self._check))
 
     def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, dict[str, str], str]:
         """Return question, options by letter and the right letter."""

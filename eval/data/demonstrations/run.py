@@ -13,13 +13,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from codev_env.errors import ConfigError, TaskError
-from codev_env.files import write_json
+from codev_env.files import lock_file, write_json
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.trajectory import FILE_NAME, TrajectoryWriter
 from codev_eval.data.demonstrations.convert import check_target
@@ -266,13 +266,10 @@ def _cut_tail(path: Path) -> None:
 
 def _only_writer(folder: Path) -> Callable[[], None]:
     """Lock a folder among processes, where the system can; returns what unlocks it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return lambda: None
     file = open(folder / ".lock", "w")  # closed by what is returned
-    with suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return file.close
-    file.close()
-    raise ConfigError(f"another process writes to {folder}: wait for it, or give another folder.")
+    try:
+        lock_file(file, wait=False)
+    except BlockingIOError as error:
+        file.close()
+        raise ConfigError(f"another process writes to {folder}: wait for it, or give another folder.") from error
+    return file.close
