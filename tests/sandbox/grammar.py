@@ -114,7 +114,7 @@ class Writer:
         return "\n".join(self.statement(depth + 1) for _ in range(self.choose(tuple(range(1, most + 1)))))
 
     def statement(self, depth: int) -> str:
-        """One statement, of those that may stand here."""
+        """One statement, of those allowed here."""
         options = TABLES["statement"]
         if depth > 3 or self.fuel < 0:
             options = options[:8]

@@ -37,7 +37,7 @@ def hostile(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
         one = writer.fill(writer.choose(_TABLES["S"]), 0)
         if writer.choose((False, True, True)):  # a program refused before it runs does not show what its other lines do
             one = _RESERVED_NAME.sub("Odd", _HIDDEN_ATTRIBUTE.sub(".real", one)).replace("async ", "")
-        if writer.choose((False, True, True)):  # the next one gets its turn whatever this one raises
+        if writer.choose((False, True, True)):  # the next one runs even if this one raises
             one = "try:\n    " + one.replace("\n", "\n    ") + "\nexcept Exception as e:\n    report(e)"
         parts.append(one)
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""Plain Python that attacks whatever is around its process; a worker without a language layer runs it, or any Python.
+"""Plain Python that attacks the surroundings of its process; a worker without a language layer runs it, or any Python.
 
 Prints JSON: by attack `"worked"` or the error. `FACTS` says whom to attack; as a script it is the first argument.
 """

@@ -184,7 +184,7 @@ class Soak:
         self.done: collections.Counter[str] = collections.Counter()
         self.boxes: dict[str, Sandbox] = {}
 
-    def play(self, steps: int, part: str) -> None:
+    def run_steps(self, steps: int, part: str) -> None:
         """Run steps in all threads; raises the error of a failing step."""
         limits = {"memory_mb": 128, "output_chars": 1000, "files_mb": 4}
         wrong: list[BaseException] = []
@@ -280,12 +280,12 @@ def left() -> dict[str, Any]:
 def main(steps: int, seed: int) -> None:
     """Warm up with a tenth of the steps, then run them all."""
     soak = Soak(seed)
-    told: dict[str, Any] = {"before": left()}
+    report: dict[str, Any] = {"before": left()}
     for part, count in (("warm", max(200, steps // 10)), ("end", steps)):
-        soak.play(count, part)
-        told[part] = json.loads(json.dumps(soak.measure()))
+        soak.run_steps(count, part)
+        report[part] = json.loads(json.dumps(soak.measure()))
     process.shut_down()
-    print(json.dumps(told | {"after": left()}))
+    print(json.dumps(report | {"after": left()}))
 
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ CASES: dict[str, dict[str, Any]] = {
 }
 SECRET = "a-word-that-is-nowhere-else"
 TOKEN = "a-token-of-the-trainer"
-PICTURE = photo(800, 600)
+IMAGE = photo(800, 600)
 CHECK = (
     "print(image.size, image.getpixel((5, 5)), np.array([1, 2]).sum(), len([]), Image.new('L', (2, 2)).rotate(9).size)"
 )
-CHECKED = f"(800, 600) {PICTURE.getpixel((5, 5))} 3 0 (2, 2)\n"
+CHECKED = f"(800, 600) {IMAGE.getpixel((5, 5))} 3 0 (2, 2)\n"
 # Long programs are let through here: that they are too deep is to be noticed too.
 ORDINARY = Limits(wall_s=20, code_chars=300_000)
 BRIEF = Limits(wall_s=0.5, memory_mb=512, code_chars=300_000)
@@ -63,7 +63,7 @@ def nothing_is_shown(execution: Execution, session: Session) -> None:
 
 def a_run_changes_its_own_copy(execution: Execution, session: Session) -> None:
     assert execution.stop == "ok"
-    assert session.run("show(image)").images[0].tobytes() == PICTURE.tobytes()
+    assert session.run("show(image)").images[0].tobytes() == IMAGE.tobytes()
 
 
 def an_item_is_no_attribute(execution: Execution, session: Session) -> None:
@@ -129,18 +129,18 @@ def test_case(name: str, canary: Path, listener: socket.socket, bomb: str) -> No
     code = code.replace("45454", str(listener.getsockname()[1]))
     expectation, before = case["expectation"], content(canary)
     with Sandbox(BRIEF if "killed" in expectation else ORDINARY) as box:
-        with box.session({"input.png": PICTURE}) as session:
+        with box.session({"input.png": IMAGE}) as session:
             execution = session.run(code)
             if name in DELIBERATE:
                 DELIBERATE[name](execution, session)
             else:
                 as_expected(case, execution)
             same = [session.run(case.get("probe", "pass")), session.run(CHECK)]
-        with box.session({"input.png": PICTURE}) as session:
+        with box.session({"input.png": IMAGE}) as session:
             following = [session.run(case.get("probe", "pass")), session.run(CHECK)]
         if expectation == "deterministic_or_blocked":
             process.shut_down()
-            with box.session({"input.png": PICTURE}) as session:
+            with box.session({"input.png": IMAGE}) as session:
                 again = session.run(code)
             assert (again.stop, again.stdout, again.error) == (execution.stop, execution.stdout, execution.error)
     for probe, check in (same, following):

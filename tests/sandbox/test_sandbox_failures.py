@@ -1,4 +1,4 @@
-"""What fails around a program is not the program's failure; nothing is left behind by whoever dies."""
+"""Failures around a program are not failures of the program; processes that die leave nothing behind."""
 
 from __future__ import annotations
 

@@ -189,10 +189,10 @@ def test_no_program_finds_what_is_hidden(
     def check(code: str) -> None:
         execution = session.run(code.replace("{folder}", str(folder)))
         event(execution.stop)
-        told = f"{execution.stdout}{execution.error}{execution.names}{execution.repairs}"
-        assert SECRET not in told
+        text = f"{execution.stdout}{execution.error}{execution.names}{execution.repairs}"
+        assert SECRET not in text
         assert not any(word.search(one.tobytes()) for one in execution.images)
-        kinds = {line.removeprefix(FOUND).split(" ")[0] for line in told.splitlines() if line.startswith(FOUND)}
+        kinds = {line.removeprefix(FOUND).split(" ")[0] for line in text.splitlines() if line.startswith(FOUND)}
         assert not kinds & FORBIDDEN_KINDS
         assert sorted(os.listdir(folder)) == ["secret.png", "secret.txt"]
         # One worker runs them all, so the next program would show any damage.

@@ -1,4 +1,4 @@
-"""A session whose worker was taken over: whatever it sends, the trainer gets an answer in time and keeps its images."""
+"""A session whose worker was taken over: for any message, the trainer gets a result in time and keeps its images."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Impostor:
         self.worker._sock, self._ours = socket.socketpair()
         self._over = threading.Event()
 
-    def play(self, scripts: list[Any]) -> None:
+    def answer(self, scripts: list[Any]) -> None:
         """Answer one request after the other."""
         with contextlib.suppress(OSError, frames.FrameClosed):
             for make, then in scripts:
@@ -108,7 +108,7 @@ class Impostor:
 
     @contextlib.contextmanager
     def playing(self, scripts: list[Any]) -> Iterator[None]:
-        thread = threading.Thread(target=self.play, args=(scripts,))
+        thread = threading.Thread(target=self.answer, args=(scripts,))
         thread.start()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What the parent does with whatever a worker may say."""
+"""The host's checks of replies, against replies of every kind."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_matplotlib_figures(session: Session) -> None:
     )
     execution = session.run(code)
     assert execution.error is None
-    assert [picture.size for picture in execution.images] == [(400, 300), (640, 480)]
+    assert [shown.size for shown in execution.images] == [(400, 300), (640, 480)]
     assert len(np.unique(np.asarray(execution.images[0]).reshape(-1, 3), axis=0)) > 50
     assert session.run("print(len(plt.gca().lines))").stdout == "0\n"
 
@@ -99,7 +99,7 @@ def test_bad_images_are_refused_with_a_reason(code: str, says: str, session: Ses
 def test_more_images_than_allowed(session: Session) -> None:
     execution = session.run("for n in range(1, 9):\n    show(Image.new('RGB', (n, n)))")
     assert execution.stop == "result"
-    assert [picture.width for picture in execution.images] == [1, 2, 3, 4, 5]
+    assert [shown.width for shown in execution.images] == [1, 2, 3, 4, 5]
     assert execution.error is not None and "8 images were handed over, 5 are allowed" in execution.error
 
 

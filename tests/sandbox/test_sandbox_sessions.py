@@ -117,18 +117,18 @@ def test_views_survive_a_killed_worker(quick_box: Sandbox, image: Image.Image) -
 
 
 def test_many_sessions_at_once(box: Sandbox) -> None:
-    pictures = [photo(64 + n, 48, seed=n) for n in range(12)]
+    photos = [photo(64 + n, 48, seed=n) for n in range(12)]
 
-    def play(number: int) -> bool:
-        with box.session({"input.png": pictures[number]}, seed=number) as session:
+    def run_episode(number: int) -> bool:
+        with box.session({"input.png": photos[number]}, seed=number) as session:
             for step in range(3):
                 execution = session.run(f"c = image.crop((0, 0, 20, {step + 10}))\nc.save('c.png')\nprint('c.png')")
-                if execution.images[0].tobytes() != pictures[number].crop((0, 0, 20, step + 10)).tobytes():
+                if execution.images[0].tobytes() != photos[number].crop((0, 0, 20, step + 10)).tobytes():
                     return False
             return True
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(play, range(12)))
+        assert all(pool.map(run_episode, range(12)))
 
 
 def test_bad_use(box: Sandbox, image: Image.Image) -> None:

@@ -43,8 +43,8 @@ def test_nothing_piles_up(steps: int, tmp_path: Path) -> None:
     with trainer(steps, 7, tmp_path) as process:
         out, errors = process.communicate()
         assert process.returncode == 0, errors
-    told = json.loads(out)
-    warm, end = told["warm"], told["end"]
+    report = json.loads(out)
+    warm, end = report["warm"], report["end"]
     done = end["done"]
     print(done, warm["resident_mb"], end["resident_mb"])
     assert end["steps"] - warm["steps"] >= steps
@@ -58,9 +58,9 @@ def test_nothing_piles_up(steps: int, tmp_path: Path) -> None:
         assert len(zygote["workers"]) <= soak.THREADS
         assert zygote["descriptors"] == warm["zygotes"][kind]["descriptors"]
     assert end["resident_mb"] - warm["resident_mb"] < RESIDENT_GROWTH_MB
-    assert told["before"] == told["after"]
-    assert not any("memfd" in kind for kind in told["after"]["descriptors"])
-    assert (told["after"]["children"], told["after"]["temporary"]) == (0, [])
+    assert report["before"] == report["after"]
+    assert not any("memfd" in kind for kind in report["after"]["descriptors"])
+    assert (report["after"]["children"], report["after"]["temporary"]) == (0, [])
 
 
 @pytest.mark.parametrize("kills", KILLS)
@@ -72,7 +72,7 @@ def test_nothing_outlives_a_trainer_killed_at_work(kills: int, tmp_path: Path) -
             while not zygotes and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.05)
                 zygotes = {str(child) for child in soak.children(process.pid)}
-            time.sleep(0.5 + 0.1 * number)  # in the middle of whatever it does then
+            time.sleep(0.5 + 0.1 * number)  # in the middle of a step
             zygotes |= {str(child) for child in soak.children(process.pid)}
             assert process.poll() is None and zygotes
             process.kill()

@@ -293,7 +293,7 @@ class Session:
         return Execution(error=f"{why}. {kept}.", stop=stop, wall_s=wall_s)
 
     def _seed_of(self, code: str, view: str) -> int:
-        """The same number for the same program at the same count in any view, whatever else ran."""
+        """The seed of a run, which depends on the program and on how often it ran in this view, and on nothing else."""
         digest = zlib.crc32(code.encode("utf-8", "surrogatepass"))
         count = self._counts[view, digest] = self._counts.get((view, digest), -1) + 1
         return (self._seed * 1_000_003 + digest * 31 + count) % (1 << 62)
