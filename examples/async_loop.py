@@ -1,6 +1,6 @@
-"""Many episodes at once from one event loop: `python examples/async_loop.py URL MODEL [N] [AT_ONCE]`.
+"""Runs many episodes in one event loop: `python examples/async_loop.py URL MODEL [N] [AT_ONCE]`.
 
-Each episode waits for its own replies, programs run in threads, and the server sees many requests to batch. Needs
+Each episode waits only for its own replies, programs run in threads, and the server gets many requests to batch. Needs
 `pip install openai codev-env`.
 """
 
@@ -15,8 +15,8 @@ from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import content_parts, restore_stop
 
 
-async def play(client: AsyncOpenAI, model: str, index: int) -> dict[str, float]:
-    """Play one episode; returns its numbers."""
+async def run_one(client: AsyncOpenAI, model: str, index: int) -> dict[str, float]:
+    """Run one episode and return its numbers."""
     player = EpisodeRunner("CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
     stop = list(player.base.dialect.stop)
     messages = [{"role": "system", "content": player.base.system_prompt}]
@@ -32,14 +32,14 @@ async def play(client: AsyncOpenAI, model: str, index: int) -> dict[str, float]:
 
 
 async def main(url: str, model: str, n: int = 32, at_once: int = 16) -> list[dict[str, float]]:
-    """Play the first tasks, so many at the same time, and print the means."""
-    client, room = AsyncOpenAI(base_url=url, api_key="EMPTY"), asyncio.Semaphore(at_once)
+    """Run the first tasks, at most `at_once` at the same time, and print the means."""
+    client, slots = AsyncOpenAI(base_url=url, api_key="EMPTY"), asyncio.Semaphore(at_once)
 
-    async def seated(index: int) -> dict[str, float]:
-        async with room:
-            return await play(client, model, index)
+    async def limited(index: int) -> dict[str, float]:
+        async with slots:
+            return await run_one(client, model, index)
 
-    found = await asyncio.gather(*map(seated, range(n)))
+    found = await asyncio.gather(*map(limited, range(n)))
     print({name: round(sum(row[name] for row in found) / n, 3) for name in found[0]})
     return found
 

@@ -1,4 +1,4 @@
-"""PPO in one file learns where to crop: read it top to bottom, change what you like.
+"""Single-file PPO that learns where to crop, in the style of CleanRL.
 
     python examples/cleanrl_ppo.py --seed 1
 
@@ -20,43 +20,43 @@ from codev_env.adapters.crop import CropWrapper
 from codev_env.app.arguments import option_class, parse
 
 SCENES = {"preset": "tiny", "grid": 3, "objects": [3, 3], "colors": 4, "cue_p": 0.0}
-PIXELS = 3  # per field and side, in what the policy sees
+PIXELS = 3  # per cell and side, in the observation
 
 
 @option_class
 class Options:
-    """What a run does."""
+    """Options of a run."""
 
     total_steps: int = 16_384
-    """Crops in all."""
+    """Total number of crops."""
     num_envs: int = 8
-    """Environments that are stepped together."""
+    """Number of parallel environments."""
     rollout: int = 32
     """Crops per environment between two updates."""
     epochs: int = 10
-    """Passes over the data of an update."""
+    """Epochs over the data of an update."""
     minibatches: int = 4
-    """Parts of each pass."""
+    """Minibatches per epoch."""
     learning_rate: float = 3e-3
-    """Of Adam; falls to 0 at the end."""
+    """Learning rate of Adam; decays to 0."""
     gamma: float = 0.99
-    """Discount."""
+    """Discount factor."""
     gae_lambda: float = 0.95
-    """Of the advantages, arXiv 1506.02438."""
+    """Lambda of generalised advantage estimation, arXiv 1506.02438."""
     clip: float = 0.2
-    """How far the ratio of probabilities may go from 1."""
+    """Clip range of the probability ratio."""
     entropy: float = 0.01
     """Weight of the entropy bonus."""
     value: float = 0.5
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
-    """Longest gradient."""
+    """Maximum gradient norm."""
     seed: int = 1
-    """Of scenes, weights and samples."""
+    """Seed of scenes, weights and samples."""
 
 
 def make_env() -> gym.Env:
-    """Three coloured shapes on nine fields: crop the one that the question asks about."""
+    """Three coloured shapes on nine cells: crop the one that the question asks about."""
     env = gym.make(
         "codev_env:CodeV-VStar-v0",
         data="synthetic",
@@ -65,19 +65,19 @@ def make_env() -> gym.Env:
         max_turns=1,
         reward_weights={"tool": 1.0},
     )
-    fields = SCENES["grid"]
-    return CropWrapper(env, grid=fields, sizes=(1 / fields,), scene_side=fields * PIXELS, crop_side=4, question_size=16)
+    cells = SCENES["grid"]
+    return CropWrapper(env, grid=cells, sizes=(1 / cells,), scene_side=cells * PIXELS, crop_side=4, question_size=16)
 
 
 class Policy(nn.Module):
-    """Features of each field, multiplied by features of the question (FiLM, arXiv 1709.07871), then linear heads."""
+    """Features of each cell, multiplied by features of the question (FiLM, arXiv 1709.07871), then linear heads."""
 
     def __init__(self, question_size: int, actions: int, width: int = 32) -> None:
         super().__init__()
         self.look = nn.Sequential(nn.Conv2d(3, width, PIXELS, PIXELS), nn.ReLU(), nn.Conv2d(width, width, 1))
         self.ask = nn.Linear(question_size, width)
         self.actor, self.critic = nn.Linear(width * actions, actions), nn.Linear(width * actions, 1)
-        nn.init.orthogonal_(self.actor.weight, 0.01)  # nearly uniform at first
+        nn.init.orthogonal_(self.actor.weight, 0.01)  # a nearly uniform initial policy
 
     def forward(self, scene: Tensor, question: Tensor) -> tuple[Categorical, Tensor]:
         """Take shapes (batch, height, width, 3) and (batch, size); return a distribution and values, (batch,)."""
@@ -87,7 +87,7 @@ class Policy(nn.Module):
 
 
 def tensors(observation: dict[str, np.ndarray]) -> tuple[Tensor, Tensor]:
-    """Return what the policy looks at: the scenes and the questions."""
+    """Return the inputs of the policy: the scenes and the questions."""
     return torch.as_tensor(observation["scene"]), torch.as_tensor(observation["question"])
 
 
@@ -103,10 +103,10 @@ def advantages_of(rewards: Tensor, dones: Tensor, values: Tensor, options: Optio
 
 
 def train(options: Options) -> list[tuple[int, float]]:
-    """Train, and return the curve: after so many steps, the mean score of the last update's crops."""
+    """Train, and return the curve: pairs of a step count and the mean score of the last update's crops."""
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)
-    # The observation after an end is the first of the next episode: no step is wasted, none is learned from wrongly.
+    # The observation after an end is the first of the next episode, so no step is wasted or misattributed.
     envs = SyncVectorEnv([make_env] * options.num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
     policy = Policy(envs.single_observation_space["question"].shape[0], int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(policy.parameters(), lr=options.learning_rate, eps=1e-5)

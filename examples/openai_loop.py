@@ -1,4 +1,4 @@
-"""An agent loop of your own: `python examples/openai_loop.py URL MODEL [N]`, with any server of the OpenAI chat API.
+"""An agent loop of your own: `python examples/openai_loop.py URL MODEL [N]`, for any server with the OpenAI chat API.
 
 For example `vllm serve Qwen/Qwen2.5-VL-7B-Instruct`, then `python examples/openai_loop.py http://localhost:8000/v1
 Qwen/Qwen2.5-VL-7B-Instruct`. Needs `pip install openai codev-env`.
@@ -15,7 +15,7 @@ from codev_env.messages import content_parts, restore_stop
 
 
 def play(env: gym.Env, client: OpenAI, model: str, index: int) -> float:
-    """Play one episode; returns its reward."""
+    """Run one episode and return its reward."""
     base = env.unwrapped
     observation, _ = env.reset(options={"index": index})
     messages = [{"role": "system", "content": base.system_prompt}]
@@ -32,7 +32,7 @@ def play(env: gym.Env, client: OpenAI, model: str, index: int) -> float:
 
 
 def main(url: str, model: str, n: int = 8) -> list[float]:
-    """Play the first tasks one after the other."""
+    """Run the first tasks one after the other."""
     env = gym.make("codev_env:CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
     client = OpenAI(base_url=url, api_key="EMPTY")
     return [play(env, client, model, index) for index in range(n)]

@@ -1,4 +1,4 @@
-"""OpenEnv: play a served environment: `python examples/openenv_client.py [http://localhost:8000]`."""
+"""OpenEnv: use a served environment: `python examples/openenv_client.py [http://localhost:8000]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOK = '<code>\n```python\nimage.crop((0, 0, 300, 300)).save("crop.png")\nprint(
 
 
 def main(url: str = "http://localhost:8000") -> None:
-    """Look at a corner, then guess; a model would be asked with `observation.content()`."""
+    """Look at a corner, then guess; a model would get `observation.content()`."""
     with CodeVClient(base_url=url).sync() as env:
         first = env.reset(index=0).observation
         print(first.text)

@@ -1,6 +1,6 @@
-"""OpenEnv: serve an environment at port 8000: `uvicorn openenv_server:app --app-dir examples`.
+"""OpenEnv: serve an environment on port 8000: `uvicorn openenv_server:app --app-dir examples`.
 
-Needs `pip install openenv codev-env`. Programs run on the server; `openenv_client.py` plays it from anywhere.
+Needs `pip install openenv codev-env`. Programs run on the server; `openenv_client.py` connects from anywhere.
 """
 
 from codev_env.adapters.openenv import make_app

@@ -1,8 +1,8 @@
-"""Stable-Baselines3's PPO learns where to crop, from the environment's own score of what each crop shows.
+"""Trains Stable-Baselines3's PPO to crop, with the environment's own score of each crop as the reward.
 
     python examples/sb3_ppo.py --seeds 1 2 3 --out runs/ppo
 
-Writes one JSON per seed: the mean score of the crops of each update, and of greedy crops on scenes of the test split.
+Writes one JSON file per seed: the mean score of the crops of each update, and of greedy crops on test scenes.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from codev_env.adapters.crop import CropWrapper
 from codev_env.app.arguments import option_class, parse
 
 SCENES = {"preset": "tiny", "grid": 3, "objects": [3, 3], "colors": 4, "cue_p": 0.0}
-PIXELS = 3  # per field and side, in what the policy sees
+PIXELS = 3  # per cell and side, in the observation
 
 
 @option_class
 class Options:
-    """What to run."""
+    """Options."""
 
     seeds: tuple[int, ...] = (1,)
-    """Seeds of scenes, weights and samples; one training each."""
+    """Seeds of scenes, weights and samples; one training run each."""
     steps: int = 16_384
-    """Crops in a training."""
+    """Crops per training run."""
     test: int = 300
-    """Scenes of the test split to crop greedily in the end."""
+    """Scenes of the test split for the final greedy crops."""
     out: Path = Path("runs/ppo")
     """Folder for the results."""
 
 
 def make_env(split: str = "train") -> gym.Env:
-    """Three coloured shapes on nine fields: crop the one that the question asks about."""
+    """Three coloured shapes on nine cells: crop the one that the question asks about."""
     env = gym.make(
         "codev_env:CodeV-VStar-v0",
         data="synthetic",
@@ -50,12 +50,12 @@ def make_env(split: str = "train") -> gym.Env:
         max_turns=1,
         reward_weights={"tool": 1.0},
     )
-    fields = SCENES["grid"]
-    return CropWrapper(env, grid=fields, sizes=(1 / fields,), scene_side=fields * PIXELS, crop_side=4, question_size=16)
+    cells = SCENES["grid"]
+    return CropWrapper(env, grid=cells, sizes=(1 / cells,), scene_side=cells * PIXELS, crop_side=4, question_size=16)
 
 
 class Fields(BaseFeaturesExtractor):
-    """Features of each field of the scene, multiplied by features of the question (FiLM, arXiv 1709.07871)."""
+    """Features of each cell of the scene, multiplied by features of the question (FiLM, arXiv 1709.07871)."""
 
     def __init__(self, space: gym.spaces.Dict, width: int = 32) -> None:
         super().__init__(space, features_dim=width * (space["scene"].shape[0] // PIXELS) ** 2)
@@ -63,14 +63,14 @@ class Fields(BaseFeaturesExtractor):
         self.ask = nn.Linear(space["question"].shape[0], width)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
-        """Return features of shape (batch, width * fields)."""
+        """Return features of shape (batch, width * cells)."""
         scene, question = observations["scene"].permute(0, 3, 1, 2) - 0.5, observations["question"]
         asked = self.ask(question * question.shape[1] ** 0.5)
         return torch.relu(self.look(scene) * asked[:, :, None, None]).flatten(1)
 
 
 class Curve(BaseCallback):
-    """Keeps the mean score of the crops of each update."""
+    """Records the mean score of the crops of each update."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Curve(BaseCallback):
 
 
 def train(steps: int, seed: int) -> tuple[PPO, list[tuple[int, float]]]:
-    """Train a policy; also returns the curve."""
+    """Train a policy; return it and the curve."""
     model = PPO(
         "MultiInputPolicy",
         make_vec_env(make_env, n_envs=8, seed=seed * 1000),
@@ -103,7 +103,7 @@ def train(steps: int, seed: int) -> tuple[PPO, list[tuple[int, float]]]:
 
 
 def evaluate(model: PPO, scenes: int) -> dict[str, float]:
-    """Crop the first scenes of the test split greedily: their mean score, and the share of faithful crops."""
+    """Crop the first scenes of the test split greedily; return mean score and share of faithful crops."""
     env = make_env("test")
     score = faithful = 0.0
     for index in range(scenes):
@@ -115,7 +115,7 @@ def evaluate(model: PPO, scenes: int) -> dict[str, float]:
 
 
 def main(options: Options) -> None:
-    """Train with each seed and write what came of it."""
+    """Train with each seed and write the results."""
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
     for seed in options.seeds:

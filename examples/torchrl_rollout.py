@@ -15,13 +15,13 @@ from codev_env.adapters.torchrl import InfoReader
 
 
 def write_turn(text: str, images: tuple[Any, ...]) -> NonTensorData:
-    """Crop when the question comes, then answer; a real policy looks at the images, arrays of (height, width, 3)."""
+    """Crop at the question, then answer; a real policy reads the images, arrays of (height, width, 3)."""
     asked = "Question:" in text
     return NonTensorData("<code>show(image.crop((224, 224, 448, 448)))</code>" if asked else "<answer>3</answer>")
 
 
 def main() -> None:
-    """Collect two episodes and print what they hold."""
+    """Collect two episodes and print their content."""
     env = GymEnv("codev_env:CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
     env.set_info_dict_reader(InfoReader(["outcome", "tool"]))
     env.set_seed(0)

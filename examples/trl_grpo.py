@@ -31,7 +31,7 @@ def train(model: Any, processor: Any = None, **settings: Any) -> GRPOTrainer:
 
 
 def train_toy(output_dir: str) -> GRPOTrainer:
-    """Take two steps with a toy; what it samples is read as where it looks, then as what it answers."""
+    """Take two steps with a toy; its samples are interpreted as a place to look, then as an answer."""
     from codev_agents.engines.options import ToyModelOptions
     from codev_agents.engines.toy_processor import toy_processor
     from codev_train.run.options import EnvOptions, SFTOptions
@@ -52,7 +52,7 @@ def train_toy(output_dir: str) -> GRPOTrainer:
 
 
 def read_toy(ids: list[int], looked: bool) -> dict[str, Any]:
-    """Read sampled tokens as a turn: a call that crops somewhere, or after that an answer."""
+    """Interpret sampled tokens as a turn: first a call that crops somewhere, then an answer."""
     if looked:
         return {"role": "assistant", "content": f"<answer>{sum(ids) % 10}</answer>"}
     x, y = 50 * (ids[0] % 9), 50 * (ids[-1] % 9)

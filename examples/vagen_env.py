@@ -1,4 +1,4 @@
-"""VAGEN: the environment's entry in its registry, and one episode played as its agent loop does.
+"""VAGEN: the environment's entry in its registry, and one episode run as its agent loop does.
 
 Add to `vagen/configs/env_registry.yaml`:
 
@@ -30,7 +30,7 @@ async def play() -> None:
 
 
 def main() -> None:
-    """Play one episode."""
+    """Run one episode."""
     asyncio.run(play())
 
 

@@ -1,6 +1,6 @@
 """verifiers: evaluate a model behind any OpenAI-compatible server: `python examples/verifiers_eval.py URL MODEL [N]`.
 
-Needs `pip install verifiers codev-env`. The same from the command line of verifiers:
+Needs `pip install verifiers codev-env`. The same on verifiers' command line:
 
     vf-eval codev-verifiers --env.taskset.options '{"data": "synthetic"}' -m MODEL --client.base-url URL -n 8 --no-push
 """
@@ -16,7 +16,7 @@ from codev_env.adapters.verifiers import load_environment
 
 
 async def evaluate(url: str, model: str, n: int = 8) -> list[vf.Episode]:
-    """Play the first tasks and print what each was paid."""
+    """Run the first tasks and print the reward of each."""
     env = load_environment("CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
     context = vf.ModelContext(model=model, client=vf.EvalClientConfig(base_url=url), sampling=vf.SamplingConfig())
     async with env.serving():

@@ -1,4 +1,4 @@
-"""verl: write what its trainer reads: `python examples/verl_agent_loop.py FOLDER`, then run the command that it prints.
+"""verl: write the inputs of its trainer: `python examples/verl_agent_loop.py FOLDER`, then run the printed command.
 
 Needs `pip install verl cachetools fastapi uvicorn pyarrow codev-env`; training itself needs GPUs and one of verl's
 inference engines.
@@ -23,7 +23,7 @@ AGENT_LOOP = f"""\
 
 
 def main(folder: str) -> str:
-    """Write the rows and the agent loop's configuration; returns the command."""
+    """Write the rows and the agent loop's configuration; return the command."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     for split, indices in (("train", range(1024)), ("val", range(1024, 1152))):

@@ -92,6 +92,14 @@ def test_each_block_is_about_ten_lines():
         assert len(lines) <= 15, block.text
 
 
+def test_the_tree_lists_every_subpackage():
+    rows = re.findall(r"^\| `(\w+)/` \| `codev_\w+` \| ([^|]+) \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert [folder for folder, _ in rows] == ["codev_env", "agents", "train", "eval"]
+    for folder, floors in rows:
+        subpackages = {path.parent.name for path in (ROOT / folder).glob("*/__init__.py")}
+        assert subpackages == set(re.findall(r"`(\w+)/`", floors)), folder
+
+
 def test_places_that_the_table_names_exist():
     rows = re.findall(r"^\| a?n? ?[^|]+ \| [^|]+ \| `([^`]+)` \| ([^|]+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     assert len(rows) >= 12
