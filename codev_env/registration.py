@@ -1,11 +1,10 @@
-"""Names to things: the Gymnasium ids of this package, and import paths given as an option."""
+"""The Gymnasium ids of this package."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from codev_env.errors import ConfigError, unknown
+from codev_env.errors import unknown
 
 _ENVS: dict[str, dict[str, Any]] = {
     "CodeV-VStar-v0": {"bench": "vstar"},
@@ -53,26 +52,3 @@ def env_id_of(bench: str) -> str:
         if arguments["bench"] == bench:
             return f"codev_env:{env_id}"
     raise unknown("benchmark with an environment of its own", bench, {row["bench"] for row in _ENVS.values()})
-
-
-def import_path(path: str, kind: str) -> Any:
-    """Import the object that `"module:attribute"` names.
-
-    Args:
-        path: For example `"my_package.rewards:my_reward"`.
-        kind: What it is for, for the error message, for example `"reward"`.
-
-    Returns:
-        The attribute.
-
-    Raises:
-        ConfigError: If the module or the attribute does not exist.
-    """
-    module, _, attribute = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"cannot import the {kind} {path!r}: {error}. Write it as 'module:attribute'.") from error
-    return found

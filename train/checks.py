@@ -13,6 +13,7 @@ from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import get_judge
 from codev_train.learn.credit import get_credit
 from codev_train.learn.curriculum import get_curriculum
+from codev_train.learn.loss import check_loss
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
 from codev_train.run.health import HealthOptions
 from codev_train.run.model_size import is_here
@@ -105,9 +106,9 @@ def value_problems(options: TrainOptions, processes: int = 1) -> Iterator[str]:
     yield from _estimate_problems(options.estimate)
     trajectory = options.estimate.trajectory
     yield from _range(trajectory <= longest, "estimate.trajectory", trajectory, f"at most max-length, {longest}")
-    for get, option in ((get_curriculum, "curriculum"), (get_credit, "credit")):
+    for find, option in ((get_curriculum, "curriculum"), (get_credit, "credit"), (check_loss, "loss")):
         try:
-            get(getattr(options, option))
+            find(getattr(options, option))
         except CodevError as error:
             yield f"--{option}: {error}"
     if options.env.data == "auto":

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from functools import cache
 
 from codev_env.dialects.dialect import Dialect
-from codev_env.errors import ConfigError, unknown
-from codev_env.registration import import_path
+from codev_env.registry import Registry
 
 __all__ = ["Dialect", "dialect_names", "get_dialect"]
 
 
 @cache
-def _dialects() -> dict[str, type[Dialect]]:
+def _dialects() -> Registry[Dialect]:
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         importlib.import_module(module.name)
     kinds = _below(Dialect)  # type: ignore[type-abstract]
-    return {kind.name: kind for kind in kinds if kind.__module__.startswith(f"{__name__}.")}
+    rows = {kind.name: kind for kind in kinds if kind.__module__.startswith(f"{__name__}.")}
+    return Registry("dialect", rows, lambda found: isinstance(found, Dialect), "a codev_env Dialect", makes=True)
 
 
 def _below(kind: type[Dialect]) -> Iterator[type[Dialect]]:
@@ -42,14 +42,4 @@ def get_dialect(name: str | Dialect) -> Dialect:
     Raises:
         ConfigError: If there is no such dialect.
     """
-    if isinstance(name, Dialect):
-        return name
-    if isinstance(name, str) and ":" in name:
-        found = import_path(name, "dialect")
-        found = found() if isinstance(found, type) else found
-        if not isinstance(found, Dialect):
-            raise ConfigError(f"dialect {name!r} is a {type(found).__name__}; it must be a codev_env Dialect.")
-        return found
-    if name not in _dialects():
-        raise unknown("dialect", name, _dialects())
-    return _dialects()[name]()
+    return name if isinstance(name, Dialect) else _dialects().find(name)

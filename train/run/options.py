@@ -207,9 +207,10 @@ class TrainOptions:
     credit: str = "trajectory"
     """How reward becomes advantage: "trajectory", "trajectory-mean", "turn", "turn-mean" ("-mean" without the division
     by the group's standard deviation), or "module:function" of one like those in `credit.py`."""
-    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = "dapo"
-    """What each token contributes and what tokens are averaged over; see `loss.py`. "dapo" is the clipped surrogate
-    averaged over all tokens, as CodeV and CodeVision were trained; its clip limits are options of their own."""
+    loss: str = "dapo"
+    """Loss of each token and how token losses are averaged: "grpo", "dapo", "dr_grpo", "gspo", "cispo", or
+    "module:function" of one like those in `loss.py`. "dapo" is the clipped surrogate averaged over all tokens, as CodeV
+    and CodeVision were trained; its clip limits are options of their own."""
     clip_low: float = 0.2
     """Lower clip of the importance ratio is 1 - this."""
     clip_high: float = 0.2
