@@ -5,21 +5,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from functools import cache
 
 from codev_env.dialects.dialect import Dialect
 from codev_env.registry import Registry
 
 __all__ = ["Dialect", "dialect_names", "get_dialect"]
 
-
-@cache
-def _dialects() -> Registry[Dialect]:
-    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
-        importlib.import_module(module.name)
-    kinds = _below(Dialect)  # type: ignore[type-abstract]
-    rows = {kind.name: kind for kind in kinds if kind.__module__.startswith(f"{__name__}.")}
-    return Registry("dialect", rows, lambda found: isinstance(found, Dialect), "a codev_env Dialect", makes=True)
+# All of them at once: the tags of each are neutralised in all.
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
 
 
 def _below(kind: type[Dialect]) -> Iterator[type[Dialect]]:
@@ -28,9 +22,18 @@ def _below(kind: type[Dialect]) -> Iterator[type[Dialect]]:
         yield from _below(found)
 
 
+_DIALECTS: Registry[Dialect] = Registry(
+    "dialect",
+    {kind.name: kind for kind in _below(Dialect) if kind.__module__.startswith(f"{__name__}.")},  # type: ignore[type-abstract]
+    lambda found: isinstance(found, Dialect),
+    "a codev_env Dialect",
+    makes=True,
+)
+
+
 def dialect_names() -> list[str]:
     """Return the names of the dialects that come with the package."""
-    return sorted(_dialects())
+    return sorted(_DIALECTS)
 
 
 def get_dialect(name: str | Dialect) -> Dialect:
@@ -42,4 +45,4 @@ def get_dialect(name: str | Dialect) -> Dialect:
     Raises:
         ConfigError: If there is no such dialect.
     """
-    return name if isinstance(name, Dialect) else _dialects().find(name)
+    return name if isinstance(name, Dialect) else _DIALECTS.find(name)
