@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from codev_env.chat_model import is_address, split_address
 from codev_env.errors import ConfigError, unknown
 from codev_env.judges.ground_truth import GroundTruthJudge
 from codev_env.judges.judge import AutoJudge, Judge, MaskingJudge, NoJudge
@@ -68,12 +69,10 @@ def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
             return NoisyJudge.parse(judge)
         if judge.startswith("{"):
             return get_judge(_parse(judge))
-        url, _, model = judge.partition("#")
-        if not url.startswith(("http://", "https://")):
-            return JUDGES.find(judge)
-        if not model:
-            raise ConfigError(f"judge {judge!r} names no model: add it after the address, {url}#NAME.")
-        return get_judge({"name": "vlm", "model": model, "base_url": url})
+        if is_address(judge):
+            url, model = split_address(judge, "judge")
+            return get_judge({"name": "vlm", "model": model, "base_url": url})
+        return JUDGES.find(judge)
     if isinstance(judge, Mapping):
         return _made(**{"name": "vlm", **judge})
     if isinstance(judge, Judge):

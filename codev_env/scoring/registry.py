@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from codev_env.chat_model import is_address, split_address
 from codev_env.errors import ConfigError
 from codev_env.registry import Registry
 from codev_env.scoring.scorer import Score, Scorer
@@ -43,10 +44,8 @@ def get_scorer(name: str = "rules", **options: Any) -> Scorer:
     Raises:
         ConfigError: An unknown name, an option that the scorer lacks, or a missing optional package.
     """
-    if name.startswith(("http://", "https://")):
-        url, _, model = name.partition("#")
-        if not model:
-            raise ConfigError(f"scorer {name!r} names no model: add it after the address, {url}#NAME.")
+    if is_address(name):
+        url, model = split_address(name, "scorer")
         return get_scorer("answer", base_url=url, model=model, **options)
     found = _SCORERS.find(name, **options)
     return found if name in _SCORERS else _checked(name, found)
