@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from codev_agents.agent import AgentError
+from codev_env.chat_model import import_openai
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
 from codev_env.messages import content_parts, restore_stop
@@ -48,10 +49,7 @@ class ChatAgent:
         seed: int | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        try:
-            import openai
-        except ImportError as error:
-            raise ConfigError("ChatAgent needs the openai package: pip install 'codev-env[eval]'.") from error
+        openai = import_openai("ChatAgent")
         self.name = f"chat:{model}"
         self.model, self.base_url = model, base_url
         self._openai = openai

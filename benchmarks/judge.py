@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from fake_judge_server import FakeJudgeServer, good
 
 from codev_env.judges.client import SCHEMA, messages
-from codev_env.judges.pictures import data_url
+from codev_env.judges.images import data_url
 from codev_env.judges.vlm import VLMJudge
 from codev_env.types import Code, Execution, Step, Task
 

@@ -1,12 +1,9 @@
-"""Names to things: the Gymnasium ids of this package, and import paths given as an option."""
+"""The Gymnasium ids of this package."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from codev_env.benches import BENCHES, environments
-from codev_env.errors import ConfigError, unknown
+from codev_env.errors import unknown
 
 ENV_IDS = tuple(environments())
 """The ids that `import codev_env` registers."""
@@ -38,26 +35,3 @@ def env_id_of(bench: str) -> str:
     if bench not in BENCHES:
         raise unknown("benchmark with an environment of its own", bench, BENCHES)
     return f"codev_env:{BENCHES[bench].env_id}"
-
-
-def import_path(path: str, kind: str) -> Any:
-    """Import the object that `"module:attribute"` names.
-
-    Args:
-        path: For example `"my_package.rewards:my_reward"`.
-        kind: What it is for, for the error message, for example `"reward"`.
-
-    Returns:
-        The attribute.
-
-    Raises:
-        ConfigError: If the module or the attribute does not exist.
-    """
-    module, _, attribute = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"cannot import the {kind} {path!r}: {error}. Write it as 'module:attribute'.") from error
-    return found

@@ -10,6 +10,7 @@ from codev_env.errors import CodevError
 from codev_env.judges import ServedJudge, get_judge
 from codev_train.learn.credit import get_credit
 from codev_train.learn.curriculum import get_curriculum
+from codev_train.learn.loss import check_loss
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
 from codev_train.run.model_size import is_here
 from codev_train.run.options import SFTOptions, TrainOptions
@@ -57,9 +58,9 @@ def find_problems(options: TrainOptions, processes: int = 1) -> Iterator[Problem
         yield _problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
     if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():
         yield _problem("vllm.folder", options.vllm.folder, "a folder that exists")
-    for get, option in ((get_curriculum, "curriculum"), (get_credit, "credit")):
+    for find, option in ((get_curriculum, "curriculum"), (get_credit, "credit"), (check_loss, "loss")):
         try:
-            get(getattr(options, option))
+            find(getattr(options, option))
         except CodevError as error:
             yield Problem(option, f"--{option}: {error}")
 

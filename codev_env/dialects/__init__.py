@@ -5,21 +5,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from functools import cache
 
 from codev_env.dialects.dialect import Dialect
-from codev_env.errors import ConfigError, unknown
-from codev_env.registration import import_path
+from codev_env.registry import Registry
 
 __all__ = ["Dialect", "dialect_names", "get_dialect"]
 
-
-@cache
-def _dialects() -> dict[str, type[Dialect]]:
-    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
-        importlib.import_module(module.name)
-    kinds = _below(Dialect)  # type: ignore[type-abstract]
-    return {kind.name: kind for kind in kinds if kind.__module__.startswith(f"{__name__}.")}
+# All of them at once: the tags of each are neutralised in all.
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
 
 
 def _below(kind: type[Dialect]) -> Iterator[type[Dialect]]:
@@ -28,9 +22,18 @@ def _below(kind: type[Dialect]) -> Iterator[type[Dialect]]:
         yield from _below(found)
 
 
+_DIALECTS: Registry[Dialect] = Registry(
+    "dialect",
+    {kind.name: kind for kind in _below(Dialect) if kind.__module__.startswith(f"{__name__}.")},  # type: ignore[type-abstract]
+    lambda found: isinstance(found, Dialect),
+    "a codev_env Dialect",
+    makes=True,
+)
+
+
 def dialect_names() -> list[str]:
     """Return the names of the dialects that come with the package."""
-    return sorted(_dialects())
+    return sorted(_DIALECTS)
 
 
 def get_dialect(name: str | Dialect) -> Dialect:
@@ -42,14 +45,4 @@ def get_dialect(name: str | Dialect) -> Dialect:
     Raises:
         ConfigError: If there is no such dialect.
     """
-    if isinstance(name, Dialect):
-        return name
-    if isinstance(name, str) and ":" in name:
-        found = import_path(name, "dialect")
-        found = found() if isinstance(found, type) else found
-        if not isinstance(found, Dialect):
-            raise ConfigError(f"dialect {name!r} is a {type(found).__name__}; it must be a codev_env Dialect.")
-        return found
-    if name not in _dialects():
-        raise unknown("dialect", name, _dialects())
-    return _dialects()[name]()
+    return name if isinstance(name, Dialect) else _DIALECTS.find(name)

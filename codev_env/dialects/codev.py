@@ -25,6 +25,7 @@ class CodeVDialect(Dialect):
     """The turn grammar of CodeV; outputs come back in a user turn as `<sandbox_output>`."""
 
     name = "codev"
+    tags = ("think", "code", "sandbox_output", "answer")
     stop = ("</code>", "</answer>")
     persist = "images"
 

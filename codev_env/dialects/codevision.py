@@ -72,6 +72,7 @@ class CodeVisionDialect(Dialect):
     """
 
     name = "codevision"
+    tags = ("tools", "think", "tool_call", "tool_response", "answer")
     stop = ("</tool_call>", "</answer>")
     persist = "images"
     repairs = ("imports",)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from codev_env.dialects.dialect import Dialect, neutralise, question_lines
+from codev_env.dialects.dialect import Dialect, question_lines
 from codev_env.dialects.markup import call_turn, write_call
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
@@ -69,6 +69,7 @@ class DeepEyesDialect(Dialect):
     """
 
     name = "deepeyes"
+    tags = ("tools", "think", "tool_call", "tool_response", "answer")
     stop = ("</tool_call>", "</answer>")
     persist = "images"
     repairs = ()
@@ -120,14 +121,14 @@ class DeepEyesDialect(Dialect):
         """Return the images as one `<tool_response>` block and how to go on, or the error."""
         lines = [f"<tool_response>{IMAGE_PLACEHOLDER * images}</tool_response>"] if images else []
         if printed := execution.stdout.strip("\n"):
-            lines.append(neutralise(printed))
+            lines.append(printed)
         if execution.error is not None:
-            lines.append(f"Error: {neutralise(execution.error)}")
+            lines.append(f"Error: {execution.error}")
         return "\n".join([*(lines or ["No output."]), NEXT])
 
     def invalid(self, reason: str) -> str:
         """Return the reason as an error."""
-        return f"Error: {neutralise(reason)}\n{NEXT}"
+        return f"Error: {reason}\n{NEXT}"
 
 
 def _read(arguments: dict[str, Any]) -> Code | str:

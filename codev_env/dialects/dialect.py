@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, Literal
 
+from codev_env.errors import ConfigError
 from codev_env.sandbox import REPAIRS
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
-TAGS = (
-    "image", "video", "think", "code", "answer", "sandbox_output", "tools", "tool_call", "tool_response", "interpreter",
-    "image_clue",
-)  # fmt: skip
-"""Tag names that data must not be able to write in any dialect; a number may follow, as in `<image_clue_1>`."""
+TAGS = ["image", "video"]
+"""Tags that data must not be able to write in any dialect: image placeholders, and all that dialects of this package
+declare."""
 
-_FAKE = re.compile(rf"<(?=/?(?:{'|'.join(TAGS)})(?:_\d+)?\b|\|)", re.IGNORECASE)
+_PACKAGE = __name__.rpartition(".")[0]
+_TAG = re.compile(r"[A-Za-z][\w.:-]*")
 
 HINTS = {
     "error": "Fix the code or answer.",
@@ -37,6 +39,10 @@ class Dialect(ABC):
 
     Attributes:
         name: The name it is looked up by.
+        tags: Names of the tags of its markup, without brackets; `_` and a number may follow one, as in
+            `<image_clue_1>`. Those of its base classes count as well. Data never reach a prompt with one of them: the
+            question and choices of `first_message`, the printed text, error and file names of `render` and the reason
+            of `invalid` are neutralised before the method sees them.
         stop: Strings at which generation stops; each ends a turn.
         persist: What the sandbox keeps between two code turns: `"images"` (saved files) or `"variables"` as well.
         repairs: What the sandbox repairs in programs, of `"indentation"`, `"paths"` and `"imports"`; each repair is
@@ -46,10 +52,30 @@ class Dialect(ABC):
     """
 
     name: ClassVar[str]
+    tags: ClassVar[tuple[str, ...]] = ()
     stop: ClassVar[tuple[str, ...]]
     persist: ClassVar[Literal["images", "variables"]] = "images"
     repairs: ClassVar[tuple[str, ...]] = REPAIRS
     observation_role: ClassVar[Literal["user", "assistant"]] = "user"
+
+    def __init_subclass__(cls) -> None:
+        """Check the declared tags, and neutralise the data that the class's methods put into prompts."""
+        super().__init_subclass__()
+        bad = [tag for tag in cls.tags if not _TAG.fullmatch(tag)]
+        if isinstance(cls.tags, str) or bad:
+            raise ConfigError(
+                f"dialect class {cls.__name__}: tags is {cls.tags!r}; it must be a tuple of names without brackets, "
+                "such as ('code', 'answer')."
+            )
+        if cls.__module__.startswith(f"{_PACKAGE}."):
+            TAGS.extend(tag for tag in cls.tags if tag not in TAGS)
+        for name, harmless in _HARMLESS.items():
+            if name in vars(cls):
+                setattr(cls, name, _with_harmless_data(vars(cls)[name], harmless))
+
+    def neutralise(self, data: str) -> str:
+        """Make the tags of this dialect in data harmless, see `neutralise`."""
+        return neutralise(data, _declared(type(self)))
 
     @abstractmethod
     def system_prompt(self) -> str:
@@ -118,7 +144,7 @@ class Dialect(ABC):
         )
 
 
-def neutralise(data: str) -> str:
+def neutralise(data: str, tags: Collection[str] = ()) -> str:
     """Make tags, image placeholders and control tokens in data harmless by a space after their `<`.
 
     Printed text and questions are data: they must not be able to close the block they stand in, open an answer, or add
@@ -126,11 +152,54 @@ def neutralise(data: str) -> str:
 
     Args:
         data: Any text that a program, a data set or a model wrote.
+        tags: Names of further tags, besides `TAGS`.
 
     Returns:
-        The text, in which no tag of `TAGS` and no `<|…` token is left.
+        The text, in which no such tag and no `<|…` token is left.
     """
-    return _FAKE.sub("< ", data)
+    return _markup(frozenset([*TAGS, *tags])).sub("< ", data)
+
+
+@functools.cache
+def _markup(tags: frozenset[str]) -> re.Pattern[str]:
+    names = "|".join(map(re.escape, sorted(tags)))
+    return re.compile(rf"<(?=/?(?:{names})(?:_\d+)?(?!\w)|\|)", re.IGNORECASE)
+
+
+@functools.cache
+def _declared(kind: type[Dialect]) -> frozenset[str]:
+    """Return the tags that a class and its base classes declare."""
+    return frozenset(tag for base in kind.__mro__ for tag in vars(base).get("tags", ()))
+
+
+def _harmless_task(dialect: Dialect, task: Task) -> Task:
+    choices = tuple(map(dialect.neutralise, task.choices))
+    return dataclasses.replace(task, question=dialect.neutralise(task.question), choices=choices)
+
+
+def _harmless_execution(dialect: Dialect, execution: Execution) -> Execution:
+    return dataclasses.replace(
+        execution,
+        stdout=dialect.neutralise(execution.stdout),
+        error=None if execution.error is None else dialect.neutralise(execution.error),
+        names=tuple(map(dialect.neutralise, execution.names)),
+    )
+
+
+_HARMLESS: dict[str, Callable[[Any, Any], Any]] = {
+    "first_message": _harmless_task,
+    "render": _harmless_execution,
+    "invalid": Dialect.neutralise,
+}
+"""By method: neutralises the data that the method is given first."""
+
+
+def _with_harmless_data(method: Callable[..., str], harmless: Callable[[Any, Any], Any]) -> Callable[..., str]:
+    @functools.wraps(method)
+    def wrapped(self: Dialect, data: Any, *arguments: Any, **options: Any) -> str:
+        return method(self, harmless(self, data), *arguments, **options)
+
+    return wrapped
 
 
 def letter(index: int) -> str:
@@ -144,22 +213,20 @@ def letter(index: int) -> str:
 
 
 def question_lines(task: Task) -> list[str]:
-    """Return the question and its lettered choices, one line each, with any tags in them neutralised."""
-    lines = [f"Question: {neutralise(task.question)}"]
-    lines += [f"{letter(i)}. {neutralise(choice)}" for i, choice in enumerate(task.choices)]
-    return lines
+    """Return the question and its lettered choices, one line each."""
+    return [f"Question: {task.question}", *(f"{letter(i)}. {choice}" for i, choice in enumerate(task.choices))]
 
 
 def invalid_lines(reason: str) -> list[str]:
     """Return why a turn could not be parsed, with a hint: the body of an observation."""
-    return [f"Error: {neutralise(reason)}", f"Hint: {UNREADABLE}"]
+    return [f"Error: {reason}", f"Hint: {UNREADABLE}"]
 
 
 def execution_lines(execution: Execution, images: int) -> list[str]:
     """Return printed text, image placeholders and the error with its hint: the body of an observation."""
-    lines = [neutralise(text)] if (text := execution.stdout.strip("\n")) else []
+    lines = [text] if (text := execution.stdout.strip("\n")) else []
     lines += [IMAGE_PLACEHOLDER] * images
     if execution.error is not None:
-        lines.append(f"Error: {neutralise(execution.error)}")
+        lines.append(f"Error: {execution.error}")
         lines.append(f"Hint: {HINTS.get(execution.stop, HINTS['error'])}")
     return lines or ["No output."]

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from codev_env.dialects.dialect import HINTS, Dialect, invalid_lines, neutralise, question_lines
+from codev_env.dialects.dialect import HINTS, Dialect, invalid_lines, question_lines
 from codev_env.dialects.markup import UNBALANCED, boxed_turn, first_block, read_code, shift_lines, strays, tagged_turn
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
@@ -43,6 +43,7 @@ class PyVisionDialect(Dialect):
     """
 
     name = "pyvision"
+    tags = ("code", "interpreter", "answer", "image_clue")
     stop = ("</code>", "</answer>")
     persist = "variables"
     repairs = ("imports",)
@@ -129,7 +130,7 @@ class PyVisionDialect(Dialect):
 
         The numbers of the shown images are those of `execution.names`, which `report` gives; else from 1.
         """
-        printed = neutralise(execution.stdout.strip("\n"))
+        printed = execution.stdout.strip("\n")
         names = [name for name in execution.names[:images] if _CLUE.fullmatch(name)]
         if len(names) < images:
             names = [f"image_clue_{i + 1}" for i in range(images)]
@@ -138,7 +139,7 @@ class PyVisionDialect(Dialect):
             shown = [_clue(name) for name in names]
             lines += ["Text Result:", printed or "None", "Image Result:", *(shown or ["None"])]
         if execution.error is not None:
-            lines.append(f"Error: {neutralise(execution.error)}")
+            lines.append(f"Error: {execution.error}")
             lines.append(f"Hint: {HINTS.get(execution.stop, HINTS['error'])}")
         return "\n".join([*lines, "</interpreter>"])
 

@@ -32,6 +32,7 @@ class ThymeDialect(Dialect):
     """
 
     name = "thyme"
+    tags = ("think", "code", "sandbox_output", "answer")
     stop = ("</code>", "</answer>")
     persist = "variables"
     repairs = ("indentation", "paths", "imports")

@@ -16,9 +16,9 @@ from gymnasium.utils import EzPickle
 
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs import render
-from codev_env.envs.pixels import to_array, to_shown_array
 from codev_env.envs.pool import make_limits, shared_sandbox
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
+from codev_env.images import to_array, to_shown_array
 from codev_env.rewards import Reward, RewardFunction, change, get_reward
 from codev_env.spaces import Images, Unicode
 from codev_env.types import (

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from codev_env.chat_model import is_address, split_address
 from codev_env.errors import ConfigError, unknown
 from codev_env.judges.ground_truth import GroundTruthJudge
 from codev_env.judges.judge import AsyncJudge, AutoJudge, BatchJudge, Judge, MaskingJudge, NoJudge, ServedJudge
 from codev_env.judges.noisy import NoisyJudge
-from codev_env.registration import import_path
+from codev_env.registry import Registry
 
 if TYPE_CHECKING:
     from codev_env.judges.vlm import VLMJudge
@@ -40,11 +41,15 @@ def _vlm(**options: Any) -> Judge:
     return shared_judge(make_options(**options))
 
 
-JUDGES: dict[str, Callable[..., Judge]] = {
-    **{judge.name: judge for judge in (AutoJudge, GroundTruthJudge, NoJudge)},
-    "vlm": _vlm,
-}
-"""What makes the judges that come with the package, by name."""
+JUDGES: Registry[Judge] = Registry(
+    "judge",
+    {**{judge.name: judge for judge in (AutoJudge, GroundTruthJudge, NoJudge)}, "vlm": _vlm},
+    accepts=lambda found: isinstance(found, Judge),
+    expected="a codev_env Judge, or make one",
+    makes=True,
+    forms=("noisy:RATE", "URL#NAME"),
+)
+"""The classes and functions that make the package's judges, by name."""
 
 
 def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
@@ -67,12 +72,10 @@ def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
             return NoisyJudge.parse(judge)
         if judge.startswith("{"):
             return get_judge(_parse(judge))
-        url, _, model = judge.partition("#")
-        if not url.startswith(("http://", "https://")):
-            return _imported(judge) if ":" in judge else get_judge({"name": judge})
-        if not model:
-            raise ConfigError(f"judge {judge!r} names no model: add it after the address, {url}#NAME.")
-        return get_judge({"name": "vlm", "model": model, "base_url": url})
+        if is_address(judge):
+            url, model = split_address(judge, "judge")
+            return get_judge({"name": "vlm", "model": model, "base_url": url})
+        return JUDGES.find(judge)
     if isinstance(judge, Mapping):
         return _made(**{"name": "vlm", **judge})
     if isinstance(judge, Judge):
@@ -90,25 +93,15 @@ def _parse(text: str) -> Mapping[str, Any]:
     return options
 
 
-def _imported(path: str) -> Judge:
-    found = import_path(path, "judge")
-    made = found() if isinstance(found, type) or (callable(found) and not isinstance(found, Judge)) else found
-    if not isinstance(made, Judge):
-        raise ConfigError(f"judge {path!r} is a {type(made).__name__}; it must be a codev_env Judge, or make one.")
-    return made
-
-
 def _made(name: object, **options: Any) -> Judge:
-    if not isinstance(name, str) or name not in JUDGES:
-        raise unknown("judge", name, [*JUDGES, "noisy:RATE", "URL#NAME", "module:attribute"])
     if name == "vlm":
-        return JUDGES[name](**options)
+        return JUDGES.find(name, **options)
+    judge = JUDGES.find(name)
     on_error = options.pop("on_error", "raise")
     if on_error not in ON_ERROR:
         raise unknown(f"judge {name!r}: option on_error", on_error, ON_ERROR)
     for option in options:
         raise unknown(f"option of judge {name!r}", option, ["on_error"])
-    judge = JUDGES[name]()
     return MaskingJudge(judge) if on_error == "mask" else judge
 
 

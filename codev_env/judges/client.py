@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from codev_env.errors import ConfigError, JudgeError
+from codev_env.chat_model import import_openai
+from codev_env.errors import JudgeError
 from codev_env.judges.cache import VerdictCache
+from codev_env.judges.images import data_url
 from codev_env.judges.options import JudgeStats, VLMOptions
-from codev_env.judges.pictures import data_url
 from codev_env.judges.rubrics import SCHEMA, VERSION, RubricName, Verdict, messages, read_verdict
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_ASKED_PAUSE_S = 0.5, 8.0, 60.0
@@ -86,7 +87,7 @@ class Asker:
     """
 
     def __init__(self, options: VLMOptions, api_key: str | None) -> None:
-        self._openai = import_openai()
+        self._openai = import_openai("judge 'vlm'", "aiohttp")
         self.options, self.stats = options, JudgeStats()
         self._key = api_key or os.environ.get(options.api_key_env) or "none"
         self._cache = VerdictCache(options.cache) if options.cache is not None else None
@@ -330,15 +331,3 @@ def _verdict(reply: Any, check: int) -> Verdict:
         cut = "which was cut off at max_tokens" if ending == "length" else "which is not the object asked for"
         raise _Again(f"it replied {str(content)[:100]!r}, {cut}", 0.0)
     return verdict
-
-
-def import_openai() -> Any:
-    """Return the module openai; raises `ConfigError` if it or its aiohttp is not installed."""
-    try:
-        import aiohttp  # noqa: F401
-        import openai
-    except ImportError as error:
-        raise ConfigError(
-            f"judge 'vlm' needs the package openai[aiohttp] ({error}). Install it: pip install 'codev-env[eval]'."
-        ) from error
-    return openai

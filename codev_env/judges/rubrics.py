@@ -12,8 +12,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from codev_env.chat_model import as_data
+from codev_env.scoring.scorer import letters_of
 from codev_env.types import Step, Task
-from codev_env.untrusted import as_data
 
 RubricName = Literal["search", "calculation"]
 
@@ -118,8 +119,6 @@ class Verdict:
 
 def question_of(task: Task) -> str:
     """Return the question with its options, by letter."""
-    from codev_env.scoring.scorer import letters_of
-
     return "\n".join([task.question, *(f"({letter}) {option}" for letter, option in letters_of(task).items())])
 
 

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
+from codev_env.chat_model import import_openai
 from codev_env.errors import JudgeError
-from codev_env.judges.client import Asker, Question, import_openai
+from codev_env.judges.client import Asker, Question
 from codev_env.judges.ground_truth import RED_LINE
 from codev_env.judges.judge import Item
 from codev_env.judges.options import JudgeStats, VLMOptions, make_options
@@ -68,7 +69,7 @@ class VLMJudge:
         self, model: str = "", base_url: str | None = None, api_key: str | None = None, **options: Any
     ) -> None:
         self.options = make_options(model=model, base_url=base_url, **options)
-        import_openai()
+        import_openai("judge 'vlm'", "aiohttp")
         self._key = api_key
         self._running: tuple[Asker, weakref.finalize[Any, Any]] | None = None
         self._warned = False

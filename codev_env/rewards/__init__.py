@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from codev_env.errors import ConfigError, unknown
-from codev_env.registration import import_path
+from codev_env.errors import ConfigError
 from codev_env.rewards import codevision, group, terms
 from codev_env.rewards.functions import RewardFunction, from_function
 from codev_env.rewards.reward import OUTCOME, Channel, GroupTerm, Reward, Term, change
@@ -38,16 +37,9 @@ def get_reward(reward: str | Reward | RewardFunction, weights: Mapping[str, floa
     Raises:
         ConfigError: If there is no such reward or term, or the function cannot be used.
     """
-    found: object = reward
-    if isinstance(reward, str):
-        if ":" not in reward and reward not in REWARDS:
-            raise unknown("reward", reward, REWARDS)
-        found = import_path(reward, "reward") if ":" in reward else REWARDS[reward]
+    found = REWARDS.find(reward) if isinstance(reward, str) else reward
     if not isinstance(found, Reward):
         if not callable(found):
-            raise ConfigError(
-                f"reward {reward!r} is a {type(found).__name__}; "
-                "it must be a name, a function of an Episode, or a codev_env Reward."
-            )
+            raise ConfigError(f"reward is a {type(found).__name__}; it must be a name or {REWARDS.expected}.")
         found = from_function(found, name=reward if isinstance(reward, str) else "")
     return found.with_weights(weights) if weights else found

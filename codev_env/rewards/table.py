@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from codev_env.registry import Registry
 from codev_env.rewards import codevision, group, terms
+from codev_env.rewards.functions import RewardFunction
 from codev_env.rewards.reward import Channel, GroupTerm, Reward, Term
 
 _CODEVISION = (
@@ -16,7 +18,7 @@ _CODEVISION = (
 )
 _CODEVISION_TOOLS = ("must", "exact", "emerge", "usage", "spurious")
 
-REWARDS: dict[str, Reward] = {
+_BY_NAME: dict[str, Reward] = {
     reward.name: reward
     for reward in (
         Reward(
@@ -111,4 +113,11 @@ REWARDS: dict[str, Reward] = {
         ),
     )
 }
+
+REWARDS: Registry[Reward | RewardFunction] = Registry(
+    "reward",
+    _BY_NAME,
+    accepts=lambda found: isinstance(found, Reward) or callable(found),
+    expected="a function of an Episode or a codev_env Reward",
+)
 """The rewards that come with the package, by name."""

@@ -19,12 +19,11 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+from codev_env.chat_model import JsonCache, as_data, import_openai
 from codev_env.errors import ConfigError
-from codev_env.judges.cache import JsonCache
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, ScorerError, letters_of, score_option, untagged
 from codev_env.types import Task
-from codev_env.untrusted import as_data
 
 MAX_CHARACTERS = 4000
 MAX_REMEMBERED = 100_000
@@ -231,13 +230,7 @@ def _known(value: Any, question: Asked) -> Any:
 
 
 def _openai() -> Any:
-    try:
-        import openai
-    except ImportError as error:
-        raise ConfigError(
-            "a scorer that asks an LLM needs the package openai. Install it: pip install 'codev-env[eval]'."
-        ) from error
-    return openai
+    return import_openai("a scorer that asks an LLM")
 
 
 # ---- one client for each server and process

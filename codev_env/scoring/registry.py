@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-from codev_env.errors import ConfigError, unknown
-from codev_env.registration import import_path
+from codev_env.chat_model import is_address, split_address
+from codev_env.errors import ConfigError
+from codev_env.registry import Registry
 from codev_env.scoring.scorer import Score, Scorer
 from codev_env.types import Task
 
-# Imported when asked for: what they need is optional or slow to import.
-_PLACES = {
-    "rules": "codev_env.scoring.rules:score_rules",
-    "official": "codev_env.scoring.official:OfficialScorer",
-    "vlmevalkit": "codev_env.scoring.vlmevalkit:score_vlmevalkit",
-    "lmms": "codev_env.scoring.lmms:score_lmms",
-    "math-verify": "codev_env.scoring.maths:MathVerifyScorer",
-    "llm": "codev_env.scoring.llm:LLMScorer",
-    "answer": "codev_env.scoring.answers:AnswerScorer",
-}
+_SCORERS: Registry[Scorer] = Registry(
+    "scorer",
+    # By path, because their dependencies are optional or slow to import.
+    {
+        "rules": "codev_env.scoring.rules:score_rules",
+        "official": "codev_env.scoring.official:OfficialScorer",
+        "vlmevalkit": "codev_env.scoring.vlmevalkit:score_vlmevalkit",
+        "lmms": "codev_env.scoring.lmms:score_lmms",
+        "math-verify": "codev_env.scoring.maths:MathVerifyScorer",
+        "llm": "codev_env.scoring.llm:LLMScorer",
+        "answer": "codev_env.scoring.answers:AnswerScorer",
+    },
+    expected="a function of a task and an answer",
+    makes=True,
+    forms=("URL#NAME",),
+)
 
-SCORERS = tuple(_PLACES)
+SCORERS = tuple(_SCORERS)
 """The names that `get_scorer` knows, besides `"URL#NAME"` and `"module:attribute"`."""
 
 
@@ -38,29 +44,11 @@ def get_scorer(name: str = "rules", **options: Any) -> Scorer:
     Raises:
         ConfigError: An unknown name, an option that the scorer lacks, or a missing optional package.
     """
-    if name.startswith(("http://", "https://")):
-        url, _, model = name.partition("#")
-        if not model:
-            raise ConfigError(f"scorer {name!r} names no model: add it after the address, {url}#NAME.")
+    if is_address(name):
+        url, model = split_address(name, "scorer")
         return get_scorer("answer", base_url=url, model=model, **options)
-    if name not in _PLACES and ":" not in name:
-        raise unknown("scorer", name, (*SCORERS, "URL#NAME", "module:attribute"))
-    place = _PLACES.get(name, name)
-    found = import_path(place, "scorer")
-    if isinstance(found, type):
-        try:
-            inspect.signature(found).bind(**options)
-        except TypeError as error:
-            known = ", ".join(inspect.signature(found).parameters) or "none"
-            raise ConfigError(
-                f"scorer {name!r} with options {sorted(options)}: {error}. Its options: {known}."
-            ) from error
-        found = found(**options)
-    elif options:
-        raise ConfigError(f"scorer {name!r} has no options, got {sorted(options)}. Leave them out.")
-    if not callable(found):
-        raise ConfigError(f"scorer {name!r} is a {type(found).__name__}; expected a function of a task and an answer.")
-    return cast(Scorer, found) if name in _PLACES else _checked(name, found)
+    found = _SCORERS.find(name, **options)
+    return found if name in _SCORERS else _checked(name, found)
 
 
 def _checked(name: str, scorer: Callable[[Task, str], Any]) -> Scorer:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_agents import SCRIPTED, Agent, ChatAgent
+from codev_env.chat_model import split_address
 from codev_env.errors import ConfigError, unknown
 
 FORMS = (
@@ -40,8 +41,6 @@ def parse_model(spec: str, *, seed: int = 0, temperature: float = 0.0, max_token
         options: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(agent).parameters else {}
         return lambda: agent(**options)
     if kind in ("http", "https"):
-        url, _, model = spec.partition("#")
-        if not model:
-            raise ConfigError(f"--model {spec!r} names no model: add it after the address, {url}#NAME.")
+        url, model = split_address(spec, "--model")
         return lambda: ChatAgent(model, url, temperature=temperature, max_tokens=max_tokens, seed=seed)
     raise ConfigError(f"--model {spec!r} is none of: {FORMS}.")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codev_env.errors import ConfigError, unknown
-from codev_env.registration import import_path
+from codev_env.errors import ConfigError
+from codev_env.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -137,15 +137,11 @@ def find(kind: str, table: Sequence[Any], names: Sequence[str]) -> list[Any]:
     Raises:
         ConfigError: There is no such row, or what was imported is none.
     """
-    known = {row.name: row for row in table}
-    found = []
-    for name in names or known:
-        row = import_path(name, kind) if ":" in name else known.get(name)
-        if row is None:
-            raise unknown(kind, name, [*known, "MODULE:ATTRIBUTE"])
-        if not isinstance(row, type(table[0])):
-            raise ConfigError(f"{kind} {name!r} is a {type(row).__name__}; it must be a {type(table[0]).__name__}.")
-        found.append(row)
+    of = type(table[0])
+    known: Registry[Any] = Registry(
+        kind, {row.name: row for row in table}, lambda row: isinstance(row, of), f"a {of.__name__}"
+    )
+    found = [known.find(name) for name in names or known]
     names = [row.name for row in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"two of the {kind}s {', '.join(names)} have the same name: their folders would be one.")

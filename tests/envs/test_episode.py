@@ -16,9 +16,9 @@ from PIL import Image
 
 from codev_env.dialects import get_dialect
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
-from codev_env.envs.pixels import to_shown_array
 from codev_env.envs.vstar import CodeVVStarEnv
 from codev_env.errors import ConfigError, JudgeError, TaskError
+from codev_env.images import to_shown_array
 from codev_env.rewards import Reward, Term
 from codev_env.spaces import MAX_SIDE
 from codev_env.tasks import load_tasks

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_train.learn.credit import CREDITS, channel_factors, combine
+from codev_train.learn.credit import CREDITS, Credit, channel_factors, combine, get_credit
 
 ROOT_HALF = math.sqrt(0.5)
 
@@ -165,6 +165,22 @@ def test_the_weight_of_a_channel_counts_once():
     factors = channel_factors("trajectory", [1.0, 0.5])
     found = combined("trajectory", channels, [1, 1], [0, 0], factors)[:, 0].tolist()
     assert found == pytest.approx([0.5 * ROOT_HALF, -0.5 * ROOT_HALF], abs=1e-4)
+
+
+def last_turn(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    return rewards[:, -1:].expand_as(rewards)
+
+
+LAST_TURN = Credit(last_turn, divides_by_std=False)
+
+
+def test_a_credit_says_itself_whether_it_divides_by_the_standard_deviation():
+    divides = {name: credit.divides_by_std for name, credit in CREDITS.items()}
+    assert divides == {"trajectory": True, "trajectory-mean": False, "turn": True, "turn-mean": False}
+    assert channel_factors(f"{__name__}:LAST_TURN", [1.0, 0.5]) == [1.0, 1.0]
+    # A plain function is taken to divide.
+    assert get_credit(f"{__name__}:last_turn") == Credit(last_turn)
+    assert channel_factors(f"{__name__}:last_turn", [1.0, 0.5]) == [1.0, 0.5]
 
 
 def test_a_channel_leaves_out_what_its_mask_leaves_out():

@@ -7,11 +7,14 @@ import math
 import pytest
 import torch
 
+from codev_env.errors import ConfigError
 from codev_train.learn.loss import (
     LOSSES,
     Clip,
     LossTokens,
+    check_loss,
     clipped,
+    get_loss,
     importance_weights,
     kl_estimate,
     sequence_clipped,
@@ -159,3 +162,41 @@ def test_the_kl_estimate_is_right_on_average():
     # Per token d/dlogp is 1 - q / p: it pulls towards the reference.
     (slope,) = torch.autograd.grad(values.sum(), p)
     assert (slope * p).tolist() == pytest.approx([1 - 0.9 / 0.5, 1 - 0.1 / 0.5])
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_losses_of_the_package_pass_the_check(name):
+    check_loss(name)
+    assert get_loss(name) is LOSSES[name]
+
+
+def summed(given: LossTokens, clip: Clip):
+    return -(given.logprobs * given.advantages).sum(), torch.zeros(3)
+
+
+def without_gradient(given: LossTokens, clip: Clip):
+    return -given.old * given.advantages, torch.zeros(3)
+
+
+def alone(given: LossTokens, clip: Clip):
+    return -given.logprobs
+
+
+def broken(given: LossTokens, clip: Clip):
+    raise ZeroDivisionError("oh no")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("summed", r"shapes \[\[\], \[3\]\] for three tokens; it must return the loss of each token"),
+        ("without_gradient", "which depends on `logprobs`"),
+        ("alone", "failed on three tokens: ValueError"),
+        ("broken", "failed on three tokens: ZeroDivisionError: oh no"),
+        ("CLIP", "is a Clip; it must be a function or a PolicyLoss"),
+        ("nothing", "cannot import the loss"),
+    ],
+)
+def test_a_loss_that_cannot_work_is_refused_before_it_is_used(name, said):
+    with pytest.raises(ConfigError, match=said):
+        check_loss(f"{__name__}:{name}")

@@ -17,6 +17,7 @@ from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import Sampling
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_env.errors import CodevError
+from codev_train.learn.loss import AVERAGES, Clip, LossTokens, PolicyLoss, check_loss
 from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.update import EngineMismatch, Updater
@@ -113,6 +114,24 @@ def test_on_policy_the_losses_differ_in_their_average_only(policy, trained, roll
     wanted = gradient_by_hand(policy, rollouts, shares.get({"gspo": "grpo"}.get(loss, loss)))
     run_update(trained, rollouts, loss=loss, micro_batch=3, max_tokens=12)
     torch.testing.assert_close(movement(policy, trained), wanted, atol=1e-5, rtol=1e-3)
+
+
+def reinforce(tokens: LossTokens, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
+    """Without a ratio; twice as steep, so that it cannot be mistaken for one of the package's."""
+    return -2 * tokens.advantages * tokens.logprobs, torch.zeros(tokens.logprobs.shape, dtype=torch.bool)
+
+
+BY_TRAJECTORY = PolicyLoss(reinforce, AVERAGES["sequence"])
+
+
+@pytest.mark.parametrize(("loss", "average"), [("reinforce", None), ("BY_TRAJECTORY", "sequence")])
+def test_a_loss_of_ones_own_moves_the_weights(policy, trained, rollouts, loss, average):
+    shares = [1 / length(r) / len(rollouts) for r in rollouts] if average else None
+    check_loss(f"{__name__}:{loss}")
+    stats = run_update(trained, rollouts, loss=f"{__name__}:{loss}", micro_batch=3)
+    wanted = 2 * gradient_by_hand(policy, rollouts, shares)
+    torch.testing.assert_close(movement(policy, trained), wanted, atol=1e-5, rtol=1e-3)
+    assert stats.clip_fraction == 0
 
 
 def test_checkpointed_gradients_are_the_same(policy, trained, rollouts):

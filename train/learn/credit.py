@@ -1,6 +1,6 @@
 """Credit assignment: from the rewards of a group's turns to advantages. Pure functions on tensors.
 
-Every function of `CREDITS` takes `rewards` `[trajectories, turns]` (0 beyond a trajectory's end), `turns`
+Every credit of `CREDITS` takes `rewards` `[trajectories, turns]` (0 beyond a trajectory's end), `turns`
 `[trajectories]` (how many) and `groups` `[trajectories]` (trajectories of the same task share a number), and returns
 advantages `[trajectories, turns]`, one for each turn, given to all tokens of that turn.
 """
@@ -8,11 +8,12 @@ advantages `[trajectories, turns]`, one for each turn, given to all tokens of th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from codev_env.errors import ConfigError, unknown
-from codev_env.registration import import_path
+from codev_env.errors import ConfigError
+from codev_env.registry import Registry
 
 EPSILON = 1e-6
 """Added to standard deviations."""
@@ -92,7 +93,26 @@ def _within_groups(values: torch.Tensor, groups: torch.Tensor, scale: Scale) -> 
     return out
 
 
-Credit = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+CreditFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""From `rewards`, `turns` and `groups` to advantages, in the shapes above."""
+
+
+@dataclass(frozen=True)
+class Credit:
+    """A way to assign credit.
+
+    Attributes:
+        function: Computes the advantages.
+        divides_by_std: The function divides by a standard deviation, so that its advantages do not depend on the scale
+            of the rewards; see `channel_factors`.
+    """
+
+    function: CreditFunction
+    divides_by_std: bool = True
+
+    def __call__(self, rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+        """Return the advantages `[trajectories, turns]`."""
+        return self.function(rewards, turns, groups)
 
 
 def combine(
@@ -109,7 +129,7 @@ def combine(
     Source: HDPO, arXiv 2604.08545; TACO, arXiv 2606.30251.
 
     Args:
-        credit: One of `CREDITS`, or a function like them.
+        credit: One of `CREDITS`, or one like them.
         rewards: `[channels, trajectories, turns]`.
         turns: `[trajectories]`.
         groups: `[trajectories]`.
@@ -127,7 +147,7 @@ def combine(
         found = credit(channel[rows], turns[rows], groups[rows])
         if found.shape != channel[rows].shape:
             raise ConfigError(
-                f"credit {getattr(credit, '__name__', credit)} gave {[*found.shape]} advantages for "
+                f"credit {getattr(credit.function, '__name__', credit.function)} gave {[*found.shape]} advantages for "
                 f"{[*channel[rows].shape]} rewards; it must give one for each turn of each trajectory."
             )
         advantages[rows] += weight * found
@@ -140,29 +160,29 @@ def channel_factors(name: str, weights: Sequence[float]) -> list[float]:
     Rewards are weighted already; a credit that divides by the standard deviation takes that away, the others do not and
     get 1.
     """
-    return [1.0] * len(weights) if get_credit(name) in (trajectory_mean, turn_mean) else list(weights)
+    return list(weights) if get_credit(name).divides_by_std else [1.0] * len(weights)
 
 
-CREDITS: dict[str, Credit] = {
-    "trajectory": trajectory,
-    "trajectory-mean": trajectory_mean,
-    "turn": turn,
-    "turn-mean": turn_mean,
-}
-"""What `--credit` takes, by name."""
+CREDITS: Registry[Credit | CreditFunction] = Registry(
+    "credit",
+    {
+        "trajectory": Credit(trajectory),
+        "trajectory-mean": Credit(trajectory_mean, divides_by_std=False),
+        "turn": Credit(turn),
+        "turn-mean": Credit(turn_mean, divides_by_std=False),
+    },
+    expected="a function or a Credit",
+)
+"""The values of `--credit`, by name."""
 
 
 def get_credit(name: str) -> Credit:
-    """Return a credit by its name in `CREDITS` or its path `"module:function"`.
+    """Return a credit by its name in `CREDITS` or the `"module:attribute"` path of a `Credit` or a function.
+
+    A function counts as dividing by the standard deviation.
 
     Raises:
         ConfigError: There is none, or it cannot be called.
     """
-    if ":" not in name:
-        if name not in CREDITS:
-            raise unknown("credit", name, [*CREDITS, "MODULE:FUNCTION"])
-        return CREDITS[name]
-    found = import_path(name, "credit")
-    if not callable(found):
-        raise ConfigError(f"credit {name!r} is a {type(found).__name__}; it must be a function.")
-    return found
+    found = CREDITS.find(name)
+    return found if isinstance(found, Credit) else Credit(found)

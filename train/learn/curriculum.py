@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from codev_env.errors import ConfigError, unknown
+from codev_env.errors import ConfigError
 from codev_env.files import write_text
-from codev_env.registration import import_path
+from codev_env.registry import Registry
 
 PLAYED = "tasks.jsonl"
 """File in the run folder: one line for each update, `{"step": 1, "tasks": [[index, right, episodes], …]}`."""
@@ -62,8 +62,8 @@ def success_band(rng: np.random.Generator, size: int, count: int, visits: Mappin
     return [*again, *uniform(rng, size, count - len(again), visits)]
 
 
-CURRICULA: dict[str, Choose] = {"uniform": uniform, "success-band": success_band}
-"""What `--curriculum` takes, by name."""
+CURRICULA: Registry[Choose] = Registry("curriculum", {"uniform": uniform, "success-band": success_band})
+"""The values of `--curriculum`, by name."""
 
 
 def get_curriculum(name: str) -> Choose:
@@ -72,14 +72,7 @@ def get_curriculum(name: str) -> Choose:
     Raises:
         ConfigError: There is none, or it cannot be called.
     """
-    if ":" not in name:
-        if name not in CURRICULA:
-            raise unknown("curriculum", name, CURRICULA)
-        return CURRICULA[name]
-    found = import_path(name, "curriculum")
-    if not callable(found):
-        raise ConfigError(f"curriculum {name!r} is a {type(found).__name__}; it must be a function.")
-    return found
+    return CURRICULA.find(name)
 
 
 class TaskChooser:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+from codev_env.errors import ConfigError
+from codev_env.registry import Registry
+
 
 @dataclass(frozen=True)
 class Clip:
@@ -119,20 +122,56 @@ AVERAGES = {
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """A published loss: its surrogate and its average."""
+    """A loss: its surrogate and how token losses are averaged, by default over all tokens."""
 
     surrogate: Surrogate
-    average: Average
+    average: Average = AVERAGES["token"]
 
 
-LOSSES = {
-    "grpo": PolicyLoss(clipped, AVERAGES["sequence"]),
-    "dapo": PolicyLoss(clipped, AVERAGES["token"]),
-    "dr_grpo": PolicyLoss(clipped, AVERAGES["constant"]),
-    "gspo": PolicyLoss(sequence_clipped, AVERAGES["sequence"]),
-    "cispo": PolicyLoss(weighted, AVERAGES["token"]),
-}
-"""What `--loss` takes, by name."""
+LOSSES: Registry[PolicyLoss | Surrogate] = Registry(
+    "loss",
+    {
+        "grpo": PolicyLoss(clipped, AVERAGES["sequence"]),
+        "dapo": PolicyLoss(clipped, AVERAGES["token"]),
+        "dr_grpo": PolicyLoss(clipped, AVERAGES["constant"]),
+        "gspo": PolicyLoss(sequence_clipped, AVERAGES["sequence"]),
+        "cispo": PolicyLoss(weighted, AVERAGES["token"]),
+    },
+    accepts=lambda found: isinstance(found, PolicyLoss) or callable(found),
+    expected="a function or a PolicyLoss",
+)
+"""The values of `--loss`, by name."""
+
+
+def get_loss(name: str) -> PolicyLoss:
+    """Return a loss by its name in `LOSSES` or the `"module:attribute"` path of a `PolicyLoss` or a `Surrogate`.
+
+    Raises:
+        ConfigError: There is none, or it cannot be called.
+    """
+    found = LOSSES.find(name)
+    return found if isinstance(found, PolicyLoss) else PolicyLoss(found)
+
+
+def check_loss(name: str) -> None:
+    """Try a loss on three tokens, so that one that cannot work is found before training.
+
+    Raises:
+        ConfigError: There is none, it fails, or it returns something else than a `Surrogate` does.
+    """
+    values = torch.zeros(3)
+    tokens = LossTokens(values.clone().requires_grad_(), values, values + 1, torch.tensor([0, 0, 1]))
+    surrogate = get_loss(name).surrogate
+    try:
+        loss, hit = surrogate(tokens, Clip(0.2, 0.2))
+        shapes = loss.shape, hit.shape
+    except Exception as error:
+        raise ConfigError(f"loss {name!r} failed on three tokens: {type(error).__name__}: {error}.") from error
+    if shapes != (values.shape, values.shape) or not loss.requires_grad:
+        raise ConfigError(
+            f"loss {name!r} returned tensors of shapes {[*map(list, shapes)]} for three tokens; it must return "
+            "the loss of each token, which depends on `logprobs`, and whether its ratio was clipped."
+        )
 
 
 def importance_weights(

@@ -16,7 +16,7 @@ from codev_agents.engines.batch import collate, to_device
 from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import CodevError
-from codev_train.learn.loss import LOSSES, Clip, LossTokens, importance_weights, kl_estimate
+from codev_train.learn.loss import Clip, LossTokens, get_loss, importance_weights, kl_estimate
 from codev_train.learn.packing import plan
 from codev_train.learn.sample import Sample
 from codev_train.run.options import TrainOptions
@@ -136,7 +136,7 @@ class Updater:
         tokens = sum(work.samples[row].size for row in rows)
         counts = self._sum([float(tokens), float(len(rows))])
         longest = options.max_tokens * options.env.max_turns
-        total = LOSSES[options.loss].average.total(counts[0], counts[1], longest)
+        total = get_loss(options.loss).average.total(counts[0], counts[1], longest)
         passes = self._passes(work, self._with_gradient(work.samples, rows))
         self.module.train()
         sums, gap_max = np.zeros(8), 0.0
@@ -183,7 +183,7 @@ class Updater:
             The sum of the losses; sums over tokens for the statistics: loss, tokens, entropy, KL, clipped, gap to the
             sampler, truncated, KL to the reference; and the greatest gap.
         """
-        options, kind = self.options, LOSSES[self.options.loss]
+        options, kind = self.options, get_loss(self.options.loss)
         batch = self._batch(work, rows)
         logprobs, entropy = self._run(self.module, batch, options.entropy > 0)
         if not rows:

@@ -230,8 +230,8 @@ class TrainOptions:
     """Most episodes played, and sequences decoded, at the same time."""
     credit: str = "trajectory"
     """From reward to advantage: "trajectory" or "turn" ("-mean": no division by the deviation), "module:function"."""
-    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = "dapo"
-    """Policy loss; "dapo" is the clipped surrogate averaged over all tokens, as CodeV and CodeVision were trained."""
+    loss: str = "dapo"
+    """Policy loss: "grpo", "dapo" (mean over all tokens, as in CodeV), "dr_grpo", "gspo", "cispo", "module:function"."""
     clip_low: PositiveShare = 0.2
     """Lower clip of the importance ratio is 1 - this."""
     clip_high: Positive = 0.2

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 from PIL import Image
 
 from codev_env.dialects import get_dialect
-from codev_env.envs.pixels import to_shown_array
 from codev_env.errors import ConfigError, unknown
+from codev_env.images import to_shown_array
 from codev_env.sandbox import Sandbox, Session
 from codev_env.scoring import is_correct
 from codev_env.trajectory import Trajectory

@@ -7,7 +7,7 @@ import io
 
 from PIL import Image
 
-from codev_env.envs.pixels import to_shown_array
+from codev_env.images import to_shown_array
 
 LOSSLESS_PIXELS = 128 * 128
 JPEG_QUALITY = 95

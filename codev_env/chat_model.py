@@ -1,0 +1,111 @@
+"""The parts that scorers, judges and agents behind an OpenAI-compatible server share."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from codev_env.errors import ConfigError
+
+_TEMPLATE_MARKS = re.compile(r"[<>]|\[(?=/?[A-Z_]{3,}\])")
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is the address of a server, with or without a model's name."""
+    return text.startswith(("http://", "https://"))
+
+
+def split_address(text: str, what: str) -> tuple[str, str]:
+    """Split `"URL#NAME"` into the server's address and the model's name.
+
+    Args:
+        text: For example `"http://localhost:8000/v1#my-model"`.
+        what: The option that it is the value of, for the error message, for example `"judge"`.
+
+    Raises:
+        ConfigError: There is no name.
+    """
+    url, _, model = text.partition("#")
+    if not model:
+        raise ConfigError(f"{what} {text!r} names no model: add it after the address, {url}#NAME.")
+    return url, model
+
+
+def import_openai(who: str, *also: str) -> Any:
+    """Return the module openai.
+
+    Args:
+        who: Needs it, for the error message, for example `"judge 'vlm'"`.
+        also: Other modules that must be installed.
+
+    Raises:
+        ConfigError: One of the modules is not installed.
+    """
+    try:
+        for name in also:
+            importlib.import_module(name)
+        return importlib.import_module("openai")
+    except ImportError as error:
+        raise ConfigError(
+            f"{who} needs the package openai ({error}). Install it: pip install 'codev-env[eval]'."
+        ) from error
+
+
+def as_data(data: dict[str, Any]) -> str:
+    """Return untrusted data as one line of ASCII JSON that can neither end its string nor look like a chat template.
+
+    Marks like `<|im_end|>` or `[/INST]` are escaped too.
+    """
+    text = json.dumps(data)
+    return _TEMPLATE_MARKS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class JsonCache:
+    """Keeps JSON values in a folder.
+
+    A file appears complete or not at all, so a killed process leaves nothing that could be misread. A disk that is full
+    or cannot be written costs requests and one warning, never a score.
+
+    Args:
+        folder: Is made with the first value.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).expanduser()
+        self._warned = False
+
+    def read(self, key: str) -> Any:
+        """Return the value kept for a key, a hexadecimal digest, or `None` where there is none or it cannot be read."""
+        try:
+            return json.loads(self._path(key).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def write(self, key: str, value: Any) -> None:
+        """Keep a value."""
+        path = self._path(key)
+        draft = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                draft.write_text(json.dumps(value), encoding="utf-8")
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"cannot keep verdicts in {self.folder} ({error}); it goes on without the cache.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key[2:]}.json"

@@ -1,0 +1,112 @@
+"""Look-up by name: rows that come with the package, and `"module:attribute"` paths of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from codev_env.errors import ConfigError, unknown
+
+T = TypeVar("T")
+
+PATH = "module:attribute"
+"""Form of an import path, as messages show it."""
+
+
+def import_path(path: str, kind: str) -> Any:
+    """Import the object that `"module:attribute"` names.
+
+    Args:
+        path: For example `"my_package.rewards:my_reward"`.
+        kind: What it is for, for the error message, for example `"reward"`.
+
+    Returns:
+        The attribute.
+
+    Raises:
+        ConfigError: If the module or the attribute does not exist.
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"cannot import the {kind} {path!r}: {error}. Write it as 'module:attribute'.") from error
+    return found
+
+
+class Registry(Mapping[str, Any], Generic[T]):
+    """Objects of one kind by name. As a mapping it holds the package's own rows; `find` also imports paths.
+
+    Args:
+        kind: What is looked up, for messages, for example `"reward"`.
+        rows: By name, the object, or its `"module:attribute"` path, which is imported when the row is read.
+        accepts: Whether an object is of this kind.
+        expected: What `accepts` accepts, for messages, for example `"a function"`.
+        makes: A class is called to make the object; so is any other callable that `accepts` refuses.
+        forms: Other spellings that the caller of `find` understands, for messages, for example `"URL#NAME"`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        rows: Mapping[str, Any],
+        accepts: Callable[[Any], bool] = callable,
+        expected: str = "a function",
+        makes: bool = False,
+        forms: Iterable[str] = (),
+    ) -> None:
+        self.kind, self.expected = kind, expected
+        self._rows, self._accepts, self._makes, self._forms = dict(rows), accepts, makes, tuple(forms)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the object of a row as it is; raises `KeyError` for other names."""
+        row = self._rows[name]
+        return import_path(row, self.kind) if isinstance(row, str) else row
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the order of the rows."""
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows)
+
+    def find(self, name: object, **options: Any) -> T:
+        """Return the object that a name or a `"module:attribute"` path stands for.
+
+        Args:
+            name: A name or a path.
+            options: Arguments of the class or function that makes the object.
+
+        Raises:
+            ConfigError: The name is unknown, the path cannot be imported, the options do not fit, or the object is of
+                another kind.
+        """
+        if isinstance(name, str) and name in self._rows:
+            found = self[name]
+        elif isinstance(name, str) and ":" in name:
+            found = import_path(name, self.kind)
+        else:
+            raise unknown(self.kind, name, [*self._rows, *self._forms, PATH])
+        if self._makes and (isinstance(found, type) or (callable(found) and not self._accepts(found))):
+            found = self._make(name, found, options)
+        elif options:
+            raise ConfigError(f"{self.kind} {name!r} has no options, got {sorted(options)}. Leave them out.")
+        if not self._accepts(found):
+            raise ConfigError(f"{self.kind} {name!r} is a {type(found).__name__}; it must be {self.expected}.")
+        return found
+
+    def _make(self, name: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+        signature = inspect.signature(maker)
+        try:
+            signature.bind(**options)
+        except TypeError as error:
+            known = ", ".join(signature.parameters) or "none"
+            raise ConfigError(
+                f"{self.kind} {name!r} with options {sorted(options)}: {error}. Its options: {known}."
+            ) from error
+        return maker(**options)
