@@ -231,7 +231,7 @@ class TrainOptions:
     credit: str = "trajectory"
     """From reward to advantage: "trajectory" or "turn" ("-mean": no division by the deviation), "module:function"."""
     loss: str = "dapo"
-    """Policy loss: "grpo", "dapo" (mean over all tokens, as in CodeV), "dr_grpo", "gspo", "cispo", "module:function"."""
+    """Policy loss: "grpo", "dapo" (mean over all tokens, as CodeV), "dr_grpo", "gspo", "cispo", "module:function"."""
     clip_low: PositiveShare = 0.2
     """Lower clip of the importance ratio is 1 - this."""
     clip_high: Positive = 0.2
