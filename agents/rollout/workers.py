@@ -100,7 +100,7 @@ class Memo:
 
 
 async def all_or_none(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
-    """Wait for coroutines that run side by side. The first error cancels the others; it is raised when all have ended."""
+    """Wait for coroutines that run side by side. The first error cancels the others and is raised when all ended."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.gather(*tasks)

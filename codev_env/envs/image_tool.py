@@ -353,7 +353,5 @@ def unwrap(env: gym.Env[Any, Any]) -> ImageToolEnv:
     """
     inner = env.unwrapped
     if not isinstance(inner, ImageToolEnv):
-        raise ConfigError(
-            f"the environment is a {type(inner).__name__}; it must be one of codev_env's, wrapped or not."
-        )
+        raise ConfigError(f"the environment is a {type(inner).__name__}; give one of this package's, wrapped or not.")
     return inner
