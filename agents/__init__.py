@@ -1,4 +1,4 @@
-"""Who plays: chat models, scripted experts, and the loop that runs one episode."""
+"""Agents: chat models, scripted experts, and the loop that plays one episode."""
 
 from codev_agents.agent import Agent, AgentError
 from codev_agents.chat import ChatAgent

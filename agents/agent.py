@@ -1,4 +1,4 @@
-"""What an agent is: it sees an observation and writes text."""
+"""The agent protocol: an agent sees an observation and writes text."""
 
 from __future__ import annotations
 

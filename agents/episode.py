@@ -29,7 +29,7 @@ def run_episode(
 
     Args:
         env: One of codev_env's environments, possibly wrapped.
-        agent: Who plays. If it has a mapping `meta` after the episode (token counts, ...), that goes into
+        agent: The agent. If it has a mapping `meta` after the episode (token counts, ...), that goes into
             `Trajectory.meta["agent"]`.
         seed: Passed to `env.reset`.
         options: Passed to `env.reset`, for example `{"index": 3}`.
@@ -52,7 +52,7 @@ def run_episode(
 
 @dataclass(frozen=True, eq=False)
 class _Outcome:
-    """What a turn led to: the fields that complete its `Step`."""
+    """The result of a turn: the fields that complete its `Step`."""
 
     observation: str
     images: tuple[Image.Image, ...]
@@ -64,7 +64,7 @@ class _Outcome:
 class EpisodeRecorder:
     """Follows one episode and makes its trajectory, once, when everything about it is known.
 
-    It keeps what it needs of the environment, which may be reset before the trajectory is made.
+    It copies what it needs from the environment, which may be reset before the trajectory is made.
 
     Args:
         env: The environment, just reset.
@@ -102,7 +102,7 @@ class EpisodeRecorder:
         }
 
     def __len__(self) -> int:
-        """Return how many turns were added."""
+        """Return the number of turns added."""
         return len(self._outcomes)
 
     @property
@@ -122,11 +122,11 @@ class EpisodeRecorder:
         reward_terms: Mapping[str, float],
         crop_boxes: Sequence[Box | None],
     ) -> None:
-        """Add what one turn led to, as `env.step` returned it.
+        """Add the result of one turn, as `env.step` returned it.
 
         Args:
             step: The environment's own record of the turn.
-            observation: What was shown after it.
+            observation: The observation after it.
             reward: Its reward.
             reward_terms: The same by term.
             crop_boxes: For each shown image the box that it shows.
@@ -154,7 +154,7 @@ class EpisodeRecorder:
 
         Args:
             episode: The episode at its end, with a step for each turn that was added.
-            agent: Name of who played.
+            agent: Name of the agent.
             meta: JSON-able extras; `"task"` is added, the JSON-able part of the task's metadata.
             ending: Rewards that were known after the last turn only, by term: for a cut-off, for a place in the group.
                 They are part of the last turn's reward.

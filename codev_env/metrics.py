@@ -61,7 +61,7 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
     Returns:
         JSON-able, without NaN: each name with its value (`None` where undefined), and `"ci95"` with
         `{name: [low, high] or None}`: Wilson intervals for shares, percentile bootstrap (1000 resamples) for means. A
-        mean of equal values has none: no resample differs, so how rare another value is, they cannot tell.
+        mean of equal values has none: no resample differs, so they say nothing about other values.
     """
     episodes = list(trajectories)
     judged = judged_episodes(episodes)
@@ -85,9 +85,9 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
 
 
 def judged_episodes(episodes: Sequence[Trajectory]) -> list[Trajectory]:
-    """Return the episodes that say something about faithfulness: all their tool calls were judged.
+    """Return the episodes whose tool calls were all judged, which faithful shares are computed over.
 
-    A call that nobody judged is not an unfaithful one. An episode without a call is unfaithful if a call could have
+    A call that was not judged is not an unfaithful one. An episode without a call is unfaithful if a call could have
     been judged: the task has target boxes, or calls on tasks without were judged, as a vision-language judge does.
     """
     calls = [[turn for turn in t.turns if turn.kind == "code"] for t in episodes]

@@ -57,13 +57,13 @@ def tapo(
     optimizer = make_optimizer(scorer, options.optimizer)
     module, optimizer = prepare(accelerator, scorer, optimizer, options.optimizer)
     if is_sharded(policy.model):
-        engine.sync(policy.model)  # It was made when the weights were whole.
+        engine.sync(policy.model)  # The engine was built before sharding.
     reference = make_reference(options, module, accelerator)
     updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)
     done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
     health = Health(options.health)
     for row in broadcast_object_list([monitor.history()])[0]:
-        health.look(row)  # It remembers what lasts.
+        health.look(row)  # Restores its memory of earlier updates.
     runner = RolloutRunner(
         lambda: make_train_env(options),
         policy.processor,
@@ -90,14 +90,15 @@ def tapo(
                     bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)
                 fatal = next((finding.reason for finding in findings if finding.stop), "")
                 last = step + 1 == options.steps
-                # Processes stop together, whichever of them was asked.
+                # Processes stop together, whichever of them was interrupted.
                 asked = torch.tensor(float(interrupt.asked), device=accelerator.device)
                 stop = float(accelerator.reduce(asked)) > 0
                 if stop or fatal or last or (step + 1) % options.save_every == 0:
                     checkpoint.save(run, step + 1, policy, optimizer, options.keep, accelerator.is_main_process)
                 if fatal:
                     accelerator.wait_for_everyone()
-                    raise Unhealthy(f"stopped after update {step + 1}: {fatal}. To go on: codev train --resume {run}")
+                    reason = f"stopped after update {step + 1}: {fatal}"
+                    raise Unhealthy(f"{reason}. Continue with: codev train --resume {run}")
                 if stop and not last:
                     accelerator.wait_for_everyone()  # The checkpoint is complete before any process ends.
                     return False
@@ -109,7 +110,7 @@ def tapo(
 
 @dataclass(frozen=True)
 class _Learner:
-    """What the updates of a run have in common."""
+    """State shared by the updates of a run."""
 
     options: TrainOptions
     policy: Policy
@@ -120,9 +121,9 @@ class _Learner:
     accelerator: Accelerator
 
     def update(self, step: int) -> tuple[list[Rollout], dict[str, float]]:
-        """Make an update: play, judge, learn; returns what was played and the row of the history."""
+        """Make an update: rollouts, credit, gradient steps; returns the rollouts and the row of the history."""
         options = self.options
-        # Tasks and sampling depend on seed and update only: a resumed run goes on as if never stopped.
+        # Tasks and sampling depend on seed and update only: a resumed run continues as if never stopped.
         rng = np.random.default_rng((options.seed, step, self.accelerator.process_index))
         self.engine.seed(int(rng.integers(2**62)))
 
@@ -142,7 +143,7 @@ class _Learner:
         factors = channel_factors(options.credit, reward.channel_weights)
         advantages = combine(get_credit(options.credit), channels, turns, groups, factors, kept)
 
-        # 3. Clipped policy-gradient steps on the sampled tokens.
+        # 3. Advantages become samples; clipped policy-gradient steps on their tokens.
         rate = learning_rate(options.optimizer, step, options.steps)
         set_learning_rate(self.updater.optimizer, rate)
         samples = make_samples(rollouts, advantages, step, options.mask_overlong, options.mask_overturn)
@@ -194,7 +195,7 @@ def channel_table(
     Args:
         rollouts: The rollouts.
         rewards: `[trajectories, turns]`, from `reward_table`.
-        reward: What they were paid by.
+        reward: The reward of the environment.
 
     Returns:
         Rewards `[channels, trajectories, turns]`, and which rollouts each channel is normalised over
@@ -221,7 +222,7 @@ def describe(
     groups: torch.Tensor,
     accelerator: Accelerator,
 ) -> dict[str, float]:
-    """Return what the rollouts of one update looked like, as means over episodes of all processes."""
+    """Return statistics of the rollouts of one update, as means over episodes of all processes."""
     trajectories = [r.trajectory for r in rollouts]
     count = len(trajectories)
     totals = rewards.sum(1)

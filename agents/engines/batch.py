@@ -23,7 +23,7 @@ def collate(
         ids: Token ids of each sequence.
         images: Images of each sequence, in order.
         pad_id: Id to pad with.
-        image_id: Id that stands for one image token.
+        image_id: Id of an image token.
         left: Pad on the left (generation) instead of the right (training).
 
     Returns:
@@ -77,7 +77,7 @@ def bucket(lengths: Sequence[int], most: int, slack: float = 1.25) -> list[list[
         slack: Longest row of a batch relative to its shortest.
 
     Returns:
-        Row numbers of each batch; every row stands in one.
+        Row numbers of each batch; each row is in exactly one.
     """
     batches: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lambda r: lengths[r]):

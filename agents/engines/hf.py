@@ -19,8 +19,8 @@ _STOP_WINDOW = 24  # tokens decoded to look for a stop string
 class HFEngine:
     """Samples with a `transformers` model.
 
-    A prompt that stands several times in a call (a group of rollouts) is prefilled once and its cache is shared out.
-    One that goes on from a completion of the call before prefills only what is new. Rows that have finished leave the
+    A prompt that occurs several times in a call (a group of rollouts) is prefilled once, and its cache is shared. One
+    that continues a completion of the previous call prefills only its new tokens. Rows that have finished leave the
     batch.
 
     Args:

@@ -1,4 +1,4 @@
-"""JSON over HTTP with a server that may go away and come back."""
+"""JSON over HTTP with a server that may disappear and come back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from codev_agents.rollout.engine import EngineError
 
-_PAUSE = 10.0  # longest pause between two looks for a lost server, in seconds
-_LOOK = 10.0  # longest wait for the answer to one look, in seconds
+_PAUSE = 10.0  # longest pause between two checks for a lost server, in seconds
+_LOOK = 10.0  # longest wait for the answer to one check, in seconds
 
 
 class ServerLost(Exception):
@@ -20,7 +20,7 @@ class ServerLost(Exception):
 
 
 class Client:
-    """Asks one server.
+    """Sends requests to one server.
 
     Args:
         url: Its address.
@@ -33,11 +33,11 @@ class Client:
         self.patience, self.timeout = patience, timeout
 
     def get(self, path: str, timeout: float | None = None) -> Any:
-        """Ask by GET; returns the answer, or nothing if it is empty. Raises as `post`."""
+        """Send a GET request; returns the answer, or nothing if it is empty. Raises as `post`."""
         return self._ask(urllib.request.Request(self.url + path), timeout)
 
     def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Ask by POST; returns the answer, or nothing if it is empty.
+        """Send a POST request; returns the answer, or nothing if it is empty.
 
         Raises:
             ServerLost: There was no answer, or that of a server which is going down or not yet up.

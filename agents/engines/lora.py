@@ -1,4 +1,4 @@
-"""Low-rank adapters on the language model, through peft: trained alone, merged for whoever loads the policy."""
+"""Low-rank adapters on the language model, through peft: trained alone, and merged in saved models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_adapters(model: Any, options: LoraOptions) -> None:
 
 
 def has_adapters(model: Any) -> bool:
-    """Tell whether `add_adapters` was applied."""
+    """Whether `add_adapters` was applied."""
     return any("lora_" in name for name, _ in model.named_parameters())
 
 
@@ -56,7 +56,7 @@ def merged_state(model: Any) -> dict[str, torch.Tensor]:
 
 
 def adapters(model: Any, keep: bool = True) -> dict[str, torch.Tensor]:
-    """Return the adapters' weights by name; where they are shared out, processes that do not `keep` them take part."""
+    """Return the adapters' weights by name; if they are sharded, processes that do not `keep` them take part."""
     found = {}
     for name, parameter in model.named_parameters():
         if "lora_" in name:
@@ -68,7 +68,7 @@ def adapters(model: Any, keep: bool = True) -> dict[str, torch.Tensor]:
 
 
 def save_adapters(tensors: dict[str, torch.Tensor], folder: Path) -> None:
-    """Write the adapters beside the saved model, so that training can go on with them."""
+    """Write the adapters beside the saved model, so that training can continue with them."""
     save_file(tensors, folder / ADAPTERS)
 
 

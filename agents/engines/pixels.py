@@ -1,4 +1,4 @@
-"""Processed images back to pictures: what an engine that processes images itself is given.
+"""Processed images back to RGB images, for engines that process images themselves.
 
 An image made here has the size that the image processor chose, so processing it again changes nothing: such an engine
 sees the same pixels as the trainer.
@@ -16,15 +16,15 @@ from PIL import Image
 from codev_agents.rollout.tokens import PixelBlock
 
 
-def to_picture(block: PixelBlock, image_processor: Any) -> Image.Image:
-    """Undo the cutting into patches and the normalisation of an image image_processor of the Qwen-VL family.
+def to_image(block: PixelBlock, image_processor: Any) -> Image.Image:
+    """Undo the normalisation and the cutting into patches of an image processor of the Qwen-VL family.
 
     Args:
         block: The processed image.
-        image_processor: What processed it.
+        image_processor: The image processor that made it.
 
     Returns:
-        The RGB picture after resizing, exactly: its processed form is `block`.
+        The RGB image after resizing, exactly: its processed form is `block`.
     """
     merge, patch = image_processor.merge_size, image_processor.patch_size
     _, height, width = block.grid
@@ -41,8 +41,8 @@ def to_picture(block: PixelBlock, image_processor: Any) -> Image.Image:
     return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
 
 
-def to_data_url(picture: Image.Image) -> str:
-    """Encode a picture without loss, to be sent in a request."""
+def to_data_url(image: Image.Image) -> str:
+    """Encode an image without loss, to be sent in a request."""
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG", compress_level=1)
+    image.save(buffer, "PNG", compress_level=1)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -25,7 +25,7 @@ transformers_logging.disable_progress_bar()
 
 @dataclass
 class Policy:
-    """A model and what turns text and images into its inputs."""
+    """A model, and the processor that turns text and images into its inputs."""
 
     model: Any
     processor: ChatProcessor
@@ -40,7 +40,7 @@ class Policy:
         Raises:
             ConfigError: There is no model there, or not one that sees images.
         """
-        # Under DeepSpeed ZeRO-3, `transformers` would cut weights up as it loads them, but an engine samples from them
+        # Under DeepSpeed ZeRO-3, `transformers` would shard weights as it loads them, but an engine samples from them
         # before they are prepared.
         unset_hf_deepspeed_config()
         folder = Path(path)
@@ -98,8 +98,8 @@ class Policy:
         """Write model, tokenizer and image processor, loadable with `from_pretrained`; adapters are merged into it.
 
         Args:
-            folder: Where to. Where processes share the weights out, all of them have to call this, those that do not
-                write with None.
+            folder: The folder. If processes share the weights, all of them have to call this, those that do not write
+                with None.
         """
         adapters = lora.adapters(self.model, folder is not None)
         weights = self._weights(folder is not None)

@@ -1,4 +1,4 @@
-"""Key-value caches that outlive a turn: a prompt that goes on from an earlier completion prefills only what is new."""
+"""Key-value caches that outlive a turn: a prompt that continues an earlier completion prefills only its new tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Prefix:
     """The cache of a sequence without padding.
 
     Attributes:
-        ids: The tokens it stands for.
+        ids: Its tokens.
         images: How many images they hold.
         layers: Keys and values.
     """
@@ -35,7 +35,7 @@ class PrefixStore:
     """Caches of the sequences of one call, until the next."""
 
     def __init__(self) -> None:
-        # By the images themselves: equal ids do not say that the pixels are equal. They are kept alive with the key.
+        # Keyed by the images themselves, since equal ids do not mean equal pixels; the key keeps them alive.
         self._kept: dict[tuple[int, ...], list[tuple[Prompt, Prefix]]] = {}
 
     def keep(self, prompt: Prompt, ids: Sequence[int], cache: Any, row: int, mask: torch.Tensor) -> None:
@@ -49,14 +49,14 @@ class PrefixStore:
             mask: Which places of the row are not padding, `[places]`.
         """
         if not all(type(layer) is DynamicLayer for layer in cache.layers):
-            return  # A window or a quantised cache cannot be cut up like this.
+            return  # A sliding-window or quantised cache cannot be split like this.
         places = mask.bool()
         layers = [(layer.keys[row][:, places], layer.values[row][:, places]) for layer in cache.layers]
         prefix = Prefix([*prompt.ids, *ids[:-1]], len(prompt.images), layers)
         self._kept.setdefault(_key(prompt.images), []).append((prompt, prefix))
 
     def take(self, prompt: Prompt) -> Prefix | None:
-        """Return and forget the longest cache that a prompt goes on from."""
+        """Remove and return the longest cache that a prompt continues."""
         for count in range(len(prompt.images), -1, -1):
             kept = self._kept.get(_key(prompt.images[:count]), [])
             fitting = [entry for entry in kept if _starts(prompt.ids, entry[1].ids)]
@@ -68,7 +68,7 @@ class PrefixStore:
 
 
 def join(prefixes: Sequence[Prefix]) -> tuple[DynamicCache, torch.Tensor]:
-    """Put caches into one batch, padded on the left; they are emptied on the way, so that none is held twice.
+    """Put caches into one batch, padded on the left; they are emptied meanwhile, so that none is in memory twice.
 
     Returns:
         The cache, and which of its places are not padding, `[rows, places]`.

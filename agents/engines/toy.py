@@ -167,7 +167,7 @@ def build_model(
 
 
 def _sine_cosine_table(side: int, width: int) -> torch.Tensor:
-    """Return `[side * side, width]` positions: half the channels tell the row, half the column."""
+    """Return `[side * side, width]` positions: half of the channels encode the row, half the column."""
     quarter = width // 4
     frequency = math.pi / (2 * side) ** (torch.arange(quarter) / quarter)
     angle = torch.arange(side)[:, None] * frequency[None]

@@ -1,4 +1,4 @@
-"""The toy policy as other libraries ask for it: with a processor, and a chat template that renders tool calls."""
+"""The toy policy in the form that other libraries need: with a processor, and a chat template with tool calls."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from codev_agents.engines.options import VllmOptions
-from codev_agents.engines.pixels import to_picture
+from codev_agents.engines.pixels import to_image
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
@@ -56,7 +56,7 @@ class VllmEngine:
         self._seeds = Seeds(seed)
         self._on_cpu = model.device.type == "cpu"
         self._asleep = False
-        self._pictures: WeakKeyDictionary[PixelBlock, Any] = WeakKeyDictionary()
+        self._images: WeakKeyDictionary[PixelBlock, Any] = WeakKeyDictionary()
         self._numbers = itertools.count()
         self._answers: dict[str, asyncio.Future[Completion]] = {}
         self._decoding: asyncio.Task[None] | None = None
@@ -66,7 +66,7 @@ class VllmEngine:
     def _start(self, model: Any, options: VllmOptions, max_batch: int, max_length: int) -> Any:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the weights are handed over in memory
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the threads are the trainer's, too
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer uses the threads as well
         try:
             from vllm import LLM
         except ImportError as error:
@@ -80,7 +80,7 @@ class VllmEngine:
             if self._on_cpu
             else {"enable_sleep_mode": True, "gpu_memory_utilization": options.memory}
         )
-        # vLLM reads tokenizer and image processor from a folder, whenever it likes.
+        # vLLM reads tokenizer and image processor from a folder, at any time.
         self._folder = tempfile.TemporaryDirectory(prefix="codev-vllm-")
         config = copy.deepcopy(model.config)
         config.architectures = config.architectures or [type(model).__name__]
@@ -89,19 +89,19 @@ class VllmEngine:
         llm = LLM(
             self._folder.name,
             load_format="dummy",
-            mm_device_do_normalize=False,  # its constants count as weights: "dummy" would make them up, too
+            mm_device_do_normalize=False,  # its constants count as weights, which "dummy" makes up
             generation_config="vllm",  # no defaults of the checkpoint, such as a repetition penalty
             dtype=str(self.dtype).removeprefix("torch."),
             max_model_len=min(max_length, longest),
             max_num_seqs=max_batch,
             logprobs_mode="processed_logprobs",
             limit_mm_per_prompt={"video": 0},
-            # Processes of one launcher know each other already; each has an engine of its own all the same.
+            # Processes of one launcher are connected already; each still has an engine of its own.
             distributed_executor_backend="external_launcher" if torch.distributed.is_initialized() else "uni",
             disable_log_stats=True,
             **machine,
         )
-        torch.set_num_threads = set_num_threads  # vLLM takes it away on CPUs
+        torch.set_num_threads = set_num_threads  # vLLM removes it on CPUs
         return llm
 
     def seed(self, seed: int) -> None:
@@ -109,13 +109,13 @@ class VllmEngine:
         self._seeds = Seeds(seed)
 
     def sleep(self) -> None:
-        """Give weights and key-value cache back (GPUs only)."""
+        """Free the memory of weights and key-value cache (GPUs only)."""
         if not self._on_cpu and not self._asleep:
             self._llm.sleep(level=2)
             self._asleep = True
 
     def sync(self, model: Any) -> None:
-        """Wake up with the weights of `model`, and forget all that was computed with others."""
+        """Wake up with the weights of `model`, and drop everything computed with earlier ones."""
         if self._asleep:
             self._llm.wake_up(tags=["weights"])
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named_weights(model, self.dtype)})
@@ -140,11 +140,11 @@ class VllmEngine:
         return [completion(output) for output in outputs]
 
     def new_seed(self) -> int:
-        """Return a number that follows from `seed` and from how many were taken since."""
+        """Return a number that depends on `seed` and on how many numbers were taken since."""
         return self._seeds.take(1)[0]
 
     async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
-        """Sample one completion, in one batch with those that are asked for meanwhile."""
+        """Sample one completion, batched with the others under way."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -166,7 +166,7 @@ class VllmEngine:
             del self._answers[name]
 
     async def _decode(self) -> None:
-        """Step vLLM while it has requests; between two steps they come and go. Its state is that of this thread."""
+        """Step vLLM while it has requests; they come and go between steps. Only this thread uses its state."""
         engine = self._llm.llm_engine
         try:
             while engine.has_unfinished_requests():
@@ -183,18 +183,18 @@ class VllmEngine:
     def _input(self, prompt: Prompt) -> dict[str, Any]:
         given: dict[str, Any] = {"prompt_token_ids": one_per_image(prompt, self.processor.image_id)}
         if prompt.images:
-            given["multi_modal_data"] = {"image": [self._picture(block) for block in prompt.images]}
+            given["multi_modal_data"] = {"image": [self._image(block) for block in prompt.images]}
         return given
 
-    def _picture(self, block: PixelBlock) -> Any:
-        picture = self._pictures.get(block)
-        if picture is None:
-            picture = self._pictures[block] = to_picture(block, self.processor.image_processor)
-        return picture
+    def _image(self, block: PixelBlock) -> Any:
+        image = self._images.get(block)
+        if image is None:
+            image = self._images[block] = to_image(block, self.processor.image_processor)
+        return image
 
 
 def _pack_tied_head(worker: Any) -> None:
-    """Pack the output head again: on CPUs a head that is the input embedding, too, keeps its old packed weights."""
+    """Pack the output head again: on CPUs a head tied to the input embedding keeps its old packed weights."""
     head = getattr(worker.get_model().get_language_model(), "lm_head", None)
     if head is not None:
         head.quant_method.process_weights_after_loading(head)

@@ -1,4 +1,4 @@
-"""What vLLM is asked for, in process or over HTTP: prompts, how to sample, and seeds."""
+"""Requests to vLLM, in process or over HTTP: prompts, sampling parameters and seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEVER = -1e9
 
 
 class Seeds:
-    """A seed for each completion, as a function of one seed and of how many came before."""
+    """A seed for each completion, from one seed and the number of completions before."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)

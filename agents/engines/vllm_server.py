@@ -1,4 +1,4 @@
-"""The `vllm-server` engine: a vLLM server, on other GPUs or machines, that is asked over HTTP.
+"""The `vllm-server` engine: a vLLM server, on other GPUs or machines, over HTTP.
 
 The server is started by the user, with the endpoints for tokens and for weights (`docs/engines.md` has the command).
 """
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from codev_agents.engines.http import Client, ServerLost
 from codev_agents.engines.options import VllmOptions
-from codev_agents.engines.pixels import to_data_url, to_picture
+from codev_agents.engines.pixels import to_data_url, to_image
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
@@ -33,7 +33,7 @@ _TRIES = 5  # of one completion or one push; before each but the first the serve
 
 
 class VllmServerEngine:
-    """Samples by asking a vLLM server.
+    """Samples with a vLLM server.
 
     Each push of weights gets a name that the server repeats with every completion. A server that was started anew has
     another one: it gets the weights again, and what it sampled with others is thrown away and asked for again. Requests
@@ -70,7 +70,7 @@ class VllmServerEngine:
         self._seeds = Seeds(seed)
 
     def sleep(self) -> None:
-        """Nothing to do: the server has memory of its own."""
+        """Do nothing: the server has its own memory."""
 
     def sync(self, model: Any) -> None:
         """Push the weights of `model`, through a file that the server reads."""
@@ -90,18 +90,18 @@ class VllmServerEngine:
             torch.distributed.barrier()
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
-        """Sample one completion per prompt, in order; all are asked for at the same time."""
+        """Sample one completion per prompt, in order; all are requested at the same time."""
         asked = [
             self._request(p, sampling, seed) for p, seed in zip(prompts, self._seeds.take(len(prompts)), strict=True)
         ]
         return list(self._threads.map(self._complete, asked))
 
     def new_seed(self) -> int:
-        """Return a number that follows from `seed` and from how many were taken since."""
+        """Return a number that depends on `seed` and on how many numbers were taken since."""
         return self._seeds.take(1)[0]
 
     async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
-        """Sample one completion. When cancelled, its answer is thrown away."""
+        """Sample one completion. When cancelled, its answer is discarded."""
         loop = asyncio.get_running_loop()
         request = await loop.run_in_executor(self._threads, self._request, prompt, sampling, seed)
         return await loop.run_in_executor(self._threads, self._complete, request)
@@ -109,7 +109,7 @@ class VllmServerEngine:
     def _url(self, block: PixelBlock) -> str:
         url = self._urls.get(block)
         if url is None:
-            url = self._urls[block] = to_data_url(to_picture(block, self.processor.image_processor))
+            url = self._urls[block] = to_data_url(to_image(block, self.processor.image_processor))
         return url
 
     def _request(self, prompt: Prompt, sampling: Sampling, seed: int) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class VllmServerEngine:
         return self._persist(ask)
 
     def _persist(self, action: Callable[[], Any]) -> Any:
-        """Return what `action` returns; where the server is lost meanwhile, wait for it and begin again."""
+        """Return the result of `action`; if the server is lost meanwhile, wait for it and try again."""
         for attempt in range(_TRIES):
             try:
                 if attempt:
@@ -150,7 +150,7 @@ class VllmServerEngine:
         )
 
     def _restore(self) -> None:
-        """Give the server the newest weights, unless it has them."""
+        """Send the server the newest weights, unless it has them."""
         post = self._client.post
         with locked(self._folder.parent / "lock"):
             if self._client.get("/weight_info")["weight_version"] == self._folder.name:
@@ -161,11 +161,11 @@ class VllmServerEngine:
                 if post(f"/reset_{cache}_cache") == {"success": False}:
                     raise ServerLost(f"the {cache} cache could not be emptied")
             post("/resume")
-            # The name comes last: a server that bears it needs nothing more.
+            # The name comes last: a server with it needs nothing more.
             post("/update_weight_version", {"new_version": self._folder.name})
 
     def _check_logprobs(self) -> None:
-        """Sample where there is no choice: the token has probability 1, unless the server reports something else."""
+        """Sample with one token allowed: it has probability 1 unless the server reports something else."""
         params = {"max_tokens": 1, "allowed_token_ids": [self.processor.eos_id], "logprobs": 0}
         asked = {"token_ids": [self.processor.eos_id], "sampling_params": params, "return_token_ids": True}
         if self._complete(asked).logprobs[0] < -1e-3:

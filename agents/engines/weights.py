@@ -10,13 +10,13 @@ import torch
 
 
 def is_sharded(model: Any) -> bool:
-    """Tell whether this process holds only a part of the weights."""
+    """Whether this process holds only a part of the weights."""
     return any(hasattr(p, "full_tensor") or hasattr(p, "ds_id") for p in model.parameters())
 
 
 @contextlib.contextmanager
 def gathered(parameters: Sequence[Any]) -> Iterator[None]:
-    """Hold weights that DeepSpeed shares out as a whole; all processes have to take part."""
+    """Gather weights that DeepSpeed has sharded; all processes have to take part."""
     if not any(hasattr(p, "ds_id") for p in parameters):
         yield
         return
@@ -27,7 +27,7 @@ def gathered(parameters: Sequence[Any]) -> Iterator[None]:
 
 
 def whole(tensor: Any) -> torch.Tensor:
-    """Return a tensor that FSDP2 shares out as a whole; all processes have to take part."""
+    """Return the whole tensor of one that FSDP2 has sharded; all processes have to take part."""
     tensor = tensor.detach()
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
@@ -51,7 +51,7 @@ def named_weights(model: Any, dtype: torch.dtype | None = None) -> Iterator[tupl
             weight = whole(parameter)
             if merged:
                 weight = weight + whole(modules[layer].get_delta_weight("default"))
-            # What DeepSpeed has gathered is gone afterwards.
+            # DeepSpeed frees gathered weights afterwards.
             weight = weight.to(dtype or weight.dtype, copy=hasattr(parameter, "ds_id"))
         yield (f"{layer}.{rest}" if adapted else name), weight
 

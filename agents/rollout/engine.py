@@ -1,4 +1,4 @@
-"""What every engine does: sample completions for prompts of token ids and images."""
+"""The engine protocol: completions for prompts of token ids and images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EngineError(CodevError, RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """Ids up to where the completion starts, with the images whose tokens stand in them."""
+    """Token ids up to the start of the completion, with the images whose tokens are among them."""
 
     ids: Sequence[int]
     images: Sequence[PixelBlock] = ()
@@ -44,7 +44,7 @@ class Completion:
     Attributes:
         ids: Sampled ids, with the end-of-turn token if it was sampled.
         logprobs: Natural logarithms, one per id.
-        prompt_ids: The prompt ids that the engine really used; trainers compare them with their own.
+        prompt_ids: The prompt ids that the engine used; rollouts compare them with their own.
         finish: `"stop"` (a stop string or the end-of-turn token) or `"length"`.
     """
 
@@ -58,7 +58,7 @@ class Engine(Protocol):
     """Samples from the policy."""
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
-        """Sample one completion per prompt; the same `Prompt` object may stand several times."""
+        """Sample one completion per prompt; the same `Prompt` object may occur several times."""
         ...
 
     def seed(self, seed: int) -> None:
@@ -70,18 +70,18 @@ class Engine(Protocol):
         ...
 
     def sync(self, model: Any) -> None:
-        """Take over the weights of `model`, and be ready to sample from them."""
+        """Load the weights of `model`, and be ready to sample from them."""
         ...
 
 
 @runtime_checkable
 class AsyncEngine(Engine, Protocol):
-    """Samples from the policy, each completion for itself: requests come and go while others are decoded."""
+    """Samples completions one by one: requests come and go while others are decoded."""
 
     def new_seed(self) -> int:
-        """Return a number that follows from `seed` and from how many were taken since."""
+        """Return a number that depends on `seed` and on how many numbers were taken since."""
         ...
 
     async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
-        """Sample one completion, as a function of its own seed; when cancelled, the engine forgets it."""
+        """Sample one completion with its own seed; when cancelled, the engine drops it."""
         ...

@@ -1,4 +1,4 @@
-"""One episode of the policy as a coroutine: ask for a turn, step the environment in a thread, tokenise, go on."""
+"""One episode of the policy as a coroutine: sample a turn, step the environment in a thread, tokenise, repeat."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from codev_env.types import Code, Episode, Observation, Step, StepInfo, StepScor
 
 STRAGGLER: StopReason = "straggler"
 """`stop_reason` of an episode whose environment or judge took too long."""
-_TURN, _PROBE, _FIRST_PROBE = range(3)  # what a completion is for
+_TURN, _PROBE, _FIRST_PROBE = range(3)  # kinds of completions
 _HARMLESS = (OrderEnforcing, PassiveEnvChecker)
 _STAGES = ("step", "execute", "score", "finish")
 
@@ -62,13 +62,13 @@ class Rollout:
 
 @dataclass(eq=False)
 class TokenUsage:
-    """How many tokens an episode took.
+    """The tokens that an episode took.
 
     Attributes:
-        requests: Completions asked for.
+        requests: Number of completions.
         prompt_tokens: Tokens of their prompts.
         completion_tokens: Sampled tokens.
-        truncated_turns: Completions that `Sampling.max_tokens` ended.
+        truncated_turns: Completions that ended at `Sampling.max_tokens`.
     """
 
     requests: int = 0
@@ -89,7 +89,7 @@ class PlayedEpisode:
     """An episode that has ended; its record can be made when the reward of its group is known.
 
     Attributes:
-        recorder: Knows what its turns led to.
+        recorder: Makes its record.
         episode: The episode at its end.
         tokens: Its tokens.
         usage: Its token usage.
@@ -115,10 +115,10 @@ class PlayedEpisode:
 
 @dataclass(frozen=True, eq=False)
 class RolloutContext:
-    """What all episodes of one call of `RolloutRunner.play` share.
+    """The things that all episodes of one call of `RolloutRunner` share.
 
     Attributes:
-        requests: Where completions are asked for.
+        requests: Passes requests for completions to the engine.
         workers: Threads.
         processor: The tokenizer side of the policy.
         sampling: How turns are sampled.
@@ -127,7 +127,7 @@ class RolloutContext:
         mask_stragglers: Whether an episode that took longer counts as not judged.
         refuse_long_prompts: Whether a first prompt that leaves no room for an answer is an error.
         probe: Asks for the answer after each turn; `None` unless the reward needs that.
-        once: Prompts and processed images, by what they are made from.
+        memo: Prompts and processed images, by their origin.
     """
 
     requests: Requests
@@ -139,12 +139,12 @@ class RolloutContext:
     mask_stragglers: bool
     refuse_long_prompts: bool
     probe: Probe | None
-    once: Memo = field(default_factory=Memo)
+    memo: Memo = field(default_factory=Memo)
 
     def image(self, image: np.ndarray[Any, Any]) -> PixelBlock:
         """Process an image, equal ones once."""
         digest = hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest()
-        return self.once.get((image.shape, digest), lambda: self.processor.image(image))
+        return self.memo.get((image.shape, digest), lambda: self.processor.image(image))
 
 
 @dataclass(eq=False)
@@ -155,7 +155,7 @@ class Group:
         number: Of the task in the batch.
         index: Of the task in its set.
         played: The episodes that have ended, by place in the group.
-        knows: The policy answers right before it has looked at anything, if it was probed.
+        knows: The policy, if it was probed, answers right before its first turn.
     """
 
     number: int
@@ -177,10 +177,10 @@ class EpisodePlayer:
     """Plays one episode.
 
     Args:
-        context: What it shares with others.
-        env: The environment; nobody else uses it.
+        context: Shared with the other episodes.
+        env: The environment, used by this episode alone.
         group: The episodes of its task.
-        number: Of the episode in the batch: it names its completions.
+        number: Of the episode in the batch; part of the keys of its completions.
     """
 
     def __init__(self, context: RolloutContext, env: gym.Env[Any, Any], group: Group, number: int) -> None:
@@ -212,7 +212,7 @@ class EpisodePlayer:
                     self.group.knows = await self._probe((_FIRST_PROBE, self.group.number))
                 self._right = self.group.knows
 
-            # 2. Turn by turn: sample, step, tokenise what the environment answers.
+            # 2. Turn by turn: sample, step, tokenise the observation.
             while prompt:
                 key = (_TURN, self.number, len(self._recorder))
                 completion = await context.requests.complete(prompt, context.sampling, key)
@@ -230,13 +230,13 @@ class EpisodePlayer:
         context = self.context
         self._first, info = self.env.reset(options={"index": self.group.index})
         self._recorder = EpisodeRecorder(self.env, self._first, info)
-        ids, images = context.once.get(("task", self.group.index), self._tokenize_first)
+        ids, images = context.memo.get(("task", self.group.index), self._tokenize_first)
         if context.refuse_long_prompts and len(ids) >= context.max_length:
             raise AgentError(
                 f"the first prompt has {len(ids)} tokens, and the model takes {context.max_length} with the answer:"
                 " save the model with a smaller limit on the pixels of an image, or evaluate another one."
             )
-        prompt = context.once.get(("group", self.group.number), lambda: Prompt(ids, images))
+        prompt = context.memo.get(("group", self.group.number), lambda: Prompt(ids, images))
         self._tokens.add_observation(ids, images)
         return prompt
 
@@ -245,7 +245,7 @@ class EpisodePlayer:
         return self.context.processor.prompt(self.base.system_prompt, self._first["text"], images), images
 
     async def _turn(self, completion: Completion) -> Prompt | None:
-        """Take a turn; returns what the next one continues, or nothing at the end."""
+        """Take a turn; returns the prompt of the next one, or `None` at the end."""
         if list(completion.prompt_ids) != self._tokens.ids:
             raise RuntimeError(
                 "the engine sampled after other prompt ids than it was given; its completions cannot be used"
@@ -269,7 +269,7 @@ class EpisodePlayer:
         return await self.context.workers.compute(function, *arguments, limit=self.context.step_timeout)
 
     async def _score(self, step: Step, history: tuple[Step, ...]) -> StepScore | None:
-        """Ask the judge about a code turn. It may wait for a server, so it takes no worker's place."""
+        """Ask the judge about a code turn. It may wait for a server, so it takes no worker's slot."""
         if not isinstance(step.turn, Code):
             return None
         judge, limit, arguments = self.base.judge, self.context.step_timeout, (self.base.task, step, history)
@@ -290,7 +290,7 @@ class EpisodePlayer:
     def _observe(
         self, completion: Completion, observation: Observation, reward: float, ended: bool, cut: bool, info: StepInfo
     ) -> Prompt | None:
-        """Record a turn and tokenise what the environment answered."""
+        """Record a turn and tokenise its observation; returns the next prompt, or `None` at the end."""
         context, step = self.context, self.base.episode.steps[-1]
         self._recorder.add(step, observation, float(reward), info["reward_terms"], info["crop_boxes"])
         if ended or cut:
@@ -333,7 +333,7 @@ class EpisodePlayer:
 
 
 def _in_stages(env: gym.Env[Any, Any]) -> bool:
-    """Whether `step` is the environment's three phases in a row, so that the judge can be awaited between them."""
+    """Whether `step` is the environment's own three phases, so that the judge can be awaited between them."""
     while isinstance(env, _HARMLESS):
         env = env.env
     kind = type(env)

@@ -1,4 +1,4 @@
-"""Asks the policy, in the middle of an episode, for the answer that it would give now."""
+"""Probes the policy in the middle of an episode for the answer that it would give now."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _MARK = "0"
 
 
 class Probe:
-    """Tells whether the policy, made to answer now, answers right.
+    """Checks whether the policy would answer right if it had to answer now.
 
-    The dialect's opening of an answer is put after the tokens so far, and continued greedily. Nothing of it stays.
+    The dialect's opening of an answer is appended to the tokens so far and continued greedily. The episode keeps none
+    of it.
 
     Source: the answer probe of TACO (arXiv 2606.30251).
 
@@ -33,7 +34,7 @@ class Probe:
         self.sampling = Sampling(0.0, max(1, min(MAX_TOKENS, room - len(self._ids))), tuple(dialect.stop))
 
     def prompt(self, tokens: TokenSequence) -> Prompt:
-        """Return what to complete, from the tokens up to where the policy's next turn begins."""
+        """Return the prompt of the probe, from the tokens up to the start of the policy's next turn."""
         return Prompt([*tokens.ids, *self._ids], list(tokens.images))
 
     def is_right(self, completion: Completion, task: Task, scorer: Scorer) -> bool:
@@ -42,9 +43,9 @@ class Probe:
         return isinstance(turn, Answer) and bool(scorer(task, turn.text).correct)
 
     def starts_right(self, completion: Completion, task: Task, scorer: Scorer) -> bool:
-        """Whether the first tokens of the answer, as many as the right one has, make a right answer.
+        """Whether the first tokens of the answer, as many as the right one has, form a right answer.
 
-        A policy that has never answered at this place may know the answer and not how to end it.
+        A policy that has never answered at this point may know the answer but not how to end it.
         """
         ids = completion.ids[: len(self._processor.encode(task.answer))]
         turn = self._dialect.parse(self._opening + self._processor.decode(ids) + self._closing)

@@ -1,7 +1,7 @@
-"""How episodes ask an engine for completions: each when it likes, or all in rounds, by what the engine can do.
+"""How episodes ask an engine for completions: one by one, or in rounds, depending on the engine.
 
 `Arrivals` passes each request on as it comes. `Rounds` is for an engine that only samples batches: it waits until every
-player that is not done has asked, so that a batch, and with it every sample, depends on no clock.
+player that is not done has asked, so that a batch, and with it every sample, does not depend on timing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from codev_agents.rollout.engine import AsyncEngine, Completion, Engine, Prompt, Sampling
 
 Key = tuple[int, ...]
-"""Names one completion among those of a phase. Asked for twice at the same time, it is sampled once."""
+"""Names one completion among those of one call of the runner. Two requests with the same key get one sample."""
 
 
 class IdleClock:
-    """Measures how long nothing was under way, from when it is made to `stop`.
+    """Measures how long nothing was under way, from its creation to `stop`.
 
     Attributes:
         idle_s: Seconds so far.
@@ -63,15 +63,15 @@ class _Request:
 class Rounds:
     """Asks for batches: a round begins when all players wait for a completion or are done.
 
-    A batch has the order of its keys, whoever asked first.
+    A batch is in the order of its keys, not of the requests.
 
     Args:
-        engine: What samples.
+        engine: Samples the batches.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.clock = engine, IdleClock()
-        self._busy = 0  # players that do something else than wait
+        self._busy = 0  # players that are not waiting for a completion
         self._broken = False
         self._asked: dict[Key, _Request] = {}
 
@@ -82,7 +82,7 @@ class Rounds:
         try:
             yield
         except BaseException:
-            self._broken = True  # the phase ends: the others are not to be sampled for
+            self._broken = True  # all players are about to be cancelled: sample nothing more
             raise
         finally:
             self._busy -= 1
@@ -104,11 +104,11 @@ class Rounds:
             raise
 
     async def close(self) -> None:
-        """End the measuring."""
+        """Stop the clock."""
         self.clock.stop()
 
     def _look(self) -> None:
-        # Not at once: players that are about to begin are to be counted, and an error is to reach all who wait.
+        # Not at once: players that are about to begin must be counted, and an error must reach all that wait.
         asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
@@ -133,10 +133,10 @@ class Rounds:
 
 
 class Arrivals:
-    """Passes requests on as they come. What is sampled depends on the key, not on when it was asked for.
+    """Passes requests on as they come. A sample depends on its key, not on the time of its request.
 
     Args:
-        engine: What samples.
+        engine: Samples the completions.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -158,7 +158,7 @@ class Arrivals:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Give up what is being asked, and end the measuring."""
+        """Cancel the requests under way, and stop the clock."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Rollouts: the policy plays episodes in the environment, and every token is kept as it was sampled."""
+"""Rollouts: the policy plays episodes in the environment, and every token is kept as sampled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RolloutRunner:
     Args:
         make_env: Makes one environment; called as often as episodes are under way at the same time.
         processor: The tokenizer side of the policy.
-        workers: Environments that are stepped, and images that are processed, at the same time; judges not counted.
+        workers: Most environments and images that are stepped and processed at the same time; judges are not counted.
         concurrent: Most episodes under way at the same time.
         max_length: Longest trajectory in tokens; an episode that would outgrow it is cut off between turns.
         name: Name of the policy in the records.
@@ -58,12 +58,12 @@ class RolloutRunner:
         self.concurrent, self.max_length = concurrent, max_length
         self.step_timeout, self.mask_stragglers = step_timeout, mask_stragglers
         self.idle_s = 0.0
-        """Seconds that engines had nothing to sample while episodes were played, in all."""
+        """Total seconds that engines had nothing to sample while episodes were under way."""
         self._free: list[gym.Env[Any, Any]] = []
         self._workers = Workers(workers)
 
     def size(self) -> int:
-        """Return how many tasks the environment has."""
+        """Return the number of tasks of the environment."""
         return len(self._any_env().tasks)
 
     def reward(self) -> Reward:

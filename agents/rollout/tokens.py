@@ -27,7 +27,7 @@ class PixelBlock:
     Attributes:
         values: Patches, `[patches, patch_dim]`, float32.
         grid: Patches along time, height and width.
-        tokens: How many tokens it becomes.
+        tokens: Number of tokens it takes.
     """
 
     values: torch.Tensor
@@ -40,7 +40,7 @@ class TokenSequence:
     """The tokens of one trajectory so far.
 
     Attributes:
-        ids: All token ids; every image stands as a run of image tokens.
+        ids: All token ids; every image is a run of image tokens.
         turns: For each token the number of the model's turn it was sampled in, or -1 where the environment wrote it.
         logprobs: The sampler's log-probability of each sampled token; 0 where the environment wrote it.
         images: The images in the order of their runs.
@@ -52,14 +52,14 @@ class TokenSequence:
     images: list[PixelBlock] = field(default_factory=list)
 
     def add_observation(self, ids: Sequence[int], images: Sequence[PixelBlock] = ()) -> None:
-        """Append what the environment wrote."""
+        """Append text and images of the environment."""
         self.ids += ids
         self.turns += [-1] * len(ids)
         self.logprobs += [0.0] * len(ids)
         self.images += images
 
     def add_action(self, ids: Sequence[int], logprobs: Sequence[float], turn: int) -> None:
-        """Append what the model sampled in turn number `turn`."""
+        """Append the ids that the model sampled in turn number `turn`."""
         if len(ids) != len(logprobs):
             raise ValueError(f"{len(ids)} sampled ids but {len(logprobs)} log-probabilities")
         self.ids += ids
@@ -71,7 +71,7 @@ class TokenSequence:
 
     @property
     def sampled(self) -> int:
-        """How many tokens the model sampled."""
+        """Number of tokens that the model sampled."""
         return sum(turn >= 0 for turn in self.turns)
 
 
@@ -83,7 +83,7 @@ class ChatProcessor:
         image_processor: An image processor of the Qwen-VL family (patches and a grid for each image).
 
     Raises:
-        ConfigError: The tokenizer has no chat template, or not one that this class can take apart.
+        ConfigError: The tokenizer has no chat template, or one that this class cannot split.
     """
 
     def __init__(self, tokenizer: Any, image_processor: Any) -> None:
@@ -92,16 +92,16 @@ class ChatProcessor:
         self.eos_id: int = tokenizer.eos_token_id
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         self.image_id: int = tokenizer.convert_tokens_to_ids("<|image_pad|>")
-        # Image tokens mean something only with pixels behind them: the policy gives them no probability.
+        # Image tokens are meaningless without pixels: the policy gives them no probability.
         names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
         known = tokenizer.get_vocab()
         self.banned_ids = [known[name] for name in names if name in known]
         if not tokenizer.chat_template:
             raise ConfigError(f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use an instruct model")
-        self._frame = self._take_template_apart()
+        self._frame = self._split_template()
 
-    def _take_template_apart(self) -> dict[str, list[int]]:
-        """Find what the chat template writes around each message, once, by rendering markers."""
+    def _split_template(self) -> dict[str, list[int]]:
+        """Find the markup that the chat template writes around each message, by rendering markers once."""
 
         def render(messages: list[dict[str, Any]]) -> str:
             return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -168,7 +168,7 @@ class ChatProcessor:
         return ids
 
     def prompt(self, system: str, text: str, images: Sequence[PixelBlock]) -> list[int]:
-        """Return the ids of system prompt and first user message, up to where the model's reply starts."""
+        """Return the ids of system prompt and first user message, up to the start of the model's reply."""
         frame = self._frame
         return [
             *frame["before_system"],
@@ -181,14 +181,14 @@ class ChatProcessor:
     def observation(
         self, text: str, images: Sequence[PixelBlock], after: Sequence[int], role: str = "user"
     ) -> list[int]:
-        """Return the ids that follow a reply: its end, the observation as a user message, the next reply's start.
+        """Return the ids that follow a reply: its end, the observation as a user message, the start of the next reply.
 
         Args:
             text: The observation with one placeholder per image.
             images: Its images.
             after: The sampled ids it follows; an end-of-turn token at their end is not written twice.
-            role: `Dialect.observation_role`. With `"assistant"` the reply goes on with the observation, unless the
-                model ended it: then it is a user message after all.
+            role: `Dialect.observation_role`. With `"assistant"` the reply continues with the observation, unless the
+                model ended it: then the observation is a user message after all.
         """
         if role == "assistant" and not (after and after[-1] == self.eos_id):
             return self._content(text, images)

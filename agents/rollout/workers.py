@@ -1,4 +1,4 @@
-"""Threads for what episodes compute and wait for, awaited from coroutines."""
+"""Threads for the computing and waiting of episodes, awaited from coroutines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_MOST = 10_000  # threads; each is made when it is needed
+_MOST = 10_000  # threads; each is started when it is needed
 
 
 class StepTimeout(Exception):
-    """A call took longer than it may.
+    """A call took longer than its limit.
 
     Attributes:
-        job: What still runs in the environment, if anything does.
+        job: The call that is still running in the environment, if any.
     """
 
     def __init__(self, job: Future[Any] | None = None) -> None:
@@ -29,7 +29,7 @@ class Workers:
     """Runs functions in threads.
 
     Args:
-        count: How many may compute at the same time.
+        count: Most functions that compute at the same time.
     """
 
     def __init__(self, count: int) -> None:
@@ -42,15 +42,15 @@ class Workers:
         self._slots = asyncio.Semaphore(self.count)
 
     async def compute(self, function: Callable[..., T], *arguments: Any, limit: float = 0.0) -> T:
-        """Run a function that computes: not more than `count` of them side by side.
+        """Run a function that computes; at most `count` of them run side by side.
 
         Args:
-            function: What to run.
+            function: The function to run.
             *arguments: Its arguments.
             limit: Longest time that it may run, in seconds; 0 is no limit.
 
         Raises:
-            StepTimeout: It takes longer. Its thread goes on, in nobody's place.
+            StepTimeout: It takes longer. Its thread keeps running but frees its slot.
         """
         async with self._slots:
             return await self.wait(function, *arguments, limit=limit)
@@ -62,11 +62,11 @@ class Workers:
         try:
             done, _ = await asyncio.wait([result], timeout=limit or None)
         except asyncio.CancelledError:
-            # What it works on is about to be closed, however often one is told to stop.
+            # Its environment is about to be closed: wait for it, however often this is cancelled.
             while not result.done():
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([result])
-            result.exception()  # nobody will ask for it
+            result.exception()  # marks it as retrieved
             raise
         if not done:
             result.cancel()
@@ -74,12 +74,12 @@ class Workers:
         return result.result()
 
     def close(self) -> None:
-        """End the threads, when they have done what they do."""
+        """End the threads when their work is done."""
         self._threads.shutdown()
 
 
 class Memo:
-    """Values that are made once each, by whichever thread asks first; the others wait for it."""
+    """Values that are computed once each, by the thread that asks first; the others wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class Memo:
 
 
 async def all_or_none(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
-    """Wait for coroutines that run side by side. The first error cancels the others, and raised when they ended."""
+    """Wait for coroutines that run side by side. The first error cancels the others and is raised when all ended."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.gather(*tasks)

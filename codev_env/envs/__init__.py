@@ -1,1 +1,1 @@
-"""Envs."""
+"""The environments."""

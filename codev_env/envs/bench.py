@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CodeVBenchEnv(ImageToolEnv):
-    """Questions about images that have to be looked into, played as in CodeV (arXiv 2511.19661).
+    """Questions about images that need a closer look, as in CodeV (arXiv 2511.19661).
 
     ## Description
     The model gets an image, or several, and a question, with choices or without. At each turn it either writes Python
@@ -42,15 +42,15 @@ class CodeVBenchEnv(ImageToolEnv):
 
     ## Action Space
     `Unicode(1000000)`: the model's raw text. In the `codev` dialect a turn is `<think>…</think>`, then
-    `<code>` with fenced Python and `</code>`, or `<answer>…</answer>`. Any text is legal: one that cannot be read costs
-    a turn and gets told why.
+    `<code>` with fenced Python and `</code>`, or `<answer>…</answer>`. Any text is legal: one that cannot be parsed
+    costs a turn, and the observation says why.
 
     ## Observation Space
     `Dict("images": Images(65536), "text": Unicode(1000000))`, only what is new since the last turn:
 
     | key | value |
     | --- | --- |
-    | `text` | the user message; each `<image>` in it stands for one of `images`, in order |
+    | `text` | the user message; each `<image>` in it is the place of one of `images`, in order |
     | `images` | tuple of uint8 arrays of shape (height, width, 3); shorter side at least 28 pixels after a tool call |
 
     After an answer the text is empty. The system message is `env.unwrapped.system_prompt`.

@@ -1,4 +1,4 @@
-"""The environment all tasks share: a model's text comes in, its program runs, what it showed is scored and paid."""
+"""The environment that all tasks share: it runs the program in a model's text, scores its effect and rewards it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
     """An environment over any `TaskSet`; `CodeVBenchEnv` documents spaces, rewards, information and arguments.
 
     A step has three phases, which a vector environment calls one by one: `execute` parses the text and runs the code,
-    `score` asks the judge, `finish` pays the reward and makes the observation. `step` is the three in a row.
+    `score` asks the judge, `finish` computes reward and observation. `step` is the three in a row.
 
     A pickled environment is made again from its arguments: without the running episode, and with the sandbox of the
     process it arrives in instead of a live one that was passed.
@@ -202,7 +202,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
                 raise JudgeError(f"judge {self.judge.name!r} failed on {self.task.task_id!r}: {error!r}") from error
 
     def finish(self, step: Step, score: StepScore | None) -> tuple[Observation, float, bool, bool, StepInfo]:
-        """Add a turn with its score to the episode, pay the change of the reward, and make the next observation."""
+        """Add a turn with its score to the episode, and compute its reward and the next observation."""
         episode = self.episode
         with self._or_break():
             step = replace(step, score=score)
@@ -219,7 +219,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         return observation, sum(terms.values()), terminated, truncated, info
 
     def note_probe(self, before: bool, after: bool) -> None:
-        """Note whether the policy's own answer was right before and after the last turn; the next turn pays for it."""
+        """Note whether the policy's own answer was right before and after the last turn, for the next turn's reward."""
         steps = self.episode.steps
         steps[-1] = replace(steps[-1], probed=(before, after))
 
@@ -230,7 +230,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             reason: Becomes the episode's `stop_reason`; not `"answer"`.
 
         Returns:
-            What the ending pays, by reward term: add it to the last step's, and the sum is the reward of the episode.
+            The reward for the ending, by term: the last step's reward and this add up to the value of the episode.
         """
         if self._broken or self.episode.done:
             raise ResetNeeded("the episode is over; there is nothing to cut off.")
@@ -316,12 +316,12 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         if self._session is None or self._tracker is None:
             task = self.task
             images = {self.dialect.image_name(i): image for i, image in enumerate(task.images)}
-            # Seeded by the task, so that a program with random numbers gives the same picture whenever it is played.
+            # Seeded by the task, so that a program with random numbers gives the same image each time it is run.
             seed = zlib.crc32(task.task_id.encode())
             self._session = self.sandbox.session(
                 images, seed=seed, persist=self.dialect.persist, repairs=self.dialect.repairs
             )
-            # Not the programs' seed: what they draw must not tell where provenance looks.
+            # Not the programs' seed: their random numbers must not reveal where provenance looks.
             self._tracker = Tracker(self._session, images, secret=zlib.crc32(f"grid of {task.task_id}".encode()))
             self._seen = tuple(images)
         return self._session, self._tracker
@@ -337,7 +337,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
 
     @contextmanager
     def _or_break(self) -> Iterator[None]:
-        """Let an error through, but leave no half-made step behind that a later call could build on."""
+        """Let an error through, and end the episode, so that no later call continues from a partial step."""
         try:
             yield
         except BaseException:
@@ -353,7 +353,5 @@ def unwrap(env: gym.Env[Any, Any]) -> ImageToolEnv:
     """
     inner = env.unwrapped
     if not isinstance(inner, ImageToolEnv):
-        raise ConfigError(
-            f"the environment is a {type(inner).__name__}; it must be one of codev_env's, wrapped or not."
-        )
+        raise ConfigError(f"the environment is a {type(inner).__name__}; give one of this package's, wrapped or not.")
     return inner

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from codev_env.types import Episode, Step
 
 WIDTH, HEIGHT = 960, 640
-_PICTURE = (0, 0, 640, 480)
+_IMAGE = (0, 0, 640, 480)
 _CROPS = (640, 0, 960, 480)
 _TEXT = (0, 480, 960, 640)
 _TARGET, _CROP = (40, 170, 80), (230, 60, 40)
@@ -26,7 +26,7 @@ def frame(episode: Episode) -> NDArray[np.uint8]:
     """
     canvas = Image.new("RGB", (WIDTH, HEIGHT), "white")
     draw = ImageDraw.Draw(canvas)
-    left, top, scale = _place(canvas, episode.task.image, _PICTURE)
+    left, top, scale = _place(canvas, episode.task.image, _IMAGE)
     last = _last_run(episode)
     regions = [region for region in last.regions if region.image_index == 0] if last else []
     crops = [region.box for region in regions if region.box is not None]
@@ -40,7 +40,7 @@ def frame(episode: Episode) -> NDArray[np.uint8]:
 
 
 def text(episode: Episode) -> str:
-    """Tell the question, and the last turn with its output and score, in a few lines."""
+    """Return the question, and the last turn with its output and score, in a few lines."""
     lines = [f"[{episode.task.task_id}] {episode.task.question}"]
     if episode.steps:
         step = episode.steps[-1]

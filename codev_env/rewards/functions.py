@@ -1,4 +1,4 @@
-"""Rewards of the user's own: a plain function of an episode becomes a `Reward`."""
+"""Custom rewards: a plain function of an episode becomes a `Reward`."""
 
 from __future__ import annotations
 

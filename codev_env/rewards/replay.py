@@ -14,23 +14,23 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class TurnPay:
-    """What a reward pays for one turn of a recorded episode.
+class TurnReward:
+    """The reward of one turn of a recorded episode, computed again.
 
     Attributes:
         values: The weighted value of each term after the turn.
-        paid: What the turn adds to it, by term.
-        why: For each term of a single episode that can say so, how its value came about.
+        terms: The change of each value in this turn, which adds up to the turn's reward.
+        why: How the value of a term came about, for the terms of a single episode that explain themselves.
     """
 
     values: dict[str, float]
-    paid: dict[str, float]
+    terms: dict[str, float]
     why: dict[str, str]
 
     @property
     def total(self) -> float:
-        """What the turn pays in all."""
-        return sum(self.paid.values())
+        """The turn's reward."""
+        return sum(self.terms.values())
 
 
 def episode_of(trajectory: Trajectory) -> Episode:
@@ -61,9 +61,9 @@ def episode_of(trajectory: Trajectory) -> Episode:
 
 
 def prefixes(episode: Episode) -> Iterator[Episode]:
-    """Yield the episode as it stood after each turn, when that turn was paid.
+    """Yield the episode as it was after each turn, when that turn was rewarded.
 
-    The answer and the end are known after the last turn only; a probe of the policy is made after its turn is paid.
+    The answer and the end are known after the last turn only; the policy is probed after its turn is rewarded.
     """
     last = len(episode.steps)
     for count in range(1, last + 1):
@@ -71,30 +71,30 @@ def prefixes(episode: Episode) -> Iterator[Episode]:
         yield replace(episode, steps=steps) if count == last else Episode(episode.task, steps)
 
 
-def pay(reward: Reward, episode: Episode) -> list[TurnPay]:
-    """Return what a reward pays for each turn of an episode; 0.0 for terms of the group.
+def turn_rewards(reward: Reward, episode: Episode) -> list[TurnReward]:
+    """Return the reward of each turn of an episode; 0.0 for terms of the group.
 
     Raises:
         ConfigError: A term failed.
     """
-    rows: list[TurnPay] = []
+    rows: list[TurnReward] = []
     before: dict[str, float] = {}
     for part in prefixes(episode):
         values = reward.value(part)
         why = {term.name: term.why(part) for term in reward.terms if term.why is not None}
-        rows.append(TurnPay(values, change(before, values), why))
+        rows.append(TurnReward(values, change(before, values), why))
         before = values
     return rows
 
 
-def matches(reward: Reward, trajectory: Trajectory, rows: list[TurnPay]) -> bool:
-    """Whether a trajectory records, turn by turn and term by term, what a reward pays; group terms are not compared."""
+def matches(reward: Reward, trajectory: Trajectory, rows: list[TurnReward]) -> bool:
+    """Whether a trajectory records these rewards, turn by turn and term by term; group terms are not compared."""
     compared = {term.name for term in reward.terms}
     if len(rows) != len(trajectory.turns):
         return False
     for turn, row in zip(trajectory.turns, rows, strict=True):
         if set(turn.reward_terms) != set(reward.names):
             return False
-        if any(abs(turn.reward_terms[name] - row.paid[name]) > TOLERANCE for name in compared):
+        if any(abs(turn.reward_terms[name] - row.terms[name]) > TOLERANCE for name in compared):
             return False
     return True

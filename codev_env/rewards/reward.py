@@ -1,4 +1,4 @@
-"""What a reward is: a weighted sum of named terms, each a pure function of the episode so far, or of its group."""
+"""Rewards: weighted sums of named terms, each a pure function of the episode so far, or of its group."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Term:
 class GroupTerm:
     """A part of a reward that needs all rollouts of a task.
 
-    An environment, which knows one episode, pays 0.0 for it; the trainer adds it to the last turn of each rollout.
+    An environment, which knows one episode, pays 0.0 for it; a rollout pays it with the last turn of each episode.
 
     Attributes:
         name: The name it is logged under.
@@ -82,10 +82,10 @@ class Reward:
 
     Attributes:
         name: The name it is chosen and recorded under.
-        terms: What a single episode is paid for.
-        group_terms: What is paid in comparison with the group.
-        tool_terms: The names of the terms that pay for, or charge for, the use of tools.
-        needs: What it cannot do without: `"boxes"` of the evidence, the `"transform"` of the image, a `"judge"` of
+        terms: Terms of a single episode.
+        group_terms: Terms that compare an episode with its group.
+        tool_terms: Names of the terms that reward or penalise the use of tools.
+        needs: Its requirements: `"boxes"` of the evidence, the `"transform"` of the image, a `"judge"` of
             tool calls, `"probing"` of the policy's answer. `"group"` follows from `group_terms`.
         robust: It claims that no cheat earns more from `tool_terms` than an honest look at a wrong place.
         source: Where the formula comes from.
@@ -199,14 +199,14 @@ class Reward:
             raise ConfigError(
                 f"term {term.name!r} of reward {self.name!r} gave a {type(value).__name__}; it must be a number."
             )
-        weighted = term.weight * float(value) + 0.0  # no -0.0 for people to wonder about
+        weighted = term.weight * float(value) + 0.0  # never -0.0
         if not math.isfinite(weighted):
             raise ConfigError(f"term {term.name!r} of reward {self.name!r} gave {weighted}; it must be finite.")
         return weighted
 
 
 def change(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """Return what one step pays, by term: the value after it minus the value before it (0 before the first step)."""
+    """Return the reward of one step, by term: the value after it minus the value before it (0 before the first)."""
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
 
 

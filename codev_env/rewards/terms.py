@@ -57,7 +57,7 @@ def tool_level(episode: Episode) -> float:
 
     Source: the tool term of the released CodeV code, where a judge sees at most 3 images of a trajectory and says 1 for
     the right region on some image, 0.75 for part of it, 0.25 for none, and 0 where no image was made. Here the judge
-    scores every call, and the best of these scores stands for its verdict.
+    scores every call, and the best of these scores replaces its verdict.
     """
     best, shown = 0.0, 0
     for step in _code_steps(episode):
@@ -132,7 +132,7 @@ def why_format(episode: Episode) -> str:
 
 
 def why_tool(episode: Episode) -> str:
-    """Say what the judge made of the last call."""
+    """Say how the judge scored the last call."""
     step = next((step for step in reversed(_code_steps(episode))), None)
     if step is None:
         return "no tool call"

@@ -10,7 +10,7 @@ from typing import Any
 from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError, TrajectoryError, unknown
 from codev_env.rewards import OUTCOME, REWARDS, GroupTerm, Reward, Term, get_reward
-from codev_env.rewards.replay import TurnPay, episode_of, matches, pay
+from codev_env.rewards.replay import TurnReward, episode_of, matches, turn_rewards
 from codev_env.rewards.reward import about
 from codev_env.trajectory import FILE_NAME, Trajectory, read_trajectories
 from codev_eval.rewards.options import ExplainCommand, ListCommand
@@ -62,7 +62,7 @@ def run_explain(command: ExplainCommand) -> int:
     records = []
     for trajectory in choose(command):
         reward = _reward(command, trajectory)
-        rows = pay(reward, episode_of(trajectory))
+        rows = turn_rewards(reward, episode_of(trajectory))
         notes = _notes(command, reward, trajectory, rows)
         if command.json:
             records.append(_record(reward, trajectory, rows, notes))
@@ -122,7 +122,7 @@ def _label(term: Term | GroupTerm) -> str:
     return term.name + mark + (f"[{term.channel.name}]" if term.channel != OUTCOME else "")
 
 
-def _notes(command: ExplainCommand, reward: Reward, trajectory: Trajectory, rows: Sequence[TurnPay]) -> list[str]:
+def _notes(command: ExplainCommand, reward: Reward, trajectory: Trajectory, rows: Sequence[TurnReward]) -> list[str]:
     """What a reader must know: whether this is what was recorded, and what could not be computed."""
     notes = []
     same = matches(reward, trajectory, list(rows))
@@ -150,7 +150,7 @@ def _notes(command: ExplainCommand, reward: Reward, trajectory: Trajectory, rows
     return notes
 
 
-def _print(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnPay], notes: Sequence[str]) -> None:
+def _print(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnReward], notes: Sequence[str]) -> None:
     width = max(map(len, reward.names))
     played = f", played by {trajectory.agent}" if trajectory.agent else ""
     print(f"Episode {trajectory.task_id} (index {trajectory.index}){played}")
@@ -159,15 +159,15 @@ def _print(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnPay], note
         print(f"  {term.name:<{width}}  {about(term)}".rstrip())
     for number, (turn, row) in enumerate(zip(trajectory.turns, rows, strict=True), 1):
         print(f"\nTurn {number}, {turn.kind}: {row.total:+.3f}")
-        for name, paid in row.paid.items():
+        for name, paid in row.terms.items():
             print(f"  {name:<{width}}  {paid:+.3f}  now {row.values[name]:+.3f}  {row.why.get(name, '')}".rstrip())
     print(f"\nTotal {sum(row.total for row in rows):+.3f}")
     print("\n".join(notes) + "\n")
 
 
-def _record(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnPay], notes: Sequence[str]) -> dict[str, Any]:
+def _record(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnReward], notes: Sequence[str]) -> dict[str, Any]:
     turns = [
-        {"kind": turn.kind, "reward": row.total, "paid": row.paid, "values": row.values, "why": row.why}
+        {"kind": turn.kind, "reward": row.total, "paid": row.terms, "values": row.values, "why": row.why}
         for turn, row in zip(trajectory.turns, rows, strict=True)
     ]
     return {

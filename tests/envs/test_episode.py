@@ -439,7 +439,7 @@ def test_a_task_set_that_is_given_is_wrapped_as_the_id_says():
 def test_unwrap_finds_the_environment_and_names_another_one():
     env = ImageToolEnv(Tasks())
     assert unwrap(gym.wrappers.TimeLimit(env, 3)) is unwrap(env) is env
-    with pytest.raises(ConfigError, match="is a CartPoleEnv; it must be one of codev_env's"):
+    with pytest.raises(ConfigError, match="is a CartPoleEnv; give one of this package's"):
         unwrap(gym.make("CartPole-v1"))
 
 

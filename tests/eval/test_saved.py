@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from codev_agents.engines.options import ToyModelOptions  # noqa: E402
 from codev_env.app import cli  # noqa: E402
 from codev_env.rewards import REWARDS  # noqa: E402
-from codev_env.rewards.replay import episode_of, matches, pay  # noqa: E402
+from codev_env.rewards.replay import episode_of, matches, turn_rewards  # noqa: E402
 from codev_env.trajectory import read_trajectories  # noqa: E402
 from codev_eval.bench import saved as saved_model  # noqa: E402
 from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
@@ -74,7 +74,7 @@ def test_an_episode_that_outgrows_the_model_ends_and_a_prompt_that_does_is_not_e
     assert cli.main([*given, "--out", str(tmp_path / "short")]) == 0
     short = read_trajectories(tmp_path / "short")
     assert [(t.stop_reason, len(t.turns)) for t in short] == [("max_length", 1)] * 2
-    assert all(matches(REWARDS["tapo"], t, pay(REWARDS["tapo"], episode_of(t))) for t in short)
+    assert all(matches(REWARDS["tapo"], t, turn_rewards(REWARDS["tapo"], episode_of(t))) for t in short)
     monkeypatch.setattr(saved_model, "MAX_LENGTH", 40)
     assert cli.main([*given, "--out", str(tmp_path / "none")]) == 1
     assert f"the first prompt has {prompts[0]} tokens, and the model takes 40" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import codev_env  # noqa: F401 - registers the environments
 from codev_agents import LazyCrop, NoTool, Oracle, run_episode
 from codev_env.rewards import REWARDS, get_reward
 from codev_env.rewards.codevision import needed_operations
-from codev_env.rewards.replay import episode_of, matches, pay
+from codev_env.rewards.replay import episode_of, matches, turn_rewards
 from codev_env.trajectory import Trajectory, read_trajectories, write_trajectories
 from codev_env.types import Answer, Code, Execution, Step
 
@@ -42,7 +42,7 @@ def record(tmp_path, name: str, agent) -> Trajectory:
 @pytest.mark.parametrize("agent", [Oracle(), LazyCrop(), NoTool(), Restless()], ids=lambda a: a.name)
 def test_a_file_is_enough_to_compute_any_reward_again(tmp_path, name: str, agent) -> None:
     trajectory = record(tmp_path, name, agent)
-    rows = pay(get_reward(name), episode_of(trajectory))
+    rows = turn_rewards(get_reward(name), episode_of(trajectory))
     assert matches(get_reward(name), trajectory, rows)
     assert sum(row.total for row in rows) == pytest.approx(trajectory.total_reward, abs=1e-9)
 
@@ -65,7 +65,7 @@ def test_an_answer_is_what_was_read_from_the_turn(tmp_path) -> None:
 def test_other_weights_and_other_rewards_do_not_match(tmp_path) -> None:
     trajectory = record(tmp_path, "tapo", Oracle())
     for reward in (get_reward("tapo", {"tool": 0.4}), get_reward("outcome"), get_reward("hdpo")):
-        assert not matches(reward, trajectory, pay(reward, episode_of(trajectory)))
+        assert not matches(reward, trajectory, turn_rewards(reward, episode_of(trajectory)))
 
 
 def test_a_probe_is_paid_with_the_next_turn() -> None:
@@ -75,8 +75,8 @@ def test_a_probe_is_paid_with_the_next_turn() -> None:
         Step("red", Answer("red")),
     )
     trajectory = Trajectory("t", turns=turns, answer="red", final_answer="red", is_correct=True, stop_reason="answer")
-    rows = pay(get_reward("taco"), episode_of(trajectory))
-    assert [row.paid for row in rows] == [
+    rows = turn_rewards(get_reward("taco"), episode_of(trajectory))
+    assert [row.terms for row in rows] == [
         {"outcome": 0.0, "gain": 0.0},
         {"outcome": 0.0, "gain": 0.15},
         {"outcome": 1.0, "gain": 0.0},

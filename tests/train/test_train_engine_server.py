@@ -15,7 +15,7 @@ from fake_vllm_server import FakeVllmServer
 from codev_agents.engines import make_engine
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.options import VllmOptions
-from codev_agents.engines.pixels import to_picture
+from codev_agents.engines.pixels import to_image
 from codev_agents.engines.vllm_request import one_per_image
 from codev_agents.engines.weights import named_weights
 from codev_agents.rollout.engine import EngineError, Prompt, Sampling
@@ -159,7 +159,7 @@ def test_an_image_survives_being_sent(policy, picture, width, height):
     """An engine that processes the picture sees the same pixels as the trainer."""
     processor = policy.processor
     block = processor.image(picture(width, height))
-    sent = to_picture(block, processor.image_processor)
+    sent = to_image(block, processor.image_processor)
     again = processor.image(sent)
     assert again.grid == block.grid and torch.equal(again.values, block.values)
     patch = processor.image_processor.patch_size

@@ -16,7 +16,7 @@ from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_env.rewards import get_reward
 from codev_env.trajectory import Trajectory
-from codev_env.types import Step
+from codev_env.types import Step, StepScore
 from codev_train.learn.credit import CREDITS, combine
 from codev_train.run.environments import make_env
 from codev_train.sft.examples import tokenize_trajectory
@@ -98,7 +98,7 @@ def test_the_oracle_is_faithful_correct_and_paid_in_full(policy, env, runner):
         assert rollout.trajectory.is_correct and rollout.trajectory.is_faithful and not rollout.cut
         assert rollout.trajectory.agent == "policy"
         assert_same_episode(rollout.trajectory, trajectory)
-        assert sum(rollout.rewards) == pytest.approx(1.0 + 0.3 + 0.5 * trajectory.turns[0].score)
+        assert sum(rollout.rewards) == pytest.approx(1.0 + 0.3 + 0.5 * trajectory.turns[0].score_value)
         for turn, reward in zip(rollout.trajectory.turns, rollout.rewards, strict=True):
             assert reward == turn.reward == pytest.approx(sum(turn.reward_terms.values()))
 
@@ -339,7 +339,7 @@ def test_a_rollout_without_a_judge_is_left_out_and_counted(policy, env, env_opti
 
     looks = texts(played(env, Oracle(margin=0.0, snap=112), 1))[0]
     found = paid_by("tapo", policy, env_options, [looks, looks[1:], ["<answer>?</answer>"]], 1)
-    turn = replace(found[1].trajectory.turns[0], judge_failed=True)
+    turn = replace(found[1].trajectory.turns[0], score=StepScore(None, failed=True))
     found[1] = replace(found[1], trajectory=replace(found[1].trajectory, turns=(turn,)))
     rewards, turns, groups = reward_table(found)
     channels, kept = channel_table(found, rewards, get_reward("tapo"))

@@ -1,4 +1,4 @@
-"""Which tasks can be answered without looking: the policy is made to answer before its first turn."""
+"""Selection of tasks that cannot be answered without looking: the policy is made to answer before its first turn."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 def least_guessable(
     choose: Callable[[int], Sequence[int]], guesses: Callable[[Sequence[int]], Sequence[bool]], factor: int, count: int
 ) -> list[int]:
-    """Draw more tasks than are wanted, and return those first that the policy cannot answer before it has looked.
+    """Draw more tasks than are wanted, and prefer those that the policy cannot answer before it has looked.
 
-    An answer that can be had without looking is rewarded whether or not it was looked for. Where that is how most tasks
-    are, the policy never learns to use what it sees; tasks on which its guess fails show it the difference.
+    An answer that the policy can guess is rewarded whether it looked or not. If most tasks are like that, the policy
+    never learns to use tool outputs; tasks on which its guess fails show it the difference.
 
     Args:
         choose: Gives the indices of this many tasks.
-        guesses: Tells for each task whether the policy's guess is right.
+        guesses: Returns for each task whether the policy's guess is right.
         factor: Tasks drawn for each one wanted.
         count: Tasks wanted.
     """

@@ -31,7 +31,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     """Give a scratch folder that takes the place of `folder` at the end, or disappears if anything fails.
 
     Raises:
-        CheckpointError: The disk is full or the place cannot be written; what was there before is untouched.
+        CheckpointError: The disk is full or the folder cannot be written; the earlier content is untouched.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -58,7 +58,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
 
 
 def _is_failed_write(error: Exception) -> bool:
-    """Tell a full disk from a defect: every writer has its own way to report one."""
+    """Distinguish a full disk from a defect: every writer reports one in its own way."""
     signs = ("os error", "No space left", "inline_container", "iostream error")  # tokenizers and torch.save
     return isinstance(error, OSError | SafetensorError) or any(sign in str(error) for sign in signs)
 
@@ -82,8 +82,8 @@ def save(run: Path, step: int, policy: Policy, optimizer: Any, keep: int, write:
     """Write the checkpoint after `step` updates, then remove all but the newest `keep`.
 
     A checkpoint holds the policy (loadable with `from_pretrained`), the optimizer, and the number of updates; the
-    order of data and sampling are functions of seed and update, so nothing else is needed to go on. Weights and moments
-    are whole, whatever number of processes shared them out, and any number can go on from them.
+    order of data and sampling are functions of seed and update, so nothing else is needed to continue. Weights and
+    moments are whole, whatever number of processes shared them, and any number of processes can continue from them.
 
     Args:
         run: The run folder.
@@ -107,7 +107,7 @@ def save(run: Path, step: int, policy: Policy, optimizer: Any, keep: int, write:
 
 
 def prune(run: Path, keep: int) -> None:
-    """Remove all checkpoints but the newest `keep`, and what a kill left half written or half removed."""
+    """Remove all checkpoints but the newest `keep`, and partial ones that a killed process left behind."""
     for old in checkpoints(run)[:-keep]:
         _remove(old)
     for torn in (run / "checkpoints").glob(".step-*"):

@@ -155,7 +155,7 @@ def combine(
 
 
 def channel_factors(name: str, weights: Sequence[float]) -> list[float]:
-    """Return what `combine` multiplies the channels by under the credit `name`: the weight of each.
+    """Return the factor of each channel in `combine` under the credit `name`: its weight.
 
     Rewards are weighted already; a credit that divides by the standard deviation takes that away, the others do not and
     get 1.

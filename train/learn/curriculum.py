@@ -1,4 +1,4 @@
-"""Curricula: which tasks an update plays, from how the policy did on them before."""
+"""Curricula: the choice of an update's tasks, by the policy's earlier success on them."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ LOW, HIGH = 0.2, 0.8
 
 
 def success_band(rng: np.random.Generator, size: int, count: int, visits: Mapping[int, Visit]) -> list[int]:
-    """Play half of the tasks again where the last success rate was from 0.2 to 0.8, and draw the others uniformly.
+    """Take half of the tasks from those with a last success rate from 0.2 to 0.8, and draw the others uniformly.
 
-    Such groups have a signal, and the most where the rate is one half. Fewer are played again where there are fewer.
-    The uniform half finds new ones, and sees when others come into the band.
+    Groups of such tasks have a signal, the largest at a rate of one half. If there are fewer such tasks than that, more
+    are drawn uniformly. The uniform part finds new tasks in the band.
     """
     band = sorted(index for index, visit in visits.items() if LOW <= visit.success <= HIGH)
     again = rng.choice(band, size=min(count // 2, len(band)), replace=False).tolist() if band else []
@@ -76,13 +76,13 @@ def get_curriculum(name: str) -> Choose:
 
 
 class TaskChooser:
-    """Chooses tasks, and remembers how they went in `tasks.jsonl` of the run folder.
+    """Chooses tasks, and keeps their results in `tasks.jsonl` of the run folder.
 
     Args:
         name: Curriculum, see `get_curriculum`.
         size: Number of tasks.
         run: The run folder.
-        done: Updates that are done; what an interrupted run noted after them is dropped.
+        done: Updates that are done; notes of an interrupted run after them are dropped.
         writes: Whether this process writes the file.
     """
 

@@ -1,4 +1,4 @@
-"""Policy losses: what each sampled token contributes, and what the tokens are averaged over. Pure functions on tensors.
+"""Policy losses: the contribution of each sampled token, and the average over tokens. Pure functions on tensors.
 
 Notation: r = exp(logprobs - old) is the ratio of a token's probabilities under the policy and under the policy that the
 update started from; A its advantage; sg stops the gradient. `sequences` `[tokens]` numbers the trajectories from 0.
@@ -37,7 +37,7 @@ class LossTokens:
     Attributes:
         logprobs: Under the policy, with gradient.
         old: Under the policy that the ratio is taken against.
-        advantages: As `credit` gives them.
+        advantages: From `credit`, one for each token.
         sequences: Number of each token's trajectory, from 0.
     """
 

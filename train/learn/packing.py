@@ -1,4 +1,4 @@
-"""Packing: trajectories of different lengths stand in one row without padding, and attend to themselves only."""
+"""Packing: trajectories of different lengths in one row without padding, each attending to itself only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan(lengths: Sequence[int], budget: int) -> list[list[int]]:
         budget: Most tokens per pass; a trajectory that is longer gets a pass of its own and is never cut.
 
     Returns:
-        Numbers of the trajectories of each pass; every one stands in one.
+        Numbers of the trajectories of each pass; each trajectory is in exactly one.
     """
     passes: list[list[int]] = []
     room: list[int] = []
@@ -44,7 +44,7 @@ def pack(model: Any, batch: dict[str, torch.Tensor], chosen: torch.Tensor) -> tu
     """Take the padding out of a batch.
 
     Args:
-        model: A model of the Qwen-VL family; its language model is told to attend within trajectories.
+        model: A model of the Qwen-VL family; its language model is set to attend within trajectories.
         batch: From `batch.collate`, `[rows, length]`.
         chosen: `[rows, length]`, bool.
 

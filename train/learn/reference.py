@@ -1,4 +1,4 @@
-"""The reference policy that a KL term holds the policy close to: what the run started with."""
+"""The reference policy of the KL term: the policy that the run started with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codev_train.run.options import TrainOptions
 
 
 def make_reference(options: TrainOptions, module: Any, accelerator: Accelerator) -> Any:
-    """Make what scores tokens under the reference policy, called as `module` is.
+    """Make the module that scores tokens under the reference policy, called as `module` is.
 
     Args:
         options: `kl` and `model`, the policy that the run started with.

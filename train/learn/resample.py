@@ -1,4 +1,4 @@
-"""Dynamic sampling: groups whose outcomes are all equal teach nothing, so other tasks are played in their place."""
+"""Dynamic sampling: groups whose outcomes are all equal carry no signal, so other tasks are sampled in their place."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Sampled:
     """The rollouts of one update.
 
     Attributes:
-        rollouts: Those to train on, of one task next to each other, `group` numbering their tasks from 0.
-        played: For every group that was played, also those that were thrown away: `(index, right, episodes)`.
+        rollouts: Rollouts to train on, those of one task next to each other, `group` numbering their tasks from 0.
+        played: For every group that was played, the discarded ones included: `(index, right, episodes)`.
     """
 
     rollouts: list[Rollout]
@@ -30,10 +30,10 @@ def play_with_signal(
     count: int,
     rounds: int,
 ) -> Sampled:
-    """Play `count` tasks, then up to `rounds` times others in the place of those whose outcomes are all equal.
+    """Play `count` tasks, then up to `rounds` times others in place of those whose outcomes are all equal.
 
-    The outcome decides, not the reward: a group in which all answers are wrong would else be kept for what its tool
-    calls earn, and the policy would learn to call tools without ever being right.
+    The outcome decides, not the reward: otherwise a group in which all answers are wrong would be kept for the reward
+    of its tool calls, and the policy would learn to call tools without ever being right.
 
     Source: dynamic sampling of DAPO, arXiv 2503.14476, section 3.2, with a bound.
 
@@ -64,7 +64,7 @@ def play_with_signal(
 
 
 def with_signal(rollouts: Sequence[Rollout]) -> torch.Tensor:
-    """Tell for each rollout whether the outcomes of its group differ, bool `[trajectories]`."""
+    """Return for each rollout whether the outcomes of its group differ, bool `[trajectories]`."""
     groups: dict[int, list[Rollout]] = {}
     for rollout in rollouts:
         groups.setdefault(rollout.group, []).append(rollout)
@@ -72,5 +72,5 @@ def with_signal(rollouts: Sequence[Rollout]) -> torch.Tensor:
 
 
 def _has_signal(group: Sequence[Rollout]) -> bool:
-    """Tell whether the outcomes differ, of the rollouts that can be trained on."""
+    """Whether the outcomes of the rollouts that can be trained on differ."""
     return len({rollout.trajectory.is_correct for rollout in group if not rollout.judge_failed}) > 1

@@ -1,4 +1,4 @@
-"""What the updater takes: the tokens of finished rollouts, with advantages and the loss mask."""
+"""Samples, the input of the updater: tokens of finished rollouts, with advantages and the loss mask."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sample:
 
     @property
     def size(self) -> int:
-        """How many tokens the loss covers; 0 where the trajectory is not trained on."""
+        """Number of tokens that the loss covers; 0 if the trajectory is not trained on."""
         return sum(self.mask)
 
 
@@ -50,7 +50,7 @@ def make_samples(
     mask_overlong: bool = False,
     mask_overturn: bool = False,
 ) -> list[Sample]:
-    """Make a sample of each rollout. The loss covers its sampled tokens; where its judge failed, none.
+    """Make a sample of each rollout. The loss covers its sampled tokens, or none if its judge failed.
 
     Args:
         rollouts: Finished episodes.

@@ -16,11 +16,11 @@ class TokenScorer(torch.nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-        # FSDP2 asks the module that it is given what to gather at a time: these layers, one by one.
+        # FSDP2 reads from the module that it wraps which layers to gather one at a time.
         self._no_split_modules = getattr(model, "_no_split_modules", None)
 
     def tie_weights(self) -> None:
-        """Tie the model's weights again, where they were replaced."""
+        """Tie the model's weights again after they were replaced."""
         self.model.tie_weights()
 
     def forward(

@@ -19,13 +19,13 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def prepare(accelerator: Accelerator, module: Any, optimizer: Any, options: OptimizerOptions) -> tuple[Any, Any]:
-    """Let Accelerate wrap what is trained, in whatever way `accelerate launch` was told.
+    """Let Accelerate wrap module and optimizer, as `accelerate launch` is configured.
 
     Args:
         accelerator: Processes and devices.
         module: The `Scorer`.
         optimizer: Over its weights.
-        options: What the optimizer was made from.
+        options: Options of the optimizer.
 
     Returns:
         Both as Accelerate wraps them.
@@ -100,7 +100,7 @@ def _kept(tensor: torch.Tensor, keep: bool) -> torch.Tensor | None:
 
 
 def _share_out(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """Cut whole tensors down to what this process holds of them."""
+    """Cut whole tensors down to this process's part of them."""
     if "parts" in state:
         if not hasattr(optimizer, "parts"):
             raise ValueError("the state of two optimizers in one")

@@ -28,7 +28,7 @@ class EngineMismatch(CodevError, RuntimeError):
 
 @dataclass(frozen=True)
 class UpdateStats:
-    """What one update did, over all processes.
+    """Statistics of one update, over all processes.
 
     Attributes:
         loss: As the options average it.
@@ -56,7 +56,7 @@ class UpdateStats:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """The samples of an update; `old` and `reference` are the log-probabilities of each, where they are fixed."""
+    """The samples of an update, with log-probabilities that are fixed: under the old policy and the reference."""
 
     samples: Sequence[Sample]
     old: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Updater:
         """Take `epochs * minibatches` optimizer steps.
 
         Args:
-            samples: What was sampled since the last update.
+            samples: The samples since the last update.
             rng: Orders the samples.
 
         Raises:
@@ -187,7 +187,7 @@ class Updater:
         batch = self._batch(work, rows)
         logprobs, entropy = self._run(self.module, batch, options.entropy > 0)
         if not rows:
-            # Another process has more passes: take part in its communication and add nothing.
+            # Another process has more passes: take part in the communication and add nothing.
             return logprobs.sum() * 0.0, np.zeros(8), 0.0
         old, sampler = logprobs.detach(), batch.sampler
         if options.correction == "ratio":
@@ -241,7 +241,7 @@ class Updater:
         return passes + [[] for _ in range(int(self._max(len(passes))) - len(passes))]
 
     def _batch(self, work: _Work, rows: list[int]) -> Batch:
-        """Collate samples; without any, the shortest sample as something to run, with all its sampled tokens."""
+        """Collate samples. Without rows it is a filler: the shortest sample with all its sampled tokens."""
         device, processor = self.accelerator.device, self.processor
         samples = [work.samples[row] for row in rows] or [min(work.samples, key=len)]
         inputs = collate([s.ids for s in samples], [s.images for s in samples], processor.pad_id, processor.image_id)

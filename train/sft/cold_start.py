@@ -1,4 +1,4 @@
-"""The cold start: supervised learning of what a policy needs before reinforcement learning can improve it."""
+"""The cold start: supervised learning of the skills that reinforcement learning improves on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CORPUS_SCENES = 400
 
 
 def toy_policy(options: SFTOptions) -> Policy:
-    """Make a toy policy from random weights, with a tokenizer made from what the environment says."""
+    """Make a toy policy from random weights, with a tokenizer trained on the environment's texts."""
     env = unwrap(make_env(options.env, split="train"))
     tasks = [env.tasks[i] for i in range(CORPUS_SCENES)]
     tokenizer = build_tokenizer(*corpus(tasks, env.dialect, options.snap))

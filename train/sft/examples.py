@@ -28,7 +28,7 @@ READ_PROMPT = f"{IMAGE_PLACEHOLDER}\nWhat is this?"
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """Tokens with a loss weight each: 0 where the environment wrote, more than 1 on numbers if asked for."""
+    """Tokens with a loss weight each: 0 for the environment's text, optionally more than 1 for numbers."""
 
     ids: list[int]
     weights: list[float]
@@ -47,7 +47,7 @@ def caption_text(task: Task, rng: np.random.Generator) -> str:
 
 
 def read_text(item: dict[str, Any], dialect: Dialect) -> str:
-    """Say what a close-up shows, then answer as in an episode."""
+    """Describe a close-up, then answer as in an episode."""
     return f" {item['color']} {item['shape']}\n" + answer_turn(dialect, item["label"], True)
 
 
@@ -59,7 +59,7 @@ def tokenize_trajectory(trajectory: Trajectory, processor: ChatProcessor) -> Tok
     role = trajectory.observation_role
     for number, turn in enumerate(trajectory.turns):
         last = number + 1 == len(trajectory.turns)
-        # Where the observation stands in the same message, the model must not learn to end it before.
+        # If the observation is part of the same message, the model must not learn to end the message before it.
         ids = processor.encode(turn.action) + ([processor.eos_id] if last or role == "user" else [])
         tokens.add_action(ids, [0.0] * len(ids), number)
         if not last:
@@ -97,9 +97,9 @@ class ExampleMaker:
     """Makes the examples of one kind by number: the same number gives the same scene.
 
     Args:
-        options: What to make.
+        options: Kinds and shares of examples.
         processor: Tokenizer and image processor.
-        envs: The environment with the guessing cue as configured, and one where it tells nothing.
+        envs: The environment with the guessing cue as configured, and one where the cue carries no information.
         recorded: Episodes that take the place of the oracle's, from `read_recorded`.
     """
 
@@ -139,11 +139,11 @@ class ExampleMaker:
         )
 
     def expert(self, number: int, rng: np.random.Generator) -> Example:
-        """An episode of the oracle where the cue tells nothing."""
+        """An episode of the oracle where the cue carries no information."""
         return self.imitated(run_episode(self.honest, self.oracle, options={"index": number}))
 
     def decoration(self, number: int, rng: np.random.Generator) -> Example:
-        """An episode of the decorative agent where the cue often tells the answer."""
+        """An episode of the decorative agent where the cue often gives the answer away."""
         return self.imitated(run_episode(self.biased, self.decorative, options={"index": number}))
 
     def imitated(self, trajectory: Trajectory) -> Example:
@@ -215,10 +215,10 @@ def _passes(count: int, rng: np.random.Generator) -> Iterator[int]:
 
 
 def corpus(tasks: Sequence[Task], dialect: Dialect, snap: int) -> tuple[list[str], list[str], list[str]]:
-    """Collect what a toy tokenizer has to know of an environment.
+    """Collect the vocabulary of an environment for a toy tokenizer.
 
     Returns:
-        Texts (what the environment says, what agents reply), words that stay tokens of their own, and the dialect's
+        Texts (observations and replies), words that stay tokens of their own, and the dialect's
         tags.
 
     Raises:

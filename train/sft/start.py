@@ -22,7 +22,7 @@ from codev_train.sft.cold_start import cold_start
 
 
 def start_folder(options: SFTOptions) -> Path:
-    """Return the folder of a cold start: its name stands for all options."""
+    """Return the folder of a cold start; its name depends on all options."""
     return Path(options.out) / f"{options.name}-seed{options.seed}-{fingerprint(options)}"
 
 
