@@ -74,7 +74,7 @@ def open_bench(
         options: More options of the reader (for `"dataset"`: `columns` and others).
 
     Raises:
-        TaskError: Data that is missing or makes no sense.
+        TaskError: Missing or invalid data.
         ConfigError: An unknown benchmark, or an option that cannot be used.
     """
     bench = get_bench(name)
