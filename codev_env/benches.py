@@ -46,7 +46,7 @@ class Bench:
         title: Its published name.
         env_id: Id of its Gymnasium environment.
         splits: Splits of the real data; the first one is the default.
-        reader: Its format, a name in `codev_env.tasks.READERS`.
+        reader: Its format: a name in `codev_env.tasks.READERS`, or `"module:attribute"` of a function like those.
         reader_options: Options of the reader that belong to this benchmark.
         categories: The categories of its questions, where the benchmark fixes them.
         folder: Folder that `data="auto"` looks for under `$CODEV_DATA` and `./data`; `""` for none.
