@@ -46,13 +46,13 @@ class Bench:
         title: Its published name.
         env_id: Id of its Gymnasium environment.
         splits: Splits of the real data; the first one is the default.
-        reader: Its format, a name in `codev_env.tasks.READERS`.
+        reader: Its format: a name in `codev_env.tasks.READERS`, or `"module:attribute"` of a function like those.
         reader_options: Options of the reader that belong to this benchmark.
         categories: The categories of its questions, where the benchmark fixes them.
         folder: Folder that `data="auto"` looks for under `$CODEV_DATA` and `./data`; `""` for none.
-        files: Shell pattern that tells its files from those of other benchmarks in the same folder; `""` for all files.
+        files: Shell pattern of its files, where other benchmarks share the folder; `""` for all files.
         hub: Its files on the hub; `None` where it is not published there.
-        scenes: Preset in `codev_env.tasks.SCENES` of the generated scenes that stand in for it.
+        scenes: Preset in `codev_env.tasks.SCENES` of the generated scenes that replace it.
         scoring: Whose published evaluation scores it; `None` where there is none.
         variants: More environments over it: id to the `wrap` argument.
     """
@@ -196,7 +196,7 @@ BENCHES: dict[str, Bench] = {
 
 
 def environments() -> dict[str, dict[str, Any]]:
-    """Return the arguments that each Gymnasium id stands for."""
+    """Return the arguments of each Gymnasium id."""
     found: dict[str, dict[str, Any]] = {bench.env_id: {"bench": bench.name} for bench in BENCHES.values()}
     for bench in BENCHES.values():
         found |= {env_id: {"bench": bench.name, "wrap": wrap} for env_id, wrap in bench.variants.items()}

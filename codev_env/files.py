@@ -12,10 +12,10 @@ from typing import IO, Any
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; also removes what a process that was killed here left of it.
+    """Write a file completely or not at all; also removes the partial file of a writer that was killed.
 
     Raises:
-        OSError: The disk is full, or the place cannot be written; what was there before is untouched.
+        OSError: The disk is full, or the folder cannot be written; an existing file stays as it was.
     """
     for left in path.parent.glob(f".{path.name}.*"):
         if (writer := re.fullmatch(r"\.(\d+)", left.name[len(path.name) + 1 :])) and not _runs(int(writer[1])):
@@ -29,13 +29,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text whole or not at all; raises `OSError`."""
-    # A model can emit lone surrogates, which UTF-8 cannot hold.
+    """Write UTF-8 text completely or not at all; raises `OSError`."""
+    # A model can emit lone surrogates, which UTF-8 cannot encode.
     write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file whole or not at all; raises `OSError`."""
+    """Write a JSON file completely or not at all; raises `OSError`."""
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 

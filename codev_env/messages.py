@@ -1,4 +1,4 @@
-"""Observations as chat messages, and the text that a server's stop string cut off."""
+"""Converts observations to chat messages, and restores stop strings that servers cut off."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ def png_data_url(image: Any) -> str:
 
 
 def from_data_url(url: str) -> Image.Image:
-    """Decode what `png_data_url` made."""
+    """Decode a URL that `png_data_url` returned."""
     image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
     image.load()
     return image
 
 
 def restore_stop(text: str, stop: Sequence[str], reported: object = None) -> str:
-    """Put back the stop string that the server cut off.
+    """Restore the stop string that the server cut off.
 
     Args:
         text: The model's text.
         stop: The stop strings that were sent.
-        reported: The stop string that ended the text where the server says so (vLLM's `stop_reason`).
+        reported: The stop string that ended the text, if the server reports it (vLLM's `stop_reason`).
 
     Returns:
-        The text with the reported stop string, else with the end tag among `stop` whose start tag is still open.
+        The text with the reported stop string, or with the end tag in `stop` whose start tag is still open.
     """
     if isinstance(reported, str) and reported in stop:
         return text if text.endswith(reported) else text + reported
@@ -81,7 +81,7 @@ def restore_stop(text: str, stop: Sequence[str], reported: object = None) -> str
 
 
 def _pieces(text: str, images: Sequence[Any]) -> list[Any]:
-    """Return texts and images in the order in which they stand; empty texts are left out."""
+    """Return texts and images in order; empty texts are left out."""
     first, *rest = text.split(IMAGE_PLACEHOLDER)
     if len(rest) != len(images):
         raise ConfigError(f"the observation has {len(rest)} placeholders {IMAGE_PLACEHOLDER} and {len(images)} images.")

@@ -1,4 +1,4 @@
-"""Spaces for any text and for images of any size, which Gymnasium's own `Text` and `Box` cannot describe."""
+"""Spaces of any text and of images of any size, which Gymnasium's `Text` and `Box` cannot describe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLE_SIDE = 64
 
 
 class Unicode(Text):
-    """Any string of at most `max_length` characters: spaces, line breaks and all of Unicode, also none.
+    """Any Unicode string of at most `max_length` characters, line breaks and the empty string included.
 
     Samples are short strings of printable ASCII. A `mask` or `probability` works as in `Text`, over these characters.
     """
@@ -25,19 +25,19 @@ class Unicode(Text):
         super().__init__(max_length, min_length=0, charset=string.printable, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Draw a string; without a given length one of at most 64 characters."""
+        """Draw a string, of at most 64 characters unless `mask` gives a length."""
         if mask is None and probability is None:
             length = int(self.np_random.integers(0, min(self.max_length, _SAMPLE_CHARS) + 1))
             return "".join(self.np_random.choice(self.character_list, size=length))
         return super().sample(mask=mask, probability=probability)
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a string that is not too long."""
+        """Return whether `x` is a string of at most `max_length` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     @property
     def is_np_flattenable(self) -> bool:
-        """`False`: there is no fixed set of characters to count on."""
+        """`False`: the set of characters is not fixed."""
         return False
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 """Rotations and flips by right angles, exact on pixels and on boxes, under the names that data sets use.
 
-`rotate_90` turns counter-clockwise, as `PIL.Image.rotate(90)` does. CodeVision (arXiv 2512.03746) names its transforms
-so, and its reward asks for `rotate_{360 - angle}` to undo one while it reads angles off calls of `PIL.Image.rotate`;
-both agree only if the data were turned counter-clockwise.
+`rotate_90` turns counter-clockwise, as `PIL.Image.rotate(90)` does. CodeVision (arXiv 2512.03746) uses these names; its
+reward asks for `rotate_{360 - angle}` to undo a rotation and reads angles from calls of `PIL.Image.rotate`, which
+agrees only if its data were rotated counter-clockwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from codev_env.errors import unknown
 from codev_env.geometry import Number
 
 IDENTITY = "identity"
-"""The transform that changes nothing; it is what some compositions come to, and is never a part of `Task.transform`."""
+"""The transform that changes nothing; the result of some compositions, never a part of `Task.transform`."""
 
 TRANSFORMS: tuple[str, ...] = (
     "rotate_90",
@@ -30,7 +30,7 @@ TRANSFORMS: tuple[str, ...] = (
 diagonal (x and y change places) and `transverse` in the other one."""
 
 CROP = "crop"
-"""Stands in a task's transforms for a region that has to be enlarged (MVToolBench); moves no pixel."""
+"""In a task's transforms: a region has to be enlarged (MVToolBench); moves no pixel."""
 
 _METHODS = {
     "rotate_90": Image.Transpose.ROTATE_90,
@@ -53,7 +53,7 @@ _ORIENTATIONS = {
     "transverse": "transverse",
 }
 
-# What each does to a point (x, y) of the unit square around its centre, y downwards: rows of a 2 x 2 matrix.
+# Rows of the 2 x 2 matrix that maps a point (x, y) relative to the centre, y downwards.
 _MATRICES: dict[str, tuple[int, int, int, int]] = {
     IDENTITY: (1, 0, 0, 1),
     "rotate_90": (0, 1, -1, 0),
@@ -93,7 +93,7 @@ def transform_size(size: tuple[int, int], name: str) -> tuple[int, int]:
 def transform_box(
     box: tuple[Number, Number, Number, Number], size: tuple[int, int], name: str
 ) -> tuple[Number, Number, Number, Number]:
-    """Map a box into the transformed image, so that it holds the same pixels.
+    """Map a box into the transformed image: it contains the same pixels.
 
     Args:
         box: (x1, y1, x2, y2) in pixels of the image before, right and bottom exclusive.
@@ -124,10 +124,10 @@ def inverse(name: str) -> str:
 
 
 def compose(names: Iterable[str]) -> str:
-    """Return the single transform that several, applied in this order, come to.
+    """Return the single transform that equals several, applied in this order.
 
     Args:
-        names: Any of `TRANSFORMS` and `"identity"`; none at all come to `"identity"`.
+        names: Any of `TRANSFORMS` and `"identity"`; an empty sequence gives `"identity"`.
 
     Raises:
         ConfigError: An unknown name.
@@ -152,14 +152,14 @@ def orientation(name: str) -> str:
 
 
 def needed(transforms: Iterable[str]) -> frozenset[str]:
-    """Return the operations that undo what was done to an image: the set S of CodeVision's reward.
+    """Return the operations that undo the transforms of an image: the set S of CodeVision's reward.
 
     Args:
         transforms: `Task.transform`: turns and mirrors, which are composed first; `"crop"`, which asks for a crop; and
-            names of corruptions, which nothing undoes, so they are passed over.
+            names of corruptions, which cannot be undone and are ignored.
 
     Returns:
-        At most one turn or mirror, and `"crop"` where it was asked for. Empty if the image is upright.
+        At most one turn or mirror, and `"crop"` if it is among them. Empty for an upright image.
     """
     names = tuple(transforms)
     undo = inverse(compose(name for name in names if name in _MATRICES))

@@ -54,8 +54,8 @@ __all__ = [
 ]
 
 _GENERATED_SPLITS = ("train", "val", "test")
-_OWN = {"path", "source", "split", "subset", "on_error", "columns", "image_folder"}  # what `reader` may not name
-_WORDS = ("synthetic", "auto", "hub")  # what `data` may be besides a path
+_OWN = {"path", "source", "split", "subset", "on_error", "columns", "image_folder"}  # no keys of `reader`
+_WORDS = ("synthetic", "auto", "hub")  # values of `data` besides paths
 
 
 def default_split(bench: str) -> str:
@@ -81,27 +81,27 @@ def load_tasks(
     """Load the tasks of one split.
 
     Args:
-        data: A path: the data's folder or file. `"hub"`: the data from the hub, downloaded where it is not yet.
-            `"synthetic"`: generated scenes. `"auto"`: the data where it is found under `$CODEV_DATA` or `./data`, else
+        data: A path: the data's folder or file. `"hub"`: the published data, downloaded unless that was done before.
+            `"synthetic"`: generated scenes. `"auto"`: the data if it is found under `$CODEV_DATA` or `./data`, else
             generated scenes with one warning. For `bench="dataset"` also a data set's name on the hub, `"owner/name"`.
         split: `"train"`, `"val"`, `"test"`, or another that the real data has.
-        bench: Which data a path holds: a name in `BENCHES`.
-        scenes: What generated scenes look like: a preset's name (`"toy"`, `"vstar"`, `"vstar-4k"`, …), a mapping of
+        bench: The benchmark or training set: a name in `BENCHES`.
+        scenes: The kind of generated scenes: a preset's name (`"toy"`, `"vstar"`, `"vstar-4k"`, …), a mapping of
             options with the key `"preset"`, or options; `None` for those that stand in for the benchmark. Also takes
             `"size"`, `"seed"` and `"difficulty"`.
         subset: Only tasks of this category, for example `"relative_position"`; with `wrap`, also the name of one of
             its variants, for example `"rotate_90"`; `None` for all.
-        seed: Seeds what the real data leaves open, such as the order of the options of V*Bench.
-        on_error: What to do about bad rows of real data: `"raise"`, or `"skip"` with a count.
-        columns: For `bench="dataset"`: which column holds what, see `dataset.open_dataset`.
+        seed: Seeds choices that the real data leaves open, such as the order of the options of V*Bench.
+        on_error: For bad rows of real data: `"raise"`, or `"skip"` with a count.
+        columns: For `bench="dataset"`: the column of each task field, see `dataset.open_dataset`.
         reader: For `bench="dataset"`: more options of `dataset.open_dataset`.
-        image_folder: For `bench="dataset"`: what names of image files start from, if not the file's folder.
+        image_folder: For `bench="dataset"`: folder of relative image paths; `None` for the folder of the rows.
         wrap: Transforms and corruptions: a suite (`"orientation"`, `"corruption"`), names, or a mapping; see
             `wrappers.parse_wrappers`.
-        only: A file of task ids, as `codev data filter` writes it: only these tasks, in its order.
+        only: A file of task ids, as `codev data filter` writes it: only these tasks, in the order of the file.
 
     Raises:
-        TaskError: Data that is missing or makes no sense.
+        TaskError: Missing or invalid data.
         ConfigError: An option that cannot be used.
     """
     data, found = os.fspath(data), get_bench(bench)
@@ -109,7 +109,7 @@ def load_tasks(
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
     for name in sorted(_OWN & set(reader or {})):
-        raise ConfigError(f"reader: {name!r} is no option of the reader; give it on its own.")
+        raise ConfigError(f"reader: {name!r} is no option of the reader; it is an argument of its own.")
     if bench == "dataset":
         options |= {"columns": columns, "image_folder": image_folder, **(reader or {})}
     elif columns or reader or image_folder:
@@ -136,19 +136,19 @@ def load_tasks(
 
 
 def narrow(tasks: TaskSet, only: str | Path | None) -> TaskSet:
-    """Return the tasks that a file names, in its order, or all where there is none; see `FilteredTaskSet`."""
+    """Return the tasks that a file names, in its order, or all tasks without a file; see `FilteredTaskSet`."""
     return FilteredTaskSet(tasks, only) if only else tasks
 
 
 def _with_variants(error: CodevError, subset: str | None, wrapped: WrapOptions | None) -> CodevError:
-    """Name the variants too where a subset, which may be one of them, is none of the categories."""
+    """Add the names of the variants to the error for an unknown subset, which can be a variant as well."""
     if subset is None or wrapped is None or repr(subset) not in str(error):
         return error
     return type(error)(f"{error} Variants of the transforms: {', '.join(wrapped.transforms)}.")
 
 
 def _check_word(data: str) -> None:
-    """Raise `ConfigError` for what is no path but nearly one of the words that `data` may be."""
+    """Raise `ConfigError` for a value that is no path but close to a word that `data` accepts."""
     near = difflib.get_close_matches(data, _WORDS, n=1, cutoff=0.7)
     if near and data not in _WORDS and not Path(data).exists():
         raise ConfigError(
@@ -157,7 +157,7 @@ def _check_word(data: str) -> None:
 
 
 def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, options: dict[str, Any]) -> TaskSet:
-    """Take the real data where it may be and is found, else generated scenes, and say so."""
+    """Open the real data if `data` is `"auto"` and it is found, else generated scenes, with a warning."""
     splits = dict.fromkeys((*_GENERATED_SPLITS, *bench.splits))
     if split not in splits:
         raise unknown("split", split, splits)
@@ -172,7 +172,7 @@ def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, option
             f"{bench.title} has no split {split!r}" if place else f"no {bench.title} found at {looked or 'any path'}"
         )
         if not bench.places():
-            reason = f"bench={bench.name!r} has no place to look at"
+            reason = f"bench={bench.name!r} has no default folder"
         warnings.warn(
             f"{reason}: using generated scenes ({tasks.name}). Their scores are not those of the benchmark. "
             "Give the benchmark's folder as data, or data='synthetic' to ask for generated scenes.",

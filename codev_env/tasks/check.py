@@ -1,4 +1,4 @@
-"""Reads every task of a set once and tells which cannot be used, and why (`codev data check`)."""
+"""Reads every task of a set once and reports those that cannot be used, with reasons (`codev data check`)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\b[A-Z](?:, [A-Z])+\b|\S*/\S
 
 @dataclass(frozen=True)
 class Checked:
-    """What `check_tasks` found.
+    """The result of `check_tasks`.
 
     Attributes:
-        checked: Tasks that were read, and rows that were left out when the data was opened.
-        bad: Those that cannot be used.
+        checked: Number of tasks that were read, and of rows that were left out when the data was opened.
+        bad: The tasks and rows that cannot be used.
     """
 
     checked: int
     bad: tuple[Bad, ...]
 
     def kinds(self) -> dict[str, tuple[Bad, ...]]:
-        """Return the bad ones by what is wrong with them, the most frequent first."""
+        """Return the bad tasks by kind of error, the most frequent kind first."""
         groups: dict[str, list[Bad]] = {}
         for bad in self.bad:
             groups.setdefault(kind_of(bad.reason), []).append(bad)
@@ -40,13 +40,13 @@ class Checked:
 def check_tasks(tasks: TaskSet, n: int | None = None, progress: Callable[[int, int], None] | None = None) -> Checked:
     """Read every task once.
 
-    Rows of data sets are checked by `RowTaskSet.validate`, which remembers how far it came and what it found. Of a set
-    under transforms the sources are read: nothing else in it can be bad.
+    Rows of data sets are checked by `RowTaskSet.validate`, which stores its progress and its findings. Of a set under
+    transforms only the source tasks are read: nothing else in it can be bad.
 
     Args:
         tasks: Any task set. Rows that were left out when it was opened with `on_error="skip"` count as bad.
-        n: Only the first so many tasks; `None` for all.
-        progress: Called with tasks read and tasks in all.
+        n: Only the first `n` tasks; `None` for all.
+        progress: Called with the number of tasks read and of all tasks.
     """
     if isinstance(tasks, TransformedTaskSet):
         per_source = len(tasks) // len(tasks.tasks)
@@ -68,22 +68,22 @@ def check_tasks(tasks: TaskSet, n: int | None = None, progress: Callable[[int, i
 
 
 def kind_of(reason: str) -> str:
-    """Return what is wrong without where and with which value: `"the image is broken"`."""
+    """Return the kind of an error, its message without place and values: `"the image is broken"`."""
     text = reason.partition(": ")[2] or reason
     head, _, rest = text.partition(": ")
-    # A picture that is a file of its own is named behind the row that names it.
+    # An image file is named after the row that refers to it.
     text = rest if rest and len(PurePath(head).parts) > 1 else text
     column = re.match(r"'\w+' ", text)
     start = column.end() if column else 0
-    told = _VALUE.sub("…", _REMARK.sub("", text[start:]))
-    clauses = re.split(r"[;,] |\. |\.$", re.sub(r"…([,\s]+…)*", "…", told))
-    # "is …" alone says little: what was expected follows.
+    generic = _VALUE.sub("…", _REMARK.sub("", text[start:]))
+    clauses = re.split(r"[;,] |\. |\.$", re.sub(r"…([,\s]+…)*", "…", generic))
+    # "is …" alone is no kind: add the clause with the expected value.
     kind = ", ".join(clauses[:2]) if clauses[0].endswith("is …") else clauses[0]
     return text[:start] + kind
 
 
 def summary(checked: Checked, most: int = 20) -> Iterable[str]:
-    """Yield lines for people: counts by what is wrong, then the first bad rows with file and row."""
+    """Yield the lines of a report: counts by kind of error, then the first bad rows with file and row."""
     if not checked.bad:
         yield f"All {checked.checked} tasks can be used."
         return

@@ -33,11 +33,11 @@ class Corruption:
     Attributes:
         name: As in ImageNet-C, shortened where that is unambiguous (`jpeg` is `jpeg_compression`).
         group: `"noise"`, `"blur"`, `"weather"` or `"digital"`.
-        levels: The library's parameters at severities 1 to 5; what they mean, `build` tells.
-        build: Takes the library, a level and the factor for lengths in pixels, and returns the operations in order.
-        tile: Side of the square tiles that are treated one by one, which bounds the memory; `None`: the whole image.
-        halo: Pixels around a tile that its result depends on.
-        full_tiles: Tiles at the right and lower edge are filled up, because the library puts as many drops into an
+        levels: The library's parameters at severities 1 to 5, as `build` takes them.
+        build: Takes the library, a level and the factor for lengths in pixels; returns the operations in order.
+        tile: Side of the square tiles that are processed one by one, to bound the memory; `None` for the whole image.
+        halo: Width in pixels of the border around a tile that its result depends on.
+        full_tiles: Pad the tiles at the right and lower edge, because the library puts as many drops into an
             image as it has rows: only in tiles of one size is the density the same for all images.
         shift: Takes a level and the factor for lengths; the largest distance in pixels that content moves (elastic: six
             standard deviations).
@@ -56,7 +56,7 @@ class Corruption:
 
     @property
     def moves_pixels(self) -> bool:
-        """Content moves by more than 2 pixels at some severity, so that exact target boxes no longer hold it."""
+        """Whether content moves by more than 2 pixels at some severity, out of exact target boxes."""
         return self.shift is not None or self.zoom is not None
 
 
@@ -66,12 +66,12 @@ def _levels(*values: float | Level) -> tuple[Level, Level, Level, Level, Level]:
 
 
 def _fixed(value: float) -> tuple[float, float]:
-    """The range that holds one value only."""
+    """Return the range of a single value."""
     return value, value
 
 
 def _odd(value: float) -> int:
-    """The odd integer of at least 3 that is next to a length."""
+    """Return the odd integer nearest to a length, at least 3."""
     return max(3, 2 * round((value - 1) / 2) + 1)
 
 
@@ -118,7 +118,7 @@ def _glass_blur(lib: Any, level: Level, scale: float) -> list[Any]:
 
 
 def _glass_reach(level: Level, scale: float) -> float:
-    # As often as iterations tell, a pixel changes places; then two standard deviations of the blur.
+    # A pixel changes places once per iteration; then two standard deviations of the blur.
     sigma, delta, iterations = level
     return max(1, round(delta * scale)) * iterations + 2 * sigma * scale
 

@@ -29,7 +29,7 @@ _INSTALL = "Install it with `pip install 'codev-env[corruptions]'`."
 _SMALLEST = 32  # smaller images are padded: some operations need room around a pixel
 
 _IMPORTING = threading.RLock()
-"""While OpenCV is being imported in one thread, another that asks for it finds it half made."""
+"""Held while OpenCV is imported: other threads would see a partly initialised module."""
 
 
 def check_library() -> str:
@@ -69,7 +69,7 @@ def corrupt(image: Image.Image, name: str, severity: int, seed: np.random.SeedSe
         image: An RGB image of any size.
         name: One of `CORRUPTIONS`.
         severity: 1 to 5.
-        seed: Where all random decisions come from. With the same seed, severities share their pattern.
+        seed: Decides all random values. With the same seed, severities share their pattern.
 
     Returns:
         A new RGB image of the same size.
@@ -98,7 +98,7 @@ def corrupt(image: Image.Image, name: str, severity: int, seed: np.random.SeedSe
 
 
 def widen(box: Box, size: tuple[int, int], name: str, severity: int) -> Box:
-    """Grow a box so that it still holds what a corruption moves out of it; unchanged for one that moves nothing.
+    """Grow a box so that it still holds content that a corruption moves out of it; others leave it unchanged.
 
     Args:
         box: (x1, y1, x2, y2) in pixels.

@@ -1,4 +1,4 @@
-"""Some tasks of a set, by a file of task ids: what `codev data filter` writes."""
+"""Some tasks of a set, named by a file of task ids as `codev data filter` writes it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class FilteredTaskSet:
     """The tasks that a file names, in the order of the file.
 
     Attributes:
-        tasks: The set they are from.
-        rows: The file's rows, with what it tells of each task besides `task_id`.
+        tasks: The whole set.
+        rows: The file's rows: `task_id` and other fields.
     """
 
     name: str
@@ -27,11 +27,11 @@ class FilteredTaskSet:
         """Look up every task.
 
         Args:
-            tasks: The set they are from.
+            tasks: The whole set.
             file: JSON lines with a field `task_id`.
 
         Raises:
-            TaskError: A line without `task_id`, one that comes twice, or a task that is not in the set.
+            TaskError: A line without `task_id`, a repeated task, or one that is not in the set.
         """
         path = Path(file)
         self.name, self.source = f"{tasks.name} ({path.name})", tasks.source

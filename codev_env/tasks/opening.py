@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from codev_env.benches import BENCHES, Bench
 from codev_env.errors import unknown
+from codev_env.registry import Registry
 from codev_env.tasks.readers import hub
 from codev_env.tasks.readers.dataset import open_dataset
 from codev_env.tasks.readers.images import Rules
@@ -37,13 +38,16 @@ class Reader(Protocol):
         ...
 
 
-READERS: dict[str, Reader] = {
-    "vstar": open_vstar,
-    "lettered": open_lettered,
-    "mathvista": open_mathvista,
-    "verl": open_verl,
-    "dataset": open_dataset,
-}
+READERS: Registry[Reader] = Registry(
+    "reader",
+    {
+        "vstar": open_vstar,
+        "lettered": open_lettered,
+        "mathvista": open_mathvista,
+        "verl": open_verl,
+        "dataset": open_dataset,
+    },
+)
 """The formats by name."""
 
 _COMMON = ("bench", "subset", "seed", "on_error", "images")
@@ -74,11 +78,11 @@ def open_bench(
         options: More options of the reader (for `"dataset"`: `columns` and others).
 
     Raises:
-        TaskError: Data that is missing or makes no sense.
+        TaskError: Missing or invalid data.
         ConfigError: An unknown benchmark, or an option that cannot be used.
     """
     bench = get_bench(name)
-    reader = READERS[bench.reader]
+    reader = READERS.find(bench.reader)
     own = [name for name in list(inspect.signature(reader).parameters)[2:] if name not in _COMMON]
     for option in options:
         if option not in own or option in bench.reader_options:

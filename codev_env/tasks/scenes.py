@@ -53,21 +53,21 @@ SCENES: dict[str, SceneOptions] = {
         weights=(2, 1),
     ),
 }
-"""Named options. `tiny`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a millisecond each; `vstar`:
+"""Presets by name. `tiny`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a millisecond each; `vstar`:
 1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums` and `documents` are one kind each; the others
-stand in for the data sets of their names."""
+replace the data sets of their names."""
 
 DEFAULT_SCENES = "vstar"
 
 SIZES: dict[str, int] = {"train": 1_000_000, "val": 1_000, "test": 1_000}
-"""How many scenes each split has unless told otherwise; they are only drawn when asked for."""
+"""Default number of scenes of each split; a scene is drawn only when it is read."""
 
-# A split is a part of the seed, so the splits are different random streams whatever seed and index are.
+# The split is part of the seed: splits never share a scene.
 _SPLIT_KEYS = {"train": 0, "val": 1, "test": 2}
 
 
 class SceneTaskSet:
-    """Generated scenes, each drawn when it is asked for, always the same for the same arguments."""
+    """Generated scenes, each drawn when it is read; equal arguments give equal scenes."""
 
     name: str
     source: Source = "generated"
@@ -78,11 +78,11 @@ class SceneTaskSet:
         """Make a task set; nothing is drawn yet.
 
         Args:
-            options: What the scenes look like.
+            options: The kind of scenes and their options.
             split: `"train"`, `"val"` or `"test"`: streams of scenes that have nothing in common.
             size: Number of scenes, or `None` for the split's entry in `SIZES`.
-            seed: Another seed gives other scenes.
-            bench: The benchmark they stand in for: scorers read it in `meta["bench"]`; `""` for none.
+            seed: Seeds all scenes.
+            bench: The benchmark that they replace; scorers read it in `meta["bench"]`; `""` for none.
 
         Raises:
             ConfigError: An unknown split, or a size or seed out of range.
@@ -123,7 +123,7 @@ class SceneTaskSet:
 
 
 def _cycled(task: Task, task_id: str, turn: int) -> Task:
-    """Rotate the choices of a task by so many places; `meta["cycle_category"]` says how many."""
+    """Rotate the choices of a task by `turn` places, which become `meta["cycle_category"]`."""
     choices = task.choices[turn:] + task.choices[:turn]
     own = {"cycle_category": str(turn), "label": LETTERS[choices.index(task.answer)]}
     return replace(task, task_id=task_id, choices=choices, meta={**task.meta, **own})
@@ -146,8 +146,8 @@ def parse_scenes(
             mappings too, without `"size"` and `"seed"`.
         split: `"train"`, `"val"` or `"test"`.
         category: Only questions of this category, or `None` for all.
-        default: The preset to take where `scenes` names none.
-        bench: The benchmark they stand in for; see `SceneTaskSet`.
+        default: The preset if `scenes` names none.
+        bench: The benchmark that they replace; see `SceneTaskSet`.
 
     Raises:
         ConfigError: An unknown preset, option, category or split, or a value that is not allowed.
@@ -161,11 +161,11 @@ def parse_scenes(
 
 
 def _options(scenes: Any, default: str | None = None) -> SceneOptions:
-    """Return the options that a name, a mapping or options describe; `default` is the preset where none is named."""
+    """Return the options that a name, a mapping or options describe; `default` is the preset if none is named."""
     changes = dict(scenes) if isinstance(scenes, Mapping) else {}
     start = changes.pop("preset", None) if isinstance(scenes, Mapping) else scenes
     options = start if isinstance(start, SceneOptions) else _preset(default if start is None else start)
-    # What a mixture is made of comes first: the other options are for its new parts.
+    # The parts of a mixture come first: the other options apply to the new parts.
     made_of = {name: changes.pop(name) for name in ("parts", "weights", "scenes") if name in changes}
     if isinstance(made_of.get("parts"), list | tuple):
         made_of["parts"] = tuple(_options(part) for part in made_of["parts"])

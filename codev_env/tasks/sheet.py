@@ -1,4 +1,4 @@
-"""Contact sheets: many tasks on one picture, with their evidence outlined and enlarged (`codev data show`)."""
+"""Contact sheets: many tasks in one image, with their evidence outlined and enlarged (`codev data show`)."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ _GAP = 14  # pixels around everything
 _ROUND = 2  # an outline's distance from its box, and its width, in pixels
 _MARK = (225, 20, 60)
 _TEXT, _GREY, _RIGHT = (25, 25, 25), (110, 110, 110), (15, 125, 50)
-_CONTEXT = 1.0  # what an inset shows around a target, in longer sides of it
+_CONTEXT = 1.0  # margin of an inset around the target, in longer sides of the target
 _FONT = 15
 
 
 def sheet(tasks: TaskSet, indices: Iterable[int], per_row: int = 3, width: int = 1800) -> Image.Image:
     """Draw tasks side by side.
 
-    Each shows the image with its targets outlined, the first target enlarged, and below the question, the choices with
-    the right one marked, the answer, and what is known of category, transform and source.
+    Each cell shows the image with its targets outlined, the first target enlarged, and below them the question, the
+    choices with the right one marked, the answer, category, transform and source.
 
     Args:
-        tasks: Where the tasks come from.
-        indices: Which of them.
+        tasks: The task set.
+        indices: The tasks to draw.
         per_row: Tasks per row.
         width: Width of the sheet in pixels.
 
     Returns:
-        An RGB image, as high as it needs to be.
+        An RGB image; its height follows from the tasks.
 
     Raises:
-        ConfigError: If there is nothing to show, or no room for so many.
+        ConfigError: No tasks, or cells narrower than 200 pixels.
     """
     chosen = list(indices)
     if not chosen:
         raise ConfigError("no tasks to show: indices is empty.")
     if per_row < 1 or width // per_row < 200:
         raise ConfigError(f"{per_row} tasks per row on {width} pixels: each must be at least 200 pixels wide.")
-    cell = (width - _GAP) // per_row - _GAP
-    # One task at a time: images of 8K would fill the memory.
-    cells = [_cell(tasks[index], cell) for index in chosen]
+    cell_width = (width - _GAP) // per_row - _GAP
+    # One task at a time: several 8K images would fill the memory.
+    cells = [_cell(tasks[index], cell_width) for index in chosen]
     rows = [cells[i : i + per_row] for i in range(0, len(cells), per_row)]
-    heights = [max(picture.height for picture in row) for row in rows]
+    heights = [max(cell.height for cell in row) for row in rows]
     page = Image.new("RGB", (width, sum(heights) + _GAP * (len(rows) + 1)), "white")
     y = _GAP
     for row, height in zip(rows, heights, strict=True):
-        for column, picture in enumerate(row):
-            page.paste(picture, (_GAP + column * (cell + _GAP), y))
+        for column, cell in enumerate(row):
+            page.paste(cell, (_GAP + column * (cell_width + _GAP), y))
         y += height + _GAP
     return page
 
@@ -77,22 +77,22 @@ def _cell(task: Task, width: int) -> Image.Image:
 
 
 def _overview(task: Task, room: tuple[int, int]) -> Image.Image:
-    """Shrink the image into a room, on grey, and outline the targets."""
+    """Fit the image into a grey area of size `room` and outline the targets."""
     image = task.image
     factor = min(room[0] / image.width, room[1] / image.height)
     size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
-    picture = Image.new("RGB", room, (235, 235, 235))
+    overview = Image.new("RGB", room, (235, 235, 235))
     x, y = (room[0] - size[0]) // 2, (room[1] - size[1]) // 2
-    picture.paste(image.convert("RGB").resize(size, Image.Resampling.BOX, reducing_gap=2.0), (x, y))
-    canvas = ImageDraw.Draw(picture)
+    overview.paste(image.convert("RGB").resize(size, Image.Resampling.BOX, reducing_gap=2.0), (x, y))
+    canvas = ImageDraw.Draw(overview)
     for box in task.targets:
         x1, y1, x2, y2 = (value * factor for value in box)
         _outline(canvas, (x + x1, y + y1, x + x2, y + y2))
-    return picture
+    return overview
 
 
 def _inset(task: Task, side: int) -> Image.Image | None:
-    """Enlarge the first target with what is around it; `None` for a task without targets."""
+    """Enlarge the first target with its surroundings; `None` for a task without targets."""
     if not task.targets:
         return None
     box = task.targets[0]
@@ -115,14 +115,14 @@ def _inset(task: Task, side: int) -> Image.Image | None:
 
 
 def _outline(canvas: ImageDraw.ImageDraw, box: tuple[float, ...]) -> None:
-    """Draw a line around a box, not on it: a target may be a few pixels large."""
+    """Draw a line around a box, not on it: a target can be as small as a few pixels."""
     x1, y1, x2, y2 = box
     far = 2 * _ROUND
     canvas.rectangle((x1 - far, y1 - far, x2 + far - 1, y2 + far - 1), outline=_MARK, width=_ROUND)
 
 
 def _texts(task: Task) -> list[tuple[str, tuple[int, int, int]]]:
-    """Return what is written below a task, with colours."""
+    """Return the texts below a task, with colours."""
     texts = [(task.question, _TEXT)]
     for number, choice in enumerate(task.choices):
         texts.append((f"({chr(ord('A') + number)}) {choice}", _RIGHT if choice == task.answer else _TEXT))
@@ -152,7 +152,7 @@ def _font() -> Any:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Break a text into lines of so many pixels; words that are longer are broken too."""
+    """Break a text into lines of at most `width` pixels; longer words are broken too."""
     # The font has ASCII only.
     plain = text.encode("ascii", "replace").decode()
     lines = [""]

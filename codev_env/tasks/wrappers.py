@@ -1,4 +1,4 @@
-"""Any task set again, under transforms and corruptions: every variant of every task, or one per task."""
+"""Task sets under transforms and corruptions: every variant of every task, or one variant per task."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Mode = Literal["each", "one"]
 MODES: tuple[Mode, ...] = ("each", "one")
 
 SOURCE = "source"
-"""The variant in which nothing is done, as the tables of CodeVision name it."""
+"""The variant without any transform, as the tables of CodeVision name it."""
 
 SUITES: tuple[str, ...] = ("orientation", "corruption")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is done to a task: transforms and corruptions in order, none for the source.
+    """The transforms and corruptions that are applied to a task, in order; none for the source.
 
     Attributes:
         name: The steps joined by `+`, or `"source"`.
@@ -58,9 +58,9 @@ def suite(name: str, severities: Sequence[int] = SEVERITIES, *, moving: bool = F
 
     Args:
         name: `"orientation"`: three rotations and two flips, as CodeVision's tables have them. `"corruption"`: every
-            corruption that keeps things where they are.
+            corruption that moves no pixels.
         severities: Of the corruptions.
-        moving: Also the corruptions that move pixels, under which target boxes are no longer exact.
+        moving: Include the corruptions that move pixels, for which target boxes are not exact.
 
     Raises:
         ConfigError: An unknown suite or severity.
@@ -76,11 +76,11 @@ def suite(name: str, severities: Sequence[int] = SEVERITIES, *, moving: bool = F
 
 
 def parse_variant(text: str) -> Variant:
-    """Read the name of a variant.
+    """Parse the name of a variant.
 
     Args:
         text: `"source"`, a transform (`"rotate_90"`), `"crop"`, a corruption with its severity (`"jpeg:3"`), or several
-            of these joined by `+`, done from left to right (`"rotate_90+jpeg:3"`).
+            of these joined by `+`, applied from left to right (`"rotate_90+jpeg:3"`).
 
     Raises:
         ConfigError: A name that does not exist, with the nearest one that does, or a severity that is missing or wrong.
@@ -116,16 +116,16 @@ def _parse_step(text: str) -> str:
 
 
 def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> WrapOptions | None:
-    """Read how to wrap a task set, as it comes from a command line, YAML or JSON.
+    """Parse how to wrap a task set, from a command line, YAML or JSON.
 
     Args:
-        spec: `None` or an empty list: not at all. A suite's name (`"orientation"`, `"corruption"`). A variant or a list
+        spec: `None` or an empty list for none. A suite's name (`"orientation"`, `"corruption"`). A variant or a list
             of variants (`["rotate_90", "jpeg:3"]`): every task in each of them. Or a mapping with `"transforms"` (one
             of these) and optionally `"mode"`, `"seed"`, `"shares"` (variant to weight, for mode `"one"`) and, for the
             corruption suite, `"severities"` and `"moving"`; also as JSON text. A list of one text is that text.
 
     Returns:
-        The options, or `None` where nothing is to be wrapped.
+        The options, or `None` for no wrapping.
 
     Raises:
         ConfigError: An unknown key or name, or a value that cannot be used.
@@ -176,11 +176,11 @@ def _names(spec: Any, options: Mapping[str, Any]) -> tuple[str, ...]:
 def wrap_tasks(
     tasks: TaskSet, spec: str | Sequence[str] | Mapping[str, Any] | None, subset: str | None = None
 ) -> TaskSet:
-    """Wrap a task set as `parse_wrappers` reads `spec`; returns it as it is where there is nothing to do.
+    """Wrap a task set as `spec` says; returns the set itself for an empty `spec`.
 
     Args:
         tasks: Any task set, wrapped ones included.
-        spec: See `parse_wrappers`.
+        spec: The wrapping, see `parse_wrappers`.
         subset: Only the tasks of this variant.
 
     Raises:
@@ -195,12 +195,12 @@ def wrap_tasks(
 
 
 class TransformedTaskSet:
-    """The tasks of another set under transforms and corruptions, made when a task is asked for.
+    """The tasks of another set under transforms and corruptions; each is made when it is read.
 
-    A task's id is the source's with `@` and the variant's name, its `transform` goes on with the steps, its targets
-    follow, and all its images are treated alike. Its question and answer stay: they are about the upright image.
-    `meta` gains `variant`, and of the innermost source `source_task_id` and `source_size` (width, height); everything
-    else in it, positions included, is as the source has it.
+    A task's id is the source's with `@` and the variant's name. The steps are appended to `transform`, targets are
+    mapped, and all images of a task get the same steps. Question and answer stay: they are about the upright image.
+    `meta` gains `variant`, and from the innermost source `source_task_id` and `source_size` (width, height); all its
+    other values, positions included, are those of the source.
     """
 
     name: str
@@ -216,20 +216,20 @@ class TransformedTaskSet:
         shares: Sequence[float] | None = None,
         subset: str | None = None,
     ) -> None:
-        """Wrap a task set; no task is asked for yet.
+        """Wrap a task set; no task is read yet.
 
         Args:
             tasks: Any task set.
             transforms: Names of variants, see `parse_variant`; `"source"` keeps the task as it is.
             mode: `"each"`: every task in every variant, the variants of a task in a row. `"one"`: one variant for each
-                task, decided by seed and task id, so that it stays when other tasks come or go.
-            seed: Of that decision and of the corruptions, whose pattern also depends on the task's id alone.
+                task, decided by seed and task id, so that it does not depend on other tasks.
+            seed: Seeds that decision and the corruptions, whose patterns otherwise depend on the task's id alone.
             shares: For mode `"one"`: a weight for each variant; equal if `None`.
             subset: For mode `"each"`: only this variant.
 
         Raises:
-            ConfigError: A name, mode, seed or weight that cannot be used, a variant given twice, or a corruption while
-                the library for it is missing.
+            ConfigError: A name, mode, seed or weight that cannot be used, a variant given twice, or a corruption whose
+                library is missing.
         """
         variants = tuple(parse_variant(text) for text in transforms)
         names = [variant.name for variant in variants]
@@ -263,7 +263,7 @@ class TransformedTaskSet:
 
     def __getitem__(self, index: int) -> Task:
         number = place_of(index, self)
-        # The token, which the cache keeps alive, tells this set from any other, whatever the sets inside are.
+        # The token, which the cache keeps alive, distinguishes this set from all others.
         return TASKS.get((self._token, number), lambda: self._make(number))
 
     def index_of(self, task_id: str) -> int:
@@ -308,20 +308,20 @@ class TransformedTaskSet:
 
 
 def _cumulative(shares: Sequence[float] | None, count: int) -> list[float]:
-    """Upper bounds, from 0 to 1, of the intervals that the variants have."""
+    """Return the upper bounds, from 0 to 1, of the variants' intervals."""
     weights = [1.0] * count if shares is None else list(shares)
     numbers = all(isinstance(w, int | float) and not isinstance(w, bool) and math.isfinite(w) for w in weights)
     if len(weights) != count or not numbers or min(weights) < 0 or sum(weights) <= 0:
         raise ConfigError(f"shares is {shares!r}; it must hold {count} weights of at least 0, not all of them 0.")
     bounds = np.cumsum(weights) / sum(weights)
-    # Rounding must not leave the interval of a variant with weight 0 at the upper end.
+    # Rounding must not leave an interval for a variant of weight 0 at the upper end.
     bounds[bounds >= bounds[-1]] = 1.0
     return [float(bound) for bound in bounds]
 
 
 def _apply(task: Task, variant: Variant, seed: int, version: str) -> Task:
     images, targets = task.images, task.targets
-    done = [step for step in variant.steps if step != CROP or targets]  # nobody can crop what has no place
+    done = [step for step in variant.steps if step != CROP or targets]  # without targets there is nothing to crop
     for step in done:
         if step == CROP:
             continue
@@ -353,5 +353,5 @@ def _apply(task: Task, variant: Variant, seed: int, version: str) -> Task:
 
 
 def _stream(seed: int, task_id: str, corruption: str, image: int) -> np.random.SeedSequence:
-    """Random numbers of one image of a task; without the severity, so that all severities share a pattern."""
+    """Return the seed of one image of a task; it omits the severity, so that all severities share a pattern."""
     return np.random.SeedSequence(seed, spawn_key=(*f"{task_id} {corruption}".encode(), image))

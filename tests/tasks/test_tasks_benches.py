@@ -119,3 +119,19 @@ def test_no_other_file_of_the_packages_lists_benchmarks():
         texts = {n.value for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Constant)}
         if path.name not in ("benches.py", "scenes.py"):  # presets of scenes are named after what they stand in for
             assert len(texts & ids) < 2 and len(texts & names) < 3, path
+
+
+@pytest.mark.parametrize("command", [["eval"], ["data", "show"]])
+def test_help_names_the_benchmarks(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for bench in BENCHES.values():
+        assert f"`{bench.name}`" in text or bench.splits == ("train",), bench.name
+
+
+def test_the_page_names_every_row():
+    page = (ROOT / "docs" / "data.md").read_text("utf-8")
+    for bench in BENCHES.values():
+        about = [bench.name, bench.folder, bench.hub.repo_id] if bench.hub else [bench.name]
+        assert all(f"`{text}`" in page for text in about), about

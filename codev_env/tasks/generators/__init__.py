@@ -1,1 +1,1 @@
-"""Generated scenes with exact ground truth; one file per kind, `base` for what they share."""
+"""Generated scenes with exact ground truth: one file per kind, with shared code in `generator`."""

@@ -1,4 +1,4 @@
-"""Numbers as questions ask for them: exact decimals, wrong choices that are near, and the fields of MathVista."""
+"""Answers that are numbers: exact decimals, wrong choices nearby, and the answer fields of MathVista."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ N_CHOICES = 4
 
 
 def write(value: int, decimals: int = 0) -> str:
-    """Write a number that is given in units of its last decimal: `write(1250, 2)` is `"12.50"`."""
+    """Format a number given in units of its last decimal: `write(1250, 2)` is `"12.50"`."""
     if decimals == 0:
         return str(value)
     sign, digits = "-" if value < 0 else "", str(abs(value)).rjust(decimals + 1, "0")
@@ -28,11 +28,11 @@ def choices_for(
     """Return four different choices in random order: a number and wrong ones.
 
     Args:
-        rng: Decides which and in what order.
+        rng: Decides the wrong numbers and the order.
         value: The right number, in units of its last decimal.
-        decimals: How many decimals are written.
-        tempting: Wrong numbers to prefer, for example others in the picture.
-        least: No wrong choice is below this.
+        decimals: Number of decimals.
+        tempting: Wrong numbers to prefer, for example others in the image.
+        least: Lower bound of the wrong choices.
     """
     unit = 10**decimals
     step = 1 if value < 20 * unit else 10
@@ -45,7 +45,7 @@ def choices_for(
 
 
 def answer_fields(answer_type: AnswerType, choices: tuple[str, ...], decimals: int = 0) -> dict[str, Any]:
-    """Return what MathVista tells about an answer (arXiv 2310.02255): `question_type, answer_type, precision, unit`."""
+    """Return MathVista's fields of an answer (arXiv 2310.02255): `question_type, answer_type, precision, unit`."""
     return {
         "question_type": "multi_choice" if choices else "free_form",
         "answer_type": "text" if choices else answer_type,
@@ -55,6 +55,6 @@ def answer_fields(answer_type: AnswerType, choices: tuple[str, ...], decimals: i
 
 
 def decimals_hint(decimals: int) -> str:
-    """Return the sentence that asks for a number of decimals; empty for whole numbers."""
+    """Return the sentence that asks for this number of decimals; empty for whole numbers."""
     words = {0: "", 1: " Give one decimal place.", 2: " Give two decimal places."}
     return words[decimals]

@@ -29,13 +29,13 @@ from codev_env.tasks.generators.plotting import CHARTS, MOST_SLICES, Panel, draw
 from codev_env.types import Box, Task
 
 CATEGORIES = ("value", "extreme", "difference", "count", "list")
-"""What is asked for."""
+"""Categories of questions."""
 
 TITLES = (
     *("Visitors", "Orders", "Deliveries", "Repairs", "Bookings", "Harvest", "Rainfall", "Members", "Tickets", "Points"),
     *("Loans", "Calls", "Output", "Stock", "Votes", "Trips"),
 )
-"""What a chart may be about; the charts of one image differ in it."""
+"""Titles of charts; the charts of one image have different ones."""
 
 NAMES = (
     ("Apple", "Pear", "Plum", "Lemon", "Mango", "Grape", "Fig", "Peach", "Cherry", "Melon", "Olive", "Kiwi"),
@@ -44,14 +44,14 @@ NAMES = (
     ("Fox", "Hare", "Owl", "Deer", "Otter", "Crane", "Swan", "Heron", "Lynx", "Bear", "Wolf", "Seal"),
     ("Team A", "Team B", "Team C", "Team D", "Team E", "Team F", "Team G", "Team H", "Team J", "Team K"),
 )
-"""Families of names; a chart takes the names of one."""
+"""Families of item names; each chart uses one family."""
 
 _LEAST_FONT = 9
 _LEAST_SLICE = 4  # percent; room for the number
 
 
 class _PanelQuestion(NamedTuple):
-    """A question about some items of a panel, by index; `names` are those whose names are evidence too."""
+    """A question about some items of a panel, by index; the names of the items `names` are evidence too."""
 
     text: str
     answer: str
@@ -68,27 +68,27 @@ class ChartOptions(SceneOptions):
     `value` asks for one value, `extreme` for the name with the largest or smallest one, `difference` for that of two
     values, `count` for how many are greater than a number, `list` for two values in order. The targets are the printed
     numbers that have to be read, for `extreme` the name too. The answers are those of MathVista, free or with four
-    choices, as `meta` tells in `question_type`, `answer_type` and `precision`.
+    choices; `meta` has `question_type`, `answer_type` and `precision`.
     """
 
     kind: ClassVar[str] = "charts"
 
     sizes: tuple[tuple[int, int], ...] = ((1280, 960), (1600, 1200), (1600, 900))
-    """Widths and heights in pixels; each scene takes one."""
+    """Widths and heights in pixels; each scene takes one pair."""
     categories: tuple[str, ...] = CATEGORIES
-    """Which categories of questions there are."""
+    """The categories of questions."""
     charts: tuple[str, ...] = CHARTS
-    """Which charts there are: `"bar"`, `"line"`, `"pie"`."""
+    """The kinds of charts: `"bar"`, `"line"`, `"pie"`."""
     panels: tuple[int, int] = (1, 2)
     """Least and greatest number of charts in an image."""
     items: tuple[int, int] = (5, 8)
     """Least and greatest number of values in a chart, 4 to 10; a pie has at most 8."""
     font: tuple[int, int] = (18, 24)
-    """Least and greatest size of the text in pixels; smaller, but at least 9, where it would not fit."""
+    """Least and greatest size of the text in pixels; smaller, but at least 9, if it does not fit."""
     decimals: tuple[int, ...] = (0, 1)
-    """How many decimals the values have; each chart takes one. Those of pies are whole percentages."""
+    """Numbers of decimals of the values; each chart takes one. Pies have whole percentages."""
     choice_share: float = 0.5
-    """Probability of four choices, where the category has them."""
+    """Probability of four choices, for categories that have them."""
 
     def __post_init__(self) -> None:
         require_sizes("sizes", self.sizes, 256)
@@ -160,7 +160,7 @@ class ChartOptions(SceneOptions):
         )
 
     def _panels(self, rng: np.random.Generator, size: tuple[int, int]) -> list[Panel]:
-        """Decide what each chart shows and where it stands."""
+        """Decide the contents and the place of each chart."""
         count = between(rng, *self.panels)
         items = [between(rng, *self.items) for _ in range(count)]
         boxes = _grid(size, count)
@@ -176,14 +176,14 @@ class ChartOptions(SceneOptions):
             values, decimals = _percentages(rng, min(count, MOST_SLICES)), 0
         else:
             decimals = pick(rng, self.decimals)
-            # All different, so that largest and smallest are one each.
+            # All different: the largest and the smallest value are unique.
             values = (rng.permutation(95 * 10**decimals)[:count] + 5).tolist()
         chosen = sorted(rng.permutation(len(names))[: len(values)].tolist())
         return Panel(chart, title, tuple(names[i] for i in chosen), tuple(values), decimals, box, font)
 
 
 def _ask(rng: np.random.Generator, panel: Panel, category: str, has_choices: bool) -> _PanelQuestion:
-    """Make up a question of a category about a chart."""
+    """Return a question of a category about a chart."""
     values, decimals = panel.values, panel.decimals
     a, b = rng.permutation(len(values))[:2].tolist()
     if category == "extreme":
@@ -213,7 +213,7 @@ def _ask(rng: np.random.Generator, panel: Panel, category: str, has_choices: boo
 
 
 def _ask_count(rng: np.random.Generator, panel: Panel, has_choices: bool) -> _PanelQuestion:
-    """Ask how many values are greater than a number, which at least one is and one is not."""
+    """Ask how many values are greater than a number; at least one is, and at least one is not."""
     ranked = sorted(panel.values)
     place = between(rng, 1, len(ranked) - 1)
     bound = between(rng, ranked[place - 1], ranked[place] - 1)
@@ -227,7 +227,7 @@ def _ask_count(rng: np.random.Generator, panel: Panel, has_choices: bool) -> _Pa
 def _percentages(rng: np.random.Generator, count: int) -> list[int]:
     """Return different whole percentages that add up to 100, in random order."""
     base = list(range(_LEAST_SLICE, _LEAST_SLICE + count))
-    # What is left over goes to the largest ones first, so that all stay different.
+    # Each remaining percent goes to a value that stays below the next one: all stay different.
     for _ in range(100 - sum(base)):
         free = [i for i in range(count) if i == count - 1 or base[i] + 1 < base[i + 1]]
         base[pick(rng, free)] += 1
@@ -235,7 +235,7 @@ def _percentages(rng: np.random.Generator, count: int) -> list[int]:
 
 
 def _grid(size: tuple[int, int], count: int) -> list[Box]:
-    """Divide an image into `count` boxes of the same size, as near to 4 : 3 as can be."""
+    """Divide an image into `count` boxes of the same size, as near to 4 : 3 as possible."""
 
     def mismatch(columns: int) -> float:
         rows = -(-count // columns)

@@ -13,28 +13,28 @@ from codev_env.tasks.generators.generator import between, pick, require, require
 from codev_env.tasks.generators.search import COLORS, Look, Puzzle, ScatterOptions, random_look, without
 
 CATEGORIES = ("color_and_shape", "shape", "color")
-"""What the objects to be counted have in common."""
+"""Categories of questions: the properties that the counted objects share."""
 
 _PLURALS = {"cross": "crosses", "fish": "fish"}
-_NEAR = 0.3  # share of the distractors that have the colour, and of those that have the shape
+_NEAR = 0.3  # share of the distractors with the same colour, and of those with the same shape
 
 
 @dataclass(frozen=True)
 class CountingOptions(ScatterOptions):
     """Options of a counting scene: "How many red mugs with a letter or digit on them are in the image?".
 
-    The targets are all objects that count. At least one does.
+    The targets are the counted objects, at least one.
     """
 
     kind: ClassVar[str] = "counting"
     all_categories: ClassVar[tuple[str, ...]] = CATEGORIES
 
     sizes: tuple[tuple[int, int], ...] = ((2048, 1536), (1536, 2048), (1600, 1200))
-    """Widths and heights in pixels; each scene takes one."""
+    """Widths and heights in pixels; each scene takes one pair."""
     categories: tuple[str, ...] = CATEGORIES
-    """Which categories of questions there are."""
+    """The categories of questions."""
     count: tuple[int, int] = (1, 8)
-    """Least and greatest number of objects that count."""
+    """Least and greatest number of counted objects."""
     choice_share: float = 0.5
     """Probability that a question has four choices."""
 
@@ -53,13 +53,13 @@ class CountingOptions(ScatterOptions):
 
 
 def counting_puzzle(rng: np.random.Generator, category: str, count: int, distractors: int) -> Puzzle:
-    """Make up a counting question without choices.
+    """Return a counting question without choices.
 
     Args:
-        rng: Decides everything about it.
+        rng: Decides all random values.
         category: One of `CATEGORIES`.
-        count: How many objects count; they come first.
-        distractors: How many others there are; many share the colour or the shape, where that does not make them count.
+        count: Number of counted objects; they come first.
+        distractors: Number of other objects; many share the colour or the shape, unless that would make them count.
     """
     model = random_look(rng)
     shared = {"color_and_shape": (True, True), "shape": (False, True), "color": (True, False)}[category]
@@ -67,7 +67,7 @@ def counting_puzzle(rng: np.random.Generator, category: str, count: int, distrac
     others = [_unlike(rng, model, category) for _ in range(distractors)]
     noun = plural(model.shape) if shared[1] else "objects"
     what = f"{model.color} {noun}" if shared[0] else noun
-    # The photograph behind may show boats, flags or stars too, but these bear no sign.
+    # The photograph behind can show boats, flags or stars too, but these have no sign on them.
     question = f"How many {what} with a letter or digit on them are in the image?"
     return Puzzle(question, str(count), (), [*targets, *others], count)
 
@@ -82,13 +82,13 @@ def _like(look: Look, model: Look, color: bool, shape: bool) -> Look:
 
 
 def _unlike(rng: np.random.Generator, model: Look, category: str) -> Look:
-    """Make an object that does not count."""
+    """Return an object that does not count."""
     look = random_look(rng)._replace(
         color=pick(rng, without(tuple(COLORS), model.color)), shape=pick(rng, without(drawing.SHAPES, model.shape))
     )
     share = rng.random()
     if category == "color_and_shape":
         return _like(look, model, color=share < _NEAR, shape=_NEAR <= share < 2 * _NEAR)
-    # The other property says nothing: take one at random, the model's own included.
+    # The other property is free, the model's own value included.
     free = random_look(rng)
     return look._replace(color=free.color) if category == "shape" else look._replace(shape=free.shape)

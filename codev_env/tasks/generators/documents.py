@@ -44,7 +44,7 @@ from codev_env.tasks.generators.words import WORDS
 from codev_env.types import Task
 
 CATEGORIES = ("recognition", "counting", "paragraph")
-"""What is asked for, after MVToolBench (CodeVision, arXiv 2512.03746)."""
+"""Categories of questions, after MVToolBench (CodeVision, arXiv 2512.03746)."""
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _A4 = (8.27, 11.69)  # inches
@@ -55,7 +55,7 @@ _GUTTER = 2  # space between columns and between paragraphs, in font sizes
 
 
 class _Question(NamedTuple):
-    """A question, and where its evidence is."""
+    """A question and the places of its evidence."""
 
     text: str
     answer: str
@@ -76,13 +76,13 @@ class DocumentOptions(SceneOptions):
     kind: ClassVar[str] = "documents"
 
     sizes: tuple[tuple[int, int], ...] = ((1654, 2339), (2339, 1654))
-    """Widths and heights in pixels; each page takes one. The default is A4 at 200 dots per inch."""
+    """Widths and heights in pixels; each page takes one pair. The default is A4 at 200 dots per inch."""
     categories: tuple[str, ...] = CATEGORIES
-    """Which categories of questions there are."""
+    """The categories of questions."""
     font: tuple[int, int] = (20, 26)
     """Least and greatest size of the text in pixels."""
     paragraphs: tuple[int, int] = (8, 16)
-    """Least and greatest number of paragraphs; fewer where the page is full."""
+    """Least and greatest number of paragraphs; fewer if the page is full."""
     lines: tuple[int, int] = (3, 7)
     """Least and greatest number of lines of a paragraph."""
     measure: tuple[int, int] = (22, 36)
@@ -90,7 +90,7 @@ class DocumentOptions(SceneOptions):
     contrast: tuple[float, float] = (0.7, 1.0)
     """Least and greatest contrast of the ink: 0 is that of the paper, 1 is black."""
     pictures: float = 0.2
-    """Probability that a place without a paragraph shows a picture."""
+    """Probability that a place without a paragraph shows an illustration."""
 
     def __post_init__(self) -> None:
         require_sizes("sizes", self.sizes, 256)
@@ -153,7 +153,7 @@ class DocumentOptions(SceneOptions):
         ]
         for i in order[count:]:
             if look.random() < self.pictures:
-                _picture(look, image, places[i], (measure * font, int(self.lines[1] * font * _LEADING)))
+                _illustration(look, image, places[i], (measure * font, int(self.lines[1] * font * _LEADING)))
         _furniture(look, image, font, ink)
         index = {(item["paragraph"], item["line"], item["word"]): i for i, item in enumerate(objects)}
         targets = [index[place] for place in question.evidence]
@@ -175,7 +175,7 @@ class DocumentOptions(SceneOptions):
     def _write(
         self, rng: np.random.Generator, category: str, count: int, font: int, width: int
     ) -> tuple[list[Paragraph], _Question]:
-        """Write paragraphs and find a question that has one answer."""
+        """Write paragraphs and find a question with a unique answer."""
         ask = {"recognition": _ask_word, "counting": _ask_count, "paragraph": _ask_paragraph}[category]
         for _ in range(_ATTEMPTS):
             page = [write_paragraph(rng, between(rng, *self.lines), font, width) for _ in range(count)]
@@ -218,7 +218,7 @@ def _ask_count(rng: np.random.Generator, page: list[Paragraph], font: int, width
     named = f'the paragraph that begins with "{opening(page[p])}"'
     kind = pick(rng, ("paragraph", "page", "line", "lines"))
     if kind == "lines":
-        # The lines are told apart by where each begins.
+        # The first word of each line distinguishes it from the others.
         return _Question(
             f"How many lines does {named} have?", str(len(page[p])), [(p, n, 0) for n in range(len(page[p]))], True
         )
@@ -247,7 +247,7 @@ def _ask_paragraph(rng: np.random.Generator, page: list[Paragraph], font: int, w
     p = between(rng, 0, len(page) - 1)
     word = pick(rng, WORDS)
     replace_word(page, pick(rng, inner_places(page, range(p, p + 1))), word, font, width)
-    # On a long page any word occurs several times: others take its places, all but one.
+    # On a long page any word occurs several times: replace all its occurrences but one.
     places = find_word(page, word)
     kept = pick(rng, places) if places else None
     for place in places:
@@ -273,7 +273,7 @@ def _ask_paragraph(rng: np.random.Generator, page: list[Paragraph], font: int, w
 
 
 def _places(size: tuple[int, int], font: int, measure: int, most_lines: int) -> list[tuple[int, int]]:
-    """Return the top left corners, in pixels, of the places that paragraphs may take, column by column."""
+    """Return the top left corners, in pixels, of the places for paragraphs, column by column."""
     margin = int(_MARGIN * min(size))
     width, height = measure * font, int(most_lines * font * _LEADING)
     step_x, step_y = width + _GUTTER * font, height + _GUTTER * font
@@ -303,15 +303,15 @@ def _print(
             box = write_text(image, word.text, font, (x, y), ink)
             items.append({"text": word.text, "paragraph": number, "line": n, "word": i, "box": list(box)})
             if word.tail:
-                # The word's box must stay free of it, whatever the font's spacing says.
+                # It must not reach into the word's box, whatever the font's spacing.
                 pen = max(x + lettering(word.text, font).advance, box[2] - lettering(word.tail, font).left)
                 write_text(image, word.tail, font, (pen, y), ink)
             x += word_width(word, font) + space
     return items
 
 
-def _picture(rng: np.random.Generator, image: Image.Image, corner: tuple[int, int], room: tuple[int, int]) -> None:
-    """Put an illustration in an empty place: a tinted plate with a shape on it."""
+def _illustration(rng: np.random.Generator, image: Image.Image, corner: tuple[int, int], room: tuple[int, int]) -> None:
+    """Draw an illustration at an empty place: a tinted plate with a shape on it."""
     x, y = corner
     tint = tuple(rng.integers(170, 225, 3).tolist())
     ImageDraw.Draw(image).rectangle((x, y, x + room[0] - 1, y + room[1] - 1), fill=tint)
@@ -323,7 +323,7 @@ def _picture(rng: np.random.Generator, image: Image.Image, corner: tuple[int, in
 
 
 def _furniture(rng: np.random.Generator, image: Image.Image, font: int, ink: drawing.RGB) -> None:
-    """Print a rule at the head of the page and the number of the page at its foot."""
+    """Draw a line at the head of the page and the page number at its foot."""
     margin = int(_MARGIN * min(image.size))
     ImageDraw.Draw(image).line((margin, margin, image.width - margin, margin), fill=ink, width=max(1, font // 12))
     write_centered(image, str(between(rng, 2, 400)), font, (image.width / 2, image.height - margin), ink)

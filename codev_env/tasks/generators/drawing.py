@@ -50,7 +50,7 @@ GLYPHS_5X7: dict[str, tuple[int, ...]] = {
     "X": (17, 17, 10, 4, 10, 17, 17),
     "Z": (31, 1, 2, 4, 8, 16, 31),
 }
-"""Digits, and letters that are no option letters of a question with four choices, on 5 x 7 dots."""
+"""Digits, and letters other than the option letters A to D, on 5 x 7 dots."""
 
 GLYPH_SIZE = {"3x5": (3, 5), "5x7": (5, 7)}
 _FONTS = {"3x5": DIGITS_3X5, "5x7": GLYPHS_5X7}
@@ -206,7 +206,7 @@ def mask(shape: str, side: int) -> Image.Image:
         canvas.polygon([(x * (full - 1), y * (full - 1)) for x, y in _POLYGONS[shape]], fill=255)
     else:
         _DRAWN[shape](canvas, scale)
-    # A pixel that is covered by less than an eighth is invisible: it must not widen the bounding box.
+    # A pixel with less than an eighth of coverage is invisible and must not widen the bounding box.
     small = drawn.resize((side, side), Image.Resampling.BOX).point([0] * 32 + list(range(32, 256)))
     return small.crop(small.getbbox())
 

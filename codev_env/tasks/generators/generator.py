@@ -1,4 +1,4 @@
-"""What every kind of generated scene shares: its options' base class, checks of values, difficulty, and seeding."""
+"""Shared code of all kinds of scenes: the base class of their options, checks, difficulty, and random streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class SceneOptions(ABC):
     """Base of the options of generated scenes; a subclass knows how to draw one kind of scene.
 
-    Options are immutable, hashable and made of JSON values; make variations with `dataclasses.replace`.
+    Options are immutable, hashable and consist of JSON values; `dataclasses.replace` makes variations.
     """
 
     kind: ClassVar[str]
@@ -29,7 +29,7 @@ class SceneOptions(ABC):
 
     @property
     def cycles(self) -> int:
-        """How many consecutive tasks ask about the same scene, each with its choices rotated by one place more."""
+        """Number of consecutive tasks about one scene, each with its choices rotated by one more place."""
         return 1
 
     @abstractmethod
@@ -38,7 +38,7 @@ class SceneOptions(ABC):
 
         Args:
             task_id: The id of the task to make.
-            seed: Where all random decisions come from; see `stream`.
+            seed: Decides all random values; see `stream`.
 
         Returns:
             A task with `source="generated"` and exact target boxes.
@@ -46,11 +46,11 @@ class SceneOptions(ABC):
 
     @abstractmethod
     def only(self, category: str) -> SceneOptions:
-        """Return a copy that asks questions of one category only; raises `ConfigError` if it has none of these."""
+        """Return a copy that asks questions of one category only; raises `ConfigError` for an unknown one."""
 
     @abstractmethod
     def at_difficulty(self, difficulty: float) -> SceneOptions:
-        """Return a copy whose options are those of a level of difficulty; each kind documents which ones it sets.
+        """Return a copy with the options of a level of difficulty; each kind documents the options that it sets.
 
         Args:
             difficulty: 0 (easiest) to 1 (hardest). A target's share of the image never grows with it.
@@ -64,10 +64,10 @@ class SceneOptions(ABC):
         return tuple(f.name for f in dataclasses.fields(self))
 
     def with_overrides(self, overrides: dict[str, Any]) -> SceneOptions:
-        """Return a copy with other values, as they come from JSON (lists become tuples).
+        """Return a copy with other values, as JSON has them (lists become tuples).
 
         Raises:
-            ConfigError: A name that this kind of scene does not have, or a value it does not allow.
+            ConfigError: A name that this kind of scene lacks, or a value that it does not allow.
         """
         types = get_type_hints(type(self))
         hints = {f.name: types[f.name] for f in dataclasses.fields(self)}
@@ -84,7 +84,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _checked(what: str, hint: Any, value: Any) -> Any:
-    """Check a value's type, so that `cell="112"` is told as such and not as a failure deep in the drawing."""
+    """Check a value's type, so that `cell="112"` is an error here and not in the middle of drawing."""
     if not _has_type(value, hint):
         raise ConfigError(f"{what} is {value!r}; its type must be {getattr(hint, '__name__', hint)}.")
     return value
@@ -104,7 +104,7 @@ def _has_type(value: Any, hint: Any) -> bool:
 
 
 def require(ok: bool, option: str, value: object, allowed: str) -> None:
-    """Raise a `ConfigError` that names the option, its value and what is allowed, unless `ok`."""
+    """Raise a `ConfigError` that names the option, its value and the allowed values, unless `ok`."""
     if not ok:
         raise ConfigError(f"scene option {option!r} is {value!r}; it must be {allowed}.")
 

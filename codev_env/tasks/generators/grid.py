@@ -1,4 +1,4 @@
-"""Grid scenes: coloured shapes with a small digit on a plain background whose colour may give the answer away."""
+"""Grid scenes: coloured shapes with a small digit, on a plain background whose colour can reveal the answer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CUES: tuple[drawing.RGB, ...] = (
     (140, 140, 140),
     (20, 20, 20),
 )
-"""Background colour by the digit it stands for."""
+"""Background colour by the digit that it signals."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class GridOptions(SceneOptions):
     """Options of a grid scene: "What digit is on the red circle?".
 
     The digit is too small for a down-scaled view of the whole image: only a crop shows it. The background is a
-    shortcut: with probability `cue_p` its colour stands for the right digit. It is the last thing decided, so the same
-    index shows the same objects whatever `cue_p` is.
+    shortcut: with probability `cue_p` its colour signals the right digit. It is decided last: the same index shows the
+    same objects for every `cue_p`.
     """
 
     kind: ClassVar[str] = "grid"
@@ -79,17 +79,17 @@ class GridOptions(SceneOptions):
     glyph: int = 3
     """Pixels per dot of a digit, which is 3 x 5 dots."""
     digits: int = 6
-    """How many digits there are, counted from 0; at most 10."""
+    """Number of digits, from 0 on; at most 10."""
     objects: tuple[int, int] = (6, 6)
     """Least and greatest number of objects in a scene."""
     colors: int = 8
-    """How many colours there are, at most 8."""
+    """Number of colours, at most 8."""
     shapes: int = 4
-    """How many shapes there are, at most 4."""
+    """Number of shapes, at most 4."""
     distinct_colors: bool = True
     """All objects of a scene differ in colour; otherwise only in colour and shape together."""
     cue_p: float = 0.9
-    """Probability that the background colour stands for the answer; otherwise it stands for a random digit."""
+    """Probability that the background colour signals the answer; otherwise it signals a random digit."""
 
     def __post_init__(self) -> None:
         require(self.grid >= 1, "grid", self.grid, "at least 1")
@@ -158,7 +158,7 @@ class GridOptions(SceneOptions):
         )
 
     def _objects(self, rng: np.random.Generator) -> list[dict[str, Any]]:
-        """Decide what is where: the first object is the one that is asked for."""
+        """Decide the objects and their places; the question is about the first one."""
         colors, shapes = list(COLORS)[: self.colors], SHAPES[: self.shapes]
         count = between(rng, *self.objects)
         if self.distinct_colors:

@@ -24,7 +24,7 @@ class HRBenchOptions(ScatterOptions):
 
     `single` asks for the colour of an object, or the letter or digit on it. `cross` asks where one object lies, seen
     from another, or how many objects of one colour and shape there are. As in HR-Bench, four consecutive tasks are one
-    question whose choices are rotated by one place each; `meta["cycle_category"]`, "0" to "3", says how far.
+    question whose choices are rotated by one place each; `meta["cycle_category"]`, "0" to "3", is the rotation.
     """
 
     kind: ClassVar[str] = "hrbench"
@@ -32,9 +32,9 @@ class HRBenchOptions(ScatterOptions):
     coarse: ClassVar[int] = 2
 
     sizes: tuple[tuple[int, int], ...] = ((3840, 2160), (2160, 3840))
-    """Widths and heights in pixels; each scene takes one."""
+    """Widths and heights in pixels; each scene takes one pair."""
     categories: tuple[str, ...] = CATEGORIES
-    """Which categories of questions there are."""
+    """The categories of questions."""
     distractors: tuple[int, int] = (60, 120)
     """Least and greatest number of distractors."""
     target_share: tuple[float, float] = (0.011, 0.018)

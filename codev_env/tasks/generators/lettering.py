@@ -1,4 +1,4 @@
-"""Text in generated scenes: words as cached masks with exact boxes, in the font that Pillow carries itself."""
+"""Text in generated scenes: words as cached masks with exact boxes, in Pillow's built-in font."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from PIL import Image, ImageDraw, ImageFont
 from codev_env.tasks.generators.drawing import RGB
 from codev_env.types import Box
 
-# A pixel that is covered by less than an eighth is invisible: it must not widen a word's box.
+# A pixel with less than an eighth of coverage is invisible and must not widen a word's box.
 _VISIBLE = [0] * 32 + list(range(32, 256))
 
 
 class Lettering(NamedTuple):
-    """A written text.
+    """A rendered text.
 
     Attributes:
         mask: Its ink as an 8-bit coverage mask, trimmed: the mask's size is that of the ink's bounding box.
         left: Pixels from the pen's position to the left side of the ink.
         top: Pixels from the base line down to the top of the ink, so negative.
-        advance: Pixels from the pen's position to where the next text starts.
+        advance: Pixels from the pen's position to the start of the next text.
     """
 
     mask: Image.Image
@@ -41,10 +41,10 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 
 @lru_cache(maxsize=32768)
 def lettering(text: str, size: int) -> Lettering:
-    """Write a text; treat the mask as read-only.
+    """Render a text; treat the mask as read-only.
 
     Args:
-        text: Printable ASCII: the font has nothing else.
+        text: Printable ASCII, all that the font has.
         size: Font size in pixels.
     """
     font = _font(size)
@@ -69,7 +69,7 @@ def write_text(image: Image.Image, text: str, size: int, pen: tuple[int, int], c
 
 
 def write_centered(image: Image.Image, text: str, size: int, center: tuple[float, float], color: RGB) -> Box:
-    """Write a text whose ink has its middle at a point; returns the box of its ink in pixels, exact."""
+    """Write a text with the middle of its ink at a point; returns the box of its ink in pixels, exact."""
     word = lettering(text, size)
     x, y = round(center[0] - word.mask.width / 2), round(center[1] - word.mask.height / 2)
     return write_text(image, text, size, (x - word.left, y - word.top), color)

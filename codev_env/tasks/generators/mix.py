@@ -1,4 +1,4 @@
-"""Scenes made of other scenes: a weighted mixture of several kinds, and scenes that are turned or mirrored."""
+"""Scenes from other scenes: a weighted mixture of several kinds, and scenes that are rotated or mirrored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TURNS = ("rotate_90", "rotate_180", "rotate_270", "flip_horizontal", "flip_verti
 class MixOptions(SceneOptions):
     """Options of a mixture: each task is of one of several kinds, the same one for the same index.
 
-    `meta["kind"]` tells which. Options that it does not have itself are passed on to every part that has them.
+    `meta["kind"]` names it. Options that the mixture itself lacks are passed on to every part that has them.
     """
 
     kind: ClassVar[str] = "mix"
@@ -37,7 +37,7 @@ class MixOptions(SceneOptions):
     parts: tuple[SceneOptions, ...] = ()
     """The options of each kind."""
     weights: tuple[float, ...] = ()
-    """How often each part occurs, in any unit."""
+    """Relative frequency of each part."""
 
     def __post_init__(self) -> None:
         require(len(self.parts) > 0, "parts", self.parts, "options of one or more kinds of scenes")
@@ -51,7 +51,7 @@ class MixOptions(SceneOptions):
         return tuple(dict.fromkeys((*super().option_names(), *(n for p in self.parts for n in p.option_names()))))
 
     def with_overrides(self, overrides: dict[str, Any]) -> SceneOptions:
-        """Return a copy with other values; those of parts go to every part that has an option of that name."""
+        """Return a copy with other values; those of parts apply to every part with an option of that name."""
         names = super().option_names()
         own = {name: value for name, value in overrides.items() if name in names}
         for name in overrides:
@@ -91,18 +91,18 @@ class MixOptions(SceneOptions):
 
 @dataclass(frozen=True)
 class TurnedOptions(SceneOptions):
-    """Options of scenes that are turned or mirrored; all boxes are in pixels of the image as it is shown.
+    """Options of scenes that are rotated or mirrored; all boxes are in pixels of the resulting image.
 
-    `Task.transform` names what was done, after `"crop"`, as in MVToolBench. Options that it does not have itself are
-    those of the scenes it turns.
+    `Task.transform` is `"crop"` and the transform, as in MVToolBench. Options that it lacks itself are those of the
+    scenes that it transforms.
     """
 
     kind: ClassVar[str] = "turned"
 
     scenes: SceneOptions | None = None
-    """What is turned."""
+    """Options of the scenes that are transformed."""
     transforms: tuple[str, ...] = TURNS
-    """What is done; each scene takes one. See `codev_env.transforms`."""
+    """The transforms; each scene takes one. See `codev_env.transforms`."""
 
     def __post_init__(self) -> None:
         require(self.scenes is not None, "scenes", self.scenes, "options of a kind of scenes")
@@ -116,11 +116,11 @@ class TurnedOptions(SceneOptions):
         return self.scenes
 
     def option_names(self) -> tuple[str, ...]:
-        """Return its own options and those of the scenes it turns."""
+        """Return its own options and those of the scenes that it transforms."""
         return tuple(dict.fromkeys((*super().option_names(), *self._inner.option_names())))
 
     def with_overrides(self, overrides: dict[str, Any]) -> SceneOptions:
-        """Return a copy with other values; those that it does not have itself go to the scenes it turns."""
+        """Return a copy with other values; options that it lacks itself apply to the scenes that it transforms."""
         names = super().option_names()
         own = {name: value for name, value in overrides.items() if name in names}
         inner = self._inner.with_overrides({name: value for name, value in overrides.items() if name not in own})
@@ -149,6 +149,6 @@ class TurnedOptions(SceneOptions):
 
 
 def _turned(item: Mapping[str, Any], size: tuple[int, int], name: str) -> dict[str, Any]:
-    """Map the boxes of an object, which are under `"box"` and under all keys that end with `"_box"`."""
+    """Map the boxes of an object: `"box"` and all keys that end with `"_box"`."""
     boxes = {key: list(transform_box(item[key], size, name)) for key in item if key == "box" or key.endswith("_box")}
     return {**item, **boxes}

@@ -1,4 +1,4 @@
-"""The text of generated documents: paragraphs of broken lines, and words put in and looked up by their places."""
+"""The text of generated documents: paragraphs of lines, and words that are replaced and found by place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRIES = 50
 
 
 class Word(NamedTuple):
-    """A word of a page: as printed, and the mark of punctuation behind it."""
+    """A word of a page as printed, and the punctuation mark after it."""
 
     text: str
     tail: str = ""
@@ -24,11 +24,11 @@ Paragraph = list[list[Word]]
 """Lines of words."""
 
 Place = tuple[int, int, int]
-"""Where a word is: paragraph, line and word, all counted from 0."""
+"""Place of a word: paragraph, line and word, all counted from 0."""
 
 
 def write_paragraph(rng: np.random.Generator, n_lines: int, font: int, width: int) -> Paragraph:
-    """Fill so many lines with words, the last one only in part."""
+    """Fill `n_lines` lines with words, the last one only in part."""
     numbers = iter(rng.integers(len(WORDS), size=n_lines * width // font).tolist())
     marks = iter(rng.random(n_lines * width // font).tolist())
     lines: Paragraph = []
@@ -41,7 +41,7 @@ def write_paragraph(rng: np.random.Generator, n_lines: int, font: int, width: in
         used = 0
         while True:
             text, mark = WORDS[next(numbers)], next(marks)
-            # Questions name a paragraph by its first two words: no full stop between them.
+            # Questions refer to a paragraph by its first two words: no full stop between them.
             opens = not lines and not line
             tail = "" if opens else "." if mark < 0.1 else "," if mark < 0.18 else ""
             word = Word(text.capitalize() if capital else text, tail)
@@ -56,7 +56,7 @@ def write_paragraph(rng: np.random.Generator, n_lines: int, font: int, width: in
 
 
 def word_width(word: Word, font: int) -> int:
-    """Return how far a word and its punctuation move the pen, in pixels."""
+    """Return the advance of a word and its punctuation in pixels."""
     return lettering(word.text, font).advance + (lettering(word.tail, font).advance if word.tail else 0)
 
 
@@ -71,12 +71,12 @@ def line_width(line: list[Word], font: int) -> int:
 
 
 def opening(paragraph: Paragraph) -> str:
-    """Return the two words that a question names a paragraph by."""
+    """Return the two words by which a question refers to a paragraph."""
     return f"{paragraph[0][0].text} {paragraph[0][1].text}"
 
 
 def replace_word(page: list[Paragraph], place: Place, new: str, font: int, width: int) -> bool:
-    """Put another word in a place, unless the line would get too wide."""
+    """Replace the word at a place, unless the line would get too wide; returns whether it did."""
     paragraph, number, position = place
     line = page[paragraph][number]
     old = line[position]
@@ -91,23 +91,23 @@ def replace_word(page: list[Paragraph], place: Place, new: str, font: int, width
 def replace_by_any(
     rng: np.random.Generator, page: list[Paragraph], place: Place, unwanted: str, font: int, width: int
 ) -> bool:
-    """Put any word but one in a place; tells whether one that fits was found."""
+    """Replace the word at a place by any word but one; returns whether one fitted."""
     news = (word for word in sample(rng, WORDS, _TRIES) if word != unwanted)
     return any(replace_word(page, place, word, font, width) for word in news)
 
 
 def inner_places(page: list[Paragraph], paragraphs: range) -> list[Place]:
-    """Return the places of all words of some paragraphs, except for the words they are named by."""
+    """Return the places of all words of some paragraphs, except for their opening words."""
     return [(p, n, i) for p in paragraphs for n, line in enumerate(page[p]) for i in range(len(line)) if n > 0 or i > 1]
 
 
 def opening_places(page: list[Paragraph]) -> set[Place]:
-    """Return the places of the words that paragraphs are named by."""
+    """Return the places of the opening words of all paragraphs."""
     return {(p, 0, i) for p in range(len(page)) for i in (0, 1)}
 
 
 def find_word(page: list[Paragraph], word: str) -> list[Place]:
-    """Return the places of a word, in reading order, whatever its case."""
+    """Return the places of a word in reading order, ignoring case."""
     return [
         (p, n, i)
         for p, paragraph in enumerate(page)

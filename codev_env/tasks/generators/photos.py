@@ -1,4 +1,4 @@
-"""Backgrounds of the generated scenes: photographs that install with other packages, or procedural textures."""
+"""Backgrounds of the generated scenes: photographs from other packages, or procedural textures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from codev_env.tasks.generators.generator import pick
 
 logger = logging.getLogger(__name__)
 
-# Files that are part of the packages' wheels. They are opened by path: importing the packages would take a second,
-# and their own loaders may go to the network.
+# Files that are part of the packages' wheels. They are opened by path: importing the packages takes a second, and
+# their loaders can use the network.
 _PHOTOS = {
     "skimage": (
         "data/astronaut.png",
@@ -34,10 +34,10 @@ _PHOTOS = {
 
 @lru_cache(maxsize=1)
 def photographs() -> tuple[Path, ...]:
-    """Find the photographs that install with scikit-image and scikit-learn (extra `photos`).
+    """Find the photographs that are part of scikit-image and scikit-learn (extra `photos`).
 
     Returns:
-        The files found, in a fixed order. If there are none, one warning is logged and textures take their place.
+        The files found, in a fixed order. Without any, one warning is logged and textures are used.
     """
     found = []
     for package, names in _PHOTOS.items():
@@ -55,14 +55,14 @@ def photographs() -> tuple[Path, ...]:
 def background(
     rng: np.random.Generator, size: tuple[int, int], photo_share: float, coarse: int = 1
 ) -> tuple[Image.Image, str]:
-    """Make a background.
+    """Draw a background.
 
     Args:
-        rng: Decides everything about it.
+        rng: Decides all random values.
         size: Width and height in pixels.
         photo_share: Probability of a photograph instead of a texture.
-        coarse: Draw it this many times smaller and repeat its pixels: enlarging a photograph smoothly to 8K takes most
-            of the time of a scene, and adds no detail.
+        coarse: Draw it this many times smaller and repeat its pixels: smooth enlargement of a photograph to 8K would
+            take most of a scene's time and add no detail.
 
     Returns:
         A new RGB image, and `"photo:<name>"` or `"texture"`.

@@ -1,4 +1,4 @@
-"""Draws one chart into a part of an image: bars, a line or a pie, with names and printed values in exact boxes."""
+"""Draws one chart into a part of an image: bars, a line or a pie, with exact boxes of names and printed values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PALETTE: tuple[RGB, ...] = (
     (226, 128, 188),
     (246, 208, 84),
 )
-"""Colours that are told apart as slices of one pie."""
+"""Colours that are easy to distinguish as slices of one pie."""
 
 _INK: RGB = (35, 35, 35)
 _LINES: RGB = (222, 222, 222)
@@ -49,7 +49,7 @@ class Panel(NamedTuple):
 
 
 def fitting_font(box: Box, items: int) -> int:
-    """Return the largest font size in pixels with which any chart of so many items fits into a box."""
+    """Return the largest font size in pixels with which every chart of `items` items fits into a box."""
     width, height = box[2] - box[0], box[3] - box[1]
     return int(min(width / (items * _SLOT + 5), width / (2 * _RADIUS + 13), height / (2 * _RADIUS + 6)))
 
@@ -58,9 +58,9 @@ def draw_panel(rng: np.random.Generator, image: Image.Image, panel: Panel) -> li
     """Draw a chart.
 
     Args:
-        rng: Decides about colours only.
-        image: An RGB image, white where the chart is to stand.
-        panel: What to draw.
+        rng: Decides the colours.
+        image: An RGB image, white at the place of the chart.
+        panel: The chart.
 
     Returns:
         For each item `title, chart, name, value` as printed, and the exact boxes in pixels of the number (`box`), of
@@ -130,7 +130,7 @@ def _bars(
 def _line(
     rng: np.random.Generator, image: Image.Image, panel: Panel, tops: list[tuple[int, int]], bottom: int, slot: float
 ) -> list[Box]:
-    # Without the two that are pale: a thin line has to stand out from the paper.
+    # Without the two pale ones: a thin line must contrast with the paper.
     color = pick(rng, PALETTE[:6])
     ImageDraw.Draw(image).line(tops, fill=color, width=max(2, panel.font // 5), joint="curve")
     dot = drawing.mask("circle", max(7, panel.font // 2) // 2 * 2 + 1)
@@ -145,11 +145,11 @@ def _pie(rng: np.random.Generator, image: Image.Image, panel: Panel) -> list[Box
     x1, y1, x2, y2 = panel.box
     f = panel.font
     radius = int(min((y2 - y1 - 5 * f) / 2, (x2 - x1 - 12 * f) / 2, 16 * f))
-    # Pie and legend together, 9 font sizes wide, stand in the middle.
+    # Pie and legend together, 9 font sizes wide, are centred.
     middle = ((x1 + x2 - 9 * f) // 2, y1 + 3 * f + (y2 - y1 - 4 * f) // 2)
     colors = sample(rng, PALETTE, len(panel.values))
     canvas = ImageDraw.Draw(image)
-    # The slices once more on a map of their own, to read their boxes off.
+    # A second drawing with one value per slice, from which the boxes of the slices are read.
     owners = Image.new("L", (2 * radius + 1, 2 * radius + 1), 0)
     painter = ImageDraw.Draw(owners)
     disc = (middle[0] - radius, middle[1] - radius, middle[0] + radius, middle[1] + radius)

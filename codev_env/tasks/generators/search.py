@@ -56,7 +56,7 @@ _MIN_DISTANCE = 0.1  # least distance of two targets along the axis that is aske
 
 
 class Look(NamedTuple):
-    """What an object looks like, apart from its size."""
+    """The look of an object, apart from its size."""
 
     color: str
     shape: str
@@ -66,8 +66,8 @@ class Look(NamedTuple):
 class Puzzle(NamedTuple):
     """A question and the looks that make it answerable: the first `n_targets` of `looks` are the targets.
 
-    `axes` are those (0: x, 1: y) along which the first two must lie clearly apart, because it asks for their position.
-    `meta` is what the task's metadata tells besides the objects.
+    `axes` are those (0: x, 1: y) along which the first two must be clearly apart, because the question is about their
+    position. `meta` is added to the task's metadata.
     """
 
     question: str
@@ -88,12 +88,12 @@ class ScatterOptions(SceneOptions):
     min_side: ClassVar[int] = 24
     """Least side of an object in pixels: a glyph of 5 x 7 dots needs that much."""
     coarse: ClassVar[int] = 1
-    """How coarse the background is; see `photos.background`."""
+    """Coarseness of the background; see `photos.background`."""
 
     sizes: tuple[tuple[int, int], ...] = ((2048, 1536), (2048, 1152), (1536, 2048), (1600, 1200), (1536, 1024))
-    """Widths and heights in pixels; each scene takes one."""
+    """Widths and heights in pixels; each scene takes one pair."""
     categories: tuple[str, ...] = ()
-    """Which categories of questions there are."""
+    """The categories of questions."""
     distractors: tuple[int, int] = (40, 80)
     """Least and greatest number of distractors."""
     target_share: tuple[float, float] = (0.018, 0.026)
@@ -173,10 +173,10 @@ class ScatterOptions(SceneOptions):
 
     @abstractmethod
     def _puzzle(self, rng: np.random.Generator, category: str) -> Puzzle:
-        """Make up a question of a category, and the objects that make it answerable."""
+        """Return a question of a category with the objects that make it answerable."""
 
     def _most_targets(self) -> int:
-        """Return how many targets a scene may have."""
+        """Return the largest number of targets of a scene."""
         return 2
 
     def _paste(self, image: Image.Image, look: Look, x: int, y: int, side: int) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class ScatterOptions(SceneOptions):
         return size[0] // pitch, size[1] // pitch, pitch
 
     def _room(self, largest: float) -> int:
-        """Return how many distractors fit into every size if the largest object has that share."""
+        """Return the number of distractors that fit into every size if the largest object has that share."""
         cells = [self._cells(size, largest) for size in self.sizes]
         return min(columns * rows for columns, rows, _ in cells) // 2 - self._most_targets()
 
@@ -217,16 +217,16 @@ class SearchOptions(ScatterOptions):
 
     `direct_attributes` asks for the colour of an object whose shape occurs once, or for the letter or digit on an
     object whose colour and shape occur together once, among objects that share one of the two. `relative_position`
-    asks how two such objects lie to each other.
+    asks for the relative position of two such objects.
     """
 
     kind: ClassVar[str] = "search"
     all_categories: ClassVar[tuple[str, ...]] = CATEGORIES
 
     categories: tuple[str, ...] = CATEGORIES
-    """Which categories of questions there are."""
+    """The categories of questions."""
     attributes: tuple[str, ...] = ATTRIBUTES
-    """What `direct_attributes` asks for: `"color"`, `"letter"`, `"digit"`."""
+    """Attributes that `direct_attributes` asks for: `"color"`, `"letter"`, `"digit"`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -243,7 +243,7 @@ def attribute_puzzle(rng: np.random.Generator, attribute: str, distractors: int)
     """Make up a question for the colour of an object, or the letter or digit on it, with four choices.
 
     Args:
-        rng: Decides everything about it.
+        rng: Decides all random values.
         attribute: One of `ATTRIBUTES`.
         distractors: How many other objects there are; none fits the question.
     """
@@ -261,10 +261,10 @@ def attribute_puzzle(rng: np.random.Generator, attribute: str, distractors: int)
 
 
 def position_puzzle(rng: np.random.Generator, distractors: tuple[int, int], diagonal: bool = False) -> Puzzle:
-    """Make up a question for how two objects lie to each other; its answer follows when they have places.
+    """Return a question about the relative position of two objects; its answer follows from their places.
 
     Args:
-        rng: Decides everything about it.
+        rng: Decides all random values.
         distractors: Least and greatest number of other objects.
         diagonal: Ask along both axes, with four choices, instead of along one of them with two.
     """
@@ -293,7 +293,7 @@ def random_look(rng: np.random.Generator, shapes: tuple[str, ...] = drawing.SHAP
 
 
 def near_miss(rng: np.random.Generator, targets: tuple[Look, ...]) -> Look:
-    """Make an object that shares the colour or the shape of a target, or neither, but never both."""
+    """Return an object that shares the colour or the shape of a target, or neither, but never both."""
     model = pick(rng, targets)
     taken = {target[:2] for target in targets}
     while True:
@@ -312,7 +312,7 @@ def _puzzle(rng: np.random.Generator, question: str, answer: str, wrong: list[st
 
 
 def _separate(cells: list[int], columns: int, distances: dict[int, float]) -> None:
-    """Reorder the cells so that the first two lie clearly apart along each axis, by so many cells or more."""
+    """Reorder the cells so that the first two are at least `distances` cells apart along each axis."""
 
     def apart(i: int) -> float:
         gaps = (abs(a - b) for a, b in zip(divmod(cells[i], columns), divmod(cells[0], columns), strict=True))
@@ -326,7 +326,7 @@ def _separate(cells: list[int], columns: int, distances: dict[int, float]) -> No
 
 
 def position(first: tuple[int, int, int], second: tuple[int, int, int], axis: int) -> str:
-    """Say how one place (x, y, side) lies to another along an axis: left or right (0), above or below (1)."""
+    """Return the position of one place (x, y, side) relative to another: left or right (axis 0), above or below (1)."""
     centers = [place[axis] + place[2] / 2 for place in (first, second)]
     words = ("left", "right") if axis == 0 else ("above", "below")
     return words[0] if centers[0] < centers[1] else words[1]

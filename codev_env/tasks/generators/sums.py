@@ -1,4 +1,4 @@
-"""Arithmetic from a picture: objects with price tags, and questions that reckon with the prices of some of them."""
+"""Arithmetic from an image: objects with price tags, and questions that calculate with some of the prices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from codev_env.tasks.generators.lettering import write_centered
 from codev_env.tasks.generators.search import COLORS, Look, Puzzle, ScatterOptions, near_miss, random_look
 
 CATEGORIES = ("sum", "difference", "product", "total", "compare", "list")
-"""What is asked for."""
+"""Categories of questions."""
 
 _MOST_SAME = 4  # objects of one look in `total` and `list`
 _INK: drawing.RGB = (20, 20, 20)
@@ -38,7 +38,7 @@ class SumsOptions(ScatterOptions):
 
     `sum` and `difference` take two objects, `product` several pieces like one, `total` all objects of one look;
     `compare` asks which of two costs less, `list` for all prices of one look in order. The answers are those of
-    MathVista: whole numbers, decimals with a precision, texts and lists, free or with choices, as `meta` tells in
+    MathVista: whole numbers, decimals with a precision, texts and lists, free or with choices; `meta` has
     `question_type`, `answer_type` and `precision`.
     """
 
@@ -47,9 +47,9 @@ class SumsOptions(ScatterOptions):
     min_side: ClassVar[int] = 44
 
     sizes: tuple[tuple[int, int], ...] = ((1280, 960), (960, 1280), (1600, 1200))
-    """Widths and heights in pixels; each scene takes one."""
+    """Widths and heights in pixels; each scene takes one pair."""
     categories: tuple[str, ...] = CATEGORIES
-    """Which categories of questions there are."""
+    """The categories of questions."""
     distractors: tuple[int, int] = (12, 24)
     """Least and greatest number of distractors."""
     target_share: tuple[float, float] = (0.05, 0.065)
@@ -57,7 +57,7 @@ class SumsOptions(ScatterOptions):
     distractor_share: tuple[float, float] = (0.05, 0.08)
     """Side of a distractor with its tag, as a share of the image's longer side; never below 44 pixels."""
     decimals: tuple[int, ...] = (0, 0, 1, 2)
-    """How many decimals the prices have; each scene takes one."""
+    """Numbers of decimals of the prices; each scene takes one."""
     choice_share: float = 0.5
     """Probability that a question has choices: four numbers, or the two objects that are compared."""
 
@@ -94,7 +94,7 @@ class SumsOptions(ScatterOptions):
         count = between(rng, 2, _MOST_SAME) if same else 1 if category == "product" else 2
         targets = [first] * count if same or count == 1 else [first, near_miss(rng, (first,))]
         others = [near_miss(rng, tuple(targets)) for _ in range(between(rng, *self.distractors))]
-        # Different prices: neither a difference of 0 nor two that cost the same.
+        # Different prices: no difference is 0.
         prices = rng.permutation(np.arange(10**decimals, 50 * 10**decimals))[: count + len(others)].tolist()
         prices += rng.integers(10**decimals, 50 * 10**decimals, count + len(others) - len(prices)).tolist()
         if category == "difference":
@@ -158,7 +158,7 @@ def _finish(puzzle: Puzzle, question: str, answer: str, choices: tuple[str, ...]
 def _tag(text: str, height: int) -> Image.Image:
     """Draw a price tag: dark figures on a light plate with a rim."""
     size = round(height * 0.86)
-    # Wide enough for any price, so that a tag's size tells nothing.
+    # Wide enough for any price: a tag's size must not reveal it.
     width = round(size * 2.6)
     tag = Image.new("RGB", (width, height), _PLATE)
     ImageDraw.Draw(tag).rectangle((0, 0, width - 1, height - 1), outline=_INK)

@@ -1,4 +1,4 @@
-"""The words that generated documents are made of: common, in lower case, of 3 to 8 letters."""
+"""The words of generated documents: common, in lower case, of 3 to 8 letters."""
 
 WORDS: tuple[str, ...] = tuple(
     """

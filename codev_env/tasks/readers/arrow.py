@@ -20,8 +20,8 @@ class ArrowTable(RowTable):
 
         Args:
             dataset: A `datasets.Dataset`.
-            source: What errors call it.
-            folder: What relative image paths start from.
+            source: Its name in errors.
+            folder: Folder of relative image paths.
         """
         self.source = source
         self._folder = folder
@@ -30,16 +30,16 @@ class ArrowTable(RowTable):
         self.columns = tuple(dataset.column_names)
         files = [Path(entry["filename"]) for entry in dataset.cache_files]
         states = tuple((str(file), *file_state(file)) for file in files)
-        # Data that is in memory alone has no files: it is the same only while it is the same object.
+        # Data in memory has no files: it is the same as long as it is the same object.
         self.signature = (source, len(dataset), states or id(dataset))
 
     @classmethod
     def saved(cls, path: Path, split: str) -> ArrowTable:
-        """Open what `save_to_disk` wrote: one data set, which serves any split, or several by split."""
+        """Open a folder that `save_to_disk` wrote: one data set, which serves any split, or several by split."""
         datasets = need("datasets", "datasets", f"{path} was saved by the package datasets and")
         try:
             found = datasets.load_from_disk(str(path))
-        except Exception as error:  # its errors on damaged files are of any type
+        except Exception as error:  # damaged files raise errors of any type
             raise TaskError(f"{path}: cannot be read by datasets ({_short(error)}).") from error
         if hasattr(found, "column_names") and not isinstance(found, dict):
             return cls(found, str(path), path)
@@ -51,7 +51,7 @@ class ArrowTable(RowTable):
         datasets = need("datasets", "datasets", f"There is no path {name}; reading it from the hub")
         try:
             found = datasets.load_dataset(name, config)
-        except Exception as error:  # of the network, of the hub, of the files: any type
+        except Exception as error:  # errors of the network, the hub and the files are of any type
             raise TaskError(
                 f"{name}: there is no such path, and as a data set of the hub it could not be loaded "
                 f"({_short(error)}). Check the name and the network, or give the path of a local copy."
@@ -66,11 +66,11 @@ class ArrowTable(RowTable):
         return f"{self.source}, row {index}"
 
     def folder(self, index: int) -> Path:
-        """Return what relative image paths start from."""
+        """Return the folder of relative image paths."""
         return self._folder
 
     def has(self, column: str) -> bool:
-        """Tell whether there is a column, or a field of a struct column."""
+        """Return whether there is a column, or a field of a struct column."""
         return has_field(self._schema, column)
 
     def values(self, column: str) -> list[Any]:

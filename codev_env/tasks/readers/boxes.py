@@ -19,7 +19,7 @@ _EDGE = 1.0  # pixels by which rounding may move a box out of its image
 
 
 def boxes_from(value: Any, where: str, *, form: Literal["xyxy", "xywh"] = "xyxy") -> tuple[tuple[float, ...], ...]:
-    """Read boxes as data sets write them: one box, a list of boxes, or nothing; a box of zeros is nothing.
+    """Read boxes as data sets write them: one box, a list of boxes, or none; a box of zeros is none.
 
     Args:
         value: `None`, `[…4 numbers…]` or a list of those.
@@ -58,37 +58,37 @@ def _box(entry: Any, where: str, form: str) -> tuple[float, float, float, float]
 
 
 def place_boxes(
-    boxes: Iterable[Sequence[float]], picture: DecodedImage, where: str, frame: Frame = "stored"
+    boxes: Iterable[Sequence[float]], image: DecodedImage, where: str, frame: Frame = "stored"
 ) -> tuple[Box, ...]:
-    """Bring boxes to the pixels of a decoded picture.
+    """Convert boxes to pixels of a decoded image.
 
     Args:
         boxes: Boxes `(x1, y1, x2, y2)` in pixels of `frame`.
-        picture: The picture they belong to.
+        image: The image they belong to.
         where: Names row and file in errors.
-        frame: `"stored"`: boxes count in pixels as the file stores them and turn with the picture; `"shown"`: they
-            already count in the upright picture.
+        frame: `"stored"`: boxes are in pixels as the file stores them and turn with the image; `"shown"`: they already
+            are in pixels of the upright image.
 
     Returns:
-        Boxes in pixels of `picture.image`, rounded outwards and clipped to it.
+        Boxes in pixels of `image.image`, rounded outwards and clipped to it.
 
     Raises:
-        TaskError: A box stands out of the picture by more than a pixel.
+        TaskError: A box exceeds the image by more than a pixel.
     """
-    width, height = picture.stored if frame == "stored" else picture.upright
-    across, down = (new / old for new, old in zip(picture.image.size, picture.upright, strict=True))
+    width, height = image.stored if frame == "stored" else image.upright
+    across, down = (new / old for new, old in zip(image.image.size, image.upright, strict=True))
     placed = []
     for box in boxes:
         check_inside(box, width, height, where)
         x1, y1, x2, y2 = box
         if frame == "stored":
-            x1, y1, x2, y2 = transform_box((x1, y1, x2, y2), (width, height), EXIF_TRANSFORMS[picture.orientation])
-        placed.append(outward((x1 * across, y1 * down, x2 * across, y2 * down), picture.image.size))
+            x1, y1, x2, y2 = transform_box((x1, y1, x2, y2), (width, height), EXIF_TRANSFORMS[image.orientation])
+        placed.append(outward((x1 * across, y1 * down, x2 * across, y2 * down), image.image.size))
     return tuple(placed)
 
 
 def check_inside(box: Sequence[float], width: int, height: int, where: str) -> None:
-    """Raise `TaskError` if a box `(x1, y1, x2, y2)` stands out of a picture by more than a pixel."""
+    """Raise `TaskError` if a box `(x1, y1, x2, y2)` exceeds the image by more than a pixel."""
     x1, y1, x2, y2 = box
     if x1 < -_EDGE or y1 < -_EDGE or x2 > width + _EDGE or y2 > height + _EDGE or x1 >= width or y1 >= height:
         raise TaskError(

@@ -1,4 +1,4 @@
-"""Values of a row as data sets write them: nested fields, JSON in texts, and images in all their forms."""
+"""Values of a row in the forms that data sets use: nested fields, JSON text, encoded images."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def parsed(value: Any, where: str, *, plain_text: bool = False) -> Any:
 
 
 def image_sources(value: Any, where: str, folder: Path) -> tuple[bytes | Path, ...]:
-    """Return the images of a cell, still encoded.
+    """Return the images of a value, still encoded.
 
     Args:
         value: Bytes; base64 text, with or without `data:` prefix; a path; `{"bytes": …, "path": …}` as Hugging Face
             writes it; or a list of these, also as JSON text.
         where: Names row and file in errors.
-        folder: What relative paths start from. They may also lie in its `images/`.
+        folder: Folder of relative paths, which may also be in its `images/`.
 
     Raises:
-        TaskError: No image, or a cell of another kind.
+        TaskError: No image, or a value of another kind.
     """
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = _json_list(value, where)

@@ -32,7 +32,7 @@ FIELDS = {
     "transform": ("transform",),
     "split": (),
 }
-"""What `columns` can map, and the names that are looked for where it does not: the first one that is there."""
+"""The task fields that `columns` can map, each with the column names that are tried where it does not, in order."""
 
 _REQUIRED = ("image", "question", "answer")
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
@@ -59,29 +59,29 @@ def open_dataset(
 
     Args:
         source: A Parquet, JSONL, JSON or TSV file, used whatever the split; a folder with such files (also in `data/`,
-            or in a folder named like the split), whose names may tell splits (`train-….parquet`, `val.jsonl`); a folder
-            that `datasets` saved (`save_to_disk`); or a data set's name on the hub, `"owner/name"`.
-        split: `"train"`, `"val"`, `"test"` or another name. Files that tell no split serve any.
+            or in a folder named like the split), whose names may contain a split (`train-….parquet`, `val.jsonl`); a
+            folder that `datasets` saved (`save_to_disk`); or a data set's name on the hub, `"owner/name"`.
+        split: `"train"`, `"val"`, `"test"` or another name. Files whose names contain no split serve any.
         columns: Task field to column name; see `FIELDS`. `"a.b"` is field `b` of column `a`. `"choices"` may also be a
             list of columns, one per option. `"split"` names a column whose value must be the split.
-        boxes: How boxes are written: `"xyxy"` `[x1, y1, x2, y2]`, or `"xywh"` `[x, y, width, height]`, in pixels.
-        frame: What boxes count in: `"shown"`, the upright picture as viewers and annotation tools show it, or
-            `"stored"`, the pixels as the file has them before EXIF orientation.
+        boxes: Form of the boxes: `"xyxy"` `[x1, y1, x2, y2]`, or `"xywh"` `[x, y, width, height]`, in pixels.
+        frame: Box coordinates: `"shown"`, pixels of the upright image as viewers and annotation tools show it, or
+            `"stored"`, pixels of the file before EXIF orientation.
         shuffle_choices: Shuffle options by `seed` and task id, for data whose first option is always the right one.
         config: Configuration of a data set on the hub.
-        image_folder: What names of image files start from; `None` for the folder of the file that has them.
-        bench: The row of `codev_env.benches` that the data stands for.
+        image_folder: Folder of relative image paths; `None` for the folder of the file with the rows.
+        bench: The benchmark that the tasks are of; scorers read its name in `meta["bench"]`.
         subset: Only this category.
         seed: Seeds the order of shuffled options.
-        on_error: What to do about bad rows, see `RowTaskSet`.
-        images: What pictures are accepted; `None` for the defaults.
+        on_error: How to treat bad rows, see `RowTaskSet`.
+        images: Which images are accepted; `None` for the defaults.
 
     An image is a path (relative to `image_folder`, or to `images/` in it), base64 text, bytes, or `{"bytes", "path"}`;
     or a list of these. An answer is the text of a choice, its letter, or its number from 0; without choices, any text.
 
     Raises:
-        TaskError: Anything that is missing or makes no sense; the message names file and row. A column that does not
-            exist: the message lists those that do.
+        TaskError: Missing or invalid data; the message names file and row. For a
+            column that does not exist it lists the existing ones.
         ConfigError: An option that cannot be used.
     """
     for option, value, allowed in (("boxes", boxes, get_args(BoxForm)), ("frame", frame, get_args(Frame))):
@@ -90,7 +90,7 @@ def open_dataset(
     table = _table(source, split, config)
     folder = None if image_folder is None else Path(image_folder)
     if folder is not None and not folder.is_dir():
-        raise TaskError(f"image_folder {folder}: no such folder. Give the one that the names of images start from.")
+        raise TaskError(f"image_folder {folder}: no such folder. Give the folder that image paths are relative to.")
     names = _columns(table, columns or {})
     if "split" in names:
         table = _of_split(table, names.pop("split")[0], split)
@@ -115,7 +115,7 @@ def _table(source: str | Path, split: str, config: str | None) -> RowTable:
 
 
 def _files(path: Path, split: str) -> list[Path]:
-    """Return the files of a split: those in a folder of its name, those whose name tells it, or all that tell none."""
+    """Return the files of a split: in a folder of its name, with its name in theirs, or all if no name has a split."""
     names = SPLIT_NAMES.get(split, (split,))
     folder = next((path / name for name in names if (path / name).is_dir()), path)
     files = find_files(folder, _SUFFIXES, f"a file of rows ({', '.join(_SUFFIXES)})")
@@ -162,7 +162,7 @@ def _columns(table: RowTable, columns: Mapping[str, str | Sequence[str]]) -> dic
     return found
 
 
-# ---- what the rows mean
+# ---- reading the rows
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class DatasetReader:
 
     Attributes:
         columns: Field and its columns.
-        boxes: How boxes are written.
-        frame: What boxes count in.
+        boxes: Form of the boxes.
+        frame: Box coordinates.
         shuffle_seed: Seeds the order of options; `None` keeps the rows' order.
     """
 
@@ -187,10 +187,6 @@ class DatasetReader:
         """Name of the column with images."""
         return dict(self.columns)["image"][0]
 
-    def key(self) -> str:
-        """Return what tells this reader from others."""
-        return repr(self)
-
     def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, answers, options and the form of boxes of all rows."""
         columns = {field: [table.values(name) for name in names] for field, names in self.columns if field != "image"}
@@ -202,7 +198,7 @@ class DatasetReader:
             where = table.where(row)
             try:
                 if not ids[row]:
-                    raise TaskError(f"{where}: {dict(self.columns)['id'][0]!r} is empty. Give each row one of its own.")
+                    raise TaskError(f"{where}: {dict(self.columns)['id'][0]!r} is empty. Give each row its own.")
                 self._check({field: _cell([one[row] for one in several]) for field, several in columns.items()}, where)
             except TaskError as error:
                 problems[row] = str(error)

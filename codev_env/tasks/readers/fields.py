@@ -1,4 +1,4 @@
-"""Fields of a row, checked: texts, options, answers and what may go into a task's metadata."""
+"""Checks of a row's fields: texts, options, answers, JSON, and the values of a task's metadata."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LETTERS = string.ascii_uppercase
 _INLINE = re.compile(r"\(([A-Z])\)")
 _LINES = re.compile(r"^[ \t]*(?:\(([A-Z])\)|([A-Z])[.:)])[ \t]*", re.MULTILINE)
 _INSTRUCTION = re.compile(r"\s*Answer with the option.*$", re.DOTALL)
-# After the last option of training data, such as "Please answer with the letter." or the order to call a tool.
+# After the last option of training data, such as "Please answer with the letter." or an instruction to call a tool.
 _TRAILING = re.compile(r"\s*\n\s*(?:Answer |Please |Choose |Select |Think |Output ).*$", re.DOTALL)
 
 
@@ -28,7 +28,7 @@ _TRAILING = re.compile(r"\s*\n\s*(?:Answer |Please |Choose |Select |Think |Outpu
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a finite number, not a truth value."""
+    """Return whether a value is a finite number and no `bool`."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -93,7 +93,7 @@ def options(where: Path | str, key: str, value: Any) -> tuple[str, ...]:
 
 
 def plain(value: Any) -> str:
-    """Return an answer as text: numbers as people write them, `3.0` as `3`; nothing and NaN as `""`."""
+    """Return a value as text: numbers in plain form, `3.0` as `3`; `None` and NaN as `""`."""
     if isinstance(value, str):
         return value.strip()
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -104,7 +104,7 @@ def plain(value: Any) -> str:
 
 
 def optional(value: Any) -> Any:
-    """Return `None` for what data sets write for nothing: NaN, an empty text, or the texts `nan` and `None`."""
+    """Return `None` for NaN, an empty text, and the texts `nan` and `None`, which data sets write for it."""
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, str) and value.strip() in ("", "nan", "None"):
@@ -113,7 +113,7 @@ def optional(value: Any) -> Any:
 
 
 def shuffled(choices: tuple[str, ...], task_id: str, seed: int) -> tuple[str, ...]:
-    """Shuffle by seed and task id, so that a row keeps its order whatever other rows there are."""
+    """Shuffle by seed and task id: the order does not depend on other rows."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(task_id.encode())))
     return tuple(choices[i] for i in rng.permutation(len(choices)))
 
@@ -156,7 +156,7 @@ def scorer_meta(
 
 
 def jsonable(value: Any) -> Any:
-    """Return a value with all that JSON cannot hold left out (bytes) or written as text."""
+    """Return a value for JSON: bytes are left out, other types that JSON lacks become text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -169,7 +169,7 @@ def jsonable(value: Any) -> Any:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `" Did you mean …?"` where a known name is near, else nothing."""
+    """Return `" Did you mean …?"` for a name near a known one, else `""`."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else ""
 
@@ -183,7 +183,7 @@ def split_inline(question: str) -> tuple[str, dict[str, str]]:
 
 
 def split_options(question: str) -> tuple[str, dict[str, str]]:
-    """Split a question from options that start lines ("A. red", "(A) red", "A) red", "A: red") or stand inline.
+    """Split a question from options at line starts ("A. red", "(A) red", "A) red", "A: red") or inline.
 
     Returns:
         The question without options, and options by letter; without options the unchanged question and `{}`.

@@ -12,7 +12,7 @@ from codev_env.tasks.readers.parquet import ParquetTable
 from codev_env.tasks.readers.table import JsonlTable, ListTable, RowTable, TsvTable
 
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "validation", "valid", "dev"), "test": ("test", "eval")}
-"""What files and parts of a split are called."""
+"""Names of splits in file names and data sets."""
 
 
 def only_split(title: str, split: str, splits: Sequence[str]) -> None:
@@ -31,7 +31,7 @@ def find_files(path: str | Path, suffixes: Sequence[str], expected: str) -> list
     Args:
         path: A file or a folder.
         suffixes: Suffixes to look for; a folder with files of the first is not searched for the second.
-        expected: What to say that is missing.
+        expected: Description of the expected files, for errors.
 
     Raises:
         TaskError: No such path, or nothing in it.
@@ -53,15 +53,15 @@ def find_files(path: str | Path, suffixes: Sequence[str], expected: str) -> list
 
 
 def of_split(files: Sequence[Path], split: str) -> list[Path]:
-    """Return the files whose names tell that they belong to a split; those that tell none count as `"train"`.
+    """Return the files of a split; files whose names contain no split belong to `"train"`.
 
-    A name tells a split where one of `SPLIT_NAMES` stands in it as a word, as in `train-00000-of-00002.parquet`.
+    A name contains a split if one of `SPLIT_NAMES` is a word of it, as in `train-00000-of-00002.parquet`.
     """
     return [file for file in files if (split_of(file.stem) or "train") == split]
 
 
 def split_of(name: str) -> str | None:
-    """Return the split that a file's name tells, or `None`."""
+    """Return the split that a file's name contains, or `None`."""
     words = name.lower().replace("-", "_").replace(".", "_").split("_")
     for split, aliases in SPLIT_NAMES.items():
         if any(alias in words for alias in aliases):

@@ -17,22 +17,22 @@ def download(
     local_dir: str | Path | None = None,
     instead: str = "",
 ) -> Path:
-    """Download files of a data set, or return what was downloaded before.
+    """Download files of a data set, or find them in an earlier download.
 
-    With `HF_HUB_OFFLINE=1` only what is in the hub's cache is used.
+    With `HF_HUB_OFFLINE=1` only the hub's cache is used.
 
     Args:
         repo_id: Name on the hub, `"owner/name"`.
         patterns: Files to download, as shell patterns.
         revision: Branch, tag or commit.
-        local_dir: Where to put the files; `None` for the hub's own cache.
-        instead: What else a user can do, for the error.
+        local_dir: Folder to write the files to; `None` for the hub's own cache.
+        instead: Advice that errors end with.
 
     Returns:
         The folder that holds the files.
 
     Raises:
-        TaskError: No network, no such data set, no access, or nothing that matches.
+        TaskError: No network, no such data set, no access, or no file that matches.
         ConfigError: `huggingface_hub` is not installed.
     """
     try:
@@ -52,7 +52,7 @@ def download(
                 local_dir=None if local_dir is None else str(local_dir),
             )
         )
-    # Failures of the network are errors of the HTTP library underneath, which differs between versions.
+    # Network failures are errors of the HTTP library underneath, which differs between versions.
     except _failures() as error:
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise TaskError(
@@ -68,7 +68,7 @@ def fetch(bench: str, local_dir: str | Path | None = None) -> Path:
     """Download the data set of a benchmark; see `download`.
 
     Raises:
-        TaskError: It could not be downloaded; the message names the folder to put a copy into.
+        TaskError: It could not be downloaded; the message names the folder for a copy.
         ConfigError: A benchmark that is not on the hub, or `huggingface_hub` is not installed.
     """
     found = BENCHES.get(bench)
@@ -81,7 +81,7 @@ def fetch(bench: str, local_dir: str | Path | None = None) -> Path:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Return what a failed download may raise."""
+    """Return the exceptions of a failed download."""
     found: list[type[Exception]] = [OSError, ValueError, RuntimeError]
     for module, name in (("httpx", "HTTPError"), ("requests", "RequestException")):
         try:

@@ -1,4 +1,4 @@
-"""Pictures as data sets hold them, checked and turned into RGB: the one place that decodes images of tasks."""
+"""Decoding: images in any form that data sets use, checked and converted to RGB."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from codev_env.tasks.readers.fields import is_number
 from codev_env.transforms import IDENTITY, compose, inverse, transform_image
 
 Small = Literal["upscale", "raise", "keep"]
-"""What to do with pictures that are too small."""
+"""Treatment of images that are too small."""
 
 # Without the formats that run another program or execute what they hold (EPS, PDF, WMF).
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "MPO", "AVIF")
@@ -34,22 +34,22 @@ EXIF_TRANSFORMS = {
 }
 """The transform that turns a stored image upright, by EXIF orientation."""
 
-# What Pillow raises for damaged files, with its warnings, which some people turn into errors.
+# Raised by Pillow for damaged files; its warnings too, which users can turn into errors.
 _BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, OverflowError, MemoryError, Warning)
 
 
 @dataclass(frozen=True)
 class ImageRules:
-    """What pictures a task set accepts, and what is done to them.
+    """Which images a task set accepts, and how it changes them.
 
     Attributes:
         min_side: Pixels that the shorter side must have. 28 is what one visual token of Qwen2.5-VL covers.
-        small: A picture below `min_side`: `"upscale"` its shorter side to `min_side` (as the released CodeV sandbox
-            does; its boxes follow, and `meta["resized"]` tells), `"raise"`, or `"keep"` it as it is.
-        max_aspect: The longer side over the shorter one, at most.
-        max_pixels: Pixels of a decoded picture, at most; read off the header, before anything is unpacked. The default
-            is where Pillow starts to warn of decompression bombs; above twice that Pillow itself refuses.
-        orient: Turn a picture as its EXIF tag says. Boxes follow.
+        small: For an image below `min_side`: `"upscale"` its shorter side to `min_side` as the released CodeV sandbox
+            does (its boxes follow, and `meta["resized"]` has both sizes), `"raise"`, or `"keep"` it as it is.
+        max_aspect: Largest ratio of the longer side to the shorter one.
+        max_pixels: Largest number of pixels; checked in the header, before decoding. From the default on Pillow warns
+            of decompression bombs; above twice that number it refuses.
+        orient: Turn an image upright as its EXIF tag says. Boxes follow.
     """
 
     min_side: int = 28
@@ -69,11 +69,11 @@ class ImageRules:
 
 
 Rules = ImageRules | Mapping[str, Any] | None
-"""How image rules may be given: as such, as a mapping of names to values, or `None` for the defaults."""
+"""Image rules, a mapping of their names to values, or `None` for the defaults."""
 
 
 def image_rules(given: Rules) -> ImageRules:
-    """Return image rules however they are given; raises `ConfigError` for a name or value that cannot be."""
+    """Return image rules from any of their forms; raises `ConfigError` for an unknown name or a bad value."""
     if isinstance(given, ImageRules):
         return given
     names = [entry.name for entry in fields(ImageRules)]
@@ -85,7 +85,7 @@ def image_rules(given: Rules) -> ImageRules:
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """A decoded picture and how it differs from what the file stores.
+    """A decoded image, and how it differs from the stored one.
 
     Attributes:
         image: The RGB image.
@@ -112,19 +112,19 @@ class DecodedImage:
 
 
 def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> DecodedImage:
-    """Decode one picture to RGB.
+    """Decode one image to RGB.
 
-    The first frame counts. EXIF orientation is applied. 16-bit grey is scaled to 8 bits over its full range.
-    Transparency is laid over white, as Qwen's own preprocessing does. Palettes, grey, bilevel, CMYK and YCbCr are
-    converted by Pillow. EPS and other formats that need another program are not opened.
+    The first frame is used. EXIF orientation is applied. 16-bit grey is scaled to 8 bits over its full range.
+    Transparent images are laid over white, as Qwen's own preprocessing does. Pillow converts palettes, grey, bilevel,
+    CMYK and YCbCr. EPS and other formats that need another program are not opened.
 
     Args:
         data: The file's bytes, or its path.
         where: Names row and file in errors.
-        rules: What is accepted; `None` for the defaults.
+        rules: Which images are accepted; `None` for the defaults.
 
     Raises:
-        TaskError: The picture is broken, too large, too small, too narrow, or of a kind that cannot be shown.
+        TaskError: The image is broken, too large, too small, too narrow, or of an unsupported kind.
     """
     rules = rules or ImageRules()
     where = f"{where}: {data}" if isinstance(data, Path) else where
@@ -134,7 +134,7 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> D
             before = _orientation(image)
             image.load()
             after = _orientation(image)
-            # Pillow turns TIFF files while it loads them, and then takes the tag away.
+            # Pillow turns TIFF files while loading them and then removes the tag.
             turned = before if after == 1 else 1
             tag = after if before == 1 else before
             pixels = _to_rgb(image, where)
@@ -155,7 +155,7 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> D
 
 
 def image_size(data: bytes | Path, where: str) -> tuple[int, int]:
-    """Read width and height off a picture's header, as Pillow shows it without EXIF orientation.
+    """Read width and height from an image's header, before EXIF orientation.
 
     Raises:
         TaskError: No image of a known format.
@@ -185,16 +185,16 @@ def _check_pixels(size: tuple[int, int], where: str, rules: ImageRules) -> None:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 where there is none or the tag makes no sense."""
+    """Return the EXIF orientation; 1 where there is none or the tag is invalid."""
     try:
         tag = image.getexif().get(ExifTags.Base.Orientation, 1)
-    except (*_BROKEN, TypeError, KeyError, AttributeError):  # EXIF data of any kind of brokenness is no reason to stop
+    except (*_BROKEN, TypeError, KeyError, AttributeError):  # broken EXIF data is no reason to stop
         return 1
     return tag if isinstance(tag, int) and 1 <= tag <= 8 else 1
 
 
 def _turn(pixels: Image.Image, tag: int, turned: int, orient: bool) -> tuple[Image.Image, int]:
-    """Turn a picture upright, or back to how it is stored; returns it with the orientation that is applied now."""
+    """Turn an image upright, or back to its stored form; returns it with the orientation that is now applied."""
     name = compose((inverse(EXIF_TRANSFORMS[turned]), EXIF_TRANSFORMS[tag] if orient else IDENTITY))
     return (pixels if name == IDENTITY else transform_image(pixels, name)), tag if orient else 1
 
@@ -209,7 +209,7 @@ def _to_rgb(image: Image.Image, where: str) -> Image.Image:
         rgba = image.convert("RGBA")
         white = Image.new("RGBA", rgba.size, "white")
         return Image.alpha_composite(white, rgba).convert("RGB")
-    # `convert` returns the opened file itself for RGB, and that must outlive its closing.
+    # For RGB `convert` returns the opened file itself, which is closed afterwards.
     return image.copy() if image.mode == "RGB" else image.convert("RGB")
 
 

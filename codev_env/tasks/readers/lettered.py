@@ -1,4 +1,4 @@
-"""Questions whose options stand in columns A, B, C, D: HR-Bench, and what VLMEvalKit makes of other benchmarks."""
+"""Questions with their options in columns A, B, C, D: HR-Bench, and other benchmarks as VLMEvalKit publishes them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_lettered(
         images: Which images are accepted; `None` for the defaults.
 
     Raises:
-        TaskError: Data that is missing or makes no sense; the message names file and row.
+        TaskError: Missing or invalid data; the message names file and row.
         ConfigError: An option that cannot be used.
     """
     only_split(bench.title, split, bench.splits)
@@ -66,7 +66,7 @@ class LetteredReader:
 
     Attributes:
         bench: Name of the benchmark.
-        categories: The categories there are.
+        categories: The allowed categories.
         needs_cycle: Each row must have a `cycle_category`, since the score is a mean over cycles.
     """
 
@@ -75,10 +75,6 @@ class LetteredReader:
     needs_cycle: bool = False
     image_column: str = "image"
     frame: Frame = "stored"
-
-    def key(self) -> str:
-        """Return what tells this reader from others."""
-        return repr(self)
 
     def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, options, letters and categories of all rows."""
@@ -94,7 +90,7 @@ class LetteredReader:
     def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, dict[str, str], str]:
         """Return question, options and the right option's text."""
         if not plain(fields["index"]):
-            raise TaskError(f"{where}: 'index' is empty. Give each row one of its own.")
+            raise TaskError(f"{where}: 'index' is empty. Give each row its own.")
         question = plain(fields["question"])
         if not question:
             raise TaskError(f"{where}: 'question' is empty.")
@@ -111,7 +107,7 @@ class LetteredReader:
         return question, options, letter_answer(where, fields["answer"], options)
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
-        """Read one row; the options stay in the row's order, which is what cycles are about."""
+        """Read one row; the options keep the row's order, which the cycles permute."""
         question, options, answer = self._check(row, where)
         rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
         cycle = rest.pop("cycle_category", None)

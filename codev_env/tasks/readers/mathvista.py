@@ -1,4 +1,4 @@
-"""MathVista, mathematics in pictures, from its Parquet or JSON files (arXiv 2310.02255; `AI4Math/MathVista`)."""
+"""MathVista, mathematics in images, from its Parquet or JSON files (arXiv 2310.02255; `AI4Math/MathVista`)."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def open_mathvista(
         bench: The benchmark.
         subset: Only this category.
         seed: Not used: options stay in the row's order.
-        on_error: What to do about bad rows, see `RowTaskSet`.
-        images: What pictures are accepted; `None` for the defaults.
+        on_error: How to treat bad rows, see `RowTaskSet`.
+        images: Which images are accepted; `None` for the defaults.
 
     Raises:
-        TaskError: Anything that is missing or makes no sense; the message names file and row.
+        TaskError: Missing or invalid data; the message names file and row.
         ConfigError: An option that cannot be used.
     """
     only_split(bench.title, split, bench.splits)
@@ -71,10 +71,6 @@ class MathVistaReader:
     bench: str
     image_column: str = "image"
     frame: Frame = "stored"
-
-    def key(self) -> str:
-        """Return what tells this reader from others."""
-        return repr(self)
 
     def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, answers and types of all rows."""

@@ -1,8 +1,8 @@
 """Parquet files with embedded images, read a row group at a time; needs pyarrow.
 
-Row groups are what Parquet can read alone. Small ones are read when a row of theirs is asked for and a few are kept.
-Many published files have one row group of a gigabyte: such a group is unpacked once, in small pieces, into an Arrow
-file in the cache folder, which is then mapped into memory, so that any row can be read alone.
+A row group is the smallest unit that Parquet reads. Small groups are read when one of their rows is asked for, and the
+last ones are kept in memory. Many published files have one row group of a gigabyte: such a group is unpacked once, in
+small pieces, to an Arrow file in the cache folder, which is mapped into memory so that single rows can be read.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_BYTES = 16 << 20
-"""A row group above this many bytes (16 MiB) is unpacked once instead of being read anew."""
+"""Row groups above this many bytes (16 MiB) are unpacked to a file instead of being read again."""
 
 KEPT_BYTES = 64 << 20
-"""How many bytes of row groups a process keeps in memory: 64 MiB."""
+"""Bytes of row groups that a process keeps in memory: 64 MiB."""
 
 _PIECE_BYTES = 4 << 20
 
 
 def cache_dir() -> Path:
-    """Return the folder for what can be made again: `$CODEV_CACHE`, else `codev_env` in the user's cache folder."""
+    """Return the folder for cached files: `$CODEV_CACHE`, else `codev_env` in the user's cache folder."""
     own = os.environ.get("CODEV_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(own) if own else Path(base) / "codev_env"
@@ -48,7 +48,7 @@ class ParquetTable(RowTable):
         """Read the footers.
 
         Args:
-            paths: Files of one data set; a column that not all of them have counts as not there.
+            paths: Files of one data set; a column counts as missing unless all files have it.
 
         Raises:
             TaskError: A file that cannot be read, or pyarrow is not installed.
@@ -94,11 +94,11 @@ class ParquetTable(RowTable):
         return f"{self._paths[number].stem}-{index - self._firsts[number]}"
 
     def has(self, column: str) -> bool:
-        """Tell whether there is a column, or a field of a struct column."""
+        """Return whether there is a column, or a field of a struct column."""
         return all(has_field(schema, column) for schema in self._schemas)
 
     def require(self, *names: str) -> None:
-        """Raise `TaskError` unless all files have all columns; the message names the file that has not."""
+        """Raise `TaskError` unless all files have all columns; the message names the file without it."""
         for path, schema in zip(self._paths, self._schemas, strict=True):
             for name in names:
                 if not has_field(schema, name):
@@ -136,7 +136,7 @@ class ParquetTable(RowTable):
 
 
 def has_field(schema: Any, column: str) -> bool:
-    """Tell whether an Arrow schema has a column, or for `"a.b"` a struct column `a` with a field `b`."""
+    """Return whether an Arrow schema has a column, or for `"a.b"` a struct column `a` with a field `b`."""
     name, *inner = column.split(".")
     kind = schema.field(name).type if name in schema.names else None
     for part in inner:
@@ -159,7 +159,7 @@ _GROUPS = cleared_after_fork(SizedCache[_Group](KEPT_BYTES, lambda group: group.
 
 
 def _read_group(path: Path, state: tuple[int, int], meta: Any, group: int) -> _Group:
-    """Read or map a row group. Files are opened anew each time, so that threads and forks share none."""
+    """Read or map a row group. Files are opened each time: threads and forks share none."""
     pq = need("pyarrow.parquet", "pyarrow", "A Parquet file")
     with _named(path):
         if meta.row_group(group).total_byte_size > GROUP_BYTES:
@@ -169,7 +169,7 @@ def _read_group(path: Path, state: tuple[int, int], meta: Any, group: int) -> _G
 
 
 def _unpacked(path: Path, state: tuple[int, int], meta: Any, group: int) -> pa.Table:
-    """Map the Arrow file of a large row group into memory; writes it first where there is none."""
+    """Map the Arrow file of a large row group into memory; writes the file if it does not exist."""
     import pyarrow as pa
 
     name = hashlib.sha256(repr((str(path.resolve()), state, group)).encode()).hexdigest()[:24]
@@ -189,7 +189,7 @@ def _unpacked(path: Path, state: tuple[int, int], meta: Any, group: int) -> pa.T
 
 
 def _unpack(path: Path, meta: Any, group: int, target: Path) -> None:
-    """Write a row group as an Arrow file of small batches, with memory for a few of them."""
+    """Write a row group as an Arrow file of small batches; memory holds a few of them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Task sets over tables: metadata checked when opened, pixels when a task is asked for; what becomes of bad rows."""
+"""Task sets over tables: metadata is checked when the data is opened, images when a task is read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from codev_env.tasks.readers.table import RowTable, file_state
 from codev_env.types import Source, Task
 
 OnError = Literal["raise", "skip"]
-"""What to do about rows that make no sense: raise at the first, or leave them out and count them."""
+"""Treatment of bad rows: raise at the first, or leave them out and count them."""
 
-_CHUNK = 50  # rows between two notes of how far a validation has come
+_CHUNK = 50  # rows between two records of the progress of a validation
 
 
 @dataclass(frozen=True)
 class Bad:
-    """One row that cannot be used: its number in the table, and what is wrong, naming file and row."""
+    """One row that cannot be used: its number in the table, and a reason that names file and row."""
 
     row: int
     reason: str
@@ -36,12 +36,12 @@ class Bad:
 
 @dataclass(frozen=True)
 class Validation:
-    """What `RowTaskSet.validate` found.
+    """The result of `RowTaskSet.validate`.
 
     Attributes:
-        checked: Rows looked at.
-        bad: Those that cannot be used.
-        path: Where this is remembered.
+        checked: Number of rows that were checked.
+        bad: The rows that cannot be used.
+        path: The file that stores the result.
     """
 
     checked: int
@@ -59,9 +59,9 @@ class DraftTask:
         answer: One of `choices` where there are any.
         choices: In the order shown.
         boxes: Boxes `(x1, y1, x2, y2)` in pixels of the first image, in the frame of the reader.
-        transform: What was done to the original image.
+        transform: Transforms that were applied to the original image.
         category: Empty where there is none.
-        meta: Anything else that the row tells; JSON-able.
+        meta: Other fields of the row, as JSON values.
     """
 
     images: Any
@@ -75,7 +75,7 @@ class DraftTask:
 
 
 class RowReader(Protocol):
-    """What a format's rows mean."""
+    """Reads the rows of one format. Its `repr` is part of cache keys and names all its options."""
 
     @property
     def bench(self) -> str:
@@ -89,30 +89,26 @@ class RowReader(Protocol):
 
     @property
     def frame(self) -> Frame:
-        """What the boxes of this format count in."""
+        """Box coordinates of this format."""
         ...
 
     def scan(self, table: RowTable) -> Scan:
-        """Check what can be checked of all rows without their images."""
+        """Check all rows as far as possible without their images."""
         ...
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Turn one row into a draft; raises `TaskError` with `where` in it."""
         ...
 
-    def key(self) -> str:
-        """Return a text that differs where two readers would read the same row differently."""
-        ...
-
 
 @dataclass(frozen=True)
 class Scan:
-    """All rows at a glance.
+    """Ids and categories of all rows, and the bad rows.
 
     Attributes:
         ids: A task id per row.
         categories: A category per row.
-        problems: Rows that cannot be used, with what is wrong, naming file and row.
+        problems: By row: why it cannot be used, with file and row.
     """
 
     ids: Sequence[str]
@@ -121,11 +117,11 @@ class Scan:
 
 
 class RowTaskSet:
-    """Tasks made of a table's rows. Sized, indexable, lazy; may be pickled and forked.
+    """The rows of a table as tasks: sized, indexable, lazy; may be pickled and forked.
 
     Attributes:
         name: The benchmark.
-        skipped: Rows left out with `on_error="skip"`, and why.
+        skipped: Rows left out with `on_error="skip"`, with reasons.
     """
 
     name: str
@@ -145,13 +141,13 @@ class RowTaskSet:
 
         Args:
             table: The rows.
-            reader: What they mean.
+            reader: Reads them.
             subset: Only this category.
             on_error: `"raise"` at the first bad row, or `"skip"`: leave bad rows out, with one warning that counts
-                them. Metadata is checked now. Pictures are decoded only when a task is asked for, so rows with a bad
-                picture are left out only if an earlier `validate` of the same files found them.
-            images: What pictures are accepted; `None` for the defaults.
-            image_folder: What relative paths of images start from; `None` for the folder that the table tells.
+                them. Metadata is checked now. Images are decoded only when a task is read, so rows with a bad image
+                are left out only if an earlier `validate` of the same files found them.
+            images: Which images are accepted; `None` for the defaults.
+            image_folder: Folder of relative image paths; `None` for the one that the table names.
 
         Raises:
             TaskError: A bad row, or no rows at all.
@@ -193,7 +189,7 @@ class RowTaskSet:
         return len(self._rows)
 
     def __getitem__(self, index: int) -> Task:
-        """Return a task; raises `TaskError` naming file and row if its picture or box is bad, never another task."""
+        """Return a task; raises `TaskError` with file and row if its image or box is bad, never another task."""
         row = self._rows[operator.index(index)]
         key = (*self._key(), row, str(self._states(row)))
         return TASKS.get(key, lambda: self._make(row))
@@ -205,17 +201,17 @@ class RowTaskSet:
         return self._index[task_id]
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
-        """Decode every task once and remember which cannot be used.
+        """Decode every task once and store which rows cannot be used.
 
-        What was found is remembered in the cache folder for these files and rules: an interrupted validation goes on
-        where it stopped, and opening the same data with `on_error="skip"` leaves the bad rows out.
+        The result is stored in the cache folder for these files and rules: an interrupted validation continues where it
+        stopped, and opening the same data with `on_error="skip"` leaves the bad rows out.
 
         Args:
-            progress: Called with rows checked and rows in all.
+            progress: Called with the number of rows checked and of all rows.
         """
         path = self._report()
         done, bad = self._read_report(path)
-        # How far the whole set was checked counts for a subset, and not the other way round.
+        # Progress of the whole set also counts for a subset, not the other way round.
         start = max(done.get(None, 0), done.get(self._subset, 0))
         todo = [row for row in self._rows if row >= start]
         checked = len(self._rows) - len(todo)
@@ -238,11 +234,11 @@ class RowTaskSet:
         return Validation(checked, tuple(Bad(row, bad[row]) for row in sorted(bad) if row in own), path)
 
     def _key(self) -> tuple[Hashable, ...]:
-        """Return what tells these rows from those of other sets."""
-        return (self._table.signature, self._reader.key(), self._rules, self._image_folder)
+        """Return a key that is different for other rows, readers and rules."""
+        return (self._table.signature, repr(self._reader), self._rules, self._image_folder)
 
     def _report(self) -> Path:
-        """Return the file that remembers validations; another one per files, format and rules."""
+        """Return the file that stores validations of these files with this format and these rules."""
         key = repr(self._key())
         return cache_dir() / "validated" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.jsonl"
 
@@ -250,14 +246,14 @@ class RowTaskSet:
         return self._image_folder or self._table.folder(row)
 
     def _states(self, row: int) -> list[list[int]]:
-        """Return when the row's image files were changed and their sizes, for images that are files of their own."""
+        """Return change times and sizes of the row's image files; empty for images inside the row."""
         cell = self._table.peek(row, self._reader.image_column)
         cells = cell if isinstance(cell, list | tuple) else [cell]
         paths = [image_path(entry, self._folder(row)) for entry in cells]
         return [list(file_state(path)) for path in paths if path is not None]
 
     def _read_report(self, path: Path) -> tuple[dict[str | None, int], dict[int, str]]:
-        """Read how far validations have come, by subset, and what they found that still holds."""
+        """Read the progress of validations by subset, and their findings that still hold."""
         done: dict[str | None, int] = {}
         bad: dict[int, str] = {}
         try:
@@ -279,12 +275,12 @@ class RowTaskSet:
         where = self._table.where(row)
         draft = self._reader.read(self._table.row(row), where, row)
         folder = self._folder(row)
-        pictures = [decode(data, where, self._rules) for data in image_sources(draft.images, where, folder)]
-        boxes = place_boxes(draft.boxes, pictures[0], where, self._reader.frame)
-        resized = [picture.resized for picture in pictures]
+        decoded = [decode(data, where, self._rules) for data in image_sources(draft.images, where, folder)]
+        boxes = place_boxes(draft.boxes, decoded[0], where, self._reader.frame)
+        resized = [image.resized for image in decoded]
         return Task(
             task_id=self._ids[row],
-            images=tuple(picture.image for picture in pictures),
+            images=tuple(image.image for image in decoded),
             question=draft.question,
             answer=draft.answer,
             choices=draft.choices,
@@ -326,7 +322,7 @@ def check_on_error(on_error: str) -> None:
 
 
 def _add_duplicates(ids: Sequence[str], problems: dict[int, str], table: RowTable) -> None:
-    """Note rows whose id an earlier good row has."""
+    """Add the rows whose id an earlier good row has."""
     if len(set(ids)) == len(ids):
         return
     first: dict[str, int] = {}

@@ -14,7 +14,7 @@ from codev_env.errors import TaskError
 from codev_env.tasks.readers.cells import dig
 from codev_env.tasks.readers.fields import nearest, parse_json
 
-_LONG = 4096  # characters above which a text is not kept in memory: an image, most likely
+_LONG = 4096  # longer texts, which are images most likely, are not kept in memory
 _BUFFER = 1 << 22  # bytes; lines with images are megabytes long
 _LINK = 64  # characters up to which an image field of a TSV file is the index of the row that has the image
 
@@ -23,9 +23,9 @@ class RowTable(ABC):
     """Sized, indexable rows that are read when asked for; metadata can be read for all rows at once.
 
     Attributes:
-        source: What errors call the whole table.
+        source: Name of the whole table in errors.
         columns: Names of the columns.
-        problems: Rows that could not be read at all, with what is wrong.
+        problems: By row: why it cannot be read.
         signature: Changes when the files change.
     """
 
@@ -54,7 +54,7 @@ class RowTable(ABC):
         """Return the folder that a row's relative image paths start from."""
 
     def has(self, column: str) -> bool:
-        """Tell whether there is a column, or a field of one."""
+        """Return whether there is a column, or a field of one."""
         return column in self.columns
 
     def peek(self, index: int, column: str) -> Any:
@@ -72,10 +72,10 @@ class RowTable(ABC):
 
 
 class ListTable(RowTable):
-    """Rows that are in memory already, with the place each came from."""
+    """Rows in memory, each with the place it comes from."""
 
     def __init__(self, source: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str], folder: Path) -> None:
-        """Take rows, and for each the name of its place for messages."""
+        """Take rows, and for each its place, for messages."""
         self.source = source
         self._rows, self._places, self._folder = rows, places, folder
         self.problems = {}
@@ -105,7 +105,7 @@ class ListTable(RowTable):
         return dig(self._rows[index], column)
 
     def has(self, column: str) -> bool:
-        """Tell whether some row has it."""
+        """Return whether some row has it."""
         return any(dig(row, column) is not None for row in self._rows) or column in self.columns
 
 
@@ -131,7 +131,7 @@ class SelectedTable(RowTable):
         return self._table.folder(self._numbers[index])
 
     def has(self, column: str) -> bool:
-        """Tell whether there is a column, or a field of one."""
+        """Return whether there is a column, or a field of one."""
         return self._table.has(column)
 
     def values(self, column: str) -> list[Any]:
@@ -172,7 +172,7 @@ class _LineTable(RowTable):
         return [dig(light or {}, column) for light in self._light]
 
     def has(self, column: str) -> bool:
-        """Tell whether some row has it."""
+        """Return whether some row has it."""
         return column in self.columns or any(dig(light or {}, column) is not None for light in self._light)
 
     def folder(self, index: int) -> Path:
@@ -189,7 +189,7 @@ class _LineTable(RowTable):
                 file.seek(self._starts[index])
                 return file.read(self._ends[index] - self._starts[index])
         except OSError as error:
-            raise TaskError(f"{self.path}: cannot be read any more ({error.strerror}).") from error
+            raise TaskError(f"{self.path}: can no longer be read ({error.strerror}).") from error
 
 
 class JsonlTable(_LineTable):
@@ -276,7 +276,7 @@ class TsvTable(_LineTable):
         return row
 
     def _linked(self, index: int, link: str) -> str:
-        """Return the image of another row: VLMEvalKit writes an image that occurs again as the index of its row."""
+        """Return the image of another row: VLMEvalKit writes a repeated image as the index of its first row."""
         indexes = self.values("index")
         if link not in indexes:
             raise TaskError(
@@ -285,12 +285,12 @@ class TsvTable(_LineTable):
         other = indexes.index(link)
         image = self._parse(self._record(other), self._lines[other]).get("image", "")
         if len(image) <= _LINK:
-            raise TaskError(f"{self.where(index)}: 'image' is {link!r}, but that row has no image of its own.")
+            raise TaskError(f"{self.where(index)}: 'image' is {link!r}, but that row has no image either.")
         return image
 
 
 def _next_record(file: BinaryIO) -> tuple[bytes, int]:
-    """Read one record, which goes on over line ends inside quotes; returns it with how many lines it has."""
+    """Read one record, which may contain line ends inside quotes; returns it with its number of lines."""
     record = file.readline()
     lines = 1
     while b'"' in record and _split(record)[1] and (line := file.readline()):
@@ -302,7 +302,7 @@ def _next_record(file: BinaryIO) -> tuple[bytes, int]:
 def _cells(record: bytes) -> list[bytes]:
     """Return a record's fields without their quotes.
 
-    The standard library's reader has one limit of a field's length for the whole process, below that of an image.
+    The standard library's reader has a limit on field lengths, one for the whole process, that images exceed.
     """
     line = record.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
     if b'"' not in line:
@@ -315,7 +315,7 @@ def _cells(record: bytes) -> list[bytes]:
 
 
 def _split(line: bytes) -> tuple[list[bytes], bool]:
-    """Split at tabs that stand outside quotes; tells whether the last field's quotes are still open."""
+    """Split at tabs outside quotes; also returns whether the last field's quotes are still open."""
     found: list[bytes] = []
     is_open = False
     for piece in line.split(b"\t"):

@@ -4,8 +4,8 @@ Sources: arXiv 2511.19661 (CodeV-RL-Data), 2512.03746 (CodeVision-RL, MVToolBenc
 
 Columns `data_source, prompt [{role, content}], images [{bytes, path}], ability, env_name, reward_model {ground_truth,
 style}, extra_info {question, answer, index, transform, bbox or bbox_2d, …}`. Their boxes are `(x1, y1, x2, y2)` in
-pixels of the image as it is stored, transformed or not, and images are shown as they are stored: a turn that EXIF asks
-for would undo, or add to, the transform that the question is about.
+pixels of the image as it is stored, transformed or not. EXIF orientation is not applied: it would undo, or add to,
+the transform that the question is about.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from codev_env.tasks.readers.table import RowTable
 _USED = frozenset({"images", "prompt"})
 _BOXES = ("bbox", "bbox_2d")
 _NOT_DONE = frozenset({"crop", "none", "original", "identity", "source", ""})
-# What DeepEyes adds to the user's message, for its own tool.
+# DeepEyes adds this to the user's message, for its own tool.
 _TOOL_ORDER = re.compile(r"\s*Think first, call \*\*image_zoom_in_tool\*\*.*$", re.DOTALL)
 
 
@@ -64,7 +64,7 @@ def open_verl(
         images: Which images are accepted; `None` for the defaults. EXIF orientation is never applied.
 
     Raises:
-        TaskError: Data that is missing or makes no sense; the message names file and row.
+        TaskError: Missing or invalid data; the message names file and row.
         ConfigError: An option that cannot be used.
     """
     if not split_by_file:
@@ -92,10 +92,6 @@ class VerlReader:
     bench: str
     image_column: str = "images"
     frame: Frame = "stored"
-
-    def key(self) -> str:
-        """Return what tells this reader from others."""
-        return repr(self)
 
     def scan(self, table: RowTable) -> Scan:
         """Check answers, questions and boxes of all rows."""
@@ -140,7 +136,7 @@ class VerlReader:
 
 
 def _first(table: RowTable, *names: str) -> list[Any]:
-    """Return the first column there is; raises `TaskError` if there is none."""
+    """Return the first column that exists; raises `TaskError` if none does."""
     for name in names:
         if table.has(name):
             return table.values(name)
@@ -149,12 +145,12 @@ def _first(table: RowTable, *names: str) -> list[Any]:
 
 
 def _boxes(values: Sequence[Any], where: str) -> tuple[tuple[float, ...], ...]:
-    """Read the first box field that says something."""
+    """Read the first box field that is not empty."""
     return next((boxes for value in values if (boxes := boxes_from(parsed(value, where), where))), ())
 
 
 def _answers(value: Any) -> tuple[str, ...]:
-    """Return the accepted answers, of which there may be several."""
+    """Return the accepted answers, one or several."""
     values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     return tuple(text for text in map(plain, values) if text)
 
@@ -171,8 +167,8 @@ def _question(
 ) -> tuple[str, tuple[str, ...], str]:
     """Return question, choices and answer.
 
-    `extra_info.question` is the bare question; the user's message may be dressed for another model's tool. Yet for some
-    sources only the message has the options, so it is taken where it has the answer among them and the other has not.
+    `extra_info.question` is the question alone; the user's message may address another model's tool. For some sources
+    only the message has the options: it is used where its options include the answer and the question has none.
     """
     asked = [text for text in (_bare(extra.get("question")), _bare(_user_message(row))) if text]
     if not asked:
@@ -188,7 +184,7 @@ def _question(
 
 
 def _bare(value: Any) -> str:
-    """Return a question without marks of images and orders to call a tool."""
+    """Return a question without image placeholders and instructions to call a tool."""
     return _TOOL_ORDER.sub("", plain(value).replace("<image>", "")).strip()
 
 
@@ -199,7 +195,7 @@ def _user_message(row: Mapping[str, Any]) -> Any:
 
 
 def _names(value: Any, where: str) -> tuple[str, ...]:
-    """Return the names of transforms, written as a list, as one name, or not at all."""
+    """Return the names of transforms from a list, one name, or nothing."""
     if isinstance(value, str):
         value = parsed(value, where) if value.lstrip().startswith("[") else [value]
     if value is None:

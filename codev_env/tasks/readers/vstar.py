@@ -42,7 +42,7 @@ _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 
 
 class VStarTaskSet(RowTaskSet):
-    """The questions of V*Bench; all metadata is checked when it is opened, pixels when a task is asked for."""
+    """The questions of V*Bench; all metadata is checked when it is opened, images when a task is read."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class VStarTaskSet(RowTaskSet):
                 without boxes, or a folder with one (also in `data/`).
             split: V*Bench has only `"test"`.
             category: Only this category, or `None` for both.
-            seed: Seeds the order of the options in the folder form, whose first option is always the right one.
-            on_error: What to do about bad rows, see `RowTaskSet`.
-            images: What pictures are accepted; `None` for the defaults. Boxes count in pixels as the file stores them,
-                which is what code sees that opens it with Pillow and leaves EXIF alone; they turn with the picture.
-            bench: The benchmark; another one of the same format may take the place of V*Bench.
+            seed: Seeds the order of the options in the folder form, where the first option is always the right one.
+            on_error: How to treat bad rows, see `RowTaskSet`.
+            images: Which images are accepted; `None` for the defaults. Boxes are in pixels as the file stores them,
+                as in Pillow without EXIF orientation; they turn with the image.
+            bench: The benchmark: V*Bench, or another one in its format.
 
         Raises:
-            TaskError: Anything that is missing or makes no sense; the message names the file.
+            TaskError: Missing or invalid data; the message names the file.
             ConfigError: An option that cannot be used.
         """
         check_on_error(on_error)
@@ -80,8 +80,8 @@ class VStarTaskSet(RowTaskSet):
         files = _files(root)
         if not files and root.is_file():
             raise TaskError(
-                f"{root}: is no Parquet or TSV file ({', '.join(_TABLES)}). Give one, or the folder that holds "
-                f"{CATEGORIES[0]}/ and {CATEGORIES[1]}/; rows of your own are of bench 'dataset'."
+                f"{root}: is no Parquet or TSV file ({', '.join(_TABLES)}). Give one, or the folder that "
+                f"holds {CATEGORIES[0]}/ and {CATEGORIES[1]}/; for your own rows use bench='dataset'."
             )
         if not files and not root.is_dir():
             raise TaskError(
@@ -127,7 +127,7 @@ def open_vstar(
 
 
 def _files(root: Path) -> list[Path]:
-    """Return the Parquet files or the TSV file that are meant, nothing for the folder forms."""
+    """Return the Parquet files or the TSV file; nothing for the folder forms."""
     if root.is_file():
         return [root] if root.suffix.lower() in _TABLES else []
     if (root / QUESTIONS).is_file() or any((root / name).is_dir() for name in CATEGORIES):
@@ -139,14 +139,11 @@ def _files(root: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class _RowReader:
-    """Rows that `_read_pair` and `_read_question` have checked already."""
+    """Reads rows that `_read_pair` or `_read_question` has checked."""
 
     bench: str
     image_column: str = "image"
     frame: Frame = "stored"
-
-    def key(self) -> str:
-        return repr(self)
 
     def scan(self, table: RowTable) -> Scan:
         return Scan(table.values("task_id"), table.values("category"))
@@ -164,7 +161,7 @@ class _RowReader:
 
 
 class _Rows:
-    """Rows as they are read, good ones and bad ones."""
+    """Collects rows, good and bad ones."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
@@ -172,12 +169,12 @@ class _Rows:
         self._problems: dict[int, str] = {}
 
     def add(self, place: str, row: dict[str, Any]) -> None:
-        """Take a good row."""
+        """Add a good row."""
         self._rows.append(row)
         self._places.append(place)
 
     def reject(self, place: str, category: str, reason: str) -> None:
-        """Take a bad row, whose reason names its place."""
+        """Add a bad row; the reason names its place."""
         self._problems[len(self._rows)] = reason
         self.add(place, {"task_id": place, "category": category})
 

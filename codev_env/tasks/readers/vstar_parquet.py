@@ -1,4 +1,4 @@
-"""V*Bench as one Parquet file with the images in it, the form that lmms-eval reads (`lmms-lab/vstar-bench`)."""
+"""V*Bench as one Parquet file that includes the images, the form that lmms-eval reads (`lmms-lab/vstar-bench`)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,13 @@ class ParquetReader:
 
     Attributes:
         bench: Name of the benchmark.
-        categories: The categories there are.
+        categories: The allowed categories.
     """
 
     bench: str
     categories: tuple[str, ...]
     image_column: str = "image"
     frame: Frame = "stored"
-
-    def key(self) -> str:
-        """Return what tells this reader from others."""
-        return repr(self)
 
     def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, options, letters and categories of all rows."""
@@ -46,7 +42,7 @@ class ParquetReader:
     def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, dict[str, str], str]:
         """Return question, options by letter and the right letter."""
         if not plain(fields["question_id"]):
-            raise TaskError(f"{where}: 'question_id' is empty. Give each row one of its own.")
+            raise TaskError(f"{where}: 'question_id' is empty. Give each row its own.")
         category, label = plain(fields["category"]), plain(fields["label"]).strip("().: ").upper()
         if category not in self.categories:
             raise TaskError(f"{where}: 'category' is {brief(category)}; expected one of {', '.join(self.categories)}.")
