@@ -51,7 +51,7 @@ COMMANDS = {
         "codev_eval.rewards.cli:main", "list rewards, explain an episode's, and try to cheat them", "eval"
     ),
     "judge": Command(
-        "codev_eval.agreement.agreement:main", "measure how well a judge agrees with ground truth", "eval"
+        "codev_eval.agreement.cli:main", "measure how well a judge agrees with ground truth", "eval"
     ),
     "study": Command("codev_eval.study.cli:main", "compare training methods over seeds, and write it up", "train"),
     "doctor": Command("codev_env.app.doctor:main", "say what works on this machine, and what to do about the rest", ""),

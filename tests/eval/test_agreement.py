@@ -18,7 +18,7 @@ from codev_env.judges.rubrics import LEVELS
 from codev_env.tasks import load_tasks
 from codev_env.trajectory import read_trajectories
 from codev_env.types import Code, Execution, Step, StepScore, Task
-from codev_eval.agreement.agreement import AgreementError, main
+from codev_eval.agreement.cli import AgreementError, main
 from codev_eval.agreement.crops import CLAIM, KINDS, programs
 from codev_eval.agreement.judging import JudgedCrop, judge_scenes
 from codev_eval.agreement.table import summarize, text_table

@@ -187,7 +187,9 @@ def test_nothing_in_a_run_folder_becomes_markup(tmp_path):
 
 def test_lone_surrogates_and_long_texts_do_not_break_the_page(tmp_path):
     base = trajectory(0, looks=True, right=True)
-    turn = dataclasses.replace(base.turns[0], stdout="\ud800" + "y" * 100_000)
+    ran = base.turns[0].execution
+    assert ran is not None
+    turn = dataclasses.replace(base.turns[0], execution=dataclasses.replace(ran, stdout="\ud800" + "y" * 100_000))
     html = write_report(tmp_path, [dataclasses.replace(base, turns=(turn,))], {"n": 1}, "x").read_text("utf-8")
     assert "more characters" in html and len(html) < 100_000
 

@@ -11,8 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from codev_env.types import IMAGE_PLACEHOLDER
-from codev_eval.data.demonstrations.demonstration import RecordedTurn, Unusable, tells_error
-from codev_eval.data.demonstrations.draft import Draft, from_json, text_field, without_images
+from codev_eval.data.demonstrations.demonstration import (
+    Draft,
+    RecordedTurn,
+    Unusable,
+    from_json,
+    reports_error,
+    text_field,
+    without_images,
+)
 
 _RESPONSE_TAGS = re.compile(r"</?tool_response>")
 _META = ("sample_id", "source_dataset", "transform")
@@ -39,7 +46,7 @@ def read_row(row: Mapping[str, Any]) -> Draft:
         if text.count("<think>") != text.count("</think>"):
             raise Unusable("unbalanced_tags", "<think> and </think> are not balanced")
         told = without_images(_RESPONSE_TAGS.sub("", reply))
-        turns.append(RecordedTurn(text.rstrip(), told, failed=tells_error(told)))
+        turns.append(RecordedTurn(text.rstrip(), told, failed=reports_error(told)))
         outputs.append(reply.count(IMAGE_PLACEHOLDER))
     if len(replies) % 2:
         raise Unusable("no_answer", "the conversation ends with the tool's reply")

@@ -1,13 +1,16 @@
-"""What a recorded trajectory is before it is replayed, and the closed list of reasons for leaving one out."""
+"""A recorded trajectory before it is replayed, and the closed list of reasons for leaving one out."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from PIL import Image
+
+from codev_env.types import IMAGE_PLACEHOLDER
 
 REASONS: dict[str, str] = {
     "unreadable_row": "the row is not what the file's format promises",
@@ -117,6 +120,52 @@ class Demonstration:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-def tells_error(output: str) -> bool:
-    """Tell whether a recorded tool output reports a failed program."""
+def reports_error(output: str) -> bool:
+    """Whether a recorded tool output reports a failed program."""
     return _FAILED.search(output) is not None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The texts of a demonstration, as the readers of the formats return them: its images are not read yet.
+
+    Attributes:
+        question: As of a `Demonstration`.
+        turns: Without the sizes of images.
+        inputs: How many input images the prompt holds.
+        outputs: How many images the tool's reply to each turn holds.
+        gold: The gold answer, `None` where the data has none.
+        paths: As of a `Demonstration`.
+        meta: As of a `Demonstration`.
+    """
+
+    question: str
+    turns: tuple[RecordedTurn, ...]
+    inputs: int
+    outputs: tuple[int, ...]
+    gold: str | None = None
+    paths: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+def text_field(row: Mapping[str, Any], name: str) -> str:
+    """Return a field that must be a text that is not empty."""
+    value = row.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise Unusable("missing_field", f"{name!r} is {type(value).__name__}; a text that is not empty is needed")
+    return value
+
+
+def from_json(value: Any, name: str) -> Any:
+    """Return a value that may be written as JSON text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise Unusable("missing_field", f"{name!r} is not JSON ({error})") from error
+
+
+def without_images(text: str) -> str:
+    """Return a text without image placeholders and the blanks around it."""
+    return text.replace(IMAGE_PLACEHOLDER, "").strip()

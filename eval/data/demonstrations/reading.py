@@ -17,8 +17,7 @@ from codev_env.tasks.readers.images import ImageRules, decode, image_size
 from codev_env.tasks.readers.parquet import ParquetTable
 from codev_env.types import Answer, Code, Invalid
 from codev_eval.data.demonstrations import codevision, thyme
-from codev_eval.data.demonstrations.demonstration import Broken, Demonstration, RecordedTurn, Unusable
-from codev_eval.data.demonstrations.draft import Draft
+from codev_eval.data.demonstrations.demonstration import Broken, Demonstration, Draft, RecordedTurn, Unusable
 
 # Recorded coordinates count in the picture as Pillow opens it: it is neither turned nor scaled.
 _RULES = ImageRules(small="raise", orient=False)

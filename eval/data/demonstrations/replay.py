@@ -16,7 +16,7 @@ from codev_env.scoring import is_correct
 from codev_env.trajectory import Trajectory
 from codev_env.types import Answer, Code, Execution, Step
 from codev_eval.data.demonstrations.convert import Plan, plan
-from codev_eval.data.demonstrations.demonstration import Demonstration, RecordedTurn, Unusable, tells_error
+from codev_eval.data.demonstrations.demonstration import Demonstration, RecordedTurn, Unusable, reports_error
 
 RecordedErrors = Literal["keep", "drop"]
 
@@ -165,7 +165,7 @@ def _judge(number: int, execution: Execution, recorded: RecordedTurn) -> None:
     """Raise `Unusable` where what ran does not fit what follows in the recording."""
     if execution.error is not None and not recorded.failed:
         raise Unusable(_REASONS.get(execution.stop, "error"), f"turn {number}: {execution.error}")
-    if execution.error is None and recorded.failed and not tells_error(execution.stdout):
+    if execution.error is None and recorded.failed and not reports_error(execution.stdout):
         raise Unusable("error_is_gone", f"turn {number}: recorded was {recorded.output[:200]!r}")
     if len(execution.images) != len(recorded.sizes):
         raise Unusable(

@@ -12,8 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from codev_env.types import IMAGE_PLACEHOLDER
-from codev_eval.data.demonstrations.demonstration import RecordedTurn, Unusable, tells_error
-from codev_eval.data.demonstrations.draft import Draft, text_field, without_images
+from codev_eval.data.demonstrations.demonstration import (
+    Draft,
+    RecordedTurn,
+    Unusable,
+    reports_error,
+    text_field,
+    without_images,
+)
 
 _TAGS = ("think", "code", "sandbox_output", "answer")
 _OUTPUT = re.compile(r"<sandbox_output>(.*?)</sandbox_output>", re.DOTALL)
@@ -58,4 +64,4 @@ def _code_turn(text: str, output: str) -> RecordedTurn:
     if "<code>" not in head or rest.strip():
         raise Unusable("turn_order", "an output that does not follow its code")
     told = without_images(output)
-    return RecordedTurn(head + end, told, told, failed=tells_error(told))
+    return RecordedTurn(head + end, told, told, failed=reports_error(told))
