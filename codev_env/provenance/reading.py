@@ -1,4 +1,4 @@
-"""Reads regions off the outputs that a program made of coded images."""
+"""Reads regions off the outputs that a program made of images whose pixels carry their coordinates."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ from PIL import Image, ImageChops
 from codev_env.provenance import codes, detail
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.agreement import agrees
+from codev_env.provenance.mixed import mixed_region
 from codev_env.provenance.regions import Bools, Grid, Indices, Originals, dice, make_region, shown_part
-from codev_env.provenance.seen import Colours, without_unlike
-from codev_env.provenance.stripes import StripeReader
+from codev_env.provenance.seen import without_unlike
 from codev_env.types import Region
 
 Pixels = NDArray[np.uint8]
 Decode = Callable[[Pixels], tuple[Indices, NDArray[np.floating]]]
 Array = NDArray[np.floating]
 
-_UNLIKE = 0.3
-"""Kinship with what a map says is shown, below which an output does not show it, whatever its colours."""
 _COPIED = 16
 """Colour levels by which a copied pixel may differ."""
-_LEAST_AMPLITUDE = 4.0
-"""Grey levels; waves weaker than that are taken for no wave."""
-_MOST_BEND = 0.15
 _LIKE = 0.8
 """Correlation with what it shows of an output in unchanged colours."""
 _ORDERS = (slice(None), slice(None, None, -1))
@@ -182,7 +177,7 @@ class _Coded:
         originals = self._originals(fit, self.code.decode_smooth, order)
         # Truncated values, as some libraries leave them, shift the map by half a step.
         most = 1.5 * float(self.code.step.max())
-        region = _with_detail(output, fit.affine, image, fit.image_index, originals, self.rng, most, _LIKE, "kept")
+        region = mixed_region(output, fit.affine, image, fit.image_index, originals, self.rng, most, _LIKE, "kept")
         return None if region is None else Reading(region, True)
 
     def _copied(self, index: Indices, xy: Array, returned: Pixels, order: slice) -> Bools:
@@ -236,174 +231,3 @@ def _fit_majority(uv: Array, index: Indices, xy: Array, tolerance: Array) -> _Fi
     right = chosen.copy()
     right[chosen] = fit[1]
     return _Fit(fit[0], right, image_index)
-
-
-def _with_detail(
-    output: Image.Image,
-    affine: Array,
-    image: Image.Image,
-    image_index: int,
-    originals: Originals,
-    rng: np.random.Generator,
-    most: float,
-    like: float = -1.0,
-    colours: Colours = "any",
-) -> Region | None:
-    """Describe an output whose pixels were mixed: its scale is as small as the detail that is left.
-
-    Args:
-        output: What the program returned.
-        affine: The map from its pixels to the image's.
-        image: The input image.
-        image_index: Its index.
-        originals: Which pixels of the output stem from where the map says.
-        rng: Draws where the output is looked at.
-        most: Pixels by which the map may be wrong, to be put right by what the output shows.
-        like: How much the output must be correlated with what the map says, where that is not too plain to tell.
-        colours: What the program did to them.
-
-    Returns:
-        `None` if the output does not look like that.
-    """
-    part = shown_part(output, affine, image.size, originals, rng)
-    grey = image.convert("L")
-    overview = detail.overview(output, part.bounds, originals)
-    aligned = detail.align(affine, grey, [overview], most)
-    if aligned is None:
-        return None
-    expected = overview.expected(aligned, grey)
-    alike = detail.likeness(expected, overview)
-    if not detail.visible(expected, overview):
-        return None
-    if alike is not None and (alike < like or detail.kinship(expected, overview) < _UNLIKE):
-        return None
-    patches = detail.patches(output, aligned, part.bounds, originals)
-    finer = detail.align(aligned, grey, patches, 2.0)
-    affine = geometry.snap(aligned if finer is None else finer, output.size)
-    left = detail.kept(affine, grey, patches)
-    without = without_unlike(part, output, affine, image, left, colours)
-    if without is None and colours != "any":
-        return None
-    part = without or part
-    region = make_region(affine, part.bounds, image.size, image_index, part.share, seen=part.seen)
-    assert region.scale is not None
-    return replace(region, scale=region.scale * left)
-
-
-def read_phase(
-    output: Image.Image, waves_x: Pixels, waves_y: Pixels, image: Image.Image, image_index: int, secret: int
-) -> Region | None:
-    """Read the region off phase-coded outputs and check it against the output.
-
-    Args:
-        output: What the program returned.
-        waves_x: What it made of the image that codes x: the three waves, shape (height, width, 3).
-        waves_y: The same for y.
-        image: The input image.
-        image_index: Its index.
-        secret: Decides with the output where it is looked at.
-
-    Returns:
-        `None` if the waves were destroyed, or if the output does not look like the region.
-    """
-    rng = dice(output, secret)
-    grid = Grid((0, 0, *output.size), rng)
-    for inverted in (False, True):  # Inverted colours shift the phase by half a period.
-        waves = _Waves(waves_x, waves_y, image.size, inverted)
-        xy, valid, clipped = waves.decode(grid.v, grid.u)
-        fit = geometry.fit_affine(grid.uv[valid], xy[valid], waves.tolerance, 0.5)
-        if fit is None:
-            continue
-        waves = waves.straightened(grid.v.ravel()[valid][fit[1]], grid.u.ravel()[valid][fit[1]])
-        xy, valid, clipped = waves.decode(grid.v, grid.u)
-        fit = geometry.fit_affine(grid.uv[valid], xy[valid], waves.tolerance, 0.5)
-        if fit is None or abs(waves.bend) > _MOST_BEND:
-            continue
-        affine = geometry.snap(fit[0], output.size)
-        explained = clipped
-        explained[valid] = fit[1]
-        if agrees(output, affine, image, explained.reshape(grid.u.shape), inverted):
-            originals = waves.originals(fit[0])
-            return _with_detail(output, fit[0], image, image_index, originals, rng, waves.tolerance, colours="changed")
-    return None
-
-
-def read_stripes(
-    output: Image.Image, reader: StripeReader, image: Image.Image, image_index: int, secret: int
-) -> Region | None:
-    """Read the region off stripes; `None` if they were destroyed, or do not fit together.
-
-    Args:
-        output: What the program returned.
-        reader: Followed the stripes of the image into it.
-        image: The input image.
-        image_index: Its index.
-        secret: Decides with the output where it is looked at.
-    """
-    fit = reader.fit()
-    if fit is None:
-        return None
-    affine, originals = fit
-    return _with_detail(output, affine, image, image_index, originals, dice(output, secret), 0.01 * max(image.size))
-
-
-class _Waves(NamedTuple):
-    """The phase-coded outputs for x and y, and how to read them."""
-
-    x: Pixels
-    y: Pixels
-    size: tuple[int, int]
-    inverted: bool
-    bend: float = 0.0
-    """Second harmonic over first that a curved change of colours, such as a gamma, gave the waves."""
-
-    @property
-    def tolerance(self) -> float:
-        """Error in pixels, in x and in y, up to which a point counts as right."""
-        return max(3.0, 0.01 * max(self.size))
-
-    def straightened(self, v: Indices, u: Indices) -> _Waves:
-        """Take back what a curved change of colours did to the phases, by pixels whose reading is right.
-
-        A second harmonic of strength r leaves the amplitude 1 + r cos(3 phase), and the phase off by -r sin(3 phase).
-        """
-        tops, strengths = [], []
-        for wave, length in zip((self.x, self.y), self.size, strict=True):
-            where, amplitude = codes.decode_phase(wave[v, u].reshape(-1, 3), length)
-            phase = 2 * np.pi * where / (codes.PERIOD * length) + np.pi * self.inverted
-            tops.append(np.cos(3 * phase))
-            strengths.append(amplitude)
-        top, strength = np.concatenate(tops), np.concatenate(strengths)
-        if np.ptp(top) < 0.2:
-            return self  # Too little of a period to tell.
-        slope, mean = np.polynomial.polynomial.polyfit(top, strength, 1)[::-1]
-        return self._replace(bend=float(slope / mean))
-
-    def decode(self, v: Indices, u: Indices) -> tuple[Array, Bools, Bools]:
-        """Read pixels by row and column.
-
-        Returns:
-            The coordinates, shape (n, 2); which of them are valid; which pixels depend on the input, but clip.
-        """
-        coordinates, samples = [], [wave[v, u].reshape(-1, 3) for wave in (self.x, self.y)]
-        clipped = np.any([((wave == 0) | (wave == 255)).any(-1) for wave in samples], axis=0)
-        valid = ~clipped
-        for wave, length in zip(samples, self.size, strict=True):
-            where, amplitude = codes.decode_phase(wave, length)
-            phase = 2 * np.pi * where / (codes.PERIOD * length) + np.pi * self.inverted
-            phase += self.bend * np.sin(3 * (phase + self.bend * np.sin(3 * phase)))
-            coordinates.append(phase / (2 * np.pi) % 1.0 * codes.PERIOD * length)
-            valid &= amplitude >= _LEAST_AMPLITUDE
-        # Padding and drawings are the same whatever is coded.
-        return np.column_stack(coordinates), valid, clipped & (samples[0] != samples[1]).any(-1)
-
-    def originals(self, affine: Array) -> Originals:
-        """Which pixels stem from where a map says."""
-
-        def originals(v: Indices, u: Indices) -> Bools:
-            xy, valid, clipped = self.decode(v, u)
-            points = geometry.apply(affine, np.column_stack([u.ravel(), v.ravel()]) + 0.5)
-            right = valid & geometry.both_within(points - xy, self.tolerance)
-            return np.asarray((right | clipped).reshape(v.shape))
-
-        return originals

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageChops
 
 from codev_env.provenance import coordinates as geometry
-from codev_env.provenance.regions import GRID, Bools, Indices, Originals
+from codev_env.provenance.mixed import mixed_region
+from codev_env.provenance.regions import GRID, Bools, Indices, Originals, dice
+from codev_env.types import Region
 
 Array = NDArray[np.floating]
 
@@ -204,3 +206,22 @@ class StripeReader:
         if gain > 1:
             change = change.point([min(255, gain * i) for i in range(256)] * 3)
         return np.asarray(change.resize(self._size, Image.Resampling.BOX), float).sum(-1)
+
+
+def read_stripes(
+    output: Image.Image, reader: StripeReader, image: Image.Image, image_index: int, secret: int
+) -> Region | None:
+    """Read the region off stripes; `None` if they were destroyed, or do not fit together.
+
+    Args:
+        output: What the program returned.
+        reader: Followed the stripes of the image into it.
+        image: The input image.
+        image_index: Its index.
+        secret: Decides with the output where it is looked at.
+    """
+    fit = reader.fit()
+    if fit is None:
+        return None
+    affine, originals = fit
+    return mixed_region(output, affine, image, image_index, originals, dice(output, secret), 0.01 * max(image.size))

@@ -29,9 +29,10 @@ from PIL import Image
 
 from codev_env.errors import NoRoom
 from codev_env.provenance import codes
-from codev_env.provenance.reading import Reading, read_code, read_phase, read_stripes
+from codev_env.provenance.reading import Reading, read_code
 from codev_env.provenance.search import find_copy
-from codev_env.provenance.stripes import StripeReader, Stripes, planes
+from codev_env.provenance.stripes import StripeReader, Stripes, planes, read_stripes
+from codev_env.provenance.waves import read_phase
 from codev_env.types import Execution, Region
 
 UNKNOWN, LATE = Region(), Region(how="late")
