@@ -2,8 +2,8 @@
 
     python .ci/words.py [PATHS]
 
-Prints one line for each: file, line where its sentence begins, phrase and clearer words; exits with 1 if there are any. Names in code, also
-between backticks, do not count.
+Prints one line for each: file, line where the sentence begins, phrase and clearer words; exits with 1 if there are any.
+Names in code, also between backticks, do not count.
 """
 
 from __future__ import annotations
