@@ -44,6 +44,10 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# Phrases that .ci/words.txt lists, in pages, docstrings, comments and messages.
+words: $(VENV)/.installed
+	$(BIN)/python .ci/words.py $(ARGS)
+
 # Type checkers read folders, not installations: give them the packages under their import names.
 types: $(VENV)/.installed
 	mkdir -p build/types

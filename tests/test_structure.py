@@ -30,8 +30,9 @@ PACKAGES = {
 FLOORS = {
     "codev_env": [
         ["codev_env"],
-        ["codev_env.sandbox.wire"],
+        ["codev_env.sandbox.wire", "codev_env.trajectory"],
         ["codev_env.sandbox.language", "codev_env.sandbox.host"],
+        ["codev_env.sandbox.language.facades"],
         ["codev_env.sandbox.worker", "codev_env.sandbox"],
         ["codev_env.tasks.generators", "codev_env.tasks.readers"],
         ["codev_env.tasks"],
@@ -56,18 +57,19 @@ FLOORS = {
         ["codev_train"],
     ],
     "codev_eval": [
-        ["codev_eval"],
-        ["codev_eval.report"],
         ["codev_eval.bench"],
+        ["codev_eval.report"],
         ["codev_eval.agreement", "codev_eval.data.demonstrations", "codev_eval.rewards", "codev_eval.study"],
         ["codev_eval.data"],
+        ["codev_eval"],
     ],
 }
 
 # Rooms that only some may use. The trust boundary: the trainer's side and the program's side share the wire only.
 USERS = {
     "codev_env.sandbox.host": {"codev_env.sandbox", "codev_env.app"},
-    "codev_env.sandbox.language": {"codev_env.sandbox.worker"},
+    "codev_env.sandbox.language": {"codev_env.sandbox.language.facades", "codev_env.sandbox.worker"},
+    "codev_env.sandbox.language.facades": {"codev_env.sandbox.worker"},
     "codev_env.sandbox.worker": set(),
 }
 
@@ -166,15 +168,15 @@ from . import errors
 from .sandbox import Limits
 import codev_env.files, numpy
 if TYPE_CHECKING:
-    from codev_env.tasks.benches import Bench
+    from codev_env.sandbox.host.session import Session
 def lazy():
     from codev_env import spaces, make
     return load("codev_eval.report:write"), "codev_env", "see codev_env.types"
 """
     nodes = list(ast.walk(ast.parse(code)))
     imported = {_module_of(name) for node in nodes for name in _imported("codev_env.types", node)} - {None}
-    ours = ("codev_env", "codev_env.errors", "codev_env.files", "codev_env.sandbox", "codev_env.spaces")
-    assert imported == {*ours, "codev_env.tasks.benches"}
+    names = ("", ".errors", ".files", ".sandbox", ".sandbox.host.session", ".spaces")
+    assert imported == {f"codev_env{name}" for name in names}
     assert {_module_of(name) for node in nodes for name in _named(node)} == {"codev_eval.report"}
 
 

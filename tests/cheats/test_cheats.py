@@ -34,9 +34,10 @@ def _case(name: str, key: str, reward):
     return pytest.param(name, reward, id=f"{name}-{key}", marks=marks)
 
 
+@pytest.mark.parametrize("share", [0.5, pytest.param(1.0, marks=pytest.mark.integration)], ids=["half", "all"])
 @pytest.mark.parametrize(("name", "reward"), cases(luck=False))
-def test_a_cheat_without_luck_earns_nothing_on_any_task(name, reward):
-    for one in played(name):
+def test_a_cheat_without_luck_earns_nothing_on_any_task(name, reward, share):
+    for one in played(name, share):
         assert measure(reward, one.episode) <= SLACK, f"{CHEATS[name].tries}\n{tell(one)}"
 
 
