@@ -40,7 +40,7 @@ def make_prompts(policy: Policy, rollouts: int) -> list[Prompt]:
     prompts = []
     for number in range(max(1, rollouts // _GROUP)):
         image = policy.processor.image(rng.integers(0, 256, (400, 600, 3), dtype=np.uint8))
-        ids = policy.processor.prompt("Look closely.", f"{IMAGE_PLACEHOLDER}\nWhat is number {number}?", [image])
+        ids = policy.processor.prompt("Look closely.", f"{IMAGE_PLACEHOLDER}\nWhich number is {number}?", [image])
         prompts += [Prompt(ids, [image])] * _GROUP
     return prompts
 

@@ -52,7 +52,7 @@ def write(path: Path, rows: int, group: int | None, size: int) -> None:
         table = pa.table(
             {
                 "data_source": ["vstar"] * len(numbers),
-                "prompt": [[{"role": "user", "content": f"<image>\nWhat is number {i}?"}] for i in numbers],
+                "prompt": [[{"role": "user", "content": f"<image>\nWhich number is {i}?"}] for i in numbers],
                 # Each image differs slightly, because equal bytes would be stored once.
                 "images": [
                     [{"bytes": pictures[i % len(pictures)] + i.to_bytes(4, "big"), "path": None}] for i in numbers
@@ -60,7 +60,7 @@ def write(path: Path, rows: int, group: int | None, size: int) -> None:
                 "reward_model": [{"ground_truth": f"answer {i}", "style": "model"} for i in numbers],
                 "extra_info": [
                     {
-                        "question": f"What is number {i}?",
+                        "question": f"Which number is {i}?",
                         "answer": f"answer {i}",
                         "index": str(i),
                         "bbox": [1, 2, 30, 40],
