@@ -1,7 +1,7 @@
-"""Time and memory of each corruption by image size, and how much it changes: `python benchmarks/corruptions.py`.
+"""Measures time, memory and effect of each corruption by image size: `python benchmarks/corruptions.py`.
 
-Each row is a process of its own: milliseconds per image (the second of two), MiB above the image that was given, and
-the mean absolute difference in grey levels at severities 1 to 5 on a photograph that installs with scikit-image.
+Each row is a separate process: milliseconds per image (the second of two), MiB above the input image, and the mean
+absolute difference in grey levels at severities 1 to 5 on a photograph that comes with scikit-image.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def measure(*arguments: Any) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--names", nargs="*", default=list(CORRUPTIONS), help="which corruptions")
-    parser.add_argument("--severity", type=int, default=5, help="of the timed runs")
+    parser.add_argument("--names", nargs="*", default=list(CORRUPTIONS), help="corruptions to measure")
+    parser.add_argument("--severity", type=int, default=5, help="severity of the timed runs")
     options = parser.parse_args()
     image = photograph((672, 672))
     print(f"{'corruption':16}", *(f"{w}x{h} ms  MiB".rjust(18) for w, h in SIZES), "  mean difference at 1 to 5")

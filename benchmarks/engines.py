@@ -1,9 +1,9 @@
-"""What the engines cost: tokens per second of `hf` and `vllm` on the same prompts, and what a push of weights takes.
+"""Measures the engines: tokens per second of `hf` and `vllm` on the same prompts, and the time of a weight push.
 
 Run `python benchmarks/engines.py [--model FOLDER] [--device cuda] [--rollouts 64] [--tokens 128] [--rounds 3]` with a
-Python that has vLLM. Without a model it makes a toy, as large as vLLM needs at least. The engines take turns on prompts
-with an image each, `rounds` times, after a round that warms up. Completions are cut at `tokens`:
-random weights hardly ever end one earlier. Only ratios of one run mean anything.
+Python that has vLLM. Without a model it uses a toy of the smallest size that vLLM accepts. The engines take turns on
+prompts with one image each, `rounds` times, after a warm-up round. Completions are cut at `tokens`, because random
+weights hardly ever end one earlier. Only ratios within one run are meaningful.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_prompts(policy: Policy, rollouts: int) -> list[Prompt]:
     prompts = []
     for number in range(max(1, rollouts // _GROUP)):
         image = policy.processor.image(rng.integers(0, 256, (400, 600, 3), dtype=np.uint8))
-        ids = policy.processor.prompt("Look closely.", f"{IMAGE_PLACEHOLDER}\nWhat is number {number}?", [image])
+        ids = policy.processor.prompt("Look closely.", f"{IMAGE_PLACEHOLDER}\nWhich number is {number}?", [image])
         prompts += [Prompt(ids, [image])] * _GROUP
     return prompts
 

@@ -1,9 +1,9 @@
-"""Times `codev eval` with a scripted agent and says how large its report is.
+"""Times `codev eval` with a scripted agent and reports the size of its report.
 
     python benchmarks/evaluate.py [--n 1000] [--workers 2]
 
-Prints the load, seconds of playing and of everything, those of CPU of the command and its sandbox, and the size of the
-report. Seconds of the clock belong to a machine on which nothing else runs; those of CPU depend less on what does.
+Prints the load, the seconds of the episodes and in total, the CPU seconds of the command and its sandbox, and the size
+of the report. Wall-clock seconds need an idle machine; CPU seconds depend less on other programs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
         who = f"{options.model} on {options.scenes} scenes, {options.workers} workers, exit {done.returncode}"
         print(f"{options.n} episodes of {who}, load {os.getloadavg()[0]:.1f}")
         cpu = used.ru_utime + used.ru_stime
-        print(f"playing {played:.1f} s, everything {wall:.1f} s; CPU of all processes {cpu:.1f} s")
+        print(f"episodes {played:.1f} s, in all {wall:.1f} s; CPU of all processes {cpu:.1f} s")
         print(f"report {size:.1f} MB", flush=True)
         if CHROMIUM:
             paints = sorted(first_paint(out / "report.html") for _ in range(5))
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def first_paint(page: Path) -> int:
-    """Return when Chromium first painted content of the page, in ms after it began to load, in a new browser."""
+    """Return the time of Chromium's first contentful paint of the page, in ms, in a new browser."""
     with Browser() as browser:
         browser.open(page.absolute().as_uri())
         entries = browser.js("performance.getEntriesByType('paint').map(e => [e.name, e.startTime])")

@@ -1,4 +1,4 @@
-"""How long the ground-truth judge takes for one tool call: `python benchmarks/ground_truth.py`."""
+"""Times the ground-truth judge for one tool call: `python benchmarks/ground_truth.py`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measure(task: Task, step: Step, history: tuple[Step, ...]) -> float:
-    """Score once; return the seconds it took."""
+    """Score once and return the seconds."""
     start = time.perf_counter()
     GroundTruthJudge().score(task, step, history)
     return time.perf_counter() - start

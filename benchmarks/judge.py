@@ -1,9 +1,8 @@
-"""What the vision-language judge adds to the time that its server takes: python benchmarks/judge.py.
+"""Measures the overhead of the vision-language judge over its server's response time: python benchmarks/judge.py.
 
-A server on this machine answers every request after a fixed time. The judge scores 1,000 different crops in one batch;
-beside it, in the same run, a bare loop over aiohttp sends requests of the same size. The ideal is
-ceil(calls / concurrency) x latency. Client and server share the machine's processors, and the server's own work counts
-as overhead too.
+A server on this machine answers every request after a fixed time. The judge scores 1,000 different crops in one batch.
+In the same run, a bare loop over aiohttp sends requests of the same size. The ideal is ceil(calls / concurrency) x
+latency. Client and server share the machine's processors, so the server's own work counts as overhead too.
 """
 
 from __future__ import annotations

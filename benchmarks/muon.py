@@ -1,7 +1,7 @@
-"""What a step of Muon costs on this CPU: ours, which orthogonalises in fp32, beside PyTorch's, which does it in bf16.
+"""Times a step of Muon on this CPU: ours, which orthogonalises in fp32, and PyTorch's, which does so in bf16.
 
 Run `python benchmarks/muon.py [--rounds 10]`; it takes some seconds. The matrices are those of the toy policy of preset
-`tiny`. Both take turns, with one thread. How they compare depends on whether the processor has instructions for bf16.
+`tiny`. The two alternate, with one thread. The ratio depends on whether the processor has instructions for bf16.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def matrices() -> list[torch.nn.Parameter]:
 
 
 def seconds_of(step: Callable[[], object]) -> float:
-    """Return what one call takes."""
+    """Return the seconds of one call."""
     started = time.perf_counter()
     step()
     return time.perf_counter() - started

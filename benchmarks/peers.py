@@ -1,9 +1,9 @@
-"""The ways to run a model's program that `sandbox.py` compares: each sets itself up and yields a function for a step.
+"""The ways to run a model's program that `sandbox.py` compares: each sets itself up and yields a step function.
 
-What a step includes: `exec`, RestrictedPython and smolagents run in this process on an image that is there, without
-any isolation, and hand over the variable `crop`. `fork` copies this small process for each step and returns the pixels
-in shared memory; a real trainer is larger. Jupyter has one kernel that keeps the image and displays the crop as PNG.
-A fresh process starts Python, reads the image and saves the crop, both as BMP, which is quickest.
+A step includes different work: `exec`, RestrictedPython and smolagents run in this process on a loaded image, without
+any isolation, and return the variable `crop`. `fork` copies this small process for each step and returns the pixels in
+shared memory; a real trainer is larger. Jupyter has one kernel that keeps the image and displays the crop as PNG. A
+fresh process starts Python, reads the image and saves the crop, both as BMP, which is fastest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from PIL import Image, ImageDraw, ImageEnhance
 from codev_env.sandbox import Sandbox, Session
 
 LOOK = """
-# Look closer at one part of the picture.
+# Look closer at one part of the image.
 look = {number}
 w, h = image.size
 cx, cy = int(w * 0.3) + look % 50, int(h * 0.6)
@@ -44,7 +44,7 @@ print(f"crop {{box}}, areas {{areas}}")
 SAVE = 'crop.save("crop.png")\nprint("crop.png")\n'
 Step = Callable[[int], Image.Image]
 kernel_memory: dict[str, Callable[[], dict[str, float]]] = {}
-"""Tells the memory of the Jupyter kernels that run."""
+"""Reports the memory of the running Jupyter kernels."""
 
 
 def run_here(code: Any, image: Image.Image, **more: Any) -> Image.Image:
@@ -90,7 +90,7 @@ def restricted_python(image: Image.Image) -> Iterator[Step]:
         "_unpack_sequence_": Guards.guarded_unpack_sequence,
         "_print_": PrintCollector,
     }
-    # `printed` is read as an agent would, and as RestrictedPython warns about where nothing does.
+    # `printed` is read as an agent would; RestrictedPython warns if nothing reads it.
     yield lambda number: run_here(
         compile_restricted(LOOK.format(number=number) + "text = printed\n", "<code>", "exec"), image, **guards
     )

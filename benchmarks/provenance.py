@@ -1,4 +1,4 @@
-"""How exactly and how fast provenance places images, by kind of program: `python benchmarks/provenance.py`."""
+"""Measures accuracy and speed of provenance by kind of program: `python benchmarks/provenance.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from codev_env.sandbox import Limits, Sandbox
 
 
 class Row(NamedTuple):
-    """One program: how its image was placed, largest error of a corner in pixels, seconds of the run and the trace."""
+    """One program: how its image was located, largest corner error in pixels, seconds of the run and the trace."""
 
     how: str
     exact: bool
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def main() -> None:
-    """Print one line per kind: shares of how images were placed, corner errors in pixels, medians of time."""
+    """Print one line per kind: shares of how images were located, corner errors in pixels, median times."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=50, help="programs per kind")
     parser.add_argument("--size", type=int, nargs=2, default=(672, 672), metavar=("WIDTH", "HEIGHT"))
@@ -67,7 +67,7 @@ def line(kind: str, rows: list[Row]) -> str:
 
 
 def measure(box: Sandbox, kind: str, image: Image.Image, programs: int) -> Iterator[Row]:
-    """Place the last image of each program of a kind."""
+    """Locate the last image of each program of a kind."""
     for seed in range(programs):
         case = make(kind, image, seed)
         with box.session(case.images) as session:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def most(run: Callable[[], None]) -> float:
-    """Run and return the greatest memory on the way, in bytes."""
+    """Run, and return the peak memory in bytes."""
     found, done = [resident()], threading.Event()
 
     def watch() -> None:

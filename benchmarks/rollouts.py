@@ -1,11 +1,11 @@
-"""What waiting costs: rollouts in rounds against episodes at their own pace, with the same engine and environments.
+"""Measures the cost of waiting: rollouts in rounds or independently, with the same engine and environments.
 
 Run `python benchmarks/rollouts.py [--episodes 64] [--concurrent 32] [--judge 1.0] [--sandbox 0.1] [--hf]`. The engine
 is a stand-in whose decoding takes as long as a large model's: `--decode` seconds per step for all sequences together,
 and completions of 20 to `--tokens` tokens. Environments, sandbox, image processing and tokens are real; each judge
-call and each program takes a random time longer (exponential, with the given mean in seconds). The policy looks twice
-and then answers. Both ways play the same episodes with the same lengths and delays, in turn, `--repeats` times. `--hf`
-adds the `hf` engine with a toy, which samples in rounds.
+call and each program takes a random additional time (exponential, with the given mean in seconds). The policy looks
+twice and then answers. Both ways run the same episodes with the same lengths and delays, alternating, `--repeats`
+times. `--hf` adds the `hf` engine with a toy, which samples in rounds.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ LOOKS = 2
 
 
 def drawn(*what: Any) -> np.random.Generator:
-    """Random numbers that follow from what they are for, so that both ways draw the same."""
+    """Random numbers seeded by their purpose, so that both ways draw the same."""
     return np.random.default_rng(zlib.crc32(repr(what).encode()))
 
 
 class InRounds:
-    """A stand-in that samples batches: one takes as long as its longest completion."""
+    """A stand-in that samples batches; a batch takes as long as its longest completion."""
 
     def __init__(self, policy: Policy, plays: dict[int, Sequence[str]], decode_s: float, tokens: int) -> None:
         self.processor, self.plays, self.decode_s, self.tokens = policy.processor, plays, decode_s, tokens
@@ -56,7 +56,7 @@ class InRounds:
         return self.decode_s * int(length)
 
     def answer(self, prompt: Prompt) -> Completion:
-        """Return what the policy says."""
+        """Return the policy's text."""
         text = self.plays[scene_of(prompt)][len(prompt.images) - 1]
         ids = [*self.processor.encode(text), self.processor.eos_id]
         return Completion(ids, [-0.5] * len(ids), prompt.ids)
@@ -77,7 +77,7 @@ class InRounds:
 
 
 class AtOnce(InRounds):
-    """The same with requests that come and go."""
+    """The same, for requests that arrive one by one."""
 
     def new_seed(self) -> int:
         """Nothing is drawn here."""
@@ -90,7 +90,7 @@ class AtOnce(InRounds):
 
 
 class SlowJudge:
-    """Ground truth behind a server that takes its time."""
+    """Ground truth behind a slow server."""
 
     name = "slow"
 
@@ -98,12 +98,12 @@ class SlowJudge:
         self.mean_s = mean_s
 
     def score(self, task: Any, step: Any, history: Any) -> StepScore:
-        """Score, after a while."""
+        """Score after a delay."""
         time.sleep(self.delay_s(task, history))
         return GroundTruthJudge().score(task, step, history)
 
     async def ascore(self, task: Any, step: Any, history: Any) -> StepScore:
-        """Score, after a while."""
+        """Score after a delay."""
         await asyncio.sleep(self.delay_s(task, history))
         return GroundTruthJudge().score(task, step, history)
 
@@ -113,12 +113,12 @@ class SlowJudge:
 
 
 def scene_of(prompt: Prompt) -> int:
-    """Return what tells a prompt's task."""
+    """Return the key of a prompt's task."""
     return zlib.crc32(prompt.images[0].values.numpy().tobytes())
 
 
 def make_plays(policy: Policy, count: int) -> dict[int, Sequence[str]]:
-    """Return what the policy says in each turn, by task."""
+    """Return the policy's text in each turn, by task."""
     env, plays = make_env(ENV, "train"), {}
     for index in range(count):
         played = run_episode(env, Oracle(snap=56), options={"index": index})
@@ -130,7 +130,7 @@ def make_plays(policy: Policy, count: int) -> dict[int, Sequence[str]]:
 
 
 def measure(engine: Engine, policy: Policy, options: argparse.Namespace) -> tuple[float, float]:
-    """Return seconds of one call of `play`, and for which share of it the engine had nothing to do."""
+    """Return seconds of one call of `play`, and the share of it in which the engine was idle."""
 
     def make() -> Any:
         env = make_env(ENV, "train")
@@ -169,7 +169,7 @@ def main() -> None:
     options = parser.parse_args()
     policy = toy_policy(SFTOptions(env=ENV, snap=56, toy=ToyModelOptions(view=70, min_view=56, hidden=64)))
     plays = make_plays(policy, options.episodes)
-    kinds = {"in rounds": InRounds, "at their own pace": AtOnce}
+    kinds = {"in rounds": InRounds, "independently": AtOnce}
     rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in kinds}
     for _ in range(options.repeats):
         for name, kind in kinds.items():
@@ -179,7 +179,7 @@ def main() -> None:
     if options.hf:
         seconds, idle = measure(HFEngine(policy.model, policy.processor, seed=0), policy, options)
         rows["`hf`, a toy, in rounds"] = [(seconds, idle, float("nan"))]
-    print("| episodes | seconds | engine has nothing to do | sequences decoded at a time |")
+    print("| episodes | seconds | engine idle | sequences decoded at a time |")
     print("| --- | --- | --- | --- |")
     for name, found in rows.items():
         seconds, idle, busy = (statistics.median(column) for column in zip(*found, strict=True))

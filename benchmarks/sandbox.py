@@ -1,17 +1,17 @@
-"""What a step in the sandbox costs, beside the ways that peers run the code of a model, all in one run.
+"""Compares the cost of a step in the sandbox with the ways in which peers run a model's code, all in one run.
 
 Run `python benchmarks/sandbox.py [--steps 100] [--json FILE]`; it takes about a minute. Peers that are not installed
-get a line that says so. Only ratios of one run mean anything, and only this way of measuring makes them fair:
+get a line that says so. Only ratios within one run are meaningful, and the method makes them fair:
 
 - The contenders take turns: each round is one step of each, in an order drawn anew, so all see the same machine. Those
   that take milliseconds and those that take more have rounds of their own: a fork makes each page of the process that
   forks be copied when it is next written, and a fresh process empties the processor's caches, at others' expense.
-- Every step is a text that was never run before: 13 lines that look at another place, and how each peer saves a crop.
+- Every step is a new program: 13 lines that look at another place, and each peer's way to save a crop.
 - A step ends when the crop is an image with pixels in this process. The last 32 crops are kept, as a trainer does.
-- `new`: malloc gives every crop fresh pages of the kernel, as in a trainer whose crops pile up; `reused`: pages it had
-  before. Left to itself glibc changes from one to the other with the history of a process, and `exec` costs 1x or 5x.
+- `new`: malloc gives every crop fresh pages of the kernel, as in a trainer whose crops accumulate; `reused`: pages it
+  had before. By default glibc switches between the two with the history of a process, and `exec` costs 1x or 5x.
 
-What the row of each peer includes stands in `peers.py`.
+`peers.py` describes the work that each peer's row includes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def photo(width: int, height: int, seed: int = 0) -> Image.Image:
 
 
 def fix_malloc(reuse: bool) -> bool:
-    """Tell glibc where large blocks come from: the kernel each time, or the heap; false where there is no glibc."""
+    """Set where glibc takes large blocks from: the kernel each time, or the heap; false without glibc."""
     try:
         libc = ctypes.CDLL(None)
         mmap_threshold, trim_threshold = -3, -1
@@ -63,7 +63,7 @@ def fix_malloc(reuse: bool) -> bool:
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, Any]:
-    """Call it at once; milliseconds, and what it returned."""
+    """Call a function; return milliseconds and its result."""
     start = time.perf_counter()
     result = action()
     return 1000 * (time.perf_counter() - start), result
@@ -94,7 +94,7 @@ def take_turns(steps: dict[str, Step], expected: Step, rounds: int, numbers: Ite
 
 
 def episodes(image: Image.Image, times: int, numbers: Iterator[int]) -> dict[str, dict[str, float]]:
-    """What opening, closing and losing a worker cost; every episode has an image that was never seen before."""
+    """Time opening, closing and losing a worker; every episode has a new image."""
     rows = collections.defaultdict(list)
     with Sandbox() as box, Sandbox(Limits(wall_s=0.4)) as strict:
         for turn in range(-2, times):
@@ -146,7 +146,7 @@ _start: Any = None
 
 
 def throughput(size: tuple[int, int], clients: int, seconds: float) -> dict[str, float]:
-    """Steps per second of some clients in threads of one process, and in processes of their own; of one in a thread."""
+    """Steps per second of several clients in threads of one process, and in separate processes; of one in a thread."""
     spawn = multiprocessing.get_context("spawn")
     pools: dict[str, Executor] = {
         "threads": ThreadPoolExecutor(clients, initializer=_set_start, initargs=(threading.Barrier(clients),)),
@@ -170,7 +170,7 @@ def children(pid: int) -> list[int]:
 
 
 def used(pid: int) -> int:
-    """Processor time of a process, in ticks of 10 ms; 0 where it is gone."""
+    """Processor time of a process, in ticks of 10 ms; 0 if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -256,7 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100, help="rounds of each comparison")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement of throughput")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")
     options = parser.parse_args()
     ms, layers = timed(Sandbox().describe)
     versions = {name: importlib.metadata.version(name) for name in ("numpy", "pillow", "RestrictedPython")}

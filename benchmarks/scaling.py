@@ -1,11 +1,11 @@
-"""What runs of other sizes would cost: `python benchmarks/scaling.py` computes, `… --measure` compares with a CPU.
+"""Estimates runs of other sizes: `python benchmarks/scaling.py` computes, `… --measure` compares with a CPU.
 
 Without arguments: tables by model and number of GPUs, from `codev_train.run.estimate`, all for the same run: 256 tasks
-x 8 trajectories of 6000 tokens on the mean, 1000 of them sampled, H200s, sharded within a machine of eight.
+x 8 trajectories of 6000 tokens on average, 1000 of them sampled, H200s, sharded within a machine of eight.
 
-`--measure` trains on made-up trajectories with toy models on this CPU, each in a process of its own, and prints the
-peak memory above that of the loaded model (the process's own memory) beside the estimate of gradients, moments,
-activations and logits. The allocator is told to give back what is freed.
+`--measure` trains toy models on synthetic trajectories on this CPU, each in its own process. It prints the peak memory
+above that of the loaded model (the process's own memory) and the estimate of gradients, moments, activations and
+logits. The allocator is configured to return freed memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TURNS = 4
 
 
 def plan(model: str, gpus: int) -> tuple[ModelSize, TrainOptions]:
-    """Return a model's size and the run on so many GPUs; the largest one is sampled from by a server of as many."""
+    """Return a model's size and the run on a number of GPUs; the largest one is sampled by a server with as many."""
     size = KNOWN_MODELS[model]
     engine = "vllm-server" if 2 * size.parameters > 0.3 * GPUS["h200"].memory else "vllm"
     assumed = dataclasses.replace(RUN.estimate, gpus=gpus)
@@ -104,7 +104,7 @@ VOCABULARY, IMAGE, IMAGE_TOKENS = 4096, 5, 36
 
 
 def measure(case: dict, rows: int, length: int) -> dict[str, float]:
-    """Take two optimizer steps; returns measured and estimated bytes beyond the loaded model's."""
+    """Take two optimizer steps; return measured and estimated bytes beyond the loaded model's."""
     import torch
 
     from codev_agents.engines.batch import collate

@@ -1,4 +1,4 @@
-"""How fast scenes are drawn: `python benchmarks/scenes.py [--preset toy] [--difficulty 1] [--n 200]`."""
+"""Times the drawing of scenes: `python benchmarks/scenes.py [--preset toy] [--difficulty 1] [--n 200]`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", choices=sorted(SCENES), help="only this preset")
     parser.add_argument("--n", type=int, default=100, help="scenes per preset")
-    parser.add_argument("--difficulty", type=float, help="0 to 1; default: as the preset has it")
+    parser.add_argument("--difficulty", type=float, help="0 to 1; default: that of the preset")
     args = parser.parse_args()
     print(f"{'preset':14} {'MP':>5} {'median ms':>10} {'p95 ms':>10} {'scenes/s':>10}   (CPU time, one core)")
     for name in [args.preset] if args.preset else SCENES:

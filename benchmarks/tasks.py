@@ -1,9 +1,9 @@
-"""How fast tasks are read from Parquet, and with how much memory: `python benchmarks/tasks.py [--rows 50000]`.
+"""Measures speed and memory of reading tasks from Parquet: `python benchmarks/tasks.py [--rows 50000]`.
 
 Makes files of small JPEGs in verl's form in a temporary folder, in two layouts: row groups of 100 rows, as `datasets`
-writes images, and one row group for all rows, as pandas and pyarrow write them and as published training sets have it.
-Each layout is measured in a fresh process. Memory is what the process holds itself (anonymous, RssAnon): pages of a
-mapped file are the system's cache and are given back when needed.
+writes images, and one row group for all rows, as pandas and pyarrow write them and as in published training sets. Each
+layout is measured in a fresh process. Memory is the process's own (anonymous, RssAnon): pages of a mapped file belong
+to the system's cache and are released when needed.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def write(path: Path, rows: int, group: int | None, size: int) -> None:
         table = pa.table(
             {
                 "data_source": ["vstar"] * len(numbers),
-                "prompt": [[{"role": "user", "content": f"<image>\nWhat is number {i}?"}] for i in numbers],
-                # Each picture is a little different: the same bytes again would be stored once.
+                "prompt": [[{"role": "user", "content": f"<image>\nWhich number is {i}?"}] for i in numbers],
+                # Each image differs slightly, because equal bytes would be stored once.
                 "images": [
                     [{"bytes": pictures[i % len(pictures)] + i.to_bytes(4, "big"), "path": None}] for i in numbers
                 ],
                 "reward_model": [{"ground_truth": f"answer {i}", "style": "model"} for i in numbers],
                 "extra_info": [
                     {
-                        "question": f"What is number {i}?",
+                        "question": f"Which number is {i}?",
                         "answer": f"answer {i}",
                         "index": str(i),
                         "bbox": [1, 2, 30, 40],
@@ -76,7 +76,7 @@ def write(path: Path, rows: int, group: int | None, size: int) -> None:
 
 
 def anonymous_mib() -> float:
-    """Return the memory that this process holds itself, in MiB; Linux only, else 0."""
+    """Return the own memory of this process, in MiB; Linux only, else 0."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -85,7 +85,7 @@ def anonymous_mib() -> float:
 
 
 def measure(path: Path, count: int) -> dict[str, float]:
-    """Open a file and read tasks in order and shuffled; runs in a process of its own."""
+    """Open a file and read tasks in order and shuffled; runs in a separate process."""
     import pyarrow.parquet  # noqa: F401 - importing it is not part of opening a file
 
     from codev_env.tasks import open_bench

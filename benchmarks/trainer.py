@@ -1,13 +1,13 @@
-"""What a training step costs, ours beside TRL's `GRPOTrainer`, on the same model, environment, tasks and lengths.
+"""Compares the cost of a training step with TRL's `GRPOTrainer`: same model, environment, tasks and lengths.
 
 Run `python benchmarks/trainer.py [--cases short long mixed] [--repeats 1] [--steps 3] [--checkpointing]` with a Python
-that has TRL (`pip install trl -e ".[train]"`); it prints the table of `docs/trainer_benchmark.md`. Each measurement is
-a process of its own, and the trainers take turns, so that all see the same machine. Of each process the first step
-warms up; medians are over the other steps and the repeats. Only ratios of one run mean anything; where other programs
-use the machine, CPU seconds say more than seconds.
+that has TRL (`pip install trl -e ".[train]"`); it prints the table of `docs/trainer_benchmark.md`. Each measurement
+runs in its own process, and the trainers alternate, so that all see the same machine. The first step of each process
+is a warm-up; medians are over the other steps and the repeats. Only ratios within one run are meaningful; on a shared
+machine, CPU seconds are more reliable than seconds.
 
-Every trainer computes in fp32 with the same number of threads. What is played and how the trainers are set up stands
-in `trainer_play.py` and `trainer_ways.py`.
+Every trainer computes in fp32 with the same number of threads. `trainer_play.py` defines the episodes and
+`trainer_ways.py` the setup of the trainers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def save_policy(case: str, folder: Path) -> None:
 
     sft.CORPUS_SCENES = 40
     policy = sft.toy_policy(SFTOptions(env=ENV, toy=CASES[case].toy))
-    # TRL drops what a tool returns where a trajectory outgrows this.
+    # TRL drops the output of a tool if a trajectory exceeds this.
     policy.model.config.text_config.max_position_embeddings = 32768
     policy.save(folder)
 
@@ -71,7 +71,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_apart(given: argparse.Namespace, way: str, case: str, model: Path, tasks: list[int]) -> dict[str, Any]:
-    """Take steps in a process of its own."""
+    """Take steps in a separate process."""
     command = [sys.executable, __file__, "--way", way, "--case", case, "--model", str(model)]
     command += ["--steps", str(given.steps), "--threads", str(given.threads), "--tasks", json.dumps(tasks)]
     command += ["--checkpointing"] if given.checkpointing else []
@@ -82,7 +82,7 @@ def measure_apart(given: argparse.Namespace, way: str, case: str, model: Path, t
 
 
 def summary(runs: list[dict[str, Any]]) -> Numbers:
-    """Return the medians over repeats and steps, the warm-up left out."""
+    """Return the medians over repeats and steps, without the warm-up."""
     steps = [step for run in runs for step in run["steps"][1:]]
     for step in steps:
         step["seconds"] = step["rollouts_seconds"] + step["update_seconds"]
@@ -113,7 +113,7 @@ def write_case(name: str, found: dict[str, Numbers]) -> None:
 
 
 def compare(given: argparse.Namespace) -> None:
-    """Measure all ways in turns and print the tables."""
+    """Measure all ways, alternating, and print the tables."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("trl", "torch", "transformers"))
     print(
         f"{versions}, Python {platform.python_version()}, {platform.machine()}, {given.threads} of {os.cpu_count()} "
@@ -127,7 +127,7 @@ def compare(given: argparse.Namespace) -> None:
             runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
             for _ in range(given.repeats):
                 tasks: list[int] = []
-                for way in ("packed", "padded", "trl"):  # ours first: it says which tasks it played
+                for way in ("packed", "padded", "trl"):  # ours first: it returns the tasks it used
                     runs[way].append(measure_apart(given, way, case, model, tasks))
                     tasks = runs[way][-1].get("tasks", tasks)
             write_case(case, {way: summary(found) for way, found in runs.items()})
@@ -137,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", default=["short", "long", "mixed"])
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=3, help="of each process, the first of which warms up")
+    parser.add_argument("--steps", type=int, default=3, help="steps of each process; the first is a warm-up")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing in all")
     parser.add_argument("--way", choices=[*WAYS, "save"], help=argparse.SUPPRESS)

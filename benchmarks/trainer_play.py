@@ -1,9 +1,9 @@
-"""What both trainers of `trainer.py` play: episodes of fixed length in the real environment, and how a run is watched.
+"""The episodes of both trainers of `trainer.py`, of fixed length in the real environment, and the measurement of a run.
 
-The policy samples every token itself, from random weights, but what it writes is not read: a script says what is run
-in the sandbox (a crop of another place in each turn) and how the episode ends (with the right answer in every second
-rollout, so that every rollout has an advantage). Ends of turns are banned from sampling, so that each turn has exactly
-as many tokens as the case asks for. So both trainers sample, see and learn from equally much.
+The policy samples every token itself, from random weights, but its text is ignored: a script determines the program in
+the sandbox (a crop of another place in each turn) and the end of the episode (the right answer in every second
+rollout, so that every rollout has an advantage). End-of-turn tokens are banned from sampling, so each turn has exactly
+the number of tokens of the case. Both trainers therefore sample, see and train on equal amounts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from codev_train.run.options import EnvOptions
 
 @dataclass(frozen=True)
 class Case:
-    """A batch that both trainers play and learn from.
+    """A batch that both trainers run and train on.
 
     Attributes:
         about: In words.
@@ -75,7 +75,7 @@ CASES = {
 
 
 class ScriptedPlay(gym.Wrapper):
-    """Acts by the script instead of by the text it is given.
+    """Acts by the script instead of by the given text.
 
     Args:
         env: The environment.
@@ -122,14 +122,14 @@ def answer(env: ImageToolEnv, right: bool) -> str:
 
 
 def banned(policy: Policy, stop: tuple[str, ...]) -> list[int]:
-    """Return the ids that must not be sampled: those of images, and those that would end a turn early."""
+    """Return the ids that must not be sampled: image tokens, and tokens that end a turn early."""
     processor = policy.processor
     ends = [policy.processor.tokenizer.convert_tokens_to_ids(text) for text in stop]
     return sorted({*processor.banned_ids, processor.eos_id, processor.pad_id, *(i for i in ends if i is not None)})
 
 
 class Watch:
-    """Follows one run: seconds by step and phase, peak memory by phase, and what the model computed.
+    """Measures one run: seconds by step and phase, peak memory by phase, and the computation of the model.
 
     The phases are `rollouts` and `update`; of the first, `sampling` counts the seconds inside the engine.
     """
@@ -165,7 +165,7 @@ class Watch:
         self._now = {}
 
     def close(self) -> dict[str, Any]:
-        """Stop, and return what was seen; memory in MiB above that of the loaded model."""
+        """Stop, and return the measurements; memory in MiB above that of the loaded model."""
         self._done.set()
         self._thread.join()
         return {"steps": self.steps, "base": self.base} | {

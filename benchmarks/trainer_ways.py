@@ -1,6 +1,6 @@
-"""The trainers that `trainer.py` compares: each takes some steps on a case and tells what they cost.
+"""The trainers that `trainer.py` compares: each takes some steps on a case and returns their cost.
 
-Both get the same saved policy, fp32, the same AdamW, as many trajectories per forward pass, and play `trainer_play`.
+Both get the same saved policy, fp32, the same AdamW, as many trajectories per forward pass, and use `trainer_play`.
 TRL gets the environment through `environment_factory`: its tool method runs the next turn in the real environment and
 returns the images as content blocks, and `get_reward` answers and returns the reward of the episode.
 """
@@ -25,7 +25,7 @@ RATE = 1e-5
 
 
 def make_play(case: Case, played: Counter[int]) -> Callable[..., ScriptedPlay]:
-    """Return what makes the environments of a run; `played` counts what they play."""
+    """Return the factory of a run's environments; `played` counts their tasks."""
     from codev_env.envs.bench import CodeVBenchEnv
 
     return lambda **options: ScriptedPlay(CodeVBenchEnv(bench="vstar", **options), case, played)
@@ -128,14 +128,14 @@ def run_trl(case: Case, model: str, steps: int, checkpointing: bool, tasks: list
 
 
 class Script:
-    """Tells for each completion, in the order in which TRL reads them, whether it calls the tool."""
+    """Decides for each completion, in the order in which TRL reads them, whether it calls the tool."""
 
     def __init__(self, case: Case) -> None:
         self.turns = [case.turns_of(row % case.group) for row in range(case.rows)]
         self._calls: Iterator[bool] = iter(())
 
     def restart(self) -> None:
-        """Begin the next step: all rollouts are read turn by turn, those that have ended left out."""
+        """Begin the next step: all running rollouts are read turn by turn."""
         rounds = range(1, max(self.turns) + 1)
         self._calls = (turns > turn for turn in rounds for turns in self.turns if turns >= turn)
 
@@ -173,7 +173,7 @@ def look_environment(case: Case) -> tuple[Callable[[], Any], str]:
 
 
 def tool_processor(policy: Policy, script: Script) -> Any:
-    """Make the processor that TRL wants, whose replies the script reads."""
+    """Make the processor for TRL, whose replies the script reads."""
     from codev_agents.engines.toy_processor import toy_processor
 
     tokenizer = policy.processor.tokenizer

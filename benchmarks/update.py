@@ -1,12 +1,12 @@
-"""What packing saves in an update: `python benchmarks/update.py [--rows 32] [--longest 1024] [--budget 4096]`.
+"""Measures the gain of packing: `python benchmarks/update.py [--rows 32] [--longest 1024] [--budget 4096]`.
 
 A toy Qwen3-VL takes the same gradient step on the same trajectories in two ways: padded, in batches of `micro_batch`
 trajectories sorted by length, and packed, in rows of at most `--budget` tokens. `micro_batch` is the budget divided by
-the longest trajectory: both ways hold the same number of tokens at most. Lengths are drawn from a log-normal
-distribution, as multi-turn trajectories have them: most are short, a few are long. Each way is run in a process of its
-own, in turns; printed are the median seconds (wall clock, and the process's own CPU time, which other programs disturb
-less), the peak memory above that of the loaded model (the process's own memory on a CPU, allocated memory on a GPU),
-their ratios, and how far the two gradients differ.
+the longest trajectory, so both ways hold at most the same number of tokens. Lengths are drawn from a log-normal
+distribution, as is typical of multi-turn trajectories: most are short, a few are long. Each way runs in its own
+process, alternating. The output has the median seconds (wall clock, and the process's own CPU time, which other
+programs disturb less), the peak memory above that of the loaded model (the process's own memory on a CPU, allocated
+memory on a GPU), their ratios, and the difference of the two gradients.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def trajectories(rows: int, longest: int) -> tuple[list[list[int]], list[list]]:
 
 
 def peak(device: str, run: Callable[[], None]) -> float:
-    """Run and return the greatest memory on the way, in MiB."""
+    """Run, and return the peak memory in MiB."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         run()
@@ -68,7 +68,7 @@ def peak(device: str, run: Callable[[], None]) -> float:
 
 
 def measure(way: str, rows: int, longest: int, budget: int, out: str) -> dict[str, float]:
-    """Take the gradient in one way, twice; the first time warms up."""
+    """Take the gradient in one way, twice; the first is a warm-up."""
     from codev_agents.engines.batch import collate, to_device
     from codev_agents.engines.policy import linear_patch_embedding
     from codev_train.learn.packing import plan

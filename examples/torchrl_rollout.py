@@ -31,7 +31,7 @@ def main() -> None:
         shown = [[image.shape for image in step["next", "images"]] for step in rollout]
         print(f"episode {episode}: {len(rollout)} turns, images shown {shown}")
         print(f"  rewards {rollout['next', 'reward'].squeeze(-1).tolist()}")
-        print(f"  paid for the tool {rollout['next', 'reward_terms', 'tool'].squeeze(-1).tolist()}")
+        print(f"  tool reward {rollout['next', 'reward_terms', 'tool'].squeeze(-1).tolist()}")
         print(f"  is_correct {rollout['next', 'is_correct'].squeeze(-1).tolist()}")
     env.close()
 

@@ -106,7 +106,7 @@ def reward_pages() -> Iterator[GeneratedPage]:
             "",
             f"Source: {reward.source}. The terms are explained under [the formulas](../../rewards.md#the-formulas).",
             "",
-            *_table(("term", "weight", "value", "paid by"), _term_rows(reward)),
+            *_table(("term", "weight", "value", "computed by"), _term_rows(reward)),
             "",
             f"- Needs: {', '.join(reward.needs) or 'nothing'}.",
             f"- Terms for the use of tools: {', '.join(f'`{name}`' for name in reward.tool_terms) or 'none'}.",

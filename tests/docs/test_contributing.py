@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import sys
 
@@ -64,7 +65,7 @@ def test_the_judge_works(my_codev):
 
 def test_the_credit_works(my_codev):
     torch = pytest.importorskip("torch")
-    from codev_train.learn.credit import combine, get_credit
+    from codev_train.learn.credit import Credit, combine, get_credit
 
     credit = get_credit("my_codev:above_median")
     rewards = torch.tensor([[1.0, 2.0], [0.0, 1.0], [5.0, 0.0], [7.0, 0.0]])
@@ -74,6 +75,18 @@ def test_the_credit_works(my_codev):
     assert torch.equal(credit(rewards, turns, groups), expected)
     kept = torch.ones(1, 4, dtype=torch.bool)
     assert torch.equal(combine(credit, rewards[None], turns, groups, [1.0], kept), expected)
+    assert get_credit("my_codev:ABOVE_MEDIAN") == Credit(credit.function, divides_by_std=False)
+
+
+def test_the_loss_works(my_codev):
+    torch = pytest.importorskip("torch")
+    from codev_train.learn.loss import Clip, LossTokens, check_loss, get_loss
+
+    check_loss("my_codev:unclipped")
+    logprobs, old = torch.tensor([0.0, -1.0]), torch.tensor([0.0, -2.0])
+    tokens = LossTokens(logprobs, old, torch.tensor([1.0, -2.0]), torch.tensor([0, 0]))
+    loss, clipped = get_loss("my_codev:unclipped").surrogate(tokens, Clip(0.2, 0.2))
+    assert loss.tolist() == pytest.approx([-1.0, 2 * math.e]) and not clipped.any()
 
 
 def test_the_method_is_one_of_the_study(my_codev):
