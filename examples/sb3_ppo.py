@@ -20,7 +20,8 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from codev_env.adapters.crop import CropWrapper
-from codev_env.app.arguments import option_class, parse
+from codev_env.app.arguments import parse
+from codev_env.app.options import option_class
 
 SCENES = {"preset": "tiny", "grid": 3, "objects": [3, 3], "colors": 4, "cue_p": 0.0}
 PIXELS = 3  # per cell and side, in the observation

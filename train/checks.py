@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from codev_env.app.arguments import OptionError, Problem
+from codev_env.app.options import OptionError, Problem
 from codev_env.errors import CodevError
 from codev_env.judges import ServedJudge, get_judge
 from codev_train.learn.credit import get_credit

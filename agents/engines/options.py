@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from codev_env.app.arguments import option_class
+from codev_env.app.options import option_class
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 

@@ -3,161 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
 import shutil
-import types
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, dataclass_transform, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, get_origin
 
-import annotated_types
-import pydantic.dataclasses
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
-from pydantic.fields import FieldInfo
-
-from codev_env.errors import ConfigError
+from codev_env.app.options import Option, OptionError, Problem, build, options_of
 
 Kind = TypeVar("Kind")
-POSITIONAL = "positional"
-"""Marks a field that is a positional argument: `Annotated[Path, POSITIONAL]`."""
-_CONFIG = ConfigDict(
-    extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, coerce_numbers_to_str=True, strict=False
-)
-_OUT_OF_RANGE = ("finite_number", "greater_than", "greater_than_equal", "less_than", "less_than_equal", "value_error")
-_NOUNS: dict[Any, tuple[str, str]] = {
-    bool: ("True|False", "True or False"),
-    int: ("INT", "an integer"),
-    float: ("FLOAT", "a number"),
-    Path: ("PATH", "a path"),
-    str: ("TEXT", "text"),
-}
-
-
-class ValueRefused(ValueError):
-    """Raised by a validator of a whole option class: the option's name in it, its value, and the values allowed."""
-
-    def __init__(self, option: str, value: object, allowed: str) -> None:
-        super().__init__(allowed)
-        self.option, self.value = option, value
-
-
-def _is_zero_or_above_one(value: float) -> float:
-    if value != 0 and value <= 1:
-        raise ValueError("above 1, or 0 for none")
-    return value
-
-
-ZeroOrAboveOne = Annotated[float, AfterValidator(_is_zero_or_above_one)]
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field, dataclasses.field))
-def option_class(kind: type[Kind]) -> type[Kind]:
-    """Make a class of options: a frozen dataclass that checks its values, each field with a docstring as its help."""
-    made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=_CONFIG)(kind)
-    for base in made.__mro__[1:]:  # pydantic reads the docstrings of the class itself alone
-        for name, field in getattr(base, "__pydantic_fields__", {}).items():
-            made.__pydantic_fields__[name].description = made.__pydantic_fields__[name].description or field.description
-    return made
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """One option of a command.
-
-    Attributes:
-        name: Its field, with dots where option classes are nested, for example `"env.max_turns"`.
-        field: What pydantic knows of it.
-    """
-
-    name: str
-    field: FieldInfo
-
-    @property
-    def positional(self) -> bool:
-        """Whether it is given by place instead of by name."""
-        return POSITIONAL in self.field.metadata
-
-    @property
-    def flag(self) -> str:
-        """As it is typed, for example `--env.max-turns`; a positional argument in capitals."""
-        return self.name.upper() if self.positional else f"--{self.name.replace('_', '-')}"
-
-    @property
-    def about(self) -> str:
-        """Its docstring, in one line."""
-        return " ".join((self.field.description or "").split())
-
-    @property
-    def kind(self) -> Any:
-        """Its type; without `None` for an option that may be left out."""
-        rest = [kind for kind in get_args(self.field.annotation) if kind is not types.NoneType]
-        return rest[0] if get_origin(self.field.annotation) in (Union, types.UnionType) else self.field.annotation
-
-    @property
-    def many(self) -> bool:
-        """Whether it takes several words."""
-        return get_origin(self.kind) in (tuple, dict)
-
-    @property
-    def metavar(self) -> str:
-        """Its values in a usage text, for example `INT`."""
-        if get_origin(self.kind) is dict:
-            return "NAME VALUE"
-        inner = [kind for kind in get_args(self.kind) if kind is not Ellipsis] if self.many else [self.kind]
-        return " ".join(map(_metavar, inner))
-
-    @property
-    def range(self) -> str:
-        """Limits of its value, for example `"from 0 to 1"`; empty where there are none."""
-        limits = {
-            type(limit): limit for limit in self.field.metadata if isinstance(limit, annotated_types.BaseMetadata)
-        }
-        words = {annotated_types.Ge: "at least {}", annotated_types.Gt: "above {}"}
-        words |= {annotated_types.Le: "at most {}", annotated_types.Lt: "below {}"}
-        return " and ".join(
-            text.format(getattr(limits[kind], kind.__name__.lower())) for kind, text in words.items() if kind in limits
-        )
-
-    @property
-    def allowed(self) -> str:
-        """Which values it takes, for an error message."""
-        if get_origin(self.kind) is Literal:
-            return "one of " + ", ".join(map(str, get_args(self.kind)))
-        kind = "names with values" if get_origin(self.kind) is dict else _NOUNS.get(self.kind, ("", self.metavar))[1]
-        return f"{kind}, {self.range}" if self.range else kind
-
-    @property
-    def default(self) -> str:
-        """Its default as it would be typed; empty where it must be given or is empty."""
-        value = None if self.field.is_required() else self.field.get_default(call_default_factory=True)  # type: ignore[call-arg]
-        return words_of(value) if value not in (None, "", (), {}) else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """A value that cannot be used: the option's name, a sentence, and whether the value is not even of its type."""
-
-    name: str
-    text: str
-    is_usage: bool = False
-
-
-class OptionError(ConfigError):
-    """Options that cannot be used; the message names each, its value and the values allowed."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(" ".join(problem.text for problem in problems))
-
-
-def options_of(kind: Any, prefix: str = "") -> Iterator[Option]:
-    """Yield the options of an option class, those of nested ones under dotted names."""
-    for name, field in kind.__pydantic_fields__.items():
-        if dataclasses.is_dataclass(field.annotation):
-            yield from options_of(field.annotation, f"{prefix}{name}.")
-        elif field.init is not False:
-            yield Option(f"{prefix}{name}", field)
 
 
 def parse(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
@@ -268,54 +121,6 @@ class Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(flag, [option.flag for option in self.options.values()], n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         self.error(f"unknown option {flag}.{hint} `{self.prog} --help` shows all.")
-
-
-def build(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
-    """Make the options of a class from values by dotted name; raises `OptionError` that tells of all bad values."""
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        *places, last = name.split(".")
-        inner = nested
-        for place in places:
-            inner = inner.setdefault(place, {})
-        inner[last] = value
-    try:
-        return kind(**nested)
-    except ValidationError as error:
-        options = {option.name: option for option in options_of(kind)}
-        problems = [_problem(one, options) for one in error.errors(include_url=False)]
-        raise OptionError(list({problem.name: problem for problem in reversed(problems)}.values())[::-1]) from None
-
-
-def words_of(value: Any) -> str:
-    """Write a value as it would be typed."""
-    if isinstance(value, Mapping):
-        return " ".join(f"{name} {each}" for name, each in value.items())
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _problem(error: Any, options: Mapping[str, Option]) -> Problem:
-    place, value = [str(part) for part in error["loc"]], error["input"]
-    reason = error.get("ctx", {}).get("error")
-    if isinstance(reason, ValueRefused):
-        place, value = [*place, *reason.option.split(".")], reason.value
-    name = next((n for end in range(len(place), 0, -1) if (n := ".".join(place[:end])) in options), "")
-    if error["type"] == "missing" and name == ".".join(place):
-        return Problem(name, f"{options[name].flag} is missing.", True)
-    if not name:
-        return Problem(".".join(place), error["msg"].removeprefix("Value error, "), error["type"] != "value_error")
-    option, usage = options[name], error["type"] not in _OUT_OF_RANGE
-    if error["type"] == "value_error":
-        allowed = str(reason)
-    else:
-        allowed = "a finite number" if error["type"] == "finite_number" else option.allowed if usage else option.range
-    return Problem(name, f"{option.flag} is {words_of(value)}; it must be {allowed}.", usage)
-
-
-def _metavar(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return "{" + ",".join(map(str, get_args(kind))) + "}"
-    return _NOUNS.get(kind, ("TEXT", ""))[0]
 
 
 def _hyphened(word: str) -> str:

@@ -58,7 +58,7 @@ def completions() -> dict[str, list[str]]:
             if path in OPTIONS:
                 # A command whose packages are not installed cannot run: there is nothing to complete.
                 with contextlib.suppress(ImportError):
-                    from codev_env.app.arguments import options_of
+                    from codev_env.app.options import options_of
 
                     options = [option.flag for option in options_of(load(OPTIONS[path])) if not option.positional]
             elif not below and name != "completion":

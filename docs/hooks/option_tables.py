@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 
-from codev_env.app import arguments
+from codev_env.app import options
 from codev_env.app.cli import load
 
 
@@ -28,7 +28,7 @@ class Option:
 
 def options_of(target: str) -> list[Option]:
     """Return the options of an option class, `"module:Class"`: nested ones under dotted names, those of bases first."""
-    return [_row(option) for option in arguments.options_of(load(target))]
+    return [_row(option) for option in options.options_of(load(target))]
 
 
 def about_class(target: str) -> str:
@@ -36,7 +36,7 @@ def about_class(target: str) -> str:
     return inspect.cleandoc(load(target).__doc__ or "")
 
 
-def _row(option: arguments.Option) -> Option:
+def _row(option: options.Option) -> Option:
     field = option.field
     default = "" if field.is_required() else repr(field.get_default(call_default_factory=True, validated_data={}))
     return Option(option.flag, ", ".join(filter(None, (option.metavar, option.range))), default, option.about)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from codev_env.app.arguments import option_class
+from codev_env.app.options import option_class
 from codev_env.errors import ConfigError
 from codev_env.tasks import load_tasks
 from codev_env.types import TaskSet

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from codev_env.app.arguments import POSITIONAL, option_class
+from codev_env.app.options import POSITIONAL, option_class
 from codev_env.tasks import BENCHES, load_tasks
 from codev_env.types import TaskSet
 from codev_eval.bench.choice import TaskOptions

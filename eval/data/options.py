@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from codev_env.app.arguments import option_class
+from codev_env.app.options import option_class
 from codev_eval.bench.choice import TaskChoice
 
 Count = Annotated[int, Field(ge=1)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from codev_env.app.arguments import POSITIONAL, option_class
+from codev_env.app.options import POSITIONAL, option_class
 
 
 @option_class

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from codev_env.app.arguments import option_class
+from codev_env.app.options import option_class
 
 Count = Annotated[int, Field(ge=1)]
 

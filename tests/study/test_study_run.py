@@ -96,7 +96,7 @@ def test_jobs_wait_for_what_they_need_and_are_left_out_where_it_failed(tmp_path)
         ([], "needs a name"),
         (["tapir"], "study 'tapir'"),
         (["tapo", "--seeds", "1", "1"], "each once"),
-        (["tapo", "--jobs", "0"], "--jobs must be at least 1"),
+        (["tapo", "--jobs", "0"], "--jobs is 0; it must be at least 1"),
         (["tapo", "--methods", "tapas"], "method 'tapas'"),
         (["tapo", "--report", "--out", "nowhere"], "holds no run that is done"),
     ],

@@ -12,7 +12,8 @@ from typing import Any, TypeVar, get_origin
 
 import yaml
 
-from codev_env.app.arguments import Parser, Problem
+from codev_env.app.arguments import Parser
+from codev_env.app.options import Problem
 from codev_env.errors import ConfigError, unknown
 from codev_train.run.options import EnvOptions, SFTOptions, TrainOptions
 

@@ -20,8 +20,8 @@ from codev_agents.engines.http import Client, ServerLost
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import EngineError
 from codev_env.app import doctor
-from codev_env.app.arguments import Problem
 from codev_env.app.doctor import Check
+from codev_env.app.options import Problem
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import ServedJudge, get_judge

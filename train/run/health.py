@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from codev_env.app.arguments import ZeroOrAboveOne, option_class
+from codev_env.app.options import ZeroOrAboveOne, option_class
 from codev_env.errors import CodevError
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from codev_agents.engines.options import LoraOptions, ToyModelOptions, VllmOptions
-from codev_env.app.arguments import ValueRefused, ZeroOrAboveOne, option_class
+from codev_env.app.options import ValueRefused, ZeroOrAboveOne, option_class
 from codev_train.run.health import HealthOptions
 
 Count = Annotated[int, Field(ge=1)]
@@ -295,8 +295,8 @@ class TrainOptions:
             allowed = "synthetic, hub or a path: 'auto' leaves the evaluation data ambiguous"
             raise ValueRefused("env.data", "auto", allowed)
         if self.max_length <= self.max_tokens:
-            raise ValueRefused("max_length", self.max_length, f"more than --max-tokens, {self.max_tokens}")
+            raise ValueRefused("max_length", self.max_length, f"more than max-tokens, {self.max_tokens}")
         if self.estimate.trajectory > self.max_length:
-            allowed = f"at most --max-length, {self.max_length}"
+            allowed = f"at most max-length, {self.max_length}"
             raise ValueRefused("estimate.trajectory", self.estimate.trajectory, allowed)
         return self

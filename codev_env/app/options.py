@@ -1,0 +1,185 @@
+"""Option classes: frozen dataclasses whose fields have a range and a docstring, checked by pydantic."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+
+import pydantic.dataclasses
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from codev_env.errors import ConfigError
+
+Kind = TypeVar("Kind")
+POSITIONAL = "positional"
+"""Marks a field that is a positional argument: `Annotated[Path, POSITIONAL]`."""
+_CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, coerce_numbers_to_str=True)
+_LIMITS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+_OUT_OF_RANGE = (*_LIMITS, "finite_number", "too_short", "value_error")
+_METAVARS = {bool: "True|False", int: "INT", float: "FLOAT", Path: "PATH"}
+
+
+class ValueRefused(ValueError):
+    """Raised by a validator of a whole option class: the option's name in it, its value, and the values allowed."""
+
+    def __init__(self, option: str, value: object, allowed: str) -> None:
+        super().__init__(allowed)
+        self.option, self.value = option, value
+
+
+def _is_zero_or_above_one(value: float) -> float:
+    if value != 0 and value <= 1:
+        raise ValueError("above 1, or 0 for none")
+    return value
+
+
+ZeroOrAboveOne = Annotated[float, AfterValidator(_is_zero_or_above_one)]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field, dataclasses.field))
+def option_class(kind: type[Kind]) -> type[Kind]:
+    """Make a class of options: a frozen dataclass that checks its values, each field with a docstring as its help."""
+    made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=_CONFIG)(kind)
+    for base in made.__mro__[1:]:  # pydantic reads the docstrings of the class itself alone
+        for name, field in getattr(base, "__pydantic_fields__", {}).items():
+            own = made.__pydantic_fields__[name]
+            own.description = own.description or field.description
+    return cast(type[Kind], made)
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of a command.
+
+    Attributes:
+        name: Its field, with dots where option classes are nested, for example `"env.max_turns"`.
+        field: What pydantic knows of it.
+    """
+
+    name: str
+    field: FieldInfo
+
+    @property
+    def positional(self) -> bool:
+        """Whether it is given by place instead of by name."""
+        return POSITIONAL in self.field.metadata
+
+    @property
+    def flag(self) -> str:
+        """As it is typed, for example `--env.max-turns`; a positional argument in capitals."""
+        return self.name.upper() if self.positional else f"--{self.name.replace('_', '-')}"
+
+    @property
+    def about(self) -> str:
+        """Its docstring, in one line."""
+        return " ".join((self.field.description or "").split())
+
+    @property
+    def kind(self) -> Any:
+        """Its type; without `None` for an option that may be left out."""
+        rest = [kind for kind in get_args(self.field.annotation) if kind is not types.NoneType]
+        return rest[0] if get_origin(self.field.annotation) in (Union, types.UnionType) else self.field.annotation
+
+    @property
+    def many(self) -> bool:
+        """Whether it takes several words."""
+        return get_origin(self.kind) in (tuple, dict)
+
+    @property
+    def metavar(self) -> str:
+        """Its values in a usage text, for example `INT`."""
+        if get_origin(self.kind) is dict:
+            return "NAME VALUE"
+        inner = [kind for kind in get_args(self.kind) if kind is not Ellipsis] if self.many else [self.kind]
+        return " ".join(map(_metavar, inner))
+
+    @property
+    def range(self) -> str:
+        """Limits of its value, for example `"at least 0 and at most 1"`; empty if it has none."""
+        words = {"Ge": "at least {0.ge}", "Gt": "above {0.gt}", "Le": "at most {0.le}", "Lt": "below {0.lt}"}
+        limits = {type(limit).__name__: limit for limit in self.field.metadata}
+        return " and ".join(text.format(limits[name]) for name, text in words.items() if name in limits)
+
+    @property
+    def default(self) -> str:
+        """Its default as it would be typed; empty if it is required or its default is empty."""
+        if self.field.is_required():
+            return ""
+        value = self.field.get_default(call_default_factory=True, validated_data={})
+        return words_of(value) if value not in (None, "", (), {}) else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A value that cannot be used: the option's name, a sentence, and whether the value is not even of its type."""
+
+    name: str
+    text: str
+    is_usage: bool = False
+
+
+class OptionError(ConfigError):
+    """Options that cannot be used; the message names each, its value and the values allowed."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(" ".join(problem.text for problem in problems))
+
+
+def options_of(kind: Any, prefix: str = "") -> Iterator[Option]:
+    """Yield the options of an option class, those of nested ones under dotted names."""
+    for name, field in kind.__pydantic_fields__.items():
+        if dataclasses.is_dataclass(field.annotation):
+            yield from options_of(field.annotation, f"{prefix}{name}.")
+        elif field.init is not False:
+            yield Option(f"{prefix}{name}", field)
+
+
+def build(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    """Make the options of a class from values by dotted name; raises `OptionError` for all bad values."""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        *places, last = name.split(".")
+        inner = nested
+        for place in places:
+            inner = inner.setdefault(place, {})
+        inner[last] = value
+    try:
+        return kind(**nested)
+    except ValidationError as error:
+        options = {option.name: option for option in options_of(kind)}
+        problems = [_problem(one, options) for one in error.errors(include_url=False)]
+        raise OptionError(list({problem.name: problem for problem in reversed(problems)}.values())[::-1]) from None
+
+
+def words_of(value: Any) -> str:
+    """Write a value as it would be typed."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{name} {each}" for name, each in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _problem(error: Any, options: Mapping[str, Option]) -> Problem:
+    place, value, reason = [str(part) for part in error["loc"]], error["input"], error.get("ctx", {}).get("error")
+    if isinstance(reason, ValueRefused):
+        place, value = [*place, *reason.option.split(".")], reason.value
+    name = next((n for end in range(len(place), 0, -1) if (n := ".".join(place[:end])) in options), "")
+    is_usage = error["type"] not in _OUT_OF_RANGE
+    allowed = str(reason) if reason else error["msg"].removeprefix("Input should be ")
+    if not name:
+        return Problem(".".join(place), allowed, is_usage)
+    if error["type"] == "missing" and name == ".".join(place):
+        return Problem(name, f"{options[name].flag} is missing.", is_usage)
+    if error["type"] in _LIMITS:
+        allowed = options[name].range or allowed
+    return Problem(name, f"{options[name].flag} is {words_of(value)}; it must be {allowed}.", is_usage)
+
+
+def _metavar(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(map(str, get_args(kind))) + "}"
+    return _METAVARS.get(kind, "TEXT")
