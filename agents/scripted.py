@@ -17,7 +17,7 @@ from codev_env.types import Box, Task
 class ScriptedAgent:
     """Crops the boxes its plan names, one per turn, then answers.
 
-    Subclasses say which boxes and which answer; the text of the turns comes from `writing`.
+    Subclasses choose the boxes and the answer; the text of the turns comes from `writing`.
     """
 
     name = "scripted"
@@ -30,14 +30,14 @@ class ScriptedAgent:
         """Plan the episode of `env.unwrapped.task`."""
         base = unwrap(env)
         dialect, task = base.dialect, base.task
-        # Seeded by the task, so that neither the order of episodes nor the number of workers changes the play.
+        # Seeded by the task, so that neither the order of episodes nor the number of workers changes the turns.
         rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode())))
         boxes = self.boxes(task, rng)
         self._plan = [crop_turn(dialect, box) for box in boxes]
         self._plan.append(answer_turn(dialect, self.answer(task, rng), bool(boxes)))
 
     def act(self, observation: dict[str, Any]) -> str:
-        """Return the next planned turn; the answer again if the environment goes on."""
+        """Return the next planned turn; the answer again if the episode continues."""
         return self._plan.pop(0) if len(self._plan) > 1 else self._plan[0]
 
     def boxes(self, task: Task, rng: np.random.Generator) -> list[Box]:
@@ -121,7 +121,7 @@ class NoTool(ScriptedAgent):
 
 
 class DecorativeCrop(ScriptedAgent):
-    """Crops the middle of the image whatever is asked, then gives the gold answer: right, but not by looking.
+    """Crops the middle of the image for every question, then gives the gold answer: right, but not by looking.
 
     The agent that tool-blind rewards breed; the cold start imitates it on purpose.
 

@@ -1,4 +1,4 @@
-"""What a cheat is, the table of them, who plays it, and the honest agents it is measured against."""
+"""Cheats: the table of them, the agent that plays one, and the honest agents to compare with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAMILIES: dict[str, str] = {
     "informed": "knows where the target is and claims to show it, but shows something else",
     "exploits": "bends the rules of turns, images and limits",
 }
-"""What each family of cheats tries."""
+"""The aim of each family of cheats."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def place(rng: np.random.Generator, size: tuple[int, int], side: float) -> Box:
 
 
 class CheatingAgent:
-    """Plays a cheat, then gives the right answer: as if it had been known without a look.
+    """Plays a cheat, then gives the right answer, as if it were known without a look.
 
     So a term that pays tools only in right episodes pays as much as it can.
 
@@ -115,7 +115,7 @@ class CheatingAgent:
         self._plan = [*self.cheat.plan(seen, base.dialect, rng), answer_turn(base.dialect, task.answer, True)]
 
     def act(self, observation: dict[str, Any]) -> str:
-        """Return the next planned turn; the answer again if the environment goes on."""
+        """Return the next planned turn; the answer again if the episode continues."""
         return self._plan.pop(0) if len(self._plan) > 1 else self._plan[0]
 
 
@@ -148,7 +148,7 @@ class WrongCrop(ScriptedAgent):
 
 
 class BlindCrop(WrongCrop):
-    """Crops a box at a random place, whatever is there, then gives the right answer: the bound of luck."""
+    """Crops a box at a random place, then gives the right answer: the bound of luck."""
 
     name = "honest:blind"
 

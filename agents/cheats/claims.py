@@ -1,4 +1,4 @@
-"""Cheats that say in words what they do not do."""
+"""Cheats that claim in words actions that they do not take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One evaluation: every condition's episodes played, each once, and kept where a stopped evaluation can go on."""
+"""One evaluation: runs every condition's episodes, each once, and keeps them, so that it can be continued."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from codev_eval.bench.runner import Failure, Key, keys, play
 from codev_eval.bench.saved import SavedModel
 
 _OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
-"""What tells the folder of a training run."""
+"""Files that mark the folder of a training run."""
 MOST_FAILURES = 20
-"""An evaluation stops where its first so many episodes all failed."""
+"""An evaluation stops if this many episodes failed and none succeeded."""
 
 
 class EvaluationError(CodevError, RuntimeError):
@@ -67,19 +67,19 @@ class FailedEpisode:
     failure: Failure
 
     def row(self) -> dict[str, Any]:
-        """Return what metrics.json lists."""
-        told = {"bench": self.bench, "index": self.failure.index, "sample": self.failure.sample}
-        return told | ({"condition": self.condition} if self.condition else {}) | {"reason": self.failure.reason}
+        """Return its entry in metrics.json."""
+        row = {"bench": self.bench, "index": self.failure.index, "sample": self.failure.sample}
+        return row | ({"condition": self.condition} if self.condition else {}) | {"reason": self.failure.reason}
 
 
 @dataclass
 class BenchEpisodes:
-    """What an evaluation played.
+    """The episodes of an evaluation.
 
     Attributes:
         tasks: The task set of each benchmark.
         episodes: By condition and benchmark, in order of task and sample.
-        failed: What could not be evaluated.
+        failed: Episodes that could not be evaluated.
     """
 
     tasks: dict[str, TaskSet]
@@ -101,7 +101,7 @@ class _BenchWork:
 
 
 class Evaluation:
-    """Plays what the options ask for; see `play`.
+    """Runs the evaluation that the options describe; see `play`.
 
     Args:
         options: Checked options.
@@ -119,7 +119,7 @@ class Evaluation:
             name: {bench: _each(name, wrap_tasks(tasks, spec)) for bench, tasks in self.tasks.items()}
             for name, spec in options.suite_specs().items()
         }
-        # Made now, so that an option that cannot be used is told before anything is written.
+        # Made now, so that an option that cannot be used is reported before anything is written.
         for work in self._plain():
             self._env(work).close()
         self._make_agent: Callable[[], Agent] | None = None
@@ -133,7 +133,7 @@ class Evaluation:
             self._agents = [self._make_agent()]
 
     def play(self) -> BenchEpisodes:
-        """Play every episode that the folder does not hold yet.
+        """Run every episode that the folder does not hold yet.
 
         Raises:
             EvaluationError: If not a single plain episode could be evaluated.
@@ -152,7 +152,7 @@ class Evaluation:
                 self._play_condition(condition, works, played)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(
-                f"stopped; what was played is in {self.options.out}. Go on with the same command."
+                f"stopped; the episodes so far are in {self.options.out}. Continue with the same command."
             ) from error
         finally:
             if not read_episodes(self.options.out):
@@ -172,7 +172,7 @@ class Evaluation:
         ]
 
     def _further(self, plain: dict[str, list[Trajectory]]) -> Iterator[tuple[str, list[_BenchWork]]]:
-        """Yield the other conditions; which episodes a perturbation concerns is known after the plain ones."""
+        """Yield the other conditions; the episodes of a perturbation are known after the plain ones."""
         if self.options.dual:
             dialect = ToolFree(get_dialect(self.options.dialect))
             yield WITHOUT_TOOL, [replace(work, dialect=dialect) for work in self._plain()]
@@ -259,7 +259,7 @@ class Evaluation:
         }
 
     def _check_tasks(self, work: _BenchWork, found: Sequence[Trajectory]) -> None:
-        """Refuse to go on where the data is no longer that of the episodes that are there."""
+        """Refuse to continue if the data is no longer that of the episodes in the folder."""
         for t in found:
             if bench_of(t) != work.bench:
                 continue
@@ -290,7 +290,7 @@ class Evaluation:
                 bar.add(outcome)
 
     def _open_folder(self) -> bool:
-        """Make the folder, or take the one of a stopped evaluation with the same options; returns whether it is new."""
+        """Make the folder, or reuse that of a stopped evaluation with the same options; returns whether it is new."""
         out = self.options.out
         for place in (out, *out.parents):
             if place.exists():
@@ -337,7 +337,7 @@ class Evaluation:
 
 
 def _sweep(out: Path, made: bool) -> None:
-    """Take away what an evaluation without a single episode wrote."""
+    """Remove the files of an evaluation without a single episode."""
     if (out / METRICS).exists():
         return
     for path in evaluation_files(out):
@@ -356,7 +356,7 @@ def _each(name: str, tasks: TaskSet) -> TransformedTaskSet:
 
 
 def _without_source(tasks: TaskSet, count: int) -> list[int]:
-    """Return the indices of all variants of the first tasks but the source, which the plain condition plays."""
+    """Return the indices of all variants of the first tasks but the source, which the plain condition covers."""
     assert isinstance(tasks, TransformedTaskSet)
     names = [variant.name for variant in tasks.variants]
     return [i for i in range(count * len(names)) if names[i % len(names)] != SOURCE]

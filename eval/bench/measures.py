@@ -1,4 +1,4 @@
-"""What an evaluation measures beyond the rates of `codev_env.metrics`: how it looked, and what looking changed."""
+"""Measures of an evaluation beyond the rates of `codev_env.metrics`: how the model looked, and the effect of it."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from codev_eval.bench.suspicions import SUSPICIONS, hallucinates_tool_use, suspi
 
 BINS = 10
 SHARES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "faithful_calls", "lazy")
-"""The shares of `summarize`, whose intervals resample tasks where a task is played several times."""
+"""The shares of `summarize`, whose intervals resample tasks if a task has several samples."""
 USAGE = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
-"""What an agent's `meta` counts."""
+"""Counts in an agent's `meta`."""
 
 
 def measure(episodes: Sequence[Trajectory], bench: str, seed: int = 0, provenance: bool = False) -> dict[str, Any]:
-    """Return everything that the plain episodes of one benchmark tell.
+    """Return all measures of the plain episodes of one benchmark.
 
     Args:
         episodes: Finished episodes, all samples of all tasks.
         bench: The benchmark, for its authors' own totals.
         seed: Seeds resampling.
-        provenance: Also judge the recorded crops by the target boxes, and compare with the judge that was at work.
+        provenance: Also judge the recorded crops by the target boxes, and compare with the evaluation's judge.
 
     Returns:
-        JSON-able: what `summarize` and `summarize_groups` return, and the entries docs/evaluation.md lists.
+        JSON-able: the results of `summarize` and `summarize_groups`, and the entries that docs/evaluation.md lists.
     """
     groups = by_task(episodes)
     samples = max((len(group) for group in groups.values()), default=0)
@@ -77,7 +77,7 @@ def measure(episodes: Sequence[Trajectory], bench: str, seed: int = 0, provenanc
 
 
 def rates(episodes: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
-    """Return what `summarize` does, with intervals over tasks where a task was played several times."""
+    """Return the rates of `summarize`, with intervals over tasks if a task has several samples."""
     found = summarize(episodes, seed)
     groups = by_task(episodes)
     if len(groups) == len(episodes):
@@ -146,7 +146,7 @@ def usage(episodes: Sequence[Trajectory]) -> dict[str, int]:
 
 
 def by_provenance(episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """Judge the recorded crops by the target boxes, and say how far the judge that was at work agrees.
+    """Judge the recorded crops by the target boxes, and compare with the evaluation's judge.
 
     Returns:
         `n` (judged episodes with target boxes), `faithful`, `faithful_given_correct`, `faithful_and_correct` by the
@@ -188,13 +188,13 @@ def _number(value: Any) -> float | None:
 
 
 def task_counts(name: str, episodes: Sequence[Trajectory]) -> list[Counts]:
-    """Return what each task adds to the share `name`, in the order of `by_task`; see `counts_of`."""
+    """Return the counts of each task for the share `name`, in the order of `by_task`; see `counts_of`."""
     judged = by_task(judged_episodes(episodes))
     return [counts_of(name, group, judged.get(task, ())) for task, group in by_task(episodes).items()]
 
 
 def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajectory]) -> Counts:
-    """Return what episodes add to a share: hits, and what they are among.
+    """Return the counts of episodes for a share: hits, and the number that they are among.
 
     Args:
         name: One of `SHARES`, or `"hallucinated_tool_use"`.
@@ -221,7 +221,7 @@ def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajec
 
 
 def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
-    """Return what having the tool changes, after MED (arXiv 2602.01334).
+    """Return the effect of having the tool, after MED (arXiv 2602.01334).
 
     With p the share of right answers to a task without the tool, an episode with the tool that is right gains 1 - p,
     and one that is wrong loses p. It counts as the call's where the episode ran a program (`call_gain`, `call_harm`),
@@ -259,7 +259,7 @@ def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: i
 
 
 def evidence_gain(plain: Sequence[Trajectory], perturbed: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
-    """Return how much the answers depend on what the tool showed: accuracy, minus that with other outputs.
+    """Return how much the answers depend on the tool's output: accuracy, minus that with other outputs.
 
     Args:
         plain: Episodes as they were.
@@ -276,7 +276,7 @@ def evidence_gain(plain: Sequence[Trajectory], perturbed: Sequence[Trajectory], 
     b: list[Counts] = []
     looked = []
     for group in by_task(plain).values():
-        # An episode that was to be played again and could not be is left out on both sides.
+        # An episode that failed when it was run again is left out on both sides.
         kept = [t for t in group if key_of(t) in again or not returned_image(t)]
         if not kept:
             continue
@@ -329,19 +329,19 @@ def returned_image(t: Trajectory) -> bool:
 
 
 def sample_of(t: Trajectory) -> int:
-    """Return which sample of its task an episode is, from 0."""
-    told = t.meta.get("eval")
-    return int(told.get("sample", 0)) if isinstance(told, Mapping) else 0
+    """Return the number of an episode among the samples of its task, from 0."""
+    extras = t.meta.get("eval")
+    return int(extras.get("sample", 0)) if isinstance(extras, Mapping) else 0
 
 
 def bench_of(t: Trajectory) -> str:
-    """Return the benchmark an episode was played for; empty where it does not say."""
-    told = t.meta.get("eval")
-    return str(told.get("bench", "")) if isinstance(told, Mapping) else ""
+    """Return the benchmark of an episode; empty if it does not say."""
+    extras = t.meta.get("eval")
+    return str(extras.get("bench", "")) if isinstance(extras, Mapping) else ""
 
 
 def key_of(t: Trajectory) -> tuple[str, int]:
-    """Return what names an episode within a benchmark: task and sample."""
+    """Return the key of an episode within a benchmark: task and sample."""
     return t.task_id, sample_of(t)
 
 
@@ -350,5 +350,5 @@ def _mean_correct(episodes: Sequence[Trajectory]) -> float:
 
 
 def plain_answer(answer: str | None) -> str:
-    """Return an answer without what makes no difference: case, spaces, a full stop at the end."""
+    """Return an answer normalised: without case, spaces and a full stop at the end."""
     return " ".join((answer or "").lower().split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""What `--model` names: a scripted agent, a model behind an OpenAI-compatible server, or a saved model's folder."""
+"""The values of `--model`: a scripted agent, a model behind an OpenAI-compatible server, or a saved model's folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMS = (
 
 
 def is_folder(spec: str) -> bool:
-    """Whether `spec` names a folder on this machine, which an engine of ours plays."""
+    """Whether `spec` names a folder on this machine, whose model one of the engines samples from."""
     return bool(spec) and not spec.startswith(("scripted:", "http:", "https:")) and Path(spec).is_dir()
 
 

@@ -1,4 +1,4 @@
-"""Statistics of tasks played several times, or by two runs: pass@k, intervals over tasks, McNemar's test."""
+"""Statistics of tasks with several samples, or of two runs: pass@k, intervals over tasks, McNemar's test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from codev_env.trajectory import Trajectory
 from codev_eval.bench.kappa import SAME, bootstrap
 
 Counts = tuple[float, float]
-"""What one episode or task adds to a share: to what is counted, and to what it is counted among."""
+"""The counts of one episode or task for a share: hits, and the number that they are among."""
 
 
 def share_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None:
@@ -91,7 +91,7 @@ def pass_at(k: int, correct: int, samples: int) -> float:
     Args:
         k: How many samples are drawn; at most `samples`.
         correct: How many of the samples are right, c.
-        samples: How many were played, n.
+        samples: Number of samples, n.
     """
     return 1.0 - comb(samples - correct, k) / comb(samples, k)
 

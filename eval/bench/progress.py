@@ -17,9 +17,9 @@ class ProgressBar:
 
     Args:
         title: Name of the condition.
-        total: Its episodes.
-        initial: How many of them an earlier start played.
-        options: Know the prices of tokens.
+        total: Number of its episodes.
+        initial: Number of them from an earlier start.
+        options: Hold the prices of tokens.
     """
 
     def __init__(self, title: str, total: int, initial: int, options: EvalOptions) -> None:
@@ -29,7 +29,7 @@ class ProgressBar:
         self._tokens = usage(())
 
     def start(self, found: Sequence[Trajectory]) -> None:
-        """Count what an earlier start played, without drawing."""
+        """Count the episodes of an earlier start, without drawing."""
         for trajectory in found:
             self._note(trajectory)
 

@@ -1,4 +1,4 @@
-"""Plays tasks with an agent over a few threads and yields every episode in order."""
+"""Runs episodes of an agent over a few threads and yields them in order."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 Player = tuple[gym.Env[Any, Any], Agent]
 Key = tuple[int, int]
-"""Names an episode: index of its task, and which sample of it."""
+"""Names an episode: index of its task, and number of the sample."""
 Describe = Callable[[Key], Mapping[str, Any]]
-"""Gives the JSON-able extras of an episode's record."""
+"""Returns the JSON-able extras of an episode's record."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Failure:
     Attributes:
         index: Index of the task in its set.
         reason: One line for people.
-        sample: Which sample of the task.
+        sample: Number of the sample of the task.
     """
 
     index: int
@@ -40,7 +40,7 @@ class Failure:
 
 
 def no_meta(key: Key) -> Mapping[str, Any]:
-    """Describe no episode."""
+    """Return no extras."""
     return {}
 
 
@@ -60,8 +60,8 @@ def play(
         indices: Indices of the tasks.
         seed: Passed, with the task's index added, to `env.reset`.
         samples: Episodes of each task; an agent's attribute `seed` is `seed` plus the number of the sample.
-        skip: Episodes that are not to be played.
-        meta: Gives the extras of each record.
+        skip: Episodes to leave out.
+        meta: Returns the extras of each record.
 
     Yields:
         The record of the episode, or a `Failure` where the agent, the judge, the sandbox or the task failed.

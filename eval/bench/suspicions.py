@@ -1,4 +1,4 @@
-"""Signs that an episode only pretends to look: what a reader of a report filters by, and what metrics count."""
+"""Signs that an episode only pretends to look, for the filter of a report and for metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUSPICIONS = {
     "invented pixels": "most of a returned image's pixels do not stem from the input",
     "input unchanged": "a returned image is the whole input as it was given",
 }
-"""Name of each sign and what it means."""
+"""Name and meaning of each sign."""
 
 _SAME_IOU = 0.95
 _INVENTED = 0.5
@@ -43,7 +43,7 @@ def hallucinates_tool_use(trajectory: Trajectory) -> bool:
     for turn in trajectory.turns:
         if len(turn.images) or turn.regions:
             return False
-        # A plan beside the code that makes the crop is no claim.
+        # A plan beside the code that makes the crop is not a claim.
         if turn.kind != "code" and claims_crop(turn.action):
             return True
     return False

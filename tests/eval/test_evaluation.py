@@ -67,7 +67,7 @@ def test_a_stopped_evaluation_goes_on_and_asks_nothing_twice(tmp_path, capsys, c
     counting.asked.clear()
     counting.stop_at = 4
     assert run_eval(stopped, n=6) == 130
-    assert "Go on with the same command" in capsys.readouterr().err
+    assert "Continue with the same command" in capsys.readouterr().err
     kept = [t.index for t in read_trajectories(stopped)]
     assert kept and not (stopped / "metrics.json").exists()
     counting.stop_at = None
