@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
 from codev_env.errors import CodevError
+from codev_env.types import Observation
 
 
 class AgentError(CodevError, RuntimeError):
@@ -27,6 +29,17 @@ class Agent(Protocol):
         """Forget the last episode; called after `env.reset`, so `env.unwrapped.task` is the new task."""
         ...
 
-    def act(self, observation: dict[str, Any]) -> str:
+    def act(self, observation: Observation) -> str:
         """Answer an observation `{"text": str, "images": tuple of uint8 HxWx3 arrays}` with the text of one turn."""
         ...
+
+
+@runtime_checkable
+class MeteredAgent(Agent, Protocol):
+    """An agent that counts what an episode costs.
+
+    Attributes:
+        meta: JSON-able counts of the last episode, such as token usage.
+    """
+
+    meta: Mapping[str, Any]

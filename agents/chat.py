@@ -13,6 +13,7 @@ from codev_env.chat_model import import_openai
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
 from codev_env.messages import content_parts, restore_stop
+from codev_env.types import Observation
 
 
 class ChatAgent:
@@ -82,7 +83,7 @@ class ChatAgent:
             "truncated_turns": 0,
         }
 
-    def act(self, observation: dict[str, Any]) -> str:
+    def act(self, observation: Observation) -> str:
         """Send the observation and return the model's turn, with the stop string the server cut off put back."""
         parts = content_parts(observation["text"], observation["images"])
         same = self._same_message and len(self._messages) > 1 and self._messages[-1]["role"] == "assistant"

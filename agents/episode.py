@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image
 
-from codev_agents.agent import Agent
+from codev_agents.agent import Agent, MeteredAgent
 from codev_env.envs.image_tool import unwrap
 from codev_env.trajectory import Trajectory
 from codev_env.types import Box, Episode, Observation, Step, StepInfo
@@ -29,8 +29,7 @@ def run_episode(
 
     Args:
         env: One of codev_env's environments, possibly wrapped.
-        agent: The agent. If it has a mapping `meta` after the episode (token counts, ...), that goes into
-            `Trajectory.meta["agent"]`.
+        agent: The agent; the `meta` of a `MeteredAgent` becomes `Trajectory.meta["agent"]`.
         seed: Passed to `env.reset`.
         options: Passed to `env.reset`, for example `{"index": 3}`.
         meta: JSON-able extras of the record.
@@ -46,8 +45,8 @@ def run_episode(
         observation, reward, terminated, truncated, info = env.step(action)
         done = terminated or truncated
         recorder.add(base.episode.steps[-1], observation, float(reward), info["reward_terms"], info["crop_boxes"])
-    used = dict(getattr(agent, "meta", {}))
-    return recorder.finish(base.episode, agent.name, {**({"agent": used} if used else {}), **(meta or {})})
+    usage = dict(agent.meta) if isinstance(agent, MeteredAgent) else {}
+    return recorder.finish(base.episode, agent.name, {**({"agent": usage} if usage else {}), **(meta or {})})
 
 
 @dataclass(frozen=True, eq=False)

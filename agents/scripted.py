@@ -11,7 +11,7 @@ import numpy as np
 from codev_agents.writing import answer_turn, crop_turn
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
-from codev_env.types import Box, Task
+from codev_env.types import Box, Observation, Task
 
 
 class ScriptedAgent:
@@ -36,7 +36,7 @@ class ScriptedAgent:
         self._plan = [crop_turn(dialect, box) for box in boxes]
         self._plan.append(answer_turn(dialect, self.answer(task, rng), bool(boxes)))
 
-    def act(self, observation: dict[str, Any]) -> str:
+    def act(self, observation: Observation) -> str:
         """Return the next planned turn; the answer again if the episode continues."""
         return self._plan.pop(0) if len(self._plan) > 1 else self._plan[0]
 

@@ -15,7 +15,7 @@ from codev_agents.writing import LOOK, answer_turn, crop_turn
 from codev_env.dialects.dialect import Dialect
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError, TaskError
-from codev_env.types import Box, Code, Task
+from codev_env.types import Box, Code, Observation, Task
 
 Plan = Callable[[Task, Dialect, np.random.Generator], Sequence[str]]
 """Writes the turns of an episode, one text each; a turn that answers is added to them."""
@@ -114,7 +114,7 @@ class CheatingAgent:
         seen = replace(task, answer="", transform=(), meta={}, targets=task.targets if self.cheat.informed else ())
         self._plan = [*self.cheat.plan(seen, base.dialect, rng), answer_turn(base.dialect, task.answer, True)]
 
-    def act(self, observation: dict[str, Any]) -> str:
+    def act(self, observation: Observation) -> str:
         """Return the next planned turn; the answer again if the episode continues."""
         return self._plan.pop(0) if len(self._plan) > 1 else self._plan[0]
 
