@@ -14,7 +14,7 @@ from PIL import Image
 from codev_agents.agent import Agent, MeteredAgent
 from codev_env.envs.image_tool import unwrap
 from codev_env.trajectory import Trajectory
-from codev_env.types import Box, Episode, Observation, Step, StepInfo
+from codev_env.types import Box, Episode, Observation, Step
 
 
 def run_episode(
@@ -39,7 +39,7 @@ def run_episode(
     """
     observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
     agent.reset(env)
-    base, recorder, done = unwrap(env), EpisodeRecorder(env, observation, info, seed), False
+    base, recorder, done = unwrap(env), EpisodeRecorder(env, observation, info["index"], seed), False
     while not done:
         action = agent.act(observation)
         observation, reward, terminated, truncated, info = env.step(action)
@@ -68,20 +68,18 @@ class EpisodeRecorder:
     Args:
         env: The environment, just reset.
         observation: The first observation.
-        info: Its info.
+        index: The task's index in its set.
         seed: The seed `reset` was called with.
     """
 
-    def __init__(
-        self, env: gym.Env[Any, Any], observation: Observation, info: StepInfo, seed: int | None = None
-    ) -> None:
+    def __init__(self, env: gym.Env[Any, Any], observation: Observation, index: int, seed: int | None = None) -> None:
         base = unwrap(env)
         task = base.task
         self._outcomes: list[_Outcome] = []
         self._task_meta = {"task": found} if (found := _jsonable(task.meta)) else {}
         self._fields: dict[str, Any] = {
             "task_id": task.task_id,
-            "index": int(info["index"]),
+            "index": int(index),
             "env_id": env.spec.id if env.spec else type(base).__name__,
             "split": base.split,
             "source": task.source,

@@ -229,7 +229,7 @@ class EpisodePlayer:
     def _reset(self) -> Prompt:
         context = self.context
         self._first, info = self.env.reset(options={"index": self.group.index})
-        self._recorder = EpisodeRecorder(self.env, self._first, info)
+        self._recorder = EpisodeRecorder(self.env, self._first, info["index"])
         ids, images = context.memo.get(("task", self.group.index), self._tokenize_first)
         if context.refuse_long_prompts and len(ids) >= context.max_length:
             raise AgentError(

@@ -253,7 +253,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, in a thread where an event loop is running already, as a notebook's is."""
     if _in_event_loop():
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(_run, work).result()
+            return thread.submit(lambda: _run(work)).result()
     # Not `Runner.run`: it would put off a first Ctrl-C until a batch is sampled.
     with asyncio.Runner() as runner:
         loop = runner.get_loop()

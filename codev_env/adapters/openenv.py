@@ -13,6 +13,7 @@ from openenv.core.client_types import StepResult
 from openenv.core.env_server import Action, Environment, Observation, State, create_app
 from pydantic import Field
 
+from codev_env import types
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import content_parts, from_data_url, png_data_url
 
@@ -88,7 +89,7 @@ class CodeVEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]):
         """Give the environment back."""
         self._player.close()
 
-    def _observation(self, found: dict[str, Any], reward: float | None, system_prompt: str = "") -> TurnObservation:
+    def _observation(self, found: types.Observation, reward: float | None, system_prompt: str = "") -> TurnObservation:
         return TurnObservation(
             text=found["text"],
             images=[png_data_url(image) for image in found["images"]],

@@ -14,6 +14,7 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import content_parts, restore_stop
+from codev_env.types import Observation
 
 ENV_CLASS = "codev"
 """The name in the data set's `env_class` column."""
@@ -65,7 +66,7 @@ class CodeVSkyRLEnv(BaseTextEnv):
         """Give the environment back."""
         self._player.close()
 
-    def _message(self, observation: dict[str, Any]) -> list[dict[str, Any]]:
+    def _message(self, observation: Observation) -> list[dict[str, Any]]:
         return [{"role": "user", "content": content_parts(**observation)}]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import restore_stop, to_pil
-from codev_env.types import IMAGE_PLACEHOLDER
+from codev_env.types import IMAGE_PLACEHOLDER, Observation
 
 if TYPE_CHECKING:
     GymImageEnv: Any
@@ -56,7 +56,7 @@ class CodeVImageEnv(GymImageEnv):
         self._player.close()
 
 
-def _observation(observation: dict[str, Any]) -> dict[str, Any]:
+def _observation(observation: Observation) -> dict[str, Any]:
     found: dict[str, Any] = {"obs_str": observation["text"]}
     if observation["images"]:
         found["multi_modal_input"] = {IMAGE_PLACEHOLDER: [to_pil(image) for image in observation["images"]]}

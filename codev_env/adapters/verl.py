@@ -22,6 +22,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import image_blocks
+from codev_env.types import Observation
 
 NAME = "codev"
 """The name in the data set's `agent_name` column."""
@@ -103,7 +104,7 @@ class CodeVAgentLoop(AgentLoopBase):
             extra_fields={"reward_extra_info": player.summary()},
         )
 
-    async def _start(self, system: str, observation: dict[str, Any]) -> _Tokens:
+    async def _start(self, system: str, observation: Observation) -> _Tokens:
         content = image_blocks(**observation)
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": content}]
         images = [block["image"] for block in content if block["type"] == "image"]
@@ -123,7 +124,7 @@ class CodeVAgentLoop(AgentLoopBase):
         tokens.ids = merged.token_ids
         return self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
 
-    async def _show(self, tokens: _Tokens, text: str, observation: dict[str, Any], longest: int) -> bool:
+    async def _show(self, tokens: _Tokens, text: str, observation: Observation, longest: int) -> bool:
         """Append an observation; `False`, with nothing changed, if it does not fit."""
         content = image_blocks(**observation)
         messages = [*tokens.messages, {"role": "assistant", "content": text}]

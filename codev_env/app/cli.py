@@ -50,9 +50,7 @@ COMMANDS = {
     "rewards": Command(
         "codev_eval.rewards.cli:main", "list rewards, explain an episode's, and try to cheat them", "eval"
     ),
-    "judge": Command(
-        "codev_eval.agreement.cli:main", "measure how well a judge agrees with ground truth", "eval"
-    ),
+    "judge": Command("codev_eval.agreement.cli:main", "measure how well a judge agrees with ground truth", "eval"),
     "study": Command("codev_eval.study.cli:main", "compare training methods over seeds, and write it up", "train"),
     "doctor": Command("codev_env.app.doctor:main", "say what works on this machine, and what to do about the rest", ""),
     "completion": Command("codev_env.app.completion:main", "print a script for the shell that completes all this", ""),

@@ -8,7 +8,6 @@ import tempfile
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.dialects import dialect_names
@@ -16,7 +15,7 @@ from codev_env.errors import ConfigError, unknown
 from codev_env.messages import to_pil
 from codev_env.registration import env_id_of
 from codev_env.tasks import BENCHES
-from codev_env.types import IMAGE_PLACEHOLDER, Answer
+from codev_env.types import IMAGE_PLACEHOLDER, Answer, Observation
 
 HELP = """\
 Write a turn as a model would. It ends with {stop}, or with a line that holds only a dot. Shorter:
@@ -126,7 +125,7 @@ def _shortcut(player: EpisodeRunner, line: str) -> str | None:
     return None
 
 
-def _show(observation: dict[str, Any], paths: list[Path], show: bool) -> None:
+def _show(observation: Observation, paths: list[Path], show: bool) -> None:
     """Save the images and print the text, with the images' places where they stand in it."""
     text = observation["text"]
     for image, path in zip(observation["images"], paths, strict=True):

@@ -103,7 +103,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             raise ConfigError(f"scorer is {scorer!r}; it must be a name or a function of a task and an answer.")
         self.scorer = get_scorer(scorer) if isinstance(scorer, str) else scorer
         self.system_prompt = self.dialect.system_prompt()
-        self.observation_space = spaces.Dict({"text": Unicode(), "images": Images()})
+        self.observation_space: spaces.Space[Any] = spaces.Dict({"text": Unicode(), "images": Images()})
         self.action_space = Unicode()
         self._limits, self._given_sandbox = make_limits(limits), sandbox
         self._episode: Episode | None = None

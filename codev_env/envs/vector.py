@@ -86,7 +86,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         infos: dict[str, Any] = {}
         for i, (observation, info) in zip(chosen, results, strict=True):
             self._observations[i] = observation
-            infos = self._add_info(infos, info, i)
+            infos = self._add_info(infos, dict(info), i)
         self._ended[mask] = False
         return self._batch(), infos
 
@@ -185,7 +185,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
                 infos = self._add_info(infos, {"final_obs": observation, "final_info": info}, i)
                 observation, info = self.envs[i].reset()
             self._observations[i] = observation
-            infos = self._add_info(infos, info, i)
+            infos = self._add_info(infos, dict(info), i)
         if self.autoreset_mode != AutoresetMode.SAME_STEP:
             self._ended = terminations | truncations
         return self._batch(), rewards, terminations, truncations, infos

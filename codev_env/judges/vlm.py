@@ -194,7 +194,7 @@ class VLMJudge:
             return StepScore(0.0, "no output")
         if len(printed) > MAX_PRINTED:
             printed = printed[:MAX_PRINTED] + " …"
-        pictures = images[: self.options.max_images]
+        pictures = tuple(images[: self.options.max_images])
         verdict = await asker.ask(Question("calculation", question_of(task), pictures, printed))
         return StepScore(verdict.score, f"{verdict.score:g}: {verdict.why}")
 
@@ -239,7 +239,7 @@ def shared_judge(options: VLMOptions) -> VLMJudge:
 
 def shown(step: Step) -> tuple[Image.Image, ...]:
     """The images that a step showed."""
-    return step.execution.images if step.execution else ()
+    return tuple(step.execution.images) if step.execution else ()
 
 
 def _is_drawn(region: Region) -> bool:

@@ -118,7 +118,7 @@ def _judge_scene(env: ImageToolEnv, index: int, ask: Ask, seed: int, pool: Threa
     shown = programs(task, np.random.default_rng((seed, index)))
     steps = [env.execute(dialect.write(Code(code))) for code in shown.values()]
     crops = tuple(pool.map(ask, [task] * len(steps), shown, steps))
-    recorder = EpisodeRecorder(env, first, info)
+    recorder = EpisodeRecorder(env, first, info["index"])
     for step, crop in zip(steps, crops, strict=True):
         observation, reward, _, _, info = env.finish(step, crop.judge or StepScore(None, crop.reason, failed=True))
         recorder.add(env.episode.steps[-1], observation, reward, info["reward_terms"], info["crop_boxes"])

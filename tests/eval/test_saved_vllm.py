@@ -33,7 +33,7 @@ def run(*command: str) -> None:
 def test_greedy_episodes_are_those_of_the_hf_engine(python, tmp_path):
     """What is played again without the tool too, so that one engine serves several conditions."""
     model = tmp_path / "model"
-    run(python, "-c", f"from pathlib import Path; import test_local; test_local.save_toy(Path({str(model)!r}))")
+    run(python, "-c", f"from pathlib import Path; import test_saved; test_saved.save_toy(Path({str(model)!r}))")
     given = ["--model", str(model), "--data", "synthetic", "--scenes", "toy", "--n", "3", "--batch", "2"]
     given += ["--max-tokens", "12", "--max-turns", "2", "--dual"]
     for engine in ("hf", "vllm"):
