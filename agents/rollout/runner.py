@@ -190,18 +190,18 @@ class RolloutRunner:
                     usage = {"model": self.name, **vars(played.usage)}
                     found[group.number] = played.record(self.name, {}, {"agent": usage, **meta[group.number]})
 
-        async with self._context(engine, sampling, refuse_long_prompts=True) as context:
+        async with self._context(engine, sampling, evaluates=True) as context:
             await self._fill_seats(context, take_seat, len(indices))
         return [found[number] for number in range(len(indices))]
 
     @contextlib.asynccontextmanager
     async def _context(
-        self, engine: Engine, sampling: Sampling, refuse_long_prompts: bool = False
+        self, engine: Engine, sampling: Sampling, evaluates: bool = False
     ) -> AsyncIterator[RolloutContext]:
-        """Share an engine and the threads inside."""
+        """Share an engine and the threads inside; an evaluation refuses long prompts and does not probe."""
         base = self._any_env()
         sampling = dataclasses.replace(sampling, stop=tuple(base.dialect.stop))
-        probing = "probing" in base.reward.needs
+        probes = "probing" in base.reward.needs and not evaluates
         self._workers.open()
         requests = open_requests(engine)
         try:
@@ -213,8 +213,8 @@ class RolloutRunner:
                 max_length=self.max_length,
                 step_timeout=self.step_timeout,
                 mask_stragglers=self.mask_stragglers,
-                refuse_long_prompts=refuse_long_prompts,
-                probe=Probe(self.processor, base.dialect, sampling.max_tokens) if probing else None,
+                refuse_long_prompts=evaluates,
+                probe=Probe(self.processor, base.dialect, sampling.max_tokens) if probes else None,
             )
         finally:
             await requests.close()
