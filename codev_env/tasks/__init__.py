@@ -87,7 +87,7 @@ def load_tasks(
         split: `"train"`, `"val"`, `"test"`, or another that the real data has.
         bench: The benchmark or training set: a name in `BENCHES`.
         scenes: The kind of generated scenes: a preset's name (`"toy"`, `"vstar"`, `"vstar-4k"`, …), a mapping of
-            options with the key `"preset"`, or options; `None` for those that stand in for the benchmark. Also takes
+            options with the key `"preset"`, or options; `None` for those that replace the benchmark. Also takes
             `"size"`, `"seed"` and `"difficulty"`.
         subset: Only tasks of this category, for example `"relative_position"`; with `wrap`, also the name of one of
             its variants, for example `"rotate_90"`; `None` for all.

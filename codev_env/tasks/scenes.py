@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import string
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,9 +20,8 @@ from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.search import SearchOptions
 from codev_env.tasks.generators.sums import SumsOptions
-from codev_env.tasks.readers.cache import TASKS, place_of
-from codev_env.tasks.readers.fields import LETTERS
-from codev_env.types import Source, Task
+from codev_env.tasks.readers.cache import TASKS
+from codev_env.types import Source, Task, TaskSet
 
 __all__ = ["SCENES", "SIZES", "GridOptions", "SceneOptions", "SceneTaskSet", "SearchOptions", "parse_scenes"]
 
@@ -122,10 +123,18 @@ class SceneTaskSet:
         return f"SceneTaskSet({self.options!r}, split={self.split!r}, size={self.size}, seed={self.seed}{bench})"
 
 
+def place_of(index: int, tasks: TaskSet) -> int:
+    """Return an index, which may count from the end, as one from 0; raises `IndexError` out of range."""
+    number = operator.index(index)
+    if not -len(tasks) <= number < len(tasks):
+        raise IndexError(f"index {index} is out of range: {tasks.name} has {len(tasks)} tasks")
+    return number % len(tasks)
+
+
 def _cycled(task: Task, task_id: str, turn: int) -> Task:
     """Rotate the choices of a task by `turn` places, which become `meta["cycle_category"]`."""
     choices = task.choices[turn:] + task.choices[:turn]
-    own = {"cycle_category": str(turn), "label": LETTERS[choices.index(task.answer)]}
+    own = {"cycle_category": str(turn), "label": string.ascii_uppercase[choices.index(task.answer)]}
     return replace(task, task_id=task_id, choices=choices, meta={**task.meta, **own})
 
 

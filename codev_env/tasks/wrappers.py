@@ -16,7 +16,8 @@ import numpy as np
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.corruption_kinds import CORRUPTIONS, SEVERITIES
 from codev_env.tasks.corruptions import LIBRARY, check_library, corrupt, widen
-from codev_env.tasks.readers.cache import TASKS, place_of
+from codev_env.tasks.readers.cache import TASKS
+from codev_env.tasks.scenes import place_of
 from codev_env.transforms import CROP, TRANSFORMS, transform_box, transform_image
 from codev_env.types import Source, Task, TaskSet
 

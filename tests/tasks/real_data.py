@@ -38,8 +38,8 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def picture(number: int = 0, size: tuple[int, int] = (64, 48), kind: str = "PNG") -> bytes:
-    """Return a picture of one colour per number, with a white top left corner of 8x4 pixels."""
+def encoded_image(number: int = 0, size: tuple[int, int] = (64, 48), kind: str = "PNG") -> bytes:
+    """Return an encoded image of one colour per number, with a white top left corner of 8x4 pixels."""
     image = Image.new("RGB", size, (number % 200, number // 200, 7))
     image.paste("white", (0, 0, 8, 4))
     return encoded(image, kind)
@@ -80,7 +80,7 @@ def lettered_row(index: int, /, **changes: Any) -> dict[str, Any]:
         "answer": LETTERS[turned.index("red")],
         "category": "single" if index < 4 else "cross",
         "cycle_category": f"cycle_{cycle}",
-        "image": base64_text(picture(index // 4)),
+        "image": base64_text(encoded_image(index // 4)),
     }
     return {**row, **changes}
 
@@ -102,7 +102,7 @@ def verl_row(index: int, /, **changes: Any) -> dict[str, Any]:
             {"role": "system", "content": "You may call image_zoom_in_tool."},
             {"role": "user", "content": f"<image>\nWhat is word {index}?"},
         ],
-        "images": [{"bytes": picture(index), "path": None}],
+        "images": [{"bytes": encoded_image(index), "path": None}],
         "ability": "vqa",
         "env_name": "visual_toolbox_v2",
         "reward_model": {"ground_truth": "park", "style": "model"},

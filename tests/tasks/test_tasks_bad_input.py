@@ -1,4 +1,4 @@
-"""Pictures of every kind and every brokenness: each becomes RGB with its boxes in place, or a clear error."""
+"""Images of every kind, broken ones too: each becomes RGB with its boxes in place, or a clear error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from real_data import encoded, open_codev_rl, own_cache, picture, verl_row, write_parquet  # noqa: F401
+from real_data import encoded, encoded_image, open_codev_rl, own_cache, verl_row, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks.readers.boxes import boxes_from, place_boxes
@@ -20,7 +20,7 @@ from codev_env.transforms import transform_box
 
 
 def marked(width: int = 60, height: int = 40) -> Image.Image:
-    """A gray picture with a white box at (10, 5, 20, 15)."""
+    """A gray image with a white box at (10, 5, 20, 15)."""
     image = Image.new("RGB", (width, height), (90, 90, 90))
     image.paste("white", (10, 5, 20, 15))
     return image
@@ -106,7 +106,7 @@ def test_the_first_of_several_frames():
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
-def test_exif_orientation_turns_picture_and_box(kind, orientation):
+def test_exif_orientation_turns_image_and_box(kind, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     options = {"quality": 100, "subsampling": 0} if kind == "JPEG" else {"lossless": True} if kind == "WEBP" else {}
@@ -139,7 +139,7 @@ def test_boxes_turn_as_pixels_do(orientation, corners):
 
 
 @pytest.mark.parametrize(("size", "expected"), [((10, 10), (28, 28)), ((27, 54), (28, 56)), ((1, 1), (28, 28))])
-def test_small_pictures(size, expected):
+def test_small_images(size, expected):
     data = encoded(Image.new("RGB", size, "red"))
     found = decode(data, "x")
     assert (found.image.size, found.image.getpixel((1, 1))) == (expected, (255, 0, 0))
@@ -159,7 +159,7 @@ def test_small_and_turned():
 
 
 @pytest.mark.parametrize("size", [(30, 3001), (3001, 30), (1, 101)])
-def test_narrow_pictures(size):
+def test_narrow_images(size):
     with pytest.raises(TaskError, match=rf"f, row 1: the image is {size[0]}x{size[1]} pixels, narrower than 1:100"):
         decode(encoded(Image.new("RGB", size)), "f, row 1")
     assert decode(encoded(Image.new("RGB", size)), "x", ImageRules(max_aspect=200)).image.size[0] >= 28
@@ -186,7 +186,7 @@ def test_max_pixels():
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP"])
-def test_truncated_pictures(kind):
+def test_truncated_images(kind):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 80, 3), dtype=np.uint8))
     data = encoded(noise, kind)
     for length in (0, 10, len(data) // 3, len(data) * 2 // 3):
@@ -195,10 +195,10 @@ def test_truncated_pictures(kind):
 
 
 @given(st.binary(max_size=200), st.integers(0, 2000), st.integers(0, 255))
-def test_damaged_pictures_never_raise_anything_else(junk, position, value):
-    data = bytearray(picture(3, kind="JPEG"))
+def test_damaged_images_never_raise_anything_else(junk, position, value):
+    data = bytearray(encoded_image(3, kind="JPEG"))
     data[position % len(data)] = value
-    for damaged in (bytes(data), junk, picture()[:40] + junk):
+    for damaged in (bytes(data), junk, encoded_image()[:40] + junk):
         try:
             assert decode(damaged, "x").image.mode == "RGB"
         except TaskError as error:
@@ -275,7 +275,7 @@ def test_boxes_are_rounded_outwards_and_clipped():
         place_boxes([(0, 0, 62, 9)], shown, "row 1")
 
 
-def test_a_bad_picture_in_a_data_set(tmp_path):
+def test_a_bad_image_in_a_data_set(tmp_path):
     rows = [verl_row(i) for i in range(3)]
     rows[1]["images"] = [{"bytes": bomb(20_000, 20_000), "path": None}]
     tasks = open_codev_rl(write_parquet(tmp_path / "train.parquet", rows))

@@ -15,11 +15,11 @@ from codev_env.tasks.check import kind_of, summary
 
 @pytest.fixture
 def photos(tmp_path):
-    """Six rows: two with a truncated picture, one whose answer is no choice."""
-    (tmp_path / "pictures").mkdir()
+    """Six rows: two with a truncated image, one whose answer is no choice."""
+    (tmp_path / "photos").mkdir()
     rows = []
     for number in range(6):
-        path = tmp_path / "pictures" / f"{number}.png"
+        path = tmp_path / "photos" / f"{number}.png"
         Image.new("RGB", (64, 48), (number, 0, 0)).save(path)
         if number in (1, 4):
             path.write_bytes(path.read_bytes()[:60])
@@ -32,7 +32,7 @@ def photos(tmp_path):
 
 def open_photos(path, **options):
     return load_tasks(
-        str(path), "test", bench="dataset", image_folder=path.parent / "pictures", on_error="skip", **options
+        str(path), "test", bench="dataset", image_folder=path.parent / "photos", on_error="skip", **options
     )
 
 
@@ -53,7 +53,7 @@ def test_bad_rows_are_counted_and_named(photos):
     text = "\n".join(summary(checked, most=2))
     assert "3 of 6 tasks cannot be used" in text and "     2  the image is broken" in text
     assert f"{photos}, line 2" in text and "line 5" not in text and "and 1 more" in text
-    # What was found is remembered: the rows are left out, and still told.
+    # The findings are stored: the rows are left out, and still reported.
     again = open_photos(photos)
     assert len(again) == 3 and lines_of(check_tasks(again)) == ["2", "3", "5"]
 

@@ -1,4 +1,4 @@
-"""A user's own data: every kind of source, the mapping of columns, and what is told about a wrong one."""
+"""A user's own data: every kind of source, the mapping of columns, and errors for a wrong one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from real_data import base64_text, encoded, own_cache, picture, write_parquet, write_tsv  # noqa: F401
+from real_data import base64_text, encoded, encoded_image, own_cache, write_parquet, write_tsv  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
@@ -27,52 +27,54 @@ def row(number: int, **changes) -> dict:
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def photos(tmp_path):
     (tmp_path / "images").mkdir()
     for number in range(4):
-        (tmp_path / "images" / f"{number}.png").write_bytes(picture(number))
+        (tmp_path / "images" / f"{number}.png").write_bytes(encoded_image(number))
     return tmp_path
 
 
 # ---- sources
 
 
-def test_folder_of_images_with_jsonl(pictures):
-    jsonl(pictures / "rows.jsonl", [row(i, id=f"q{i}", category="even odd".split()[i % 2], note=i) for i in range(4)])
-    tasks = open_dataset(pictures, "test")
+def test_folder_of_images_with_jsonl(photos):
+    jsonl(photos / "rows.jsonl", [row(i, id=f"q{i}", category="even odd".split()[i % 2], note=i) for i in range(4)])
+    tasks = open_dataset(photos, "test")
     assert isinstance(tasks, TaskSet)
     assert (len(tasks), tasks.name, tasks.source) == (4, "dataset", "real")
     task = tasks[tasks.index_of("q3")]
     assert (task.question, task.answer, task.choices, task.category) == ("What is 3?", "3", (), "odd")
     assert task.image.getpixel((40, 40)) == (3, 0, 7)
     assert (task.meta["bench"], task.meta["note"], task.meta["question_type"]) == ("dataset", 3, "free_form")
-    assert len(open_dataset(pictures / "rows.jsonl", "train", subset="even")) == 2
+    assert len(open_dataset(photos / "rows.jsonl", "train", subset="even")) == 2
 
 
 @pytest.mark.parametrize("prefix", ["", "data:image/png;base64,"])
 def test_jsonl_with_base64(tmp_path, prefix):
     big = encoded(Image.effect_noise((80, 80), 50).convert("RGB"))
-    path = jsonl(tmp_path / "a.jsonl", [row(0, image=prefix + base64_text(big)), row(1, image=base64_text(picture(1)))])
+    path = jsonl(
+        tmp_path / "a.jsonl", [row(0, image=prefix + base64_text(big)), row(1, image=base64_text(encoded_image(1)))]
+    )
     tasks = open_dataset(path)
     assert [task.image.size for task in tasks] == [(80, 80), (64, 48)]
     assert not any(len(str(value)) > 5000 for task in tasks for value in task.meta.values())
 
 
-def test_json_and_tsv(pictures):
-    (pictures / "rows.json").write_text(json.dumps([row(0), row(1)]))
-    assert [task.answer for task in open_dataset(pictures / "rows.json")] == ["0", "1"]
-    path = write_tsv(pictures / "rows.tsv", [row(2), row(3)])
+def test_json_and_tsv(photos):
+    (photos / "rows.json").write_text(json.dumps([row(0), row(1)]))
+    assert [task.answer for task in open_dataset(photos / "rows.json")] == ["0", "1"]
+    path = write_tsv(photos / "rows.tsv", [row(2), row(3)])
     assert [task.image.getpixel((40, 40))[0] for task in open_dataset(path)] == [2, 3]
 
 
 @pytest.mark.parametrize("shape", ["struct", "bytes", "list", "path"])
-def test_parquet(pictures, shape):
+def test_parquet(photos, shape):
     def cell(number: int):
-        data = picture(number)
+        data = encoded_image(number)
         struct = {"bytes": data, "path": f"{number}.png"}
         return {"struct": struct, "bytes": data, "list": [struct, struct], "path": f"{number}.png"}[shape]
 
-    path = write_parquet(pictures / "train.parquet", [row(i, image=cell(i)) for i in range(4)], group=2)
+    path = write_parquet(photos / "train.parquet", [row(i, image=cell(i)) for i in range(4)], group=2)
     tasks = open_dataset(path)
     assert [task.image.getpixel((40, 40))[0] for task in tasks] == [0, 1, 2, 3]
     assert {len(task.images) for task in tasks} == {2 if shape == "list" else 1}
@@ -81,22 +83,22 @@ def test_parquet(pictures, shape):
 def test_imagefolder_by_split(tmp_path):
     for split, number in (("train", 0), ("validation", 1)):
         jsonl(tmp_path / split / "metadata.jsonl", [{**row(number), "file_name": f"{number}.png", "image": None}])
-        (tmp_path / split / f"{number}.png").write_bytes(picture(number))
+        (tmp_path / split / f"{number}.png").write_bytes(encoded_image(number))
     columns = {"image": "file_name"}
     assert open_dataset(tmp_path, "train", columns=columns)[0].answer == "0"
     assert open_dataset(tmp_path, "val", columns=columns)[0].answer == "1"
 
 
-def test_splits_by_file_name(pictures):
+def test_splits_by_file_name(photos):
     for split, number in (("train", 0), ("val", 1)):
-        jsonl(pictures / f"{split}.jsonl", [row(number)])
-    assert [open_dataset(pictures, split)[0].answer for split in ("train", "val")] == ["0", "1"]
+        jsonl(photos / f"{split}.jsonl", [row(number)])
+    assert [open_dataset(photos, split)[0].answer for split in ("train", "val")] == ["0", "1"]
     with pytest.raises(TaskError, match="has no split 'test'; its files are train.jsonl, val.jsonl"):
-        open_dataset(pictures, "test")
+        open_dataset(photos, "test")
 
 
-def test_splits_by_column(pictures):
-    path = jsonl(pictures / "rows.jsonl", [row(i, part="dev" if i == 3 else "train") for i in range(4)])
+def test_splits_by_column(photos):
+    path = jsonl(photos / "rows.jsonl", [row(i, part="dev" if i == 3 else "train") for i in range(4)])
     columns = {"split": "part"}
     assert len(open_dataset(path, "train", columns=columns)) == 3
     tasks = open_dataset(path, "val", columns=columns)
@@ -105,11 +107,11 @@ def test_splits_by_column(pictures):
         open_dataset(path, "test", columns=columns)
 
 
-def test_several_files_that_could_be_meant(pictures):
-    jsonl(pictures / "a.jsonl", [row(0)])
-    jsonl(pictures / "b.jsonl", [row(1)])
+def test_several_files_that_could_be_meant(photos):
+    jsonl(photos / "a.jsonl", [row(0)])
+    jsonl(photos / "b.jsonl", [row(1)])
     with pytest.raises(TaskError, match=r"several files that could be meant: a\.jsonl, b\.jsonl"):
-        open_dataset(pictures)
+        open_dataset(photos)
 
 
 @pytest.mark.parametrize("name", ["no/such/path/here", "just-a-name", "./x"])
@@ -121,9 +123,9 @@ def test_no_such_source(name):
 # ---- columns
 
 
-def test_mapping(pictures):
+def test_mapping(photos):
     path = jsonl(
-        pictures / "rows.jsonl",
+        photos / "rows.jsonl",
         [
             {
                 "qid": 7,
@@ -154,9 +156,9 @@ def test_mapping(pictures):
     assert open_dataset(path, columns=columns)[0].targets == ((1, 2, 10, 20), (3, 4, 5, 6))
 
 
-def test_choices_in_several_columns(pictures):
+def test_choices_in_several_columns(photos):
     rows = [row(0, A="red", B="blue", C="", answer="b"), row(1, A="red", B="blue", C="green", answer="C")]
-    tasks = open_dataset(write_tsv(pictures / "rows.tsv", rows), columns={"choices": ["A", "B", "C"]})
+    tasks = open_dataset(write_tsv(photos / "rows.tsv", rows), columns={"choices": ["A", "B", "C"]})
     assert [(task.choices, task.answer) for task in tasks] == [
         (("red", "blue"), "blue"),
         (("red", "blue", "green"), "green"),
@@ -178,15 +180,15 @@ def test_choices_in_several_columns(pictures):
         ("any text", [], "any text"),
     ],
 )
-def test_answers(pictures, answer, choices, expected):
-    task = open_dataset(jsonl(pictures / "a.jsonl", [row(0, answer=answer, choices=choices)]))[0]
+def test_answers(photos, answer, choices, expected):
+    task = open_dataset(jsonl(photos / "a.jsonl", [row(0, answer=answer, choices=choices)]))[0]
     assert task.answer == expected
     assert is_correct(task, "ABCD"[task.choices.index(expected)] if task.choices else expected)
 
 
-def test_shuffled_choices(pictures):
+def test_shuffled_choices(photos):
     rows = [row(i % 4, id=i, choices=["right", "a", "b", "c"], answer="right") for i in range(40)]
-    path = jsonl(pictures / "a.jsonl", rows)
+    path = jsonl(photos / "a.jsonl", rows)
     assert {task.choices.index("right") for task in open_dataset(path)} == {0}
     tasks = open_dataset(path, shuffle_choices=True)
     assert {task.choices.index("right") for task in tasks} == {0, 1, 2, 3}
@@ -197,7 +199,7 @@ def test_shuffled_choices(pictures):
     assert {task.answer for task in tasks} == {"right"}
 
 
-def test_boxes_count_in_the_upright_picture_or_the_stored_one(tmp_path):
+def test_boxes_count_in_the_upright_image_or_the_stored_one(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     (tmp_path / "0.png").write_bytes(encoded(Image.new("RGB", (60, 40)), "PNG", exif=exif))
@@ -221,23 +223,23 @@ def test_boxes_count_in_the_upright_picture_or_the_stored_one(tmp_path):
         ({"choices": []}, ConfigError, r"columns\['choices'\]"),
     ],
 )
-def test_wrong_mapping(pictures, columns, error, message):
-    path = jsonl(pictures / "a.jsonl", [row(0)])
+def test_wrong_mapping(photos, columns, error, message):
+    path = jsonl(photos / "a.jsonl", [row(0)])
     with pytest.raises(error, match=message):
         open_dataset(path, columns=columns)
 
 
 @pytest.mark.parametrize("missing", ["image", "question", "answer"])
-def test_missing_column(pictures, missing):
+def test_missing_column(photos, missing):
     data = {"x" + key if key == missing else key: value for key, value in row(0).items()}
     with pytest.raises(TaskError, match=rf"has no column for '{missing}' .*columns={{'{missing}': …}}"):
-        open_dataset(jsonl(pictures / "a.jsonl", [data]))
+        open_dataset(jsonl(photos / "a.jsonl", [data]))
 
 
 @pytest.mark.parametrize("option", [{"boxes": "yxyx"}, {"frame": "upright"}, {"on_error": "ignore"}])
-def test_wrong_option(pictures, option):
+def test_wrong_option(photos, option):
     with pytest.raises(ConfigError, match=f"unknown {next(iter(option))} "):
-        open_dataset(jsonl(pictures / "a.jsonl", [row(0)]), **option)
+        open_dataset(jsonl(photos / "a.jsonl", [row(0)]), **option)
 
 
 @pytest.mark.parametrize(
@@ -256,17 +258,17 @@ def test_wrong_option(pictures, option):
         ({"id": ""}, "line 2: 'id' is empty"),
     ],
 )
-def test_bad_rows(pictures, change, message):
+def test_bad_rows(photos, change, message):
     rows = [row(i, **{"id": f"q{i}", **(change if i == 1 else {})}) for i in range(3)]
-    path = jsonl(pictures / "a.jsonl", rows)
+    path = jsonl(photos / "a.jsonl", rows)
     with pytest.raises(TaskError, match=rf"a\.jsonl, {message}"):
         open_dataset(path)
     with pytest.warns(UserWarning, match="left out 1 of 3 rows"):
         assert [task.task_id for task in open_dataset(path, on_error="skip")] == ["q0", "q2"]
 
 
-def test_lines_that_are_not_json(pictures):
-    path = jsonl(pictures / "a.jsonl", [row(0), row(1)])
+def test_lines_that_are_not_json(photos):
+    path = jsonl(photos / "a.jsonl", [row(0), row(1)])
     path.write_text(path.read_text().replace('"1.png"', '"1.png'))
     with pytest.raises(TaskError, match=r"a\.jsonl, line 2: is not JSON"):
         open_dataset(path)
@@ -274,13 +276,13 @@ def test_lines_that_are_not_json(pictures):
         assert len(open_dataset(path, on_error="skip")) == 1
 
 
-def test_nothing_is_left(pictures):
+def test_nothing_is_left(photos):
     with pytest.raises(TaskError, match=r"a\.jsonl: no rows that can be used \(1 of 1 are bad\)"):
-        open_dataset(jsonl(pictures / "a.jsonl", [row(0, answer="")]), on_error="skip")
+        open_dataset(jsonl(photos / "a.jsonl", [row(0, answer="")]), on_error="skip")
 
 
-def test_through_the_table_of_benchmarks(pictures):
-    path = jsonl(pictures / "a.jsonl", [row(0, gold="zero")])
+def test_through_the_table_of_benchmarks(photos):
+    path = jsonl(photos / "a.jsonl", [row(0, gold="zero")])
     tasks = open_bench("dataset", path, "test", columns={"answer": "gold"})
     assert tasks[0].answer == "zero"
 
@@ -305,7 +307,7 @@ def saved(datasets, split_rows: dict[str, list[int]]):
         )
 
     def make(numbers: list[int]):
-        rows = [row(i, image={"bytes": picture(i), "path": None}, extra={"kind": f"k{i}"}) for i in numbers]
+        rows = [row(i, image={"bytes": encoded_image(i), "path": None}, extra={"kind": f"k{i}"}) for i in numbers]
         return datasets.Dataset.from_list(rows, features=features())
 
     return datasets.DatasetDict({split: make(numbers) for split, numbers in split_rows.items()})

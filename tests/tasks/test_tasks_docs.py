@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from demonstration_rows import thyme_row
-from real_data import base64_text, lettered_row, own_cache, picture, write_parquet, write_tsv  # noqa: F401
+from real_data import base64_text, encoded_image, lettered_row, own_cache, write_parquet, write_tsv  # noqa: F401
 
 from codev_env.tasks import load_tasks
 
@@ -31,7 +31,7 @@ def place(tmp_path, monkeypatch, vstar) -> Path:
     (tmp_path / "data" / "HR-Bench").mkdir()
     write_tsv(tmp_path / "data" / "HR-Bench" / "hr_bench_4k.tsv", [lettered_row(i) for i in range(8)])
     (tmp_path / "photos").mkdir()
-    row = {"file": base64_text(picture()), "q": "Which?", "gold": "B", **dict(zip("ABCD", "wxyz", strict=True))}
+    row = {"file": base64_text(encoded_image()), "q": "Which?", "gold": "B", **dict(zip("ABCD", "wxyz", strict=True))}
     (tmp_path / "photos" / "rows.jsonl").write_text(json.dumps({**row, "bbox": [1, 2, 10, 20]}))
     first = load_tasks("synthetic", "train", scenes="toy")[0].task_id
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"task_id": first}))

@@ -7,11 +7,11 @@ import json
 import pytest
 from real_data import (  # noqa: F401
     base64_text,
+    encoded_image,
     lettered_row,
     open_hrbench4k,
     open_hrbench8k,
     own_cache,
-    picture,
     write_parquet,
     write_tsv,
 )
@@ -180,7 +180,7 @@ def test_vstar_metadata_for_scorers(vstar):
 
 
 def test_base64_that_is_none(tmp_path):
-    rows = [lettered_row(0, image="!" * 100), lettered_row(1, image=base64_text(picture())[:-7])]
+    rows = [lettered_row(0, image="!" * 100), lettered_row(1, image=base64_text(encoded_image())[:-7])]
     tasks = open_hrbench4k(write_tsv(tmp_path / "hr_bench_4k.tsv", rows))
     for index in range(2):
         with pytest.raises(TaskError, match=rf"hr_bench_4k.tsv, line {index + 2}: the image"):

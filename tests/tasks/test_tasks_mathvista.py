@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from real_data import open_mathvista, own_cache, picture, write_parquet  # noqa: F401
+from real_data import encoded_image, open_mathvista, own_cache, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
 
@@ -27,7 +27,7 @@ def row(pid: str, /, **changes) -> dict:
         "pid": pid,
         "question": "Find x.",
         "image": f"images/{pid}.jpg",
-        "decoded_image": {"bytes": picture(int(pid)), "path": None},
+        "decoded_image": {"bytes": encoded_image(int(pid)), "path": None},
         "choices": None,
         "unit": None,
         "precision": None,

@@ -10,7 +10,7 @@ from codev_env.errors import TaskError
 
 
 def test_the_published_row(tmp_path):
-    """The example of the data set's card, in a picture of a size of our own."""
+    """The example of the data set's card, in an image of another size."""
     image = Image.new("RGB", (1100, 300), "gray")
     image.paste("red", (1060, 82, 1072, 286))
     row = verl_row(

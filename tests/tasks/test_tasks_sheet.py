@@ -29,19 +29,19 @@ def task(**changes) -> Task:
     return dataclasses.replace(Task("t", (image,), "What is it?", "a mug", targets=((100, 50, 120, 90),)), **changes)
 
 
-def marked(picture: Image.Image) -> np.ndarray:
-    return (np.asarray(picture) == MARK).all(2)
+def marked(page: Image.Image) -> np.ndarray:
+    return (np.asarray(page) == MARK).all(2)
 
 
 def test_a_target_is_outlined_and_enlarged():
-    picture = sheet(Tasks([task()]), [0], per_row=1, width=428)
+    page = sheet(Tasks([task()]), [0], per_row=1, width=428)
     # One cell of 400 pixels, so the image has its own size, below the gap of 14 pixels.
-    found = marked(picture)[14 : 14 + 300, 14 : 14 + 400]
+    found = marked(page)[14 : 14 + 300, 14 : 14 + 400]
     rows, columns = np.flatnonzero(found.any(1)), np.flatnonzero(found.any(0))
     assert (columns[0], rows[0], columns[-1], rows[-1]) == (96, 46, 123, 93)
     assert not found[50:90, 100:120].any()
-    assert np.asarray(picture)[14 + 70, 14 + 110].tolist() == [90, 120, 90]
-    assert marked(picture)[14 + 300 :, : 14 + 120].any()
+    assert np.asarray(page)[14 + 70, 14 + 110].tolist() == [90, 120, 90]
+    assert marked(page)[14 + 300 :, : 14 + 120].any()
 
 
 def test_without_targets_there_is_no_outline():
@@ -76,8 +76,8 @@ def test_wrapped_lines_fit_and_keep_the_text():
 @pytest.mark.parametrize("size", [(3000, 20), (20, 3000), (1, 1), (27, 27)])
 def test_images_of_any_shape(size):
     box = (0, 0, max(1, size[0] // 2), max(1, size[1] // 2))
-    picture = sheet(Tasks([task(images=(Image.new("RGB", size),), targets=(box,))]), [0], per_row=1, width=300)
-    assert picture.width == 300
+    page = sheet(Tasks([task(images=(Image.new("RGB", size),), targets=(box,))]), [0], per_row=1, width=300)
+    assert page.width == 300
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from real_data import (  # noqa: F401
     encoded,
+    encoded_image,
     lettered_row,
     open_codev_rl,
     open_hrbench4k,
     own_cache,
-    picture,
     verl_row,
     write_parquet,
     write_tsv,
@@ -183,11 +183,12 @@ def test_index_of(tmp_path):
 
 def broken(count: int, *bad: int) -> list[dict]:
     return [
-        verl_row(i, images=[{"bytes": picture(i)[:60] if i in bad else picture(i), "path": None}]) for i in range(count)
+        verl_row(i, images=[{"bytes": encoded_image(i)[:60] if i in bad else encoded_image(i), "path": None}])
+        for i in range(count)
     ]
 
 
-def test_a_broken_picture_is_never_another_task(tmp_path):
+def test_a_broken_image_is_never_another_task(tmp_path):
     path = write_parquet(tmp_path / "train.parquet", broken(6, 2))
     for on_error in ("raise", "skip"):
         tasks = open_codev_rl(path, on_error=on_error)
@@ -250,7 +251,7 @@ def test_a_report_that_was_cut_off(tmp_path):
     assert [bad.row for bad in open_codev_rl(path).validate().bad] == [1]
 
 
-def test_a_repaired_picture_counts_as_new(vstar):
+def test_a_repaired_image_counts_as_new(vstar):
     from codev_env.tasks.readers.vstar import open_vstar
 
     image = vstar / "direct_attributes" / "sa_2.jpg"

@@ -111,7 +111,7 @@ def test_bad_rows_are_found_when_opened(tmp_path, change, message):
     assert [task.task_id for task in tasks] == ["codev-rl-train-0", "codev-rl-train-2"]
 
 
-def test_a_box_outside_its_picture_is_found_when_asked_for(tmp_path):
+def test_a_box_outside_its_image_is_found_when_asked_for(tmp_path):
     tasks = opened(tmp_path, verl_row(0, extra_bbox=[60, 40, 80, 50]))
     with pytest.raises(TaskError, match=r"train.parquet, row 0: the box \[60, 40, 80, 50\].* which is 64x48 pixels"):
         tasks[0]
@@ -140,8 +140,8 @@ def test_extra_info_written_as_json(tmp_path):
 
 
 def test_several_images(tmp_path):
-    pictures = [{"bytes": encoded(Image.new("RGB", (40 + i, 40))), "path": None} for i in range(3)]
-    assert [image.width for image in opened(tmp_path, verl_row(0, images=pictures))[0].images] == [40, 41, 42]
+    cells = [{"bytes": encoded(Image.new("RGB", (40 + i, 40))), "path": None} for i in range(3)]
+    assert [image.width for image in opened(tmp_path, verl_row(0, images=cells))[0].images] == [40, 41, 42]
     with pytest.raises(TaskError, match="row 0: has no image"):
         opened(tmp_path, verl_row(0, images=None))[0]
 
@@ -188,7 +188,7 @@ def test_missing_columns(tmp_path):
         open_deepeyes(path)
 
 
-def test_pictures_stay_as_they_are_stored(tmp_path):
+def test_images_stay_as_they_are_stored(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     data = encoded(Image.new("RGB", (64, 48)), "JPEG", exif=exif)
@@ -196,7 +196,7 @@ def test_pictures_stay_as_they_are_stored(tmp_path):
     assert (task.image.size, task.targets) == ((64, 48), ((10, 8, 20, 30),))
 
 
-def test_small_pictures_are_scaled_with_their_boxes(tmp_path):
+def test_small_images_are_scaled_with_their_boxes(tmp_path):
     data = encoded(Image.new("RGB", (20, 14)))
     task = opened(tmp_path, verl_row(0, images=[{"bytes": data, "path": None}], extra_bbox=[1, 2, 20, 14]))[0]
     assert (task.image.size, task.targets) == ((40, 28), ((2, 4, 40, 28),))

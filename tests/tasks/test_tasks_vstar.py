@@ -1,4 +1,4 @@
-"""V*Bench from disk: both forms, and what is told about data that makes no sense."""
+"""V*Bench from disk: both forms, and errors for invalid data."""
 
 from __future__ import annotations
 

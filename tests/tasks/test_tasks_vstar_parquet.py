@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from real_data import own_cache, picture, write_parquet  # noqa: F401
+from real_data import encoded_image, own_cache, write_parquet  # noqa: F401
 
 from codev_env.errors import TaskError
 from codev_env.tasks import load_tasks
@@ -15,7 +15,7 @@ def row(number: int, **changes):
     if number % 2:
         question = "Is the mug on the left or right side of the dog?\n(A) left\n(B) right"
     fixed = {
-        "image": {"bytes": picture(number), "path": f"sa_{number}.jpg"},
+        "image": {"bytes": encoded_image(number), "path": f"sa_{number}.jpg"},
         "text": question + "\nAnswer with the option's letter from the given choices directly.",
         "category": ("direct_attributes", "relative_position")[number % 2],
         "question_id": str(number),

@@ -154,7 +154,7 @@ class DocumentOptions(SceneOptions):
         for i in order[count:]:
             if look.random() < self.pictures:
                 _illustration(look, image, places[i], (measure * font, int(self.lines[1] * font * _LEADING)))
-        _furniture(look, image, font, ink)
+        _head_and_foot(look, image, font, ink)
         index = {(item["paragraph"], item["line"], item["word"]): i for i, item in enumerate(objects)}
         targets = [index[place] for place in question.evidence]
         return Task(
@@ -322,7 +322,7 @@ def _illustration(rng: np.random.Generator, image: Image.Image, corner: tuple[in
         image.paste(sticker, at, sticker)
 
 
-def _furniture(rng: np.random.Generator, image: Image.Image, font: int, ink: drawing.RGB) -> None:
+def _head_and_foot(rng: np.random.Generator, image: Image.Image, font: int, ink: drawing.RGB) -> None:
     """Draw a line at the head of the page and the page number at its foot."""
     margin = int(_MARGIN * min(image.size))
     ImageDraw.Draw(image).line((margin, margin, image.width - margin, margin), fill=ink, width=max(1, font // 12))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TaskError
-from codev_env.tasks.readers.cells import need
+from codev_env.tasks.readers.cells import import_optional
 from codev_env.tasks.readers.files import SPLIT_NAMES
 from codev_env.tasks.readers.parquet import has_field
 from codev_env.tasks.readers.table import RowTable, file_state
@@ -36,7 +36,7 @@ class ArrowTable(RowTable):
     @classmethod
     def saved(cls, path: Path, split: str) -> ArrowTable:
         """Open a folder that `save_to_disk` wrote: one data set, which serves any split, or several by split."""
-        datasets = need("datasets", "datasets", f"{path} was saved by the package datasets and")
+        datasets = import_optional("datasets", "datasets", f"{path} was saved by the package datasets and")
         try:
             found = datasets.load_from_disk(str(path))
         except Exception as error:  # damaged files raise errors of any type
@@ -48,7 +48,7 @@ class ArrowTable(RowTable):
     @classmethod
     def from_hub(cls, name: str, split: str, config: str | None) -> ArrowTable:
         """Load a data set of the hub, from its cache where there is no network."""
-        datasets = need("datasets", "datasets", f"There is no path {name}; reading it from the hub")
+        datasets = import_optional("datasets", "datasets", f"There is no path {name}; reading it from the hub")
         try:
             found = datasets.load_dataset(name, config)
         except Exception as error:  # errors of the network, the hub and the files are of any type

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 from collections import OrderedDict
@@ -10,7 +9,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from codev_env.types import Task, TaskSet
+from codev_env.types import Task
 
 V = TypeVar("V")
 
@@ -93,11 +92,3 @@ def pixels_of(task: Task) -> int:
 
 TASKS = cleared_after_fork(SizedCache(MAX_PIXELS, pixels_of))
 """The decoded tasks of this process."""
-
-
-def place_of(index: int, tasks: TaskSet) -> int:
-    """Return an index, which may count from the end, as one from 0; raises `IndexError` out of range."""
-    number = operator.index(index)
-    if not -len(tasks) <= number < len(tasks):
-        raise IndexError(f"index {index} is out of range: {tasks.name} has {len(tasks)} tasks")
-    return number % len(tasks)

@@ -18,7 +18,7 @@ _PATH = 1024  # characters that a path has at most
 _DATA_URI = re.compile(r"^data:[^,]{0,100};base64,")
 
 
-def dig(row: Mapping[str, Any], column: str) -> Any:
+def nested_value(row: Mapping[str, Any], column: str) -> Any:
     """Return field `b` of field `a` for `"a.b"`, where `a` may be written as JSON text; `None` where there is none."""
     if column in row:
         return row[column]
@@ -121,7 +121,7 @@ def image_path(value: Any, folder: Path) -> Path | None:
     return next((place for place in (folder / value, folder / "images" / value) if place.is_file()), None)
 
 
-def need(module: str, package: str, what: str) -> Any:
+def import_optional(module: str, package: str, what: str) -> Any:
     """Import an optional module; raises `TaskError` that says what to install."""
     try:
         __import__(module)

@@ -12,7 +12,7 @@ from codev_env.benches import BENCHES, Bench
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.readers.arrow import ArrowTable
 from codev_env.tasks.readers.boxes import Frame, boxes_from
-from codev_env.tasks.readers.cells import dig, parsed
+from codev_env.tasks.readers.cells import nested_value, parsed
 from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
 from codev_env.tasks.readers.images import Rules
@@ -215,7 +215,7 @@ class DatasetReader:
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row."""
-        fields = {field: _cell([dig(row, name) for name in names]) for field, names in self.columns}
+        fields = {field: _cell([nested_value(row, name) for name in names]) for field, names in self.columns}
         question, answer, choices, boxes = self._check(fields, where)
         if self.shuffle_seed is not None:
             task_id = plain(fields["id"]) if "id" in fields else f"{self.bench}-{index}"

@@ -11,7 +11,7 @@ from typing import Any
 from codev_env.benches import Bench
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.boxes import Frame
-from codev_env.tasks.readers.cells import dig
+from codev_env.tasks.readers.cells import nested_value
 from codev_env.tasks.readers.fields import brief, jsonable, optional, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, json_table, only_split, table_of
 from codev_env.tasks.readers.images import Rules
@@ -100,7 +100,7 @@ class MathVistaReader:
             question=question,
             answer=answer,
             choices=choices,
-            category=plain(dig(row, "metadata.task")),
+            category=plain(nested_value(row, "metadata.task")),
             meta={**rest, **own, "pid": plain(row["pid"]), "image": jsonable(row.get("image"))},
         )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from codev_env.errors import TaskError
 from codev_env.files import locked
 from codev_env.tasks.readers.cache import SizedCache, cleared_after_fork
-from codev_env.tasks.readers.cells import need
+from codev_env.tasks.readers.cells import import_optional
 from codev_env.tasks.readers.fields import nearest
 from codev_env.tasks.readers.table import RowTable, file_state
 
@@ -53,7 +53,7 @@ class ParquetTable(RowTable):
         Raises:
             TaskError: A file that cannot be read, or pyarrow is not installed.
         """
-        pq = need("pyarrow.parquet", "pyarrow", "A Parquet file")
+        pq = import_optional("pyarrow.parquet", "pyarrow", "A Parquet file")
         self._paths = [Path(path) for path in paths]
         self.source = str(self._paths[0]) if len(paths) == 1 else f"{self._paths[0].parent} ({len(paths)} files)"
         self._states = [file_state(path) for path in self._paths]
@@ -109,7 +109,7 @@ class ParquetTable(RowTable):
 
     def values(self, column: str) -> list[Any]:
         """Read one column, or one field of a struct column, of all rows, without the others."""
-        pq = need("pyarrow.parquet", "pyarrow", "A Parquet file")
+        pq = import_optional("pyarrow.parquet", "pyarrow", "A Parquet file")
         found: list[Any] = []
         for path, meta, schema in zip(self._paths, self._meta, self._schemas, strict=True):
             if not has_field(schema, column):
@@ -118,7 +118,7 @@ class ParquetTable(RowTable):
             with _named(path):
                 read = pq.ParquetFile(path, metadata=meta).read(columns=[column]).column(column.split(".")[0])
                 for name in column.split(".")[1:]:
-                    read = need("pyarrow.compute", "pyarrow", "A Parquet file").struct_field(read, name)
+                    read = import_optional("pyarrow.compute", "pyarrow", "A Parquet file").struct_field(read, name)
                 found += read.to_pylist()
         return found
 
@@ -160,7 +160,7 @@ _GROUPS = cleared_after_fork(SizedCache[_Group](KEPT_BYTES, lambda group: group.
 
 def _read_group(path: Path, state: tuple[int, int], meta: Any, group: int) -> _Group:
     """Read or map a row group. Files are opened each time: threads and forks share none."""
-    pq = need("pyarrow.parquet", "pyarrow", "A Parquet file")
+    pq = import_optional("pyarrow.parquet", "pyarrow", "A Parquet file")
     with _named(path):
         if meta.row_group(group).total_byte_size > GROUP_BYTES:
             return _Group(_unpacked(path, state, meta, group), 0)

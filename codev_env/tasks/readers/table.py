@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from codev_env.errors import TaskError
-from codev_env.tasks.readers.cells import dig
+from codev_env.tasks.readers.cells import nested_value
 from codev_env.tasks.readers.fields import nearest, parse_json
 
 _LONG = 4096  # longer texts, which are images most likely, are not kept in memory
@@ -90,7 +90,7 @@ class ListTable(RowTable):
 
     def values(self, column: str) -> list[Any]:
         """Return a column of all rows."""
-        return [dig(row, column) for row in self._rows]
+        return [nested_value(row, column) for row in self._rows]
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one row."""
@@ -102,11 +102,11 @@ class ListTable(RowTable):
 
     def peek(self, index: int, column: str) -> Any:
         """Return a field of one row."""
-        return dig(self._rows[index], column)
+        return nested_value(self._rows[index], column)
 
     def has(self, column: str) -> bool:
         """Return whether some row has it."""
-        return any(dig(row, column) is not None for row in self._rows) or column in self.columns
+        return any(nested_value(row, column) is not None for row in self._rows) or column in self.columns
 
 
 class SelectedTable(RowTable):
@@ -169,11 +169,11 @@ class _LineTable(RowTable):
 
     def values(self, column: str) -> list[Any]:
         """Return a column of all rows."""
-        return [dig(light or {}, column) for light in self._light]
+        return [nested_value(light or {}, column) for light in self._light]
 
     def has(self, column: str) -> bool:
         """Return whether some row has it."""
-        return column in self.columns or any(dig(light or {}, column) is not None for light in self._light)
+        return column in self.columns or any(nested_value(light or {}, column) is not None for light in self._light)
 
     def folder(self, index: int) -> Path:
         """Return the folder of the file."""
@@ -181,7 +181,7 @@ class _LineTable(RowTable):
 
     def peek(self, index: int, column: str) -> Any:
         """Return a field of one row unless it is long."""
-        return dig(self._light[index] or {}, column)
+        return nested_value(self._light[index] or {}, column)
 
     def _record(self, index: int) -> bytes:
         try:

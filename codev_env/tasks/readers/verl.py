@@ -20,7 +20,7 @@ from typing import Any
 from codev_env.benches import Bench
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.boxes import Frame, boxes_from
-from codev_env.tasks.readers.cells import dig, parsed
+from codev_env.tasks.readers.cells import nested_value, parsed
 from codev_env.tasks.readers.fields import brief, jsonable, plain, scorer_meta, split_options
 from codev_env.tasks.readers.files import find_files, of_split, only_split, table_of
 from codev_env.tasks.readers.images import Rules, image_rules
@@ -118,7 +118,7 @@ class VerlReader:
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row. Options inside the question become choices where the answer is one of them."""
         extra = _extra(row, where)
-        accepted = _answers(dig(row, "reward_model.ground_truth")) or _answers(extra.get("answer"))
+        accepted = _answers(nested_value(row, "reward_model.ground_truth")) or _answers(extra.get("answer"))
         question, choices, answer = _question(row, extra, accepted[0], where)
         done = _names(extra.get("transform"), where)
         own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
