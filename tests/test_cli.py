@@ -12,6 +12,7 @@ import pytest
 
 from codev_env import __version__
 from codev_env.app import cli
+from codev_env.app.completion import OPTIONS
 from codev_env.errors import CodevError, ConfigError
 
 
@@ -67,6 +68,29 @@ def test_help_imports_nothing_heavy():
     assert not [
         name for name in ("torch", "transformers", "pydantic", "codev_eval", "codev_train") if f"'{name}'" in loaded
     ]
+
+
+LIGHT = """
+import contextlib, sys
+from codev_env.app.cli import main
+for words in {commands!r}:
+    with contextlib.suppress(SystemExit):
+        main(words)
+heavy = ("torch", "transformers", "accelerate", "openai", "datasets", "vllm", "pyarrow")
+print("loaded:", *(name for name in heavy if name in sys.modules))
+"""
+HELPS = [[*words.split(), "--help"] for words in OPTIONS]
+
+
+@pytest.mark.parametrize(
+    "commands", [HELPS, [["train", "--stesp", "3"]], [["completion", "bash"]]], ids=lambda c: c[0][0]
+)
+def test_help_parsing_and_completion_import_nothing_heavy(commands):
+    pytest.importorskip("pydantic")
+    code = LIGHT.format(commands=commands)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded:", done.stdout[-300:]
+    assert done.stdout.count("usage:") == (len(HELPS) if commands is HELPS else 0)
 
 
 def test_the_command_gets_the_remaining_arguments_and_its_code_is_returned(monkeypatch):
@@ -126,6 +150,7 @@ def test_output_that_nobody_reads_ends_work_with_141_and_only_printing_with_0(wo
     program = f"""
 import sys, types
 from codev_env.app import cli
+from codev_env.app.completion import OPTIONS
 fake = types.ModuleType("fake")
 fake.run = lambda argv: print("much\\n" * 100_000, flush=True)
 sys.modules["fake"] = fake

@@ -99,7 +99,7 @@ class Parser(argparse.ArgumentParser):
         about = option.about + (f" ({'; '.join(details)})" if details else "")
         given: dict[str, Any] = {"help": about.replace("%", "%%"), "metavar": option.metavar}
         if option.positional:
-            group.add_argument(option.name, nargs="?", help=given["help"], metavar=option.flag)
+            group.add_argument(option.name, help=given["help"], metavar=option.flag)
         elif option.kind is bool:
             # Where arguments go by place, a word after a flag is one of them, never its value.
             value = {"action": "store_const"} if flags_alone else {"nargs": "?", "metavar": option.metavar}

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from codev_env.app.options import POSITIONAL, option_class
 from codev_env.tasks import BENCHES, load_tasks
@@ -107,15 +107,13 @@ class EvalOptions(TaskOptions):
     overwrite: bool = False
     """Replace the results in `--out`."""
 
-    @field_validator("data")
-    @classmethod
-    def _names_the_data(cls, data: tuple[str, ...]) -> tuple[str, ...]:
-        if "auto" in data:
-            raise ValueError("--data synthetic, --data hub or a path: 'auto' leaves the evaluation data ambiguous")
-        return data
-
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
+        if "auto" in self.data:
+            raise ValueError(
+                "--data auto is not for evaluations, because it leaves their data ambiguous: give --data synthetic, or "
+                "the path of the data."
+            )
         for name in ("bench", "perturb", "suites"):
             values = getattr(self, name)
             if len(set(values)) < len(values):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from codev_env.app.options import option_class
 from codev_eval.bench.choice import TaskChoice
@@ -101,9 +101,8 @@ class FilterCommand(TaskChoice):
             raise ValueError("two success rates, 0 <= low <= high <= 1")
         return keep
 
-    @field_validator("data")
-    @classmethod
-    def _names_the_data(cls, data: str) -> str:
-        if data == "auto":
-            raise ValueError("--data synthetic, --data hub or a path: 'auto' leaves the tasks ambiguous")
-        return data
+    @model_validator(mode="after")
+    def _names_the_data(self) -> Self:
+        if self.data == "auto":
+            raise ValueError("--data auto is not for filtering: give --data synthetic, or the path of the data.")
+        return self
