@@ -87,14 +87,14 @@ def run_eval(options: EvalOptions) -> list[FailedEpisode]:
 
 
 def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
-    """Return the content of metrics.json; docs/evaluation.md says what its entries mean."""
+    """Return the content of metrics.json; docs/evaluation.md describes its entries."""
     used = usage([t for benches in played.episodes.values() for ts in benches.values() for t in ts])
     sets = {bench: {"data": tasks.name, "source": tasks.source} for bench, tasks in played.tasks.items()}
     return {
         "schema": SCHEMA,
         "model": options.model,
-        "data": ", ".join(dict.fromkeys(told["data"] for told in sets.values())),
-        "source": ", ".join(dict.fromkeys(told["source"] for told in sets.values())),
+        "data": ", ".join(dict.fromkeys(tasks["data"] for tasks in sets.values())),
+        "source": ", ".join(dict.fromkeys(tasks["source"] for tasks in sets.values())),
         "split": options.split,
         "scorer": options.scorer,
         "judge": options.judge,
@@ -129,7 +129,7 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes) -> dict[s
 
 
 def title_of(record: dict[str, Any]) -> str:
-    """Return what a report of an evaluation is called."""
+    """Return the title of the report of an evaluation."""
     return f"{record['model']} on {', '.join(record['benches'])} ({record['data']}, {record['split']})"
 
 

@@ -64,10 +64,10 @@ def compare(
         and `mcnemar` of the first samples, with `both`, `only_a`, `only_b`, `neither` and the exact two-sided `p`.
 
     Raises:
-        ConfigError: If the two did not play the same tasks.
+        ConfigError: If the two did not evaluate the same tasks.
     """
     if a.keys() != b.keys():
-        raise ConfigError(f"the runs have other benchmarks: {', '.join(a)} and {', '.join(b)}. Evaluate the same ones.")
+        raise ConfigError(f"the benchmarks differ: {', '.join(a)} and {', '.join(b)}. Evaluate the same ones.")
     return {bench: _compare_bench(bench, a[bench], b[bench], common, seed) for bench in a}
 
 

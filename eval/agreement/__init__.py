@@ -1,1 +1,1 @@
-"""How well a judge agrees with ground truth."""
+"""The agreement of a judge with ground truth."""

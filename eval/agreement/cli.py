@@ -1,4 +1,4 @@
-"""`codev judge`: whether a judge is there, and how well it agrees with ground truth on crops of known kind."""
+"""`codev judge`: whether a judge answers, and how well it agrees with ground truth on crops of known kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_FAILURES = 20
 
 
 class AgreementError(CodevError, RuntimeError):
-    """Most crops could not be judged by both: rates of the others would say nothing."""
+    """Most crops could not be judged by both judges: rates of the others would mean nothing."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,7 +64,7 @@ usage: codev judge COMMAND [options]
 
 commands:
   agreement  measure how well a judge agrees with ground truth
-  ping       ask whether a judge is there, at no cost
+  ping       ask whether a judge answers, at no cost
 
 `codev judge COMMAND --help` shows the options."""
 
@@ -82,7 +82,7 @@ def run_agreement(options: AgreementOptions) -> dict[str, Any]:
         for name in options.scenes
     ]
     old = _old_results(options)
-    # Written beside and moved at the end: a study that fails leaves nothing behind, and takes nothing away.
+    # Written beside and moved at the end: a study that fails leaves nothing behind and removes nothing.
     scratch = options.out.with_name(f".{options.out.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
@@ -98,17 +98,17 @@ def run_agreement(options: AgreementOptions) -> dict[str, Any]:
 
 
 def ping(spec: str) -> str:
-    """Return one line on a judge; raises `JudgeError` if it needs a server that is not there."""
+    """Return one line on a judge; raises `JudgeError` if it needs a server that does not answer."""
     return _ping(get_judge(spec)) or f"{spec} needs no server"
 
 
 def _ping(judge: Judge) -> str:
-    """Ask a judge that can tell whether it is there; empty for one that needs nothing."""
+    """Ask a judge that needs a server whether it answers; empty for one that needs nothing."""
     return judge.ping() if isinstance(judge, ServedJudge) else ""
 
 
 def _ready(spec: str, option: str) -> Judge:
-    """Make the judge that an option names, and see that it is there: a study without it would only fail later."""
+    """Make the judge that an option names, and check that it answers: a study without it would only fail later."""
     judge = get_judge(spec)
     if isinstance(judge, NoJudge):
         raise ConfigError(f"{option} {spec!r} scores nothing; name a judge that does, such as ground_truth.")

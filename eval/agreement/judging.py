@@ -19,7 +19,7 @@ from codev_env.types import Code, Step, StepScore, StopReason, Task, TaskSet
 from codev_eval.agreement.crops import programs
 from codev_eval.bench.runner import ordered_map
 
-Who = Literal["program", "reference", "judge"]
+Part = Literal["program", "reference", "judge"]
 
 STOP: StopReason = "crops shown"
 """`stop_reason` of the trajectories, which end when all crops are shown."""
@@ -28,24 +28,24 @@ _MOST_TURNS = 1000
 
 @dataclass(frozen=True)
 class JudgedCrop:
-    """One crop and what two judges say of it.
+    """One crop and the scores of two judges.
 
     Attributes:
         kind: Which of `crops.KINDS`.
-        reference: Score of the judge that is taken to be right; `None` where there is none.
+        reference: Score of the judge that counts as right; `None` where there is none.
         judge: Score of the judge that is examined; `None` where there is none.
-        failed: Who could not do their part, `None` if all did. Such a crop is counted, and left out of all rates.
+        failed: The part that failed, `None` if none did. Such a crop is counted, and left out of all rates.
         reason: Why, in one line.
     """
 
     kind: str
     reference: StepScore | None = None
     judge: StepScore | None = None
-    failed: Who | None = None
+    failed: Part | None = None
     reason: str = ""
 
     def row(self) -> dict[str, Any]:
-        """What a file holds of it; JSON-able, without images."""
+        """Return it as a row of a file; JSON-able, without images."""
         scores = {"reference": self.reference, "judge": self.judge}
         row: dict[str, Any] = {"kind": self.kind}
         row |= {who: s and {"value": s.value, "faithful": s.faithful, "why": s.why} for who, s in scores.items()}
@@ -75,8 +75,8 @@ def judge_scenes(
 
     Args:
         tasks: Tasks with targets.
-        judge: Who is examined; called from several threads.
-        reference: Who is taken to be right.
+        judge: The judge that is examined; called from several threads.
+        reference: The judge that counts as right.
         seed: Chooses the places of crops, together with the index of the task.
         workers: Scenes at the same time.
         calls: Crops judged at the same time, over all scenes.
@@ -84,7 +84,7 @@ def judge_scenes(
     Raises:
         ConfigError: A task without targets.
     """
-    # Any number of turns, none of which pays: nobody plays these episodes.
+    # Any number of turns, without rewards: no agent plays these episodes.
     envs = [ImageToolEnv(tasks, judge="none", reward="outcome", max_turns=_MOST_TURNS) for _ in range(workers)]
     free: SimpleQueue[ImageToolEnv] = SimpleQueue()
     for env in envs:

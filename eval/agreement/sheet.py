@@ -1,4 +1,4 @@
-"""A contact sheet of judged crops: a row for each scene, a column for each kind, framed by who agreed."""
+"""A contact sheet of judged crops: a row for each scene, a column for each kind, framed by agreement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def draw_row(scene: JudgedScene) -> Image.Image:
     """Draw a scene with its targets, and beside it its crops with both scores.
 
     A frame is green where the judges agree on whether the crop is faithful, red where they do not, grey where there are
-    no two scores. `yes` and `no` are the verdicts; the reference stands first.
+    no two scores. `yes` and `no` are the verdicts; the reference comes first.
     """
     page = Image.new("RGB", (_GAP + (1 + len(_COLUMNS)) * (_SIDE + _GAP), _SIDE + 2 * _GAP + 2 * _LINE), "white")
     about = scene.trajectory

@@ -1,4 +1,4 @@
-"""How far two judges agree on crops of known kind: rates with intervals, by kind of crop, and as a table of text."""
+"""Agreement of two judges on crops of known kind: rates with intervals, by kind of crop, and as a table of text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from codev_eval.agreement.judging import JudgedCrop
 from codev_eval.bench import kappa
 
 Statistics = Mapping[str, tuple[kappa.Matrix, Callable[[Any], Any]]]
-"""By name, what each scene adds to a sum, and what is computed of the sum."""
+"""By name, the addend of each scene to a sum, and the function of the sum."""
 
 LEVEL_NAMES = ("< 0", *(f"{level:g}" for level in LEVELS))
 """Levels of a score: below 0 (red lines, which only a judge that knows where pixels come from can see), and the nearest
@@ -24,7 +24,7 @@ SHOWN_FAILURES = 20
 
 
 def summarize(scenes: Sequence[tuple[str, Sequence[JudgedCrop]]], seed: int = 0) -> dict[str, Any]:
-    """Compute what agreement.json holds of the crops.
+    """Compute the content of agreement.json.
 
     Args:
         scenes: Task ids and crops. Intervals resample scenes, since the crops of one scene are not independent.
@@ -125,13 +125,13 @@ def _kind(kind: str, scenes: Sequence[tuple[str, Sequence[JudgedCrop]]]) -> dict
 
 
 def _directions(crops: Sequence[JudgedCrop], read: Callable[[JudgedCrop], tuple[int, int]]) -> dict[str, int]:
-    """Count where the judge says the same as the reference, more and less."""
+    """Count the crops that the judge scores as the reference does, higher and lower."""
     signs = [score - right for right, score in map(read, crops)]
     return {"agree": signs.count(0), "too_high": sum(s > 0 for s in signs), "too_low": sum(s < 0 for s in signs)}
 
 
 def text_table(record: Mapping[str, Any]) -> str:
-    """Return what agreement.json holds as text for a terminal."""
+    """Return the content of agreement.json as text for a terminal."""
     failed = record["failures"]["total"]
     lines = [
         f"{record['judge']} against {record['against']}: {record['n_crops']} crops of {record['n_scenes']} scenes "

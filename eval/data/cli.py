@@ -1,4 +1,4 @@
-"""`codev data`: look at tasks, check them, replay training data of others, and filter tasks by difficulty."""
+"""`codev data`: look at tasks, check them, replay published training data, and filter tasks by difficulty."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOST_FAILURES = 10
 
 
 class FilterError(CodevError, RuntimeError):
-    """Rollouts that could not be played at all."""
+    """No rollout could be played."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -81,9 +81,9 @@ def _indices(total: int, count: int, start: int, seed: int | None) -> list[int]:
 
 
 def run_check(command: CheckCommand) -> int:
-    """Read every task, print what is bad and return the exit code: 1 if anything is."""
+    """Read every task, print the bad ones and return the exit code: 1 if there is one."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*left out")  # told below, with all reasons
+        warnings.filterwarnings("ignore", message=".*left out")  # reported below, with all reasons
         tasks = command.load()
     with tqdm(unit="task", desc="check") as bar:
 

@@ -1,4 +1,4 @@
-"""How hard each task is for an agent: its success rate over several rollouts, and the tasks between two rates."""
+"""The difficulty of tasks for an agent: success rates over several rollouts, and the tasks between two rates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from codev_env.types import TaskSet
 from codev_eval.bench.runner import Failure, Player, play
 
 MakeAgent = Callable[[int], Callable[[], Agent]]
-"""Takes the number of a rollout and returns what makes the agents that play it; it seeds the sampling with it."""
+"""Takes the number of a rollout, which seeds its sampling, and returns a function that makes agents for it."""
 
 
 @dataclass(frozen=True)
 class Difficulty:
-    """How often an agent solves a task.
+    """The success rate of an agent on a task.
 
     Attributes:
         task_id: The task.
@@ -55,15 +55,15 @@ class Difficulty:
 
 @dataclass(frozen=True)
 class RolloutOptions:
-    """How the rollouts are played.
+    """Settings of the rollouts.
 
     Attributes:
         rollouts: Of each task.
         workers: Episodes at the same time.
-        seed: Of the environments; the agents' seeds are the business of who makes them.
-        dialect: How the agent talks.
+        seed: Of the environments; `MakeAgent` seeds the agents.
+        dialect: Dialect of the agent's turns.
         max_turns: Turns of an episode, the answer included.
-        scorer: Who decides whether an answer is right.
+        scorer: Scorer of the answers.
     """
 
     rollouts: int = 8
@@ -84,7 +84,7 @@ class RolloutJournal:
 
     Args:
         path: The file; one of the same settings is continued.
-        settings: What the rollouts depend on; JSON-able.
+        settings: All settings that the rollouts depend on; JSON-able.
 
     Raises:
         ConfigError: The file was written with other settings, or another process writes to it.
@@ -104,7 +104,7 @@ class RolloutJournal:
             raise
 
     def _open(self, settings: dict[str, Any]) -> None:
-        """Read what was played and mend a torn last line, which a process left that died while writing."""
+        """Read the rollouts and remove a torn last line, left by a process that died while writing."""
         try:
             lock_file(self._file, wait=False)
         except BlockingIOError as error:
@@ -119,7 +119,7 @@ class RolloutJournal:
             self._write({"settings": settings})
 
     def check(self, tasks: TaskSet) -> None:
-        """Raise `TaskError` unless the tasks are where they were when they were played."""
+        """Raise `TaskError` unless every task still has the index at which it was played."""
         for index, task_id in self._ids.items():
             try:
                 same = tasks.index_of(task_id) == index
@@ -132,16 +132,16 @@ class RolloutJournal:
                 )
 
     def add(self, index: int, task_id: str, rollout: int, is_correct: bool) -> None:
-        """Write down one rollout of the task at an index of the set."""
+        """Write one rollout of the task at an index of the set."""
         self._write({"index": index, "task_id": task_id, "rollout": rollout, "is_correct": is_correct})
         self._note(index, task_id, rollout, is_correct)
 
     def has(self, index: int, rollout: int) -> bool:
-        """Tell whether a rollout was played."""
+        """Whether a rollout was played."""
         return rollout in self._won.get(index, {})
 
     def difficulty(self, index: int, rollouts: int) -> Difficulty | None:
-        """Return how hard a task is, `None` unless its first `rollouts` rollouts were played."""
+        """Return the difficulty of a task, `None` unless its first `rollouts` rollouts were played."""
         won = self._won.get(index, {})
         if any(number not in won for number in range(rollouts)):
             return None
@@ -189,8 +189,8 @@ def measure(
         tasks: The set.
         count: How many of its tasks, from the first on.
         make_agent: See `MakeAgent`.
-        journal: Where rollouts are written; it is not closed.
-        options: How to play.
+        journal: Receives the rollouts; it is not closed.
+        options: Settings of the rollouts.
 
     Yields:
         After each rollout `None`, or a `Failure` if it could not be played; it is then missing in the journal.

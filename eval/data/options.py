@@ -84,7 +84,7 @@ class FilterCommand(TaskChoice):
     seed: Seed = 0
     """Seed of guesses and sampling; each rollout has a seed of its own."""
     dialect: str = "codev"
-    """How the model talks."""
+    """Dialect of the agent's turns."""
     max_turns: Count = 6
     """Turns of an episode, the answer included."""
     temperature: Annotated[float, Field(ge=0)] = 1.0

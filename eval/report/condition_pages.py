@@ -26,13 +26,13 @@ _REPLACED = {
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition for people.
+    """A condition as pages name it.
 
     Attributes:
         folder: Name of its folder.
-        name: What its episodes are called beside the plain ones; empty where they stand alone.
-        label: What it is called.
-        about: What was played.
+        name: Name of its episodes beside the plain ones; empty if its page has no plain episodes.
+        label: Its name on pages.
+        about: How its episodes differ from the plain ones.
     """
 
     folder: str
@@ -50,8 +50,8 @@ def condition_of(folder: str) -> Condition:
         kind = folder.removeprefix(PERTURBED)
         about = (
             f"Episodes that were returned an image, again: the agent is shown {_REPLACED.get(kind, kind)} instead of"
-            " what its program returned. Boxes and the judge's scores are those of the real output; the pictures in the"
-            " turns are what the agent was shown."
+            " the output of its program. Boxes and the judge's scores are those of the real output; the images in the"
+            " turns are those that the agent was shown."
         )
         return Condition(folder, kind, f"tool output: {kind}", about)
     about = "Every task again under each transform, the variants of a task in a row."

@@ -102,7 +102,7 @@ def render_page(
         sections: The sections above the episodes.
         played: The episodes by name of the run.
         limit: Most tasks to show.
-        live: Version of a page that a server makes again; empty for one that stands alone.
+        live: Version of a page that a server makes again; empty for a page that is a file.
         **data: Further variables of the template.
     """
     tasks = pair(played)

@@ -16,7 +16,7 @@ Results = Sequence[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is shown: its name for people, what it means, and whether it is a share of one."""
+    """A metric for people: its name, its meaning, and whether it is a share of one."""
 
     label: str
     meaning: str
@@ -46,7 +46,7 @@ TILES = ("faithful", "accuracy", "faithful_and_correct")
 MAIN = ("faithful", "accuracy", "faithful_given_correct", "faithful_and_correct", "tool_calls")
 """Rows that are always open; the rest is behind a disclosure."""
 COUNTS = ("n", "n_judged", "n_failed", "tasks", "samples")
-"""Numbers that stand in a sentence, not in a row."""
+"""Numbers that the page gives in a sentence, not in a row."""
 
 
 def names_of(results: Results) -> list[str]:

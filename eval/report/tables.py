@@ -1,4 +1,4 @@
-"""What an evaluation's metrics say beyond the main rates, as tables: the same for the terminal and for the report."""
+"""An evaluation's metrics beyond the main rates, as tables: the same for the terminal and for the report."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from codev_eval.bench.suspicions import SUSPICIONS
 from codev_eval.report.formats import UNDEFINED, difference, points, share, with_interval
 
 SHOWN_FAILURES = 20
-"""Episodes that could not be evaluated, of which the page and the terminal name so many."""
+"""Most episodes that the page and the terminal name of those that could not be evaluated."""
 NARROW_COLUMNS, NARROW_TEXT = 4, 40
 """A table with at most so many columns and characters in a cell shares a line of the page with another one."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text: a title, what it means, heads of the columns, and rows whose first cell is their name."""
+    """A table of text: title, note, heads of the columns, and rows whose first cell is their name."""
 
     title: str
     note: str
@@ -31,7 +31,7 @@ class Table:
 
 
 def tables(metrics: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of one benchmark, those of protocols that were not asked for left out."""
+    """Return the tables of one benchmark, without those of protocols that the evaluation did not include."""
     return [table for table in _all(metrics) if table.rows]
 
 
@@ -58,7 +58,7 @@ def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
         yield from _suite(name, suite)
     yield _provenance(metrics.get("provenance") or {})
     yield Table(
-        "Where crops lie",
+        "Place of the crops",
         "best crop and target of each episode that has both",
         ("", "n", "mean", "quartiles"),
         tuple(
@@ -77,7 +77,7 @@ def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def failures(record: Mapping[str, Any], bench: str) -> list[Table]:
-    """Return a table of what could not be evaluated of a benchmark, none where there is nothing.
+    """Return a table of the episodes of a benchmark that could not be evaluated; none if there are none.
 
     Args:
         record: The content of metrics.json.

@@ -19,7 +19,7 @@ def text_table(metrics: Mapping[str, Any]) -> str:
 
 
 def counts_line(metrics: Mapping[str, Any]) -> str:
-    """Say how many episodes there are, of how many tasks, and how many are missing or could not be judged."""
+    """Return the number of episodes and tasks, and of those that are missing or could not be judged, as a sentence."""
     n, tasks = metrics.get("n", 0), metrics.get("tasks", 0)
     line = f"{n} episodes" + (f" of {tasks} tasks" if is_number(tasks) and tasks not in (0, n) else "")
     judged = metrics.get("n_judged", n)
@@ -34,8 +34,8 @@ def text_results(record: Mapping[str, Any]) -> str:
     """Return metrics.json as text for a terminal: each benchmark's table, then those of its protocols."""
     parts = []
     for bench, metrics in record["benches"].items():
-        told = record["sets"][bench]
-        parts.append(f"\n{record['model']} on {bench} ({told['data']}, {told['source']}), {counts_line(metrics)}")
+        tasks = record["sets"][bench]
+        parts.append(f"\n{record['model']} on {bench} ({tasks['data']}, {tasks['source']}), {counts_line(metrics)}")
         parts.append(text_table(metrics))
         parts += [text_of(table) for table in tables(metrics)]
     used = record["usage"]

@@ -1,4 +1,4 @@
-"""`codev view`: a run's report over HTTP on this machine, made again when what it shows has changed."""
+"""`codev view`: a run's report over HTTP on this machine, rendered again when its files have changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def serve(folder: Path, port: int, ready: Callable[[ThreadingHTTPServer], None] 
         ready: Called with the server before it starts.
 
     Raises:
-        ConfigError: If the port cannot be had.
+        ConfigError: If the port is not available.
     """
     try:
         server = ThreadingHTTPServer((HOST, port), _handler(Live(folder)))
@@ -49,7 +49,7 @@ def serve(folder: Path, port: int, ready: Callable[[ThreadingHTTPServer], None] 
 
 
 class Live:
-    """The page of a run, made again where a file it shows has changed.
+    """The page of a run, rendered again when one of its files has changed.
 
     Args:
         folder: The run's folder.
@@ -61,13 +61,13 @@ class Live:
         self._version, self._page = "", ""
 
     def version(self) -> str:
-        """Return what changes whenever the run wrote something."""
+        """Return a text that changes whenever the run wrote something."""
         files = [path for name in WATCHED for path in (self.folder / name, *self.folder.glob(f"*/{name}"))]
         stats = [(str(path.relative_to(self.folder)), *_stat(path)) for path in files]
         return f"{hash(tuple(sorted(stats))) & 0xFFFFFFFFFFFF:x}"
 
     def page(self) -> str:
-        """Return the page of what the run has written so far."""
+        """Return the page of the run so far."""
         with self._lock:
             version = self.version()
             if version != self._version:
@@ -89,7 +89,7 @@ class Live:
         return live_page(self.folder, newest, results, version, label)
 
     def _last_condition(self) -> Path | None:
-        """Return the folder of the condition that an evaluation is playing, or played last."""
+        """Return the folder of the condition that an evaluation is running, or ran last."""
         files = [path for path in self.folder.glob(f"*/{TRAJECTORIES}") if is_condition(path.parent.name)]
         return max(files, key=lambda path: path.stat().st_mtime_ns).parent if files else None
 
@@ -134,6 +134,6 @@ def _handler(live: Live) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing of each request."""
+            """Print nothing."""
 
     return Handler

@@ -21,7 +21,7 @@ COMMANDS = {
     "redteam": "play cheating agents against the rewards",
 }
 PARTS = ("after", "before")
-"""Where a training run keeps its trajectories, in the order they are looked for."""
+"""Folders of a training run that hold trajectories, in the order of search."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -123,7 +123,7 @@ def _label(term: Term | GroupTerm) -> str:
 
 
 def _notes(command: ExplainCommand, reward: Reward, trajectory: Trajectory, rows: Sequence[TurnReward]) -> list[str]:
-    """What a reader must know: whether this is what was recorded, and what could not be computed."""
+    """Notes for the reader: whether the recorded rewards are the same, and which terms could not be computed."""
     notes = []
     same = matches(reward, trajectory, list(rows))
     if reward.name != trajectory.reward_name:
@@ -144,9 +144,9 @@ def _notes(command: ExplainCommand, reward: Reward, trajectory: Trajectory, rows
         if same and paid:
             notes.append(f"The trainer paid {', '.join(f'{n} {v:+.3f}' for n, v in paid.items())} on the last turn.")
     if "probing" in reward.needs and all(turn.probed is None for turn in trajectory.turns):
-        notes.append("It needs the policy's answer to be probed before and after each turn; nobody did, so 0 here.")
+        notes.append("It needs the policy's answer to be probed before and after each turn; it was not, so 0 here.")
     if any(turn.judge_failed for turn in trajectory.turns):
-        notes.append("The judge could not be had for some turn: this episode is left out of training.")
+        notes.append("The judge failed on some turn: this episode is left out of training.")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Plays cheating agents and measures what each reward pays them for tools: `codev rewards redteam`."""
+"""`codev rewards redteam`: cheating agents play, and each reward's tool terms are compared with an honest bound."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WRONG = "honest-wrong-crop"
 """The row of the honest look at a wrong place, which must earn nothing."""
 RESULTS = "redteam.json"
 SLACK = 0.04
-"""What a cheat may earn above its bound: places are known to about a pixel, which is much of a small target."""
+"""Reward that a cheat may earn above its bound: places are known to about a pixel, which is much of a small target."""
 ERRORS = 2.0
 """Standard errors by which a lucky cheat may be above the mean of honest blind crops."""
 GROUP = 8
@@ -59,12 +59,12 @@ SCENES: tuple[SceneOptions, ...] = (
     SearchOptions(**_small, categories=("relative_position",)),
     CountingOptions(**_small, count=(1, 3)),
 )
-"""What the cheats are played on by turns: small things, pages that are turned, relations, counts."""
+"""Scenes for the cheats by turns: small objects, pages that are turned, relations, counts."""
 
 
 @dataclass(frozen=True)
 class CheatEpisode:
-    """One episode: its record, and the environment's own, of which rewards are functions."""
+    """One episode: its record, and the environment's episode, of which rewards are functions."""
 
     trajectory: Trajectory
     episode: Episode
@@ -72,7 +72,7 @@ class CheatEpisode:
 
 @dataclass(frozen=True)
 class CheatVerdict:
-    """What one cheat got by one measure.
+    """The result of one cheat by one measure.
 
     Attributes:
         cheat: Its name.
@@ -180,7 +180,7 @@ class Bounds:
         return max(bounds)
 
     def _play_blind(self, calls: int) -> dict[float, list[Episode]]:
-        """Episodes of blind crops by their size, without a sandbox: what a plain crop shows is known."""
+        """Episodes of blind crops by their size, without a sandbox: the region of a plain crop is known."""
         tasks = [self.tasks[index] for index in range(len(self.tasks))]
         rngs = [np.random.default_rng((self.seed, n)) for n in range(PLACES)]
         return {
@@ -192,7 +192,7 @@ class Bounds:
         episode = Episode(task, answer=task.answer, is_correct=True, stop_reason="answer")
         for box in boxes:
             region = Region(box_polygon(box), box, 0, "rot0", 1.0, 1.0, "probe")
-            # A thumbnail is enough to tell repeats, and there are thousands.
+            # A thumbnail is enough to detect repeats, and there are thousands.
             thumbnail = task.image.resize((48, 36), Image.Resampling.BOX, box)
             step = Step("", Code(""), Execution(images=(thumbnail,)), (region,))
             score = self._judge.score(task, step, tuple(episode.steps))

@@ -1,4 +1,4 @@
-"""What a study was made to find out: each claim with what was measured, and whether it holds."""
+"""The claims of a study: each with the measured numbers, and whether it holds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
 SAME = 0.02
 """Accuracies nearer to each other than this count as equal, as the whole interval has to show."""
 BETTER, USED = 0.6, 0.85
-"""What faithful given correct has to gain, and the cue-free accuracy of a policy that uses what it sees."""
+"""Least gain of faithful given correct, and the cue-free accuracy of a policy that uses the images it sees."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim and what became of it.
+    """A claim and its verdict.
 
     Attributes:
-        text: What is claimed.
+        text: The claim.
         verdict: Whether it holds: by the whole 95 % interval over seeds, not by its middle.
         measured: The numbers.
     """

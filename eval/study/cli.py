@@ -22,12 +22,12 @@ from codev_eval.study.results import Results, read_run
 
 STUDIES = ("tapo",)
 SCALE = "scale.json"
-"""File in the folder of a study: how large it is."""
+"""File in the folder of a study: its size."""
 Row = TypeVar("Row", Method, Setting)
 
 
 class StudyError(CodevError, RuntimeError):
-    """Some of a study could not be done."""
+    """Some jobs of a study failed."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_study(options: StudyOptions) -> Path:
-    """Do what is left of a study, and write its page, which is returned.
+    """Run the jobs that are left of a study, write its page, and return its path.
 
     Raises:
         ConfigError: Options that cannot be used.
@@ -63,11 +63,11 @@ def run_study(options: StudyOptions) -> Path:
                 kinds = "cold starts, runs of training, evaluations"
                 print(f"{left} of {len(jobs)} jobs are left ({kinds}), {options.jobs} at a time.", flush=True)
             failed = Runner(options.jobs, lock=lock).run(jobs)
-    # The page is about all that the folder holds, whatever this call was asked to do.
+    # The page shows all runs in the folder, whatever the options of this call.
     settings, methods = _with_known(settings, SETTINGS), _with_known(methods, METHODS)
     found = [found for run in _runs_in(options.out, settings, methods) if (found := read_run(options.out, run))]
     if not found and not failed:
-        raise ConfigError(f"--report: {options.out} holds no run that is done; leave --report out to do them.")
+        raise ConfigError(f"--report: {options.out} holds no finished run; leave --report out to run them.")
     facts = json.loads((options.out / SCALE).read_text("utf-8"))
     for path in options.also:
         found = joined(found, path, read_numbers(path, settings, methods, facts))
@@ -82,7 +82,7 @@ def run_study(options: StudyOptions) -> Path:
 
 
 def _settle(options: StudyOptions) -> Scale:
-    """Return how large the study is, which is the same for all that goes into one folder; raises `ConfigError`."""
+    """Return the size of the study, which is the same for all runs in one folder; raises `ConfigError`."""
     names = [field.name for field in dataclasses.fields(Scale)]
     mine = {name: getattr(options, name) for name in names}
     path = options.out / SCALE
@@ -124,7 +124,7 @@ def _alone(out: Path) -> Iterator[IO[str]]:
             lock_file(file, wait=False)
         except BlockingIOError as error:
             raise ConfigError(
-                f"--out {out}: another study is under way there, or processes of one that was killed; wait for them or "
+                f"--out {out}: another study runs there, or processes of one that was killed; wait for them or "
                 "give another folder."
             ) from error
         yield file

@@ -18,7 +18,7 @@ from typing import IO, Any
 from codev_eval.study.methods import Method, Setting, Start
 
 STARTS, BEFORE, EVALUATED, NO_CUE = "starts", "before", "evaluated", "no-cue"
-"""Folders: of a study, its cold starts; of a seed, what its start can do; of a run, its evaluations, as trained and
+"""Folders: of a study, its cold starts; of a seed, the evaluation of its start; of a run, its evaluations, with and
 without the cue."""
 SUMMARY, OPTIONS, METRICS = "summary.json", "options.yaml", "metrics.json"
 _LAST_WORDS = 12
@@ -31,7 +31,7 @@ _CODEV = (
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a study is.
+    """The size of a study.
 
     Attributes:
         preset: Preset of `codev sft` and `codev train`.
@@ -52,7 +52,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Run:
-    """One method, trained with one seed in one setting; what has the same seed has the same start."""
+    """One method, trained with one seed in one setting; runs of the same seed have the same start."""
 
     setting: Setting
     seed: int
@@ -60,7 +60,7 @@ class Run:
     """`None` for the start itself."""
 
     def folder(self, out: Path) -> Path:
-        """Return where it lies."""
+        """Return its folder."""
         return seed_folder(out, self.setting, self.seed) / (self.method.name if self.method else BEFORE)
 
 
@@ -70,20 +70,20 @@ def seed_folder(out: Path, setting: Setting, seed: int) -> Path:
 
 
 def start_of(out: Path, start: Start, seed: int) -> Path | None:
-    """Return the cold start of a seed, if it is made."""
+    """Return the cold start of a seed, if it exists."""
     found = (out / STARTS).glob(f"{start.name}-seed{seed}-*/config.json")
     return next((path.parent for path in found), None)
 
 
 class Job:
-    """Something to do that can be done again from where it was stopped.
+    """A command that continues where it was stopped.
 
     Args:
-        name: What it is called while it is under way.
-        command: Gives the words after `codev`, when it begins.
-        done: Tells whether nothing is left to do.
-        log: File that what it prints goes to.
-        after: What has to be done before.
+        name: Its name in messages.
+        command: Returns the words after `codev`; called when the job begins.
+        done: Returns whether nothing is left to do.
+        log: File for its output.
+        after: Jobs that must be done before.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Job:
 
 
 def jobs_of(out: Path, run: Run, scale: Scale, starts: dict[str, Job]) -> Iterator[Job]:
-    """Yield what a run takes: its seed's cold start if it is not in `starts` yet, training, evaluations."""
+    """Yield the jobs of a run: its seed's cold start if it is not in `starts` yet, training, evaluations."""
     setting, seed, start = run.setting, run.seed, run.setting.start
     folder, place = run.folder(out), seed_folder(out, setting, seed)
     label, first = f"{setting.name} seed {seed}", f"{start.name} seed {seed}"
@@ -138,7 +138,7 @@ def _train_words(out: Path, run: Run, scale: Scale) -> list[str]:
         return ["train", "--resume", str(folder)]
     words = ["train", "--preset", scale.preset, "--name", folder.name, "--out", str(folder.parent)]
     words += ["--seed", str(run.seed), "--model", str(start_of(out, run.setting.start, run.seed)), "--threads", "1"]
-    words += ["--eval.episodes", "16"]  # What is told is evaluated apart.
+    words += ["--eval.episodes", "16"]  # The evaluations that the page shows are jobs of their own.
     words += ["--minibatches", str(scale.minibatches)]
     words += ["--env.max-turns", str(scale.max_turns), "--max-tokens", str(scale.max_tokens)]
     words += ["--steps", str(scale.steps)] if scale.steps else []
@@ -180,8 +180,8 @@ class JobFailed(Exception):
     """A job ended with an error.
 
     Attributes:
-        job: Which.
-        said: The end of what it printed.
+        job: The job.
+        said: The end of its output.
     """
 
     def __init__(self, job: Job, said: str) -> None:
@@ -190,11 +190,11 @@ class JobFailed(Exception):
 
 
 class Runner:
-    """Does jobs side by side, each when those before it are done.
+    """Runs jobs in parallel, each when the jobs before it are done.
 
     Args:
         count: Most jobs at the same time.
-        say: Is told what ends; prints it by default.
+        say: Called with a line for each job that ends; prints it by default.
         lock: An open file that the processes hold, too: a lock on it lasts as long as any of them.
     """
 
@@ -206,7 +206,7 @@ class Runner:
         self._stopped = False
 
     def run(self, jobs: Sequence[Job]) -> list[JobFailed]:
-        """Do all jobs that are not done; returns those that failed. What needs one of them is left out.
+        """Run all jobs that are not done; returns those that failed. Jobs that need one of them are left out.
 
         Raises:
             KeyboardInterrupt: After all processes have ended; each was asked to save what it has.

@@ -1,4 +1,4 @@
-"""The methods that a study compares, and what it compares them under: each one line of a table."""
+"""The methods and settings that a study compares, each one row of a table."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from codev_env.registry import Registry
 
 @dataclass(frozen=True)
 class Method:
-    """A way to train.
+    """A training method.
 
     Attributes:
-        name: What it is called in tables, and its folder.
-        about: What it does, in one line.
+        name: Its name in tables, and its folder.
+        about: Its description, in one line.
         options: The options of `codev train` that make it, by their dotted names.
         curve: Whether the figures over time show it.
     """
@@ -32,7 +32,7 @@ class Start:
     """A cold start, made once for each seed.
 
     Attributes:
-        name: What it is called in folders.
+        name: Its name in folders.
         options: Options of `codev sft` that differ from the preset's, by their dotted names.
     """
 
@@ -42,12 +42,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all methods of a comparison have in common.
+    """The setting of a comparison, common to all methods.
 
     Attributes:
-        name: What it is called in tables, and its folder.
-        about: What it is, in one line.
-        start: What they go on from.
+        name: Its name in tables, and its folder.
+        about: Its description, in one line.
+        start: The cold start that they continue.
         train: Options of `codev train` that differ from the preset's, by their dotted names.
         scenes: The scenes that are evaluated on, as `codev eval --scenes` takes them; the test split, which training
             never draws from.
@@ -100,7 +100,7 @@ _LARGE = {"cell": 112, "sprite": 80, "jitter": 16, "glyph": 6, "cue_p": 0.9}
 SETTINGS = (
     Setting(
         "base",
-        "5 x 5 cells, 280 px, the background tells 9 answers in 10",
+        "5 x 5 cells, 280 px, the background reveals 9 answers in 10",
         scenes={"preset": "tiny", "cue_p": 0.9},
     ),
     Setting(
@@ -117,7 +117,7 @@ SETTINGS = (
     ),
     Setting(
         "weak-cue",
-        "the background tells 7 answers in 10",
+        "the background reveals 7 answers in 10",
         train={"env.scene": {"cue_p": 0.7}},
         scenes={"preset": "tiny", "cue_p": 0.7},
     ),

@@ -1,4 +1,4 @@
-"""`study.json`: what every run of a study measured, to go on with elsewhere."""
+"""`study.json`: the measurements of every run of a study, for use by other programs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from codev_eval.study.results import LEVEL, MEASURES, Found, Results
 NUMBERS = "study.json"
 SCHEMA = 2
 _START = "start"
-"""Where the numbers of the starts stand, beside those of the methods."""
+"""Key of the numbers of the starts, beside those of the methods."""
 _DIGITS = 4
 
 
 def setting_numbers(
     results: Results, setting: Setting, methods: Sequence[Method], claims: Sequence[Claim]
 ) -> dict[str, Any]:
-    """Return what was measured in a setting, for `study.json`."""
+    """Return the measurements in a setting, for `study.json`."""
     rows: dict[str, dict[str, Any]] = {}
     for method in (None, *methods):
         name = method.name if method else None
@@ -39,8 +39,8 @@ def setting_numbers(
                     if (e := results.estimate(setting.name, name, measure.key))
                 },
             }
-    told = [dataclasses.asdict(claim) for claim in claims]
-    return {"about": setting.about, "methods": rows, "claims": told, "level": {"faithful": LEVEL}}
+    listed = [dataclasses.asdict(claim) for claim in claims]
+    return {"about": setting.about, "methods": rows, "claims": listed, "level": {"faithful": LEVEL}}
 
 
 def _run_numbers(found: Found) -> dict[str, Any]:
@@ -59,20 +59,20 @@ def _run_numbers(found: Found) -> dict[str, Any]:
 def read_numbers(
     path: Path, settings: Sequence[Setting], methods: Sequence[Method], facts: Mapping[str, Any]
 ) -> list[Found]:
-    """Return the runs that a `study.json` tells of.
+    """Return the runs in a `study.json`.
 
     Args:
         path: The file.
         settings: Known settings; others become settings with nothing but a name.
         methods: Known methods, likewise.
-        facts: What the study is that they are to be compared with, as `Scale` names it.
+        facts: The scale of the study that they are compared with; the file must have the same.
 
     Raises:
         ConfigError: The file is none, or one of a study of another scale.
     """
     try:
-        told = json.loads(path.read_text("utf-8"))
-        schema, theirs = told["schema"], dict(told.get("facts", {}))
+        record = json.loads(path.read_text("utf-8"))
+        schema, theirs = record["schema"], dict(record.get("facts", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be read as the study.json of a study: {error!r}.") from error
     if schema != SCHEMA:
@@ -83,7 +83,7 @@ def read_numbers(
     try:
         return [
             _found(Run(_row(settings, Setting, place, there["about"]), one["seed"], _method(methods, name, row)), one)
-            for place, there in told["settings"].items()
+            for place, there in record["settings"].items()
             for name, row in there["methods"].items()
             for one in row["runs"]
         ]
@@ -96,11 +96,11 @@ def joined(found: Sequence[Found], path: Path, others: Sequence[Found]) -> list[
 
     Args:
         found: The runs that are there.
-        path: Where the others come from, for the message.
+        path: File of the others, for the message.
         others: Theirs, from `read_numbers`.
 
     Raises:
-        ConfigError: Runs of one seed began with different weights, or with weights that nobody noted.
+        ConfigError: Runs of one seed began with different weights, or with weights that were not recorded.
     """
     starts = {one.run.folder(Path()).parent: one.start for one in found}
     there = {one.run.folder(Path()) for one in found}

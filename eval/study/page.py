@@ -158,7 +158,7 @@ def _cell(estimate: Estimate | None, measure: Measure) -> str:
     scale, digits = (100, 1) if measure.share else (1, 2)
     text = f"{scale * estimate.mean:.{digits}f}{' %' if measure.share else ''}"
     if estimate.low == estimate.high or estimate.n == 1:
-        return text  # Where all seeds agree, an interval of no width would claim too much.
+        return text  # If all seeds agree, an interval of no width would claim too much.
     # Student's interval knows nothing of the ends that a share or a count cannot pass.
     least = -1.0 if measure.signed else 0.0
     low, high = max(least, estimate.low), min(1.0, estimate.high) if measure.share else estimate.high

@@ -1,4 +1,4 @@
-"""What the runs of a study measured: one number for each measure and run, and means over seeds with intervals."""
+"""The measurements of a study: one number for each measure and run, and means over seeds with intervals."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _T = (
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that a run is measured by.
+    """A number that describes a run.
 
     Attributes:
-        key: What it is called in files.
-        title: What it is called for people.
-        meaning: What it says, in a line.
+        key: Its name in files.
+        title: Its name on pages.
+        meaning: Its meaning, in a line.
         read: Takes it from the metrics of the two evaluations; raises `KeyError` or `TypeError` where there is none.
         share: It is a share or a difference of shares, shown in percent.
         signed: It may be below 0, as a difference.
@@ -59,7 +59,7 @@ MEASURES = (
     Measure("tool_calls", "tool calls", "per episode", lambda m, _: m["tool_calls"], share=False),
     Measure("lazy", "lazy crops", "crops of more than 90 % of the image", lambda m, _: m["lazy_crops"] or 0.0),
     Measure(
-        "no_cue", "cue-free accuracy", "right answers where nothing but the target tells", lambda _, n: n["accuracy"]
+        "no_cue", "cue-free accuracy", "right answers where only the target shows them", lambda _, n: n["accuracy"]
     ),
     Measure("no_cue_faithful", "cue-free faithful", "faithful there", lambda _, n: n["faithful"]),
     Measure(
@@ -97,24 +97,24 @@ MEASURES = (
 
 CURVES = {
     "faithful": "faithful-tool rate while training",
-    "accuracy": "accuracy while training, each on the tasks it plays",
+    "accuracy": "accuracy while training, each on its own tasks",
 }
 """Numbers of the training history that figures show over time, and their titles."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one run measured.
+    """The measurements of one run.
 
     Attributes:
-        run: Which.
-        values: By key of the measure; what could not be measured is missing.
+        run: The run.
+        values: By key of the measure; measures without a value are missing.
         history: By name of `CURVES`: the number after each update. Empty for a start.
         episodes: Episodes of each update.
-        seconds: What training took; 0 for a start.
+        seconds: Duration of training; 0 for a start.
         learned: Episodes until the faithful-tool rate, over `WINDOW` updates, reached `LEVEL`, or infinity.
-        start: Digest of the weights that it began with; runs of one seed can be compared where it is the same.
-        machine: Where it was done.
+        start: Digest of its first weights; runs of one seed can be compared if it is the same.
+        machine: The machine that it ran on.
     """
 
     run: Run
@@ -141,12 +141,12 @@ def learned_after(faithful: Sequence[float], episodes: int) -> float:
 
 
 def this_machine() -> str:
-    """Return what a reader has to know of the machine, in a few words."""
+    """Return a description of the machine, in a few words."""
     return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def read_run(out: Path, run: Run) -> Found | None:
-    """Return what a run measured; `None` if it is not done."""
+    """Return the measurements of a run; `None` if it is not done."""
     folder = run.folder(out)
     try:
         plain, without = (
@@ -176,7 +176,7 @@ def read_run(out: Path, run: Run) -> Found | None:
 
 @functools.cache
 def _digest(model: Path | None) -> str:
-    """Return a short digest of a model's weights; empty if it is not there any more."""
+    """Return a short digest of a model's weights; empty if its files are gone."""
     files = sorted(model.glob("*.safetensors")) if model else []
     digest = hashlib.blake2b(digest_size=8)
     for file in files:
@@ -208,7 +208,7 @@ class Estimate:
 
 
 class Results:
-    """All that a study found.
+    """All measurements of a study.
 
     Args:
         found: The runs that are done.
@@ -230,7 +230,7 @@ class Results:
         return Estimate.of([*self.values(setting, method, key).values()])
 
     def difference(self, setting: str, method: str | None, other: str | None, key: str) -> Estimate | None:
-        """Return the mean of what `method` has more than `other`, over the seeds that both have."""
+        """Return the mean of `method` minus `other`, over the seeds that both have."""
         a, b = self.values(setting, method, key), self.values(setting, other, key)
         return Estimate.of([a[seed] - b[seed] for seed in sorted(a) if seed in b])
 

@@ -1,4 +1,4 @@
-"""Recorded trajectories of others as training data: read, converted, replayed in the sandbox, and kept if they run."""
+"""Published trajectories as training data: read, converted, replayed in the sandbox, and kept if they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a demonstration to the turns that are replayed: in its own dialect, or written again in another one."""
+"""From a demonstration to the turns that are replayed: in its own dialect, or rewritten in another one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codev_eval.data.demonstrations import programs
 from codev_eval.data.demonstrations.demonstration import Demonstration, Unusable
 
 TARGETS = {"thyme": ("thyme", "codev"), "codevision": ("codevision", "codev", "thyme")}
-"""By the dialect of a demonstration: the dialects it can be turned into. Others cannot say what its programs do."""
+"""By the dialect of a demonstration: the dialects it can be turned into. Others cannot express its programs."""
 
 _THINK_TAGS = re.compile(r"</?think>")
 _BLOCKS = {"thyme": re.compile(r"<(?:code|answer)>"), "codevision": re.compile(r"<(?:tool_call|answer)>")}
@@ -22,13 +22,13 @@ _BLOCKS = {"thyme": re.compile(r"<(?:code|answer)>"), "codevision": re.compile(r
 
 @dataclass(frozen=True)
 class Plan:
-    """What is replayed.
+    """A demonstration ready to be replayed.
 
     Attributes:
         task: The images and the question; its id is the demonstration's.
         texts: The model's turns in the target dialect.
         turns: The same, parsed; the last one is an `Answer`.
-        adaptations: What was changed in programs, each once.
+        adaptations: Names of the changes to programs, each once.
     """
 
     task: Task
@@ -56,7 +56,7 @@ def plan(demo: Demonstration, dialect: str | None = None) -> Plan:
         dialect: The dialect to write it in; `None` for its own.
 
     Raises:
-        Unusable: The dialect cannot say one of its turns.
+        Unusable: The dialect cannot express one of its turns.
         ConfigError: Demonstrations of this kind cannot be turned into that dialect.
     """
     target_name = dialect or demo.dialect
@@ -147,7 +147,7 @@ def _rewritten(
 
 
 def _thinking(text: str, dialect: str) -> str:
-    """Return what stands before the block that a turn acts with, without tags of thinking."""
+    """Return the text before the code or answer of a turn, without tags of thinking."""
     end = text.find("</think>")
     start = end if dialect == "codevision" and end >= 0 else 0
     block = _BLOCKS[dialect].search(text, start)

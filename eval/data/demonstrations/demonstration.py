@@ -13,22 +13,22 @@ from PIL import Image
 from codev_env.types import IMAGE_PLACEHOLDER
 
 REASONS: dict[str, str] = {
-    "unreadable_row": "the row is not what the file's format promises",
+    "unreadable_row": "the row does not have the file's format",
     "missing_field": "a field is missing, empty or of another type",
     "unbalanced_tags": "an opening tag without its end, or the other way round",
     "turn_order": "turns, tool outputs and the answer are not in turn",
     "turn_unreadable": "a turn that the dialect cannot parse",
     "no_answer": "the last turn does not answer",
     "image_count": "not as many images as placeholders",
-    "image_missing": "an image is not there or is no image data",
+    "image_missing": "an image is missing or is no image data",
     "image_broken": "an image cannot be decoded or is too small or too narrow",
-    "not_expressible": "a turn that the dialect asked for cannot say",
+    "not_expressible": "a turn that the requested dialect cannot express",
     "refused": "the sandbox does not run such a program",
     "error": "a program raised an exception",
     "timeout": "a program took too long",
     "limits": "a program used too much memory, text or images",
     "recorded_error": "a program failed when it was recorded, and such rows were not asked for",
-    "error_is_gone": "a program that failed when it was recorded runs here: what follows reacts to the failure",
+    "error_is_gone": "a program that failed when it was recorded runs here: the next turns react to the failure",
     "images_differ": "a program shows another number of images than was recorded",
 }
 """Why a row is left out, by name. The first nine come from reading, the others from converting and replaying."""
@@ -41,7 +41,7 @@ _FAILED = re.compile(
 
 
 class Unusable(Exception):  # a verdict about one row, not an error of the program
-    """A row is left out: `reason` is one of `REASONS`, `detail` says what was seen."""
+    """A row is left out: `reason` is one of `REASONS`, `detail` names the value or error that was seen."""
 
     def __init__(self, reason: str, detail: str) -> None:
         assert reason in REASONS, reason
@@ -58,7 +58,7 @@ class Broken:
         where: File and row.
         digest: As of a `Demonstration`.
         reason: One of `REASONS`.
-        detail: What was seen.
+        detail: The value or error that was seen.
     """
 
     demo_id: str
@@ -73,11 +73,11 @@ class RecordedTurn:
     """One turn as it was recorded.
 
     Attributes:
-        text: What the model wrote, up to the end of its code or answer.
+        text: Text of the model, up to the end of its code or answer.
         output: The text of the tool's reply, without tags and image placeholders; `""` after the last turn.
         printed: The part of it that the program printed; `None` where the format does not record that.
         sizes: (width, height) of each image in the reply.
-        failed: The reply tells of an error.
+        failed: The reply reports an error.
     """
 
     text: str
@@ -101,9 +101,9 @@ class Demonstration:
         is_gold: `answer` is the gold answer.
         turns: The model's turns in order; the last one answers.
         dialect: The dialect they are written in.
-        paths: The paths by which the recorded code opens the input images, as far as the row tells.
+        paths: The paths by which the recorded code opens the input images, as far as the row names them.
         problems: Flaws that do not prevent using it, as a dialect names them.
-        meta: What else the row tells; JSON-able.
+        meta: Other entries of the row; JSON-able.
     """
 
     demo_id: str

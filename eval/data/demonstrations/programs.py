@@ -1,4 +1,4 @@
-"""Small changes to recorded programs: names of files, random names, and what a program needs of earlier ones."""
+"""Small changes to recorded programs: names of files, random names, and the statements of earlier ones they need."""
 
 from __future__ import annotations
 

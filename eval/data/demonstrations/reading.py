@@ -19,7 +19,7 @@ from codev_env.types import Answer, Code, Invalid
 from codev_eval.data.demonstrations import codevision, thyme
 from codev_eval.data.demonstrations.demonstration import Broken, Demonstration, Draft, RecordedTurn, Unusable
 
-# Recorded coordinates count in the picture as Pillow opens it: it is neither turned nor scaled.
+# Recorded coordinates are those of the image as Pillow opens it: it is neither rotated nor scaled.
 _RULES = ImageRules(small="raise", orient=False)
 
 
@@ -94,7 +94,7 @@ class DemonstrationSet:
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> Demonstration | Broken:
-        """Read one row; whatever is wrong with it becomes a `Broken`. Thread-safe."""
+        """Read one row; any problem with it becomes a `Broken`. Thread-safe."""
         return self.entry(index).read()
 
     def entry(self, index: int) -> Entry:

@@ -25,12 +25,12 @@ _REASONS = {"refused": "refused", "timeout": "timeout", "memory": "limits", "out
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """How demonstrations are replayed; these make a result what it is.
+    """Settings of the replay; a result depends on all of them.
 
     Attributes:
         dialect: The dialect of the trajectories; `None` for that of the data.
         wall_s: Seconds that one program may take.
-        recorded_errors: What becomes of a row in which a program failed when it was recorded: `"keep"` it if the
+        recorded_errors: Rows in which a program failed when it was recorded: `"keep"` them if the
             program fails here as well (error recovery), or `"drop"` it.
     """
 
@@ -47,13 +47,13 @@ class ReplayOptions:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one row.
+    """The outcome of one row.
 
     Attributes:
         demo_id: The row.
         digest: Of its content.
         reason: Why it is left out, one of `REASONS`; `""` if it is kept.
-        detail: What was seen.
+        detail: The value or error that was seen.
         trajectory: The record, where it is kept. `meta["replay"]` tells of the replay.
     """
 
@@ -71,7 +71,7 @@ def replay(demo: Demonstration, box: Sandbox, options: ReplayOptions) -> Outcome
 
     Args:
         demo: The demonstration.
-        box: Where programs run; its limits hold.
+        box: Runs the programs, within its limits.
         options: How.
 
     Raises:
@@ -121,7 +121,7 @@ def _run(
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
     """Run the programs in one session; returns the records of the turns and what the replay tells."""
     if options.recorded_errors == "drop" and any(turn.failed for turn in demo.turns):
-        raise Unusable("recorded_error", "a recorded output tells of an error")
+        raise Unusable("recorded_error", "a recorded output reports an error")
     dialect = get_dialect(options.dialect or demo.dialect)
     inputs = {dialect.image_name(i): image for i, image in enumerate(demo.images)}
     records: list[Step] = []
@@ -162,7 +162,7 @@ def _step(session: Session, dialect: Any, turn: Code, seen: tuple[str, ...]) -> 
 
 
 def _judge(number: int, execution: Execution, recorded: RecordedTurn) -> None:
-    """Raise `Unusable` where what ran does not fit what follows in the recording."""
+    """Raise `Unusable` where the execution does not fit the rest of the recording."""
     if execution.error is not None and not recorded.failed:
         raise Unusable(_REASONS.get(execution.stop, "error"), f"turn {number}: {execution.error}")
     if execution.error is None and recorded.failed and not reports_error(execution.stdout):

@@ -1,4 +1,4 @@
-"""Replays a whole set of demonstrations over all cores; can be stopped at any moment and goes on where it was.
+"""Replays a whole set of demonstrations on all cores; a stopped replay continues where it was.
 
 The folder holds `trajectories.jsonl` with `images/` (what is kept), `dropped.jsonl` (what is not, and why),
 `replay.json` (the options) and `summary.json`. Every row ends up as exactly one line in one of the two files; that line
@@ -40,7 +40,7 @@ class ReplayRun:
     Args:
         demos: The demonstrations.
         out: Folder for the results; one with results of the same options is continued.
-        options: How to replay.
+        options: Settings of the replay.
 
     Raises:
         ConfigError: The folder holds results of other options, or another process writes to it.
@@ -83,7 +83,7 @@ class ReplayRun:
     def run(
         self, *, workers: int = 0, n: int | None = None, on_done: Callable[[str, bool], None] | None = None
     ) -> dict[str, Any]:
-        """Replay what is not done yet and write `summary.json`, also where an error or Ctrl-C ends it early.
+        """Replay the rows that are not done yet and write `summary.json`, also where an error or Ctrl-C ends it early.
 
         Args:
             workers: Rows replayed at the same time; 0 for one per core. Memory holds that many rows.
@@ -109,7 +109,7 @@ class ReplayRun:
         return summary
 
     def summary(self) -> dict[str, Any]:
-        """Return what the folder holds: counts by reason, and of what was changed or came out differently.
+        """Return the content of the folder: counts by reason, of changed programs and of outputs that differ.
 
         `done` counts all rows in the folder, which may come from several files given one after the other.
         """
@@ -265,7 +265,7 @@ def _cut_tail(path: Path) -> None:
 
 
 def _only_writer(folder: Path) -> Callable[[], None]:
-    """Lock a folder among processes, where the system can; returns what unlocks it."""
+    """Lock a folder among processes, where the system can; returns a function that unlocks it."""
     file = open(folder / ".lock", "w")  # closed by what is returned
     try:
         lock_file(file, wait=False)

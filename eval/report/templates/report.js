@@ -1,13 +1,13 @@
 // Filters, overlays and keys of the report. The state lives in the URL: report.html#correct=0&faithful=1&run=after
 (() => {
   "use strict";
-  // A live page loads itself again when its server tells another version, but not under somebody's hands.
+  // A live page reloads itself when its server reports another version, unless a reader has opened something.
   const version = document.body.dataset.live;
   const touched = () => document.activeElement?.closest("select") || document.querySelector(".task details[open]");
   async function look() {
     try {
-      const told = await (await fetch("/version")).json();
-      if (told !== version && !touched()) location.reload();
+      const current = await (await fetch("/version")).json();
+      if (current !== version && !touched()) location.reload();
     } catch { /* The server is gone: the page stays as it is. */ }
     setTimeout(look, 2000);
   }
@@ -71,14 +71,14 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("hashchange", readHash);
 
-  // c and f turn a filter to its next value, r takes all back.
+  // c and f switch a filter to its next value, r resets all.
   function turn(name) {
     const values = [...form.elements[name]].map((radio) => radio.value);
     form.elements[name].value = values[(values.indexOf(form.elements[name].value) + 1) % values.length];
     writeHash();
   }
 
-  // j and k walk through the visible tasks, as in many readers.
+  // j and k go to the next and the previous visible task.
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, textarea")) return;
     if (event.key === "c") return turn("correct");
