@@ -55,10 +55,18 @@ def blank(match: re.Match[str]) -> str:
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
     """The first line and text of every string with several words, and of every block of comments."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield node.lineno, node.value
+    tree = ast.parse(source)
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(_text(part) or "{}" for part in node.values)
+        elif id(node) not in parts and " " in _text(node):
+            yield node.lineno, _text(node)
     yield from comments(source)
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
