@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from codev_env.metrics import wilson
+from codev_env.scoring.metrics import wilson
 
 AT_RANDOM, ANY_SHAPE, WINDOW = 1 / 9, 1 / 3, 4
 

@@ -10,7 +10,7 @@ from typing import Any
 from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
-from codev_env.metrics import judged_episodes
+from codev_env.scoring.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.folder import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of

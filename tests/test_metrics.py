@@ -7,7 +7,7 @@ import math
 import pytest
 from PIL import Image
 
-from codev_env.metrics import published_score, summarize, summarize_groups, wilson
+from codev_env.scoring.metrics import published_score, summarize, summarize_groups, wilson
 from codev_env.trajectory import Trajectory
 from codev_env.types import Answer, Code, Execution, Invalid, Step, StepScore
 

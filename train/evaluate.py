@@ -11,7 +11,7 @@ from tqdm import tqdm
 from codev_agents.rollout.engine import Engine, Sampling
 from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.tokens import ChatProcessor
-from codev_env.metrics import summarize
+from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import write_trajectories
 from codev_train.run.environments import make_eval_env
 from codev_train.run.options import TrainOptions
@@ -38,7 +38,7 @@ def evaluate(
         what: Label of the progress bar.
 
     Returns:
-        The metrics of `codev_env.metrics.summarize`.
+        The metrics of `codev_env.scoring.metrics.summarize`.
     """
     make_env, sampling = lambda: make_eval_env(options), Sampling(options.eval.temperature, options.max_tokens)
     with RolloutRunner(make_env, processor, options.workers, options.engine_batch, options.max_length) as runner:

@@ -1,4 +1,4 @@
-"""Measures of an evaluation beyond the rates of `codev_env.metrics`: how the model looked, and the effect of it."""
+"""Measures of an evaluation beyond the rates of `codev_env.scoring.metrics`: how the model looked, and its effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from codev_env.errors import JudgeError
 from codev_env.geometry import area, iou, overlap
-from codev_env.metrics import (
+from codev_env.rewards.replay import episode_of
+from codev_env.scoring.metrics import (
     LAZY_SHARE,
     MEANS,
     is_lazy,
@@ -19,7 +20,6 @@ from codev_env.metrics import (
     summarize_groups,
     wilson,
 )
-from codev_env.rewards.replay import episode_of
 from codev_env.trajectory import Trajectory
 from codev_env.types import Episode
 from codev_eval.bench.kappa import accuracy, kappa

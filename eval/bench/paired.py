@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from codev_env.metrics import wilson
+from codev_env.scoring.metrics import wilson
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.kappa import SAME, bootstrap
 

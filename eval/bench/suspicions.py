@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from codev_env.geometry import iou
-from codev_env.metrics import is_lazy
+from codev_env.scoring.metrics import is_lazy
 from codev_env.trajectory import Trajectory
 from codev_env.types import Step
 

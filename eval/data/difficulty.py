@@ -12,7 +12,7 @@ from codev_agents import Agent
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, TaskError
 from codev_env.files import lock_file, write_text
-from codev_env.metrics import wilson
+from codev_env.scoring.metrics import wilson
 from codev_env.types import TaskSet
 from codev_eval.bench.runner import Failure, Player, play
 

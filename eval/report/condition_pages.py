@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codev_env.metrics import summarize
+from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.folder import PERTURBED, PLAIN, REPORT, SUITE, WITHOUT_TOOL
 from codev_eval.bench.measures import bench_of, key_of

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from codev_env.metrics import told_of
+from codev_env.scoring.metrics import told_of
 from codev_env.trajectory import Trajectory
 from codev_env.types import Step
 from codev_eval.bench.measures import bench_of, plain_answer, sample_of

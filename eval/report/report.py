@@ -83,7 +83,7 @@ def write_report(
     Args:
         out_dir: The folder, made if missing.
         trajectories: The episodes, in the order to show.
-        metrics: The content of metrics.json, or the result of `codev_env.metrics.summarize` on the episodes.
+        metrics: The content of metrics.json, or the result of `codev_env.scoring.metrics.summarize` on the episodes.
         title: The page's title.
         conditions: Rows that lead to the pages of other conditions.
 

@@ -20,9 +20,9 @@ from codev_env.app.arguments import parse
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.judges.ground_truth import GroundTruthJudge
-from codev_env.metrics import summarize
 from codev_env.provenance.coordinates import box_polygon
 from codev_env.rewards import REWARDS, Reward, get_reward
+from codev_env.scoring.metrics import summarize
 from codev_env.tasks import CountingOptions, DocumentOptions, SceneOptions, SceneTaskSet, SearchOptions, TurnedOptions
 from codev_env.trajectory import FILE_NAME, Trajectory, TrajectoryWriter, read_trajectories
 from codev_env.types import Answer, Box, Code, Episode, Execution, Region, Source, Step, Task, TaskSet

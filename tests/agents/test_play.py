@@ -20,7 +20,7 @@ from codev_agents import (
 from codev_env.dialects import get_dialect
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError
-from codev_env.metrics import summarize
+from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import read_trajectories, write_trajectories
 from codev_env.types import Code
 

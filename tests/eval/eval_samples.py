@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from codev_env.metrics import summarize
+from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import Trajectory, write_trajectories
 from codev_env.types import Answer, Code, Execution, Invalid, Step, StepScore
 from codev_eval.report.rendering import load

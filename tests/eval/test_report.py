@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from eval_samples import episodes, failing_trajectory, make_run, markup, trajectory
 
-from codev_env.metrics import summarize
+from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_env.types import Answer, Code, Execution, Invalid, Step, StepScore
 from codev_eval.report import report

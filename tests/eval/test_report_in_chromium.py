@@ -15,7 +15,7 @@ from PIL import Image
 from test_report import evil_trajectory
 from test_view import Running
 
-from codev_env.metrics import summarize
+from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import read_trajectories, write_trajectories
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.report import RUN_TASKS, write_report, write_run_report

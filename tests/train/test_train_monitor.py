@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from codev_agents import NoTool, Oracle, run_episode
-from codev_env.metrics import summarize
+from codev_env.scoring.metrics import summarize
 from codev_train.evaluate import TABLE, comparison
 from codev_train.run.environments import make_env
 from codev_train.run.interrupt import Interrupt

@@ -20,7 +20,7 @@ from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.policy import Policy
 from codev_env.app.cli import main
 from codev_env.errors import CodevError
-from codev_env.metrics import summarize
+from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import read_trajectories
 from codev_train import experiment
 from codev_train.learn.checkpoint import checkpoints

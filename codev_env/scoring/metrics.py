@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from codev_env.errors import ConfigError
-from codev_env.scoring import aggregate
+from codev_env.scoring.totals import aggregate
 from codev_env.trajectory import Trajectory
 from codev_env.types import Task
 
