@@ -38,7 +38,7 @@ class Badge:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ShownAnswer:
     """An answer, and the right one where it is wrong (else `None`)."""
 
     given: str
@@ -88,7 +88,7 @@ class TurnView:
     problem: str
     crops: tuple[Crop, ...]
     why: str
-    answer: Answer
+    answer: ShownAnswer
     rewards: tuple[RewardItem, ...]
     action: str
 
@@ -231,7 +231,7 @@ def _turn(turn: Step, first: int, trajectory: Trajectory, store: ImageStore) -> 
         _cut(turn.observation.strip()),
         _crops(turn, first, trajectory, store) if turn.kind == "code" else (),
         _cut(turn.score_why),
-        Answer(_cut(trajectory.final_answer or ""), None if trajectory.is_correct else trajectory.answer),
+        ShownAnswer(_cut(trajectory.final_answer or ""), None if trajectory.is_correct else trajectory.answer),
         rewards(turn.reward_terms),
         _cut(turn.action),
     )

@@ -20,7 +20,7 @@ from codev_eval.report.images import ImageStore
 from codev_eval.report.rendering import render
 from codev_eval.report.results import Section
 from codev_eval.report.tables import Table
-from codev_eval.report.training import Curves, Facts, Seconds
+from codev_eval.report.training import Curves, Facts, TimeSpent
 
 Played = Mapping[str, Sequence[Trajectory]]
 """Episodes by name of the run."""
@@ -55,7 +55,7 @@ class Sections:
     differences: tuple[Table, ...] = ()
     conditions: tuple[ConditionRow, ...] = ()
     curves: Curves | None = None
-    seconds: Seconds | None = None
+    seconds: TimeSpent | None = None
 
 
 @dataclass(frozen=True)

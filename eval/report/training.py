@@ -33,7 +33,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Seconds:
+class TimeSpent:
     """The time that a run took, as text, and its parts."""
 
     total: str
@@ -78,7 +78,7 @@ def _curve(name: str, history: Sequence[Mapping[str, Any]]) -> plots.Curve | Non
     return plots.curve(title, [step for step, _ in points], [value for _, value in points], share=share)
 
 
-def seconds_of(seconds: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Seconds | None:
+def seconds_of(seconds: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> TimeSpent | None:
     """Return the seconds by phase; `None` where nothing took time.
 
     Args:
@@ -93,7 +93,7 @@ def seconds_of(seconds: Mapping[str, Any], history: Sequence[Mapping[str, Any]])
     if not phases:
         return None
     total = float(seconds["total"]) if is_number(seconds.get("total")) else sum(phases.values())
-    return Seconds(duration(total), tuple(plots.phases(phases)))
+    return TimeSpent(duration(total), tuple(plots.phases(phases)))
 
 
 def _split_training(total: float, history: Sequence[Mapping[str, Any]]) -> dict[str, float]:

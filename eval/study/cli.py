@@ -14,7 +14,7 @@ from codev_env.app.arguments import parse
 from codev_env.errors import CodevError, ConfigError, unknown
 from codev_env.files import lock_file, write_json
 from codev_eval.study import page
-from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
+from codev_eval.study.jobs import Job, Run, Runner, StudySize, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import joined, read_numbers
 from codev_eval.study.options import StudyOptions
@@ -81,9 +81,9 @@ def run_study(options: StudyOptions) -> Path:
     return written
 
 
-def _settle(options: StudyOptions) -> Scale:
+def _settle(options: StudyOptions) -> StudySize:
     """Return the size of the study, which is the same for all runs in one folder; raises `ConfigError`."""
-    names = [field.name for field in dataclasses.fields(Scale)]
+    names = [field.name for field in dataclasses.fields(StudySize)]
     mine = {name: getattr(options, name) for name in names}
     path = options.out / SCALE
     if not path.exists():
@@ -95,7 +95,7 @@ def _settle(options: StudyOptions) -> Scale:
                 f"--out {options.out} holds a study with --{name.replace('_', '-')} {theirs.get(name)}, not "
                 f"{mine[name]}: give that, or another folder."
             )
-    return Scale(**mine)
+    return StudySize(**mine)
 
 
 def _runs_in(out: Path, settings: Sequence[Setting], methods: Sequence[Method]) -> list[Run]:

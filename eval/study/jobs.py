@@ -30,7 +30,7 @@ _CODEV = (
 
 
 @dataclass(frozen=True)
-class Scale:
+class StudySize:
     """The size of a study.
 
     Attributes:
@@ -97,13 +97,13 @@ class Job:
         self.name, self.command, self.done, self.log, self.after = name, command, done, log, after
 
 
-def jobs_of(out: Path, run: Run, scale: Scale, starts: dict[str, Job]) -> Iterator[Job]:
+def jobs_of(out: Path, run: Run, size: StudySize, starts: dict[str, Job]) -> Iterator[Job]:
     """Yield the jobs of a run: its seed's cold start if it is not in `starts` yet, training, evaluations."""
     setting, seed, start = run.setting, run.seed, run.setting.start
     folder, place = run.folder(out), seed_folder(out, setting, seed)
     label, first = f"{setting.name} seed {seed}", f"{start.name} seed {seed}"
     if first not in starts:
-        words = ["sft", "--preset", scale.preset, "--name", start.name, "--out", str(out / STARTS)]
+        words = ["sft", "--preset", size.preset, "--name", start.name, "--out", str(out / STARTS)]
         starts[first] = Job(
             f"start {first}",
             lambda: [*words, "--seed", str(seed), *_words(start.options)],
@@ -115,7 +115,7 @@ def jobs_of(out: Path, run: Run, scale: Scale, starts: dict[str, Job]) -> Iterat
     if run.method:
         before = Job(
             f"{label}: {run.method.name}",
-            lambda: _train_words(out, run, scale),
+            lambda: _train_words(out, run, size),
             lambda: (folder / SUMMARY).exists(),
             place / f"{run.method.name}.log",
             [before],
@@ -124,33 +124,33 @@ def jobs_of(out: Path, run: Run, scale: Scale, starts: dict[str, Job]) -> Iterat
     for name, scenes in ((EVALUATED, setting.scenes), (NO_CUE, {**setting.scenes, setting.cue[0]: setting.cue[1]})):
         yield Job(
             f"{label}: {folder.name}, {name}",
-            lambda name=name, scenes=scenes: _eval_words(out, run, scale, name, scenes),  # type: ignore[misc]
+            lambda name=name, scenes=scenes: _eval_words(out, run, size, name, scenes),  # type: ignore[misc]
             lambda name=name: _evaluated(folder / name),  # type: ignore[misc]
             folder.with_name(f"{folder.name}-{name}.log"),
             [before],
         )
 
 
-def _train_words(out: Path, run: Run, scale: Scale) -> list[str]:
+def _train_words(out: Path, run: Run, size: StudySize) -> list[str]:
     assert run.method is not None
     folder = run.folder(out)
     if (folder / OPTIONS).exists():
         return ["train", "--resume", str(folder)]
-    words = ["train", "--preset", scale.preset, "--name", folder.name, "--out", str(folder.parent)]
+    words = ["train", "--preset", size.preset, "--name", folder.name, "--out", str(folder.parent)]
     words += ["--seed", str(run.seed), "--model", str(start_of(out, run.setting.start, run.seed)), "--threads", "1"]
     words += ["--eval.episodes", "16"]  # The evaluations that the page shows are jobs of their own.
-    words += ["--minibatches", str(scale.minibatches)]
-    words += ["--env.max-turns", str(scale.max_turns), "--max-tokens", str(scale.max_tokens)]
-    words += ["--steps", str(scale.steps)] if scale.steps else []
+    words += ["--minibatches", str(size.minibatches)]
+    words += ["--env.max-turns", str(size.max_turns), "--max-tokens", str(size.max_tokens)]
+    words += ["--steps", str(size.steps)] if size.steps else []
     return [*words, *_words({**run.setting.train, **run.method.options})]
 
 
-def _eval_words(out: Path, run: Run, scale: Scale, name: str, scenes: Mapping[str, Any]) -> list[str]:
+def _eval_words(out: Path, run: Run, size: StudySize, name: str, scenes: Mapping[str, Any]) -> list[str]:
     folder = run.folder(out)
     model = folder / "model" if run.method else start_of(out, run.setting.start, run.seed)
     words = ["eval", "--model", str(model), "--out", str(folder / name), "--data", "synthetic", "--workers", "1"]
-    words += ["--scenes", json.dumps(dict(scenes)), "--n", str(scale.episodes), "--batch", "128"]
-    words += ["--max-turns", str(scale.max_turns), "--max-tokens", str(scale.max_tokens), "--perturb", "other"]
+    words += ["--scenes", json.dumps(dict(scenes)), "--n", str(size.episodes), "--batch", "128"]
+    words += ["--max-turns", str(size.max_turns), "--max-tokens", str(size.max_tokens), "--perturb", "other"]
     return [*words, *(["--dual", "--suites", "orientation"] if name == EVALUATED else [])]
 
 

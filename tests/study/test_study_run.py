@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from codev_env.app.cli import main
-from codev_eval.study.jobs import Job, Run, Runner, Scale, jobs_of
+from codev_eval.study.jobs import Job, Run, Runner, StudySize, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Setting, Start
 
 BASE, TAPO, TURN = SETTINGS[0], METHODS[1], METHODS[3]
-SCALE = Scale("smoke", 0, 2, 4, 2, 24)
+SCALE = StudySize("smoke", 0, 2, 4, 2, 24)
 SMALL = [
     "--preset",
     "smoke",

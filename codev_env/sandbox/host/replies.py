@@ -34,7 +34,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Reply:
+class CheckedReply:
     """A checked reply."""
 
     stop: Stop
@@ -45,7 +45,7 @@ class Reply:
     files: tuple[Stored, ...]
 
 
-def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int]]) -> Reply:
+def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int]]) -> CheckedReply:
     """Check a reply to a run.
 
     Args:
@@ -67,7 +67,7 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
     repairs = _list(message.get("repairs"), MOST_REPAIRS, "repairs")
     images = _list(message.get("images"), limits.images, "images")
     files = _list(message.get("files"), 2 * limits.files + 8, "files")
-    return Reply(
+    return CheckedReply(
         stop=stop,  # type: ignore[arg-type]
         error=error,
         stdout=_text(message.get("stdout"), limits.output_chars, "stdout"),

@@ -276,7 +276,7 @@ class Session:
             repairs=reply.repairs,
         )
 
-    def _check_room(self, view: str, reply: replies.Reply) -> None:
+    def _check_room(self, view: str, reply: replies.CheckedReply) -> None:
         """Raise `BadReply` if more files are saved than `Context.save` allows: each is kept until the session ends."""
         given = self._given[view]
         saved = self._files[view].keys() | {stored.name for stored in reply.files}

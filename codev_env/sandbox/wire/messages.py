@@ -33,7 +33,7 @@ class Setup(TypedDict):
     inputs_bytes: int
 
 
-class Request(TypedDict):
+class RunRequest(TypedDict):
     """One program to run; `gaps` are the free parts of the arena, `views` those that are new to the worker."""
 
     code: str
@@ -43,7 +43,7 @@ class Request(TypedDict):
     views: Views
 
 
-class Reply(TypedDict):
+class RunReply(TypedDict):
     """The outcome of a run.
 
     An image is `[offset, width, height, name]` in the arena, a file `[name, offset, width, height, mode]`.

@@ -24,7 +24,7 @@ from codev_env.sandbox.language.program_builtins import ProgramExit, make_builti
 from codev_env.sandbox.language.repairs import IMPORTS, READY, parse_repaired
 from codev_env.sandbox.wire import frames, pixels
 from codev_env.sandbox.wire.limits import Limits
-from codev_env.sandbox.wire.messages import FileEntry, Reply, Request, Setup
+from codev_env.sandbox.wire.messages import FileEntry, RunReply, RunRequest, Setup
 from codev_env.sandbox.worker import kernel, libraries
 
 _RESULT_NAMES = ("result", "output")
@@ -110,7 +110,7 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
             message = frames.receive(sock)
         except frames.FrameClosed:
             return
-        request = cast(Request, message)
+        request = cast(RunRequest, message)
         for name, files in request["views"].items():
             worker.add_view(name, files)
         frames.send(sock, {**worker.run(request), "number": message["number"]})
@@ -158,7 +158,7 @@ class Worker:
         image = pixels.image_over if file["input"] else pixels.image_from  # the space of a saved file is used again
         return File(lambda: image(memory, mode, size), mode, size, input=file["input"])
 
-    def run(self, request: Request) -> Reply:
+    def run(self, request: RunRequest) -> RunReply:
         """Run one program.
 
         Args:
