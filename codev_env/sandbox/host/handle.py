@@ -10,7 +10,7 @@ from typing import Any
 
 from codev_env.sandbox.host import memory, process
 from codev_env.sandbox.wire import frames
-from codev_env.sandbox.wire.messages import Request, Setup
+from codev_env.sandbox.wire.messages import RunRequest, Setup
 
 
 class WorkerLost(Exception):
@@ -69,7 +69,7 @@ class WorkerHandle:
         self._check_layers(hello.get("layers"))
         self._ready = True
 
-    def ask(self, request: Request, deadline: float) -> dict[str, Any]:
+    def ask(self, request: RunRequest, deadline: float) -> dict[str, Any]:
         """Send a request and wait for the answer."""
         self._asked = False
         self._number += 1

@@ -20,7 +20,7 @@ from codev_env.sandbox.host import descriptors, memory, process, replies
 from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
 from codev_env.sandbox.wire import frames
 from codev_env.sandbox.wire.limits import NAME_CHARS, Limits
-from codev_env.sandbox.wire.messages import FileEntry, Request, Setup, Views, Where
+from codev_env.sandbox.wire.messages import FileEntry, RunRequest, Setup, Views, Where
 from codev_env.types import Execution
 
 MAIN = "main"
@@ -249,7 +249,7 @@ class Session:
         started = time.monotonic()
         try:
             gaps = self._arena.gaps()
-            request: Request = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": self._pending}
+            request: RunRequest = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": self._pending}
             message = worker.ask(request, started + self._limits.wall_s + _GRACE_S)
             self._pending = {}
             reply = replies.check(message, self._limits, gaps)
