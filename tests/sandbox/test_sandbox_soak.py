@@ -82,7 +82,7 @@ def test_nothing_outlives_a_trainer_killed_at_work(kills: int, tmp_path: Path) -
                 found = soak.processes().items()
                 return [pid for pid, fields in found if fields[3] in zygotes and fields[0] not in "ZX"]  # noqa: B023
 
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120  # a zygote notices the end once it has loaded its libraries
             while left() and time.monotonic() < deadline:
                 time.sleep(0.05)
             # Shared memory has no name: it is gone with the last process that had it.
