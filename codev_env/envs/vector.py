@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from codev_env.envs.bench import CodeVBenchEnv
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, JudgeError
-from codev_env.judges import BatchJudge
 from codev_env.types import Code, Observation, Step, StepInfo, StepScore
 
 MAX_WORKERS = 32
@@ -157,6 +156,8 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         return self._map(lambda job: job(), finish)
 
     def _judge(self, played: list[int], steps: list[Step]) -> list[StepScore | None]:
+        from codev_env.judges import BatchJudge
+
         judge = self.envs[0].judge
         if not isinstance(judge, BatchJudge):
             return self._map(lambda job: self.envs[job[0]].score(job[1]), list(zip(played, steps, strict=True)))
