@@ -96,7 +96,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
 
         Raises:
             ResetNeeded: In `"Disabled"` mode, if an episode has ended and was not reset.
-            JudgeError: If the judge failed; no environment's episode goes on.
+            JudgeError: If the judge failed; all episodes of the batch end.
         """
         if len(actions) != self.num_envs:
             raise ConfigError(f"{len(actions)} actions for {self.num_envs} environments; give one per environment.")
