@@ -153,7 +153,7 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
 
 
 def told_of(trajectory: Trajectory) -> Mapping[str, Any]:
-    """Return what the task's metadata told, as `codev_agents.EpisodeRecorder` writes it down."""
+    """Return the task's metadata, as `codev_agents.EpisodeRecorder` records it."""
     told = trajectory.meta.get("task")
     return told if isinstance(told, Mapping) else {}
 

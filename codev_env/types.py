@@ -164,7 +164,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Region:
-    """Where the pixels of one returned image come from.
+    """The origin of the pixels of one returned image.
 
     Attributes:
         polygon: The four points of the original that the corners (top left, top right, bottom right, bottom left) of

@@ -49,7 +49,7 @@ def build_tokenizer(
 
     Args:
         texts: Training texts: what the environment says and what agents reply.
-        words: Words that stay tokens of their own, wherever they stand.
+        words: Words that stay tokens of their own in any context.
         tags: Markup of the dialect, each one token.
         max_vocab: Upper limit of the vocabulary.
 

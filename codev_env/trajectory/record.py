@@ -74,7 +74,7 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         try:
-            # The record in memory is what a reader of the file would see.
+            # The record in memory equals the one that is read from the file.
             object.__setattr__(self, "meta", json.loads(json.dumps(dict(self.meta), allow_nan=False)))
         except (TypeError, ValueError) as error:
             raise TrajectoryError(f"meta of trajectory {self.task_id!r} is not JSON: {error}.") from error
