@@ -123,7 +123,7 @@ class NoTool(ScriptedAgent):
 class DecorativeCrop(ScriptedAgent):
     """Crops the middle of the image for every question, then gives the gold answer: right, but not by looking.
 
-    The agent that tool-blind rewards breed; the cold start imitates it on purpose.
+    The agent that tool-blind rewards produce; the cold start imitates it on purpose.
 
     Args:
         side: The box's sides as a share of the image's.

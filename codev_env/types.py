@@ -31,7 +31,7 @@ IMAGE_PLACEHOLDER = "<image>"
 
 
 class Observation(TypedDict):
-    """What an agent sees: only what is new since its last turn."""
+    """The observation of an agent: only what is new since its last turn."""
 
     text: str
     """The user message, with one `IMAGE_PLACEHOLDER` for each image."""
@@ -62,7 +62,7 @@ class Task:
         task_id: Unique and stable within its task set.
         images: The decoded RGB images; treat them as read-only.
         question: The question without its choices.
-        answer: The gold answer; one of `choices` where there are any.
+        answer: The gold answer; one of `choices` if there are any.
         choices: The options in the order shown to the model, without letters.
         targets: Boxes of the evidence, in pixels of `images[0]`. Empty where unknown.
         transform: Names of what was done to the original image, in order.
@@ -140,7 +140,7 @@ Turn = Code | Answer | Invalid
 
 @dataclass(frozen=True)
 class Execution:
-    """What ran, never judged.
+    """The result of running a program, not judged.
 
     Attributes:
         stdout: Printed text, without the lines that only name a returned image.
@@ -150,7 +150,7 @@ class Execution:
             `"output"` (too much text) or `"result"` (images that cannot be accepted).
         wall_s: Wall-clock seconds.
         names: For each image the file name it was saved under, or `""`.
-        repairs: What was repaired in the code before it ran.
+        repairs: Repairs of the code before it ran.
     """
 
     stdout: str = ""
@@ -164,7 +164,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Region:
-    """Where the pixels of one returned image come from.
+    """The origin of the pixels of one returned image.
 
     Attributes:
         polygon: The four points of the original that the corners (top left, top right, bottom right, bottom left) of
@@ -176,7 +176,7 @@ class Region:
             `"flip_v"`, `"transpose"`, `"transverse"`; `None` where unknown or not a multiple of 90 degrees.
         scale: Output pixels per original pixel, along the side that is shown smaller.
         original_share: Share of the output's pixels that stem from the original, 0 to 1.
-        how: `"probe"`, `"match"`, `"unknown"`, or `"late"` where there was no time to find out.
+        how: `"probe"`, `"match"`, `"unknown"`, or `"late"` if the time ran out.
         seen: Which points of the part that `polygon` outlines stem from the original: a grid of bool, shape
             (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared.
     """
@@ -218,9 +218,9 @@ class Step:
 
     Attributes:
         action: The model's raw text.
-        turn: What it parsed to.
-        execution: What ran, for a code turn.
-        regions: What each image of `execution` shows.
+        turn: The parsed action.
+        execution: The program's execution, for a code turn.
+        regions: For each image of `execution`, the part of the original that it shows.
         score: The judge's score of a code turn.
         probed: Whether the policy's own answer is right, before and after this turn; `None` where it was not probed.
         observation: Text shown after the action; one `IMAGE_PLACEHOLDER` for each image.
@@ -244,7 +244,7 @@ class Step:
 
     @property
     def kind(self) -> ActionKind:
-        """What the action is."""
+        """The kind of the action."""
         return kind_of(self.turn)
 
     @property
@@ -299,7 +299,7 @@ class Step:
 
 
 def kind_of(turn: Turn) -> ActionKind:
-    """Return what a turn is."""
+    """Return the kind of a turn."""
     return "code" if isinstance(turn, Code) else "answer" if isinstance(turn, Answer) else "invalid"
 
 
@@ -310,7 +310,7 @@ class Episode:
     Attributes:
         task: The task, with its answer and targets.
         steps: The turns taken, in order.
-        answer: What was answered; `None` until then.
+        answer: The answer; `None` until it is given.
         is_correct: The scorer calls that answer right.
         stop_reason: Why it ended; `""` while it runs.
     """

@@ -38,10 +38,10 @@ class Cheat:
 
     Attributes:
         name: For tables and `--cheats`.
-        tries: What it tries, in one line.
+        tries: Its aim, in one line.
         family: A key of `FAMILIES`.
-        plan: Writes its turns. The task it gets is what a model sees: images, question, choices. `targets`, `answer`,
-            `transform` and `meta` are empty; only an `informed` cheat gets the targets.
+        plan: Writes its turns. The task it gets holds images, question and choices, as the model sees them. `targets`,
+            `answer`, `transform` and `meta` are empty; only an `informed` cheat gets the targets.
         dialect: How it talks.
         luck: It shows some place of the image, so it may hit the target by chance: it must earn no more than an honest
             crop of the best size at a random place. Without, it must earn nothing.
@@ -76,7 +76,7 @@ def cheat(name: str, tries: str, family: str, **options: Any) -> Callable[[Plan]
 
 
 def programs(*codes: str) -> Plan:
-    """Return the plan that runs these programs, one a turn, whatever the task is."""
+    """Return the plan that runs these programs, one a turn, for any task."""
     return lambda task, dialect, rng: [dialect.write(Code(code), LOOK) for code in codes]
 
 
@@ -98,7 +98,7 @@ class CheatingAgent:
     So a term that pays tools only in right episodes pays as much as it can.
 
     Args:
-        cheat: What to play.
+        cheat: The cheat.
         seed: Seeds its dice, together with the task's name.
     """
 

@@ -154,7 +154,7 @@ class HFEngine:
     def _extend(
         self, prompts: list[Prompt], prefixes: list[Prefix]
     ) -> tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]:
-        """Run what is new in each prompt, after the cache of what it goes on from; returns what `_prefill` does."""
+        """Run the new tokens of each prompt, after the cache of the tokens it continues; returns as `_prefill` does."""
         pairs = list(zip(prompts, prefixes, strict=True))
         new = self._collate([p.ids[len(k.ids) :] for p, k in pairs], [p.images[k.images :] for p, k in pairs])
         cache, known = join(prefixes)

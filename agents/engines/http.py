@@ -62,7 +62,7 @@ class Client:
             if left <= 0:
                 raise EngineError(
                     f"no answer from the vLLM server at {self.url}, tried again for {self.patience:g} s ({reason}). "
-                    "Start it, or give its address: --vllm.url. Then go on with --resume."
+                    "Start it, or give its address: --vllm.url. Then continue with --resume."
                 ) from reason
             time.sleep(min(pause, left))
             pause = min(2 * pause, _PAUSE)

@@ -42,8 +42,8 @@ class PrefixStore:
         """Keep one row of a cache.
 
         Args:
-            prompt: What the row began with.
-            ids: What was sampled after it; the last token is not in the cache yet.
+            prompt: The prompt of the row.
+            ids: The ids sampled after it; the last token is not in the cache yet.
             cache: The cache of the batch.
             row: Number of the row in it.
             mask: Which places of the row are not padding, `[places]`.

@@ -1,6 +1,6 @@
 """A toy Qwen3-VL from random weights: the real `transformers` architecture, with its own tokenizer and image processor.
 
-What lets so small a model learn to look within minutes on a CPU is in its initial weights (`build_model`) and in its
+So small a model can learn to look within minutes on a CPU because of its initial weights (`build_model`) and its
 tokenizer (`build_tokenizer`), which makes one token of every number and of every fixed phrase of a dialect.
 """
 
@@ -49,7 +49,7 @@ def build_tokenizer(
 
     Args:
         texts: Training texts: what the environment says and what agents reply.
-        words: Words that stay tokens of their own, wherever they stand.
+        words: Words that stay tokens of their own in any context.
         tags: Markup of the dialect, each one token.
         max_vocab: Upper limit of the vocabulary.
 

@@ -36,7 +36,7 @@ class VllmServerEngine:
     """Samples with a vLLM server.
 
     Each push of weights gets a name that the server repeats with every completion. A server that was started anew has
-    another one: it gets the weights again, and what it sampled with others is thrown away and asked for again. Requests
+    another one: it gets the weights again, and its samples of other weights are discarded and requested again. Requests
     carry their seeds, so an answer that is lost is sampled again, the same.
 
     Args:

@@ -1,7 +1,7 @@
 """Text and images to token ids and back: tokens in, tokens out.
 
 A trajectory's ids only ever grow: sampled ids are appended as they are, and only the environment's new text is
-tokenised. Nothing is rendered again, so what was sampled is what is trained on.
+tokenised. Nothing is rendered again, so the policy is trained on exactly the ids that it sampled.
 """
 
 from __future__ import annotations

@@ -165,8 +165,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         Raises:
             ResetNeeded: If the episode is over.
             InvalidAction: If the action is not a string.
-            JudgeError: If the judge could not give a score; the episode cannot go on.
-            SandboxError: If the sandbox does not work; the episode cannot go on.
+            JudgeError: If the judge failed to give a score; the episode cannot continue.
+            SandboxError: If the sandbox does not work; the episode cannot continue.
         """
         step = self.execute(action)
         return self.finish(step, self.score(step))

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from codev_env.envs.bench import CodeVBenchEnv
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, JudgeError
-from codev_env.judges import BatchJudge
 from codev_env.types import Code, Observation, Step, StepInfo, StepScore
 
 MAX_WORKERS = 32
@@ -97,7 +96,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
 
         Raises:
             ResetNeeded: In `"Disabled"` mode, if an episode has ended and was not reset.
-            JudgeError: If the judge failed; no environment's episode goes on.
+            JudgeError: If the judge failed; all episodes of the batch end.
         """
         if len(actions) != self.num_envs:
             raise ConfigError(f"{len(actions)} actions for {self.num_envs} environments; give one per environment.")
@@ -157,6 +156,8 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         return self._map(lambda job: job(), finish)
 
     def _judge(self, played: list[int], steps: list[Step]) -> list[StepScore | None]:
+        from codev_env.judges import BatchJudge
+
         judge = self.envs[0].judge
         if not isinstance(judge, BatchJudge):
             return self._map(lambda job: self.envs[job[0]].score(job[1]), list(zip(played, steps, strict=True)))

@@ -1,6 +1,6 @@
 r"""The terms of CodeVision (arXiv 2512.03746), read off what tool calls showed instead of off their code.
 
-An *operation* is what a returned image shows, compared with the image the task gave:
+An *operation* is the difference between a returned image and the task's image:
 
 - a turn or mirror (`"rotate_90"`, ..., see `codev_env.transforms`): the image's orientation is not that of the
   task's image;
@@ -90,7 +90,7 @@ def emerge(episode: Episode) -> float:
     """1 if the answer is right and some image shows an operation beyond S, else 0.
 
     Beyond S are: a crop where S has none; a view enlarged 1.5 times or more; a view with other colours (mean difference
-    of more than 12 levels on a 16 x 16 grid). Turns never are: a wrong one is what `spurious` charges for.
+    of more than 12 levels on a 16 x 16 grid). Turns never are: `spurious` charges for a wrong one.
     """
     if not episode.is_correct:
         return 0.0

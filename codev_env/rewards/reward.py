@@ -43,8 +43,8 @@ class Term:
     Attributes:
         name: The name it is logged under.
         fn: A pure function of the episode so far.
-        weight: What its value is multiplied by.
-        channel: What it is normalised with.
+        weight: Factor of its value.
+        channel: The terms it is normalised with.
         why: Says in one line, for people, how the value came about.
     """
 
@@ -64,8 +64,8 @@ class GroupTerm:
     Attributes:
         name: The name it is logged under.
         fn: A pure function of the finished episodes of a group; returns one value for each.
-        weight: What its values are multiplied by.
-        channel: What it is normalised with.
+        weight: Factor of its values.
+        channel: The terms it is normalised with.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Reward:
 
     @property
     def channel_weights(self) -> tuple[float, ...]:
-        """What the advantage of each channel is multiplied by.
+        """The factor of each channel's advantage.
 
         The sum of the absolute weights of its terms; 1 for a single channel, whose scale normalising takes away.
         """

@@ -1,4 +1,4 @@
-"""What a trajectory holds."""
+"""The record of one episode."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Trajectory:
         choices: The options in the order shown.
         answer: The gold answer.
         targets: Boxes of the evidence in pixels of `images[0]`.
-        transform: What was done to the original image, see `Task.transform`.
+        transform: Names of the changes to the original image, see `Task.transform`.
         system_prompt: The dialect's system prompt.
         prompt: Text of the first observation.
         images: The input images.
@@ -39,7 +39,7 @@ class Trajectory:
         agent: Name of the agent.
         seed: The seed `reset` was called with.
         turns: The turns in order.
-        final_answer: What the agent answered, `None` if it never did.
+        final_answer: The agent's answer, `None` if it gave none.
         is_correct: Whether that is right.
         is_faithful: Whether any tool call showed a target as its main content.
         stop_reason: Why the episode ended.
@@ -74,7 +74,7 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         try:
-            # The record in memory is what a reader of the file would see.
+            # The record in memory equals the one that is read from the file.
             object.__setattr__(self, "meta", json.loads(json.dumps(dict(self.meta), allow_nan=False)))
         except (TypeError, ValueError) as error:
             raise TrajectoryError(f"meta of trajectory {self.task_id!r} is not JSON: {error}.") from error

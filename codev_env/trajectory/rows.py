@@ -21,7 +21,7 @@ from codev_env.types import Answer, Code, Execution, Invalid, Region, Step, Step
 
 SCHEMA = 2
 SCHEMAS = (1, 2)
-"""What this version reads."""
+"""The schemas that this version reads."""
 FILE_NAME = "trajectories.jsonl"
 
 Row = dict[str, Any]

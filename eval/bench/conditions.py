@@ -1,4 +1,4 @@
-"""The conditions an evaluation plays tasks under besides the plain one: no tool, and other tool outputs."""
+"""The conditions of an evaluation besides the plain one: no tool, and other tool outputs."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ class ToolFree(Dialect):
 
 
 class Perturbed(gym.Wrapper[dict[str, Any], str, dict[str, Any], str]):
-    """Replaces what the tool shows the agent; what ran, and its judgement, stay those of the real output.
+    """Replaces the tool's output for the agent; execution and score stay those of the real output.
 
     Args:
         env: One of codev_env's environments.
         kind: `"mask"`: each returned image all grey. `"noise"`: Gaussian noise. `"other"`: another part of the input,
-            as large as the part that was shown, that overlaps neither it nor a target where there is such a place. All
+            as large as the part that was shown, that overlaps neither it nor a target if there is such a place. All
             of the returned image's size, and printed text stays. `"empty"`: no image and no text.
         seed: Seeds noise and places, together with the task and the turn.
     """
@@ -113,7 +113,7 @@ def replaced(kind: Perturbation, image: Pixels, task: Task, box: Box | None, rng
 
     Args:
         kind: `"mask"`, `"noise"` or `"other"`.
-        image: What the tool returned.
+        image: The image that the tool returned.
         task: The task, whose first image `"other"` crops.
         box: Which part of that image was shown, `None` where unknown.
         rng: Draws noise and places.

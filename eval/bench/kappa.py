@@ -53,7 +53,7 @@ def bootstrap(groups: Matrix, statistic: Callable[[Matrix], Any], seed: int) -> 
 
     Returns:
         Low and high; `None` for fewer than two groups, or where the statistic is not defined, or where no resample
-        differs: how rare another group is, groups that are all alike cannot tell.
+        differs: groups that are all alike do not show how rare another group is.
     """
     if len(groups) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Plays with a saved model: batches of episodes, sampled by one of the engines."""
+"""Episodes of a saved model, in batches sampled by one of the engines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from codev_env.trajectory import Trajectory
 from codev_eval.bench.runner import Describe, Failure, Key, keys, no_meta, reason_of
 
 MAX_LENGTH = 32768
-"""Longest episode, in tokens, where the model takes so many; one that would outgrow it ends as if it had no turns left.
-"""
+"""Longest episode, in tokens, for models that take so many; a longer one is cut off between turns."""
 
 
 class SavedModel:
