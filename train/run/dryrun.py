@@ -19,8 +19,8 @@ import torch
 from codev_agents.engines.http import Client, ServerLost
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import EngineError
-from codev_env.app import doctor
-from codev_env.app.doctor import Check
+from codev_env.app import sandbox_check
+from codev_env.app.check import Check, as_text
 from codev_env.app.options import Problem
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
@@ -68,7 +68,7 @@ def dry_run(
             again = f"fails like {first[text]}" if text in first else text
             first.setdefault(text, name)
             checks.append(Check(group, name, "fail", again))
-    print(doctor.as_text(checks))
+    print(as_text(checks))
     failed = [check for check in checks if check.status == "fail"]
     if plan.size and not any(check.group == "options" for check in failed):
         print(f"\n{report(plan.size, options)}")
@@ -146,7 +146,7 @@ def _steps(plan: _Plan) -> Iterator[Check]:
 
 
 def _sandbox(plan: _Plan) -> Iterator[Check]:
-    yield from doctor.sandbox()
+    yield from sandbox_check.sandbox()
 
 
 def _judge(plan: _Plan) -> Iterator[Check]:
