@@ -58,7 +58,7 @@ def dry_run(
     """
     plan = _Plan(request, options, problems, toy_policy, "warn" if _is_elsewhere(options) else "fail")
     checks: list[Check] = []
-    first: dict[str, str] = {}  # what failed -> the look that told it
+    first: dict[str, str] = {}  # message -> the look that reported it first
     for group, name, look in _LOOKS:
         try:
             for check in look(plan):
@@ -126,7 +126,7 @@ def _tasks(plan: _Plan) -> Iterator[Check]:
 
 
 def _steps(plan: _Plan) -> Iterator[Check]:
-    """Play an episode of a crop and an answer. Its reward needs no judge: that is looked at by itself."""
+    """Run an episode of a crop and an answer. Its reward needs no judge: the judge has a check of its own."""
     env: Any = make_env(replace(plan.options.env, judge="none"), "train", "outcome")
     try:
         first, _ = env.reset(options={"index": 0})
@@ -249,11 +249,11 @@ _LOOKS: tuple[tuple[str, str, Callable[[_Plan], Iterator[Check]]], ...] = (
     ("machine", "run folder", _folder),
     ("machine", "memory", _memory),
 )
-"""Groups and names under which errors are told, and what is looked at."""
+"""Group, name and function of each check; errors are reported under these names."""
 
 
 def report(size: ModelSize, options: TrainOptions) -> str:
-    """Write the estimates of memory and time, with what they assume."""
+    """Write the estimates of memory and time, with their assumptions."""
     assumed, memory = options.estimate, estimate.memory(size, options)
     gpu = GPUS[assumed.gpu] if assumed.gpus else Gpu(0.0, cpu_flops(), 1e10)
     where = f"{assumed.gpus} x {assumed.gpu}, {assumed.shards} shards" if assumed.gpus else "this CPU"
@@ -292,7 +292,7 @@ def cpu_flops(size: int = 768, tries: int = 5) -> float:
 
 
 def _measured(history: Path) -> str:
-    """Tell what updates took in an earlier run of that name."""
+    """Write the measured time of updates in an earlier run of that name."""
     if not history.is_file():
         return ""
     rows = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
