@@ -164,7 +164,10 @@ def test_a_wrong_command_line_ends_with_one_line_and_code_2(capsys, words, said)
 def test_what_is_missing_is_named(capsys):
     with pytest.raises(SystemExit):
         parse(Placed, [], "codev test")
-    assert capsys.readouterr().err == "codev test: A is missing. B is missing.\n"
+    assert capsys.readouterr().err == "codev test: the following arguments are required: A, B\n"
+    with pytest.raises(SystemExit):
+        parse(Options, [], "codev test")
+    assert capsys.readouterr().err == "codev test: --kind is missing.\n"
 
 
 def test_defaults_stand_in_for_values_out_of_range():

@@ -18,8 +18,8 @@ from codev_env import __version__
 from codev_env.errors import CodevError
 
 OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
-"""Exit codes: success, an error that is explained, a wrong command line, Ctrl-C (128 + SIGINT), and work that was not
-finished because nobody read the output any more (128 + SIGPIPE)."""
+"""Exit codes: success, an explained error, a wrong command line, Ctrl-C (128 + SIGINT), and work left unfinished by
+closed output (128 + SIGPIPE)."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Command:
     Attributes:
         target: `"module:function"`; the function takes the remaining arguments.
         help: One line for `codev --help`.
-        extra: The extra of this package that installs what the command needs; empty where the core is enough.
-        reports: The function returns the folder of a finished training run (or `None`), and the report is made of it.
+        extra: The extra of this package that the command needs; empty if the core is enough.
+        reports: The function returns the folder of a finished training run, or `None`; the report is made from it.
     """
 
     target: str
@@ -42,22 +42,22 @@ class Command:
 COMMANDS = {
     "train": Command("codev_train.cli:train", "train a policy with TAPO, then write the report", "train", reports=True),
     "sft": Command("codev_train.cli:sft", "cold start: fine-tune on example trajectories", "train"),
-    "eval": Command("codev_eval.cli:evaluate", "play held-out tasks with a model and measure how it looks", "eval"),
+    "eval": Command("codev_eval.cli:evaluate", "evaluate accuracy and faithful tool use on held-out tasks", "eval"),
     "report": Command("codev_eval.cli:report", "make the report of a run folder again", "eval"),
     "play": Command("codev_env.app.play:main", "play a task yourself, in the terminal", ""),
     "view": Command("codev_eval.cli:view", "show a run in the browser while it is under way", "eval"),
-    "data": Command("codev_eval.data.cli:main", "look at tasks, check, replay and filter them", "eval"),
+    "data": Command("codev_eval.data.cli:main", "show, check, replay and filter tasks", "eval"),
     "rewards": Command(
-        "codev_eval.rewards.cli:main", "list rewards, explain an episode's, and try to cheat them", "eval"
+        "codev_eval.rewards.cli:main", "list rewards, explain those of an episode, and try to cheat them", "eval"
     ),
     "judge": Command("codev_eval.agreement.cli:main", "measure how well a judge agrees with ground truth", "eval"),
     "study": Command("codev_eval.study.cli:main", "compare training methods over seeds, and write it up", "train"),
-    "doctor": Command("codev_env.app.doctor:main", "say what works on this machine, and what to do about the rest", ""),
-    "completion": Command("codev_env.app.completion:main", "print a script for the shell that completes all this", ""),
+    "doctor": Command("codev_env.app.doctor:main", "report what works on this machine, with advice on the rest", ""),
+    "completion": Command("codev_env.app.completion:main", "print a script that completes commands and options", ""),
 }
 
 _PRINTING = {("data", "check"), ("data", "show"), ("judge", "ping"), ("rewards", "explain"), ("rewards", "list")}
-"""Commands that do nothing but print, or print when all is done."""
+"""Commands that only print."""
 
 EXTRA_OF = {
     "torch": "train",
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         With `--debug` before the subcommand, or `CODEV_DEBUG=1`, errors also show their traceback.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    if os.getcwd() not in sys.path:  # "module:attribute" of an option may lie beside the user's data
+    if os.getcwd() not in sys.path:  # "module:attribute" of an option may be beside the user's data
         sys.path.append(os.getcwd())
     debug = os.environ.get("CODEV_DEBUG", "") not in ("", "0")
     while args and args[0] == "--debug":
@@ -115,12 +115,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run_command(COMMANDS[name], rest)
     except KeyboardInterrupt as error:
-        # A command may say with it what it saved and how to go on.
+        # The message of a command says what it saved and how to continue.
         print(f"codev {name}: {str(error) or 'interrupted.'}", file=sys.stderr)
         return INTERRUPTED
     except CodevError as error:
         return _fail(name, str(error), debug)
-    except BrokenPipeError:  # `codev ... | head`: nobody reads on
+    except BrokenPipeError:  # `codev ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if _only_prints(name, rest):
             return OK
@@ -149,7 +149,7 @@ def run() -> NoReturn:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         sys.exit(code)
     # At the end of the interpreter torch frees a gloo group with the GIL held and joins its threads, which may be
-    # waiting for the GIL: now and then that hangs for ever. So the process leaves without it.
+    # waiting for the GIL: sometimes that hangs for ever. So the process exits without this teardown.
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -159,7 +159,7 @@ def run() -> NoReturn:
 def run_command(command: Command, argv: list[str]) -> int:
     """Import the command's function and call it; write the report of the run folder where it returns one.
 
-    The trainer and the evaluation do not import each other: what joins them is this table of names.
+    The trainer and the evaluation do not import each other: this table of names joins them.
     """
     result = load(command.target)(argv)
     if not command.reports:
@@ -211,19 +211,19 @@ def missing_package(error: ImportError, extra: str) -> str | None:
         extra: The extra of the command that was run.
 
     Returns:
-        One line naming the extra to install; `None` where the error is a defect of ours or names no package we know.
+        One line naming the extra to install; `None` if the error is a defect of ours or names an unknown package.
     """
     root = (error.name or "").partition(".")[0]
     if root not in EXTRA_OF:
         return None
-    # A package may be in the extras of several commands; the one of the command that was run has the rest, too.
+    # Several extras hold these packages; that of the command installs its other packages as well.
     wanted = extra if root in ("pydantic", "tqdm", "jinja2", "pygments") else EXTRA_OF[root]
     problem = f"the package {root!r} is not installed" if isinstance(error, ModuleNotFoundError) else str(error)
     return f'{problem}. Install what this needs with: pip install "codev-env[{wanted}]"'
 
 
 def _only_prints(name: str, arguments: Sequence[str]) -> bool:
-    """Tell whether a command does nothing but print, so that it is no failure if nobody reads on."""
+    """Return whether a command only prints, so that closed output is no failure."""
     if {"-h", "--help", "--dry-run"} & set(arguments):
         return True
     command = arguments[0] if arguments else ""

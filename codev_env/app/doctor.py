@@ -1,4 +1,4 @@
-"""`codev doctor`: what of this project works on this machine, and what to do about the rest."""
+"""`codev doctor`: reports what works on this machine, and what to do about the rest."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ import operator
 import os
 import platform
 import re
-import statistics
-import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from codev_env import __version__
+from codev_env.app.check import Check, as_text
+from codev_env.app.sandbox_check import sandbox
 from codev_env.errors import SandboxError
-
-if TYPE_CHECKING:
-    from codev_env.sandbox import Sandbox
 
 DISTRIBUTION = "codev-env"
 
@@ -40,60 +36,24 @@ PURPOSE = {
     "lora": "training adapters only (`lora.rank`)",
     "lowbit": "optimizer moments in 8 bits (`adamw8bit`)",
 }
-"""By extra that a user may want: what it is for."""
-
-CONSEQUENCE = {
-    "process": "a program could outlive the trainer, or act on other processes",
-    "rlimits": "a program can take all memory, processors and processes of this machine",
-    "landlock": "a program that gets past the language layer can read public files, and on kernels without seccomp too "
-    "use the network",
-    "seccomp": "a program that gets past the language layer can make every system call that its user may make",
-    "user": "workers run as your user: Landlock (kernel 6.12 or newer) or seccomp keeps them from your other processes",
-}
-"""By layer of the sandbox: what it means that it is off."""
+"""Extra -> its purpose."""
 
 _MODULES = {"opencv-python-headless": "cv2"}
-"""By package: the module of which other packages exist, any of which will do."""
+"""Package -> its module, which other packages provide as well."""
 
-RUNS = 20
 SESSIONS_WANTED = 64
 PROCESSES_WANTED = 256
 MEMORY_WANTED_MB = 2048
-_WEAKER = (
-    "run where those layers are allowed. Sandbox(allow_weaker=True) works here, at the price named above: only for "
-    "models you trust, on a machine with nothing to lose"
-)
 _SHARED_TRIAL = 16 << 20
 _KERNEL_SIGNALS = (6, 12)
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {">=": operator.ge, "==": operator.eq, "<": operator.lt}
-
-Status = Literal["ok", "warn", "fail"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the report.
-
-    Attributes:
-        group: The heading it stands under.
-        name: What was looked at.
-        status: `"ok"`; `"warn"`: works, but less well or not all of it; `"fail"`: something required does not work.
-        detail: What was seen.
-        advice: What to do about it; empty where nothing is to be done.
-    """
-
-    group: str
-    name: str
-    status: Status
-    detail: str
-    advice: str = ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `codev doctor`.
 
     Returns:
-        0 where everything required works, else 1.
+        0 if everything required works, else 1.
     """
     parser = argparse.ArgumentParser(prog="codev doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
@@ -109,34 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def examine() -> list[Check]:
-    """Make every check; one that breaks is a failed line, and the others go on."""
+    """Make every check; one that raises becomes a failed line, and the others continue."""
     checks: list[Check] = []
     for look in (packages, machine, sandbox, training):
         try:
             checks.extend(look())
         except Exception as error:  # a report of what is broken must not break over it
             group, seen = look.__name__, f"could not be examined: {type(error).__name__}: {error}"
-            checks.append(Check(group, group, "fail", seen, "set that right; else please report it with this output"))
+            checks.append(Check(group, group, "fail", seen, "fix this, or please report it with this output"))
     return checks
-
-
-def as_text(checks: Sequence[Check]) -> str:
-    """The report in aligned lines, grouped, with what to do under each problem."""
-    width = max(len(check.name) for check in checks)
-    lines = [f"codev {__version__}"]
-    for group in dict.fromkeys(check.group for check in checks):
-        lines += ["", group]
-        for check in (check for check in checks if check.group == group):
-            lines.append(f"  {check.status:<4}  {check.name:<{width}}  {check.detail}")
-            if check.advice:
-                lines.append(f"  {'':4}  {'':<{width}}  -> {check.advice}")
-    failed = [check.name for check in checks if check.status == "fail"]
-    warned = [check.name for check in checks if check.status == "warn"]
-    lines.append("")
-    lines.append(f"Does not work: {', '.join(failed)}." if failed else "Everything required works.")
-    if warned:
-        lines.append(f"Could be better: {', '.join(warned)}.")
-    return "\n".join(lines)
 
 
 # Packages
@@ -324,83 +265,6 @@ def _shared_memory() -> Check:
         return Check("machine", "shared memory", "ok", f"memfd: {mib}")
     advice = "use Linux for pixels that stay in memory; elsewhere point TMPDIR to a fast folder"
     return Check("machine", "shared memory", "warn", f"no memfd, temporary files instead: {mib}", advice)
-
-
-# The sandbox
-
-
-def sandbox() -> Iterator[Check]:
-    """The layers in force, and what a session and a run cost."""
-    from codev_env.sandbox import Limits, Sandbox
-
-    limits = Limits(wall_s=10.0, memory_mb=256, files_mb=32)
-    with (
-        warnings.catch_warnings(),
-        Sandbox(limits) as box,
-        Sandbox(limits, allow_weaker=True) as weaker,
-    ):
-        warnings.simplefilter("ignore", RuntimeWarning)  # a layer that is off gets its line here
-        refused = ""
-        started = time.perf_counter()
-        try:
-            layers = box.describe()
-        except SandboxError as error:
-            refused = str(error)
-        first_s = time.perf_counter() - started
-        if refused:
-            try:
-                layers = weaker.describe()
-            except SandboxError:
-                advice = "set that right; nothing that a model writes can run before"
-                yield Check("sandbox", "trial run", "fail", refused, advice)
-                return
-        yield from _layers(layers)
-        yield Check("sandbox", "trial run", "fail", refused, _WEAKER) if refused else _trial(box, first_s)
-
-
-def _layers(layers: dict[str, str]) -> Iterator[Check]:
-    from codev_env.sandbox import REQUIRED_LAYERS
-
-    kernel_layers_on = all(layers.get(name) == "on" for name in ("landlock", "seccomp"))
-    for name, state in layers.items():
-        status: Status = "ok"
-        if state != "on" and name in REQUIRED_LAYERS:
-            status = "fail"
-        elif state != "on" and not (name == "user" and kernel_layers_on):
-            status = "warn"
-        advice = ""
-        if status != "ok":
-            advice = f"{CONSEQUENCE.get(name, 'one layer of defence less')}; see docs/sandbox.md"
-        yield Check("sandbox", name, status, state, advice)
-
-
-def _trial(box: Sandbox, first_s: float) -> Check:
-    """Start sessions and run small programs, each a new one."""
-    from PIL import Image
-
-    image = Image.new("RGB", (640, 480), "red")
-    starts, steps = [], []
-    for _ in range(5):
-        started = time.perf_counter()
-        with box.session({"input.png": image}) as session:
-            session.run("print(image.size)")
-            starts.append(time.perf_counter() - started)
-    with box.session({"input.png": image}) as session:
-        for number in range(RUNS):
-            started = time.perf_counter()
-            execution = session.run(f"show(image.crop(({number}, 0, {number} + 64, 64)))\nprint({number})")
-            steps.append(time.perf_counter() - started)
-            right = len(execution.images) == 1 and execution.images[0].getpixel((0, 0)) == (255, 0, 0)
-            if execution.stop != "ok" or execution.stdout != f"{number}\n" or not right:
-                seen = f"a crop went wrong ({execution.stop}): {execution.error or execution.stdout!r}"
-                advice = "please report this with the versions above"
-                return Check("sandbox", "trial run", "fail", seen, advice)
-    detail = (
-        f"median step {1000 * statistics.median(steps):.1f} ms, "
-        f"episode start with a first step {1000 * statistics.median(starts):.1f} ms, "
-        f"very first start {1000 * first_s:.0f} ms"
-    )
-    return Check("sandbox", "trial run", "ok", detail)
 
 
 # Training

@@ -1,4 +1,4 @@
-"""`codev play`: a person plays a task in the terminal, and sees what a model sees and is paid."""
+"""`codev play`: a person plays a task in the terminal, with the observations and rewards of a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELP = """\
 Write a turn as a model would. It ends with {stop}, or with a line that holds only a dot. Shorter:
   /crop X1 Y1 X2 Y2   look at a box of the image, in pixels
   /answer TEXT        answer
-  /prompt             read what the model is told
+  /prompt             show the system prompt of the model
   Ctrl-D              end"""
 
 
@@ -53,11 +53,11 @@ def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, s
     """Play one episode with the turns that standard input holds.
 
     Args:
-        player: Whose environment is played.
-        folder: Where the images go.
-        index: Which task; `None` draws one.
-        seed: Seeds the drawing.
-        show: Open each image in the program that the desktop has for it.
+        player: Runs the environment.
+        folder: Folder for the images.
+        index: Index of the task; `None` draws one.
+        seed: Seed of the draw.
+        show: Open each image in the program of the desktop.
     """
     observation = player.reset(index=index, seed=seed)
     base = player.base
@@ -78,7 +78,7 @@ def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, s
 
 
 def _read_turn(player: EpisodeRunner, heading: str) -> str | None:
-    """Read lines until a turn is whole; `None` at the end of the input with nothing written."""
+    """Read lines until a turn is complete; `None` at the end of the input if nothing was written."""
     dialect = player.base.dialect
     if sys.stdin.isatty():
         print(heading)
@@ -108,7 +108,7 @@ def _read_line() -> str | None:
 
 
 def _shortcut(player: EpisodeRunner, line: str) -> str | None:
-    """Return the turn that a line stands for; `None` if there is none, after saying why."""
+    """Return the turn of a shortcut; `None` if it is no turn, after printing why."""
     command, _, rest = line.partition(" ")
     dialect = player.base.dialect
     try:
@@ -126,7 +126,7 @@ def _shortcut(player: EpisodeRunner, line: str) -> str | None:
 
 
 def _show(observation: Observation, paths: list[Path], show: bool) -> None:
-    """Save the images and print the text, with the images' places where they stand in it."""
+    """Save the images and print the text, with paths in place of the images."""
     text = observation["text"]
     for image, path in zip(observation["images"], paths, strict=True):
         to_pil(image).save(path)
@@ -156,18 +156,18 @@ def _terms(terms: dict[str, float]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="codev play", description="Play a task yourself: see what a model sees, and what it is paid for."
+        prog="codev play", description="Play a task yourself, with the observations and rewards of a model."
     )
-    parser.add_argument("--bench", default="vstar", help=f"which benchmark: {', '.join(BENCHES)} (default: vstar)")
+    parser.add_argument("--bench", default="vstar", help=f"benchmark: {', '.join(BENCHES)} (default: vstar)")
     parser.add_argument("--data", default="synthetic", help="synthetic (the default), hub, or the path of the data")
-    parser.add_argument("--split", default="", help="which part of the data")
-    parser.add_argument("--scenes", help="which generated scenes: toy, tiny, vstar, ...")
-    parser.add_argument("--index", type=int, help="which task; without it one is drawn")
-    parser.add_argument("--seed", type=int, default=0, help="seeds the drawing (default: 0)")
-    parser.add_argument("--dialect", default="codev", help=f"how turns are written: {', '.join(dialect_names())}")
-    parser.add_argument("--reward", default="tapo", help="what is paid: a name of `codev rewards list` (default: tapo)")
-    parser.add_argument("--judge", default="auto", help="who scores the looks: auto, ground_truth, none, or URL#NAME")
+    parser.add_argument("--split", default="", help="split of the data")
+    parser.add_argument("--scenes", help="preset of generated scenes: toy, tiny, vstar, ...")
+    parser.add_argument("--index", type=int, help="index of the task (default: a drawn one)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    parser.add_argument("--dialect", default="codev", help=f"dialect of the turns: {', '.join(dialect_names())}")
+    parser.add_argument("--reward", default="tapo", help="reward: a name of `codev rewards list` (default: tapo)")
+    parser.add_argument("--judge", default="auto", help="judge of tool calls: auto, ground_truth, none, or URL#NAME")
     parser.add_argument("--max-turns", type=int, default=6, help="turns, the answer included (default: 6)")
     parser.add_argument("--out", type=Path, help="folder for the images (default: a new temporary one)")
-    parser.add_argument("--open", action="store_true", help="open each image in the program the desktop has for it")
+    parser.add_argument("--open", action="store_true", help="open each image in the desktop's program")
     return parser

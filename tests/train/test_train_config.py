@@ -11,22 +11,23 @@ from pathlib import Path
 import pytest
 import yaml
 
+import codev_agents
 import codev_train
-from codev_agents.engines import toy
+from codev_agents.engines import options as engine_options
 from codev_env.app import cli as codev
 from codev_env.errors import ConfigError
 from codev_train import experiment
 from codev_train.checks import check
-from codev_train.run import options
+from codev_train.run import health, options
 from codev_train.run.config import OPTIONS, fingerprint, presets, read_file, read_preset, read_request
 from codev_train.run.options import SFTOptions, TrainOptions
 from codev_train.sft.start import start_folder
 
 DATACLASSES = [
     kind
-    for module in (options, toy)
+    for module in (options, engine_options, health)
     for kind in vars(module).values()
-    if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__
+    if hasattr(kind, "__pydantic_fields__") and kind.__module__ == module.__name__
 ]
 FIELDS = [
     pytest.param(kind, f.name, id=f"{kind.__name__}.{f.name}") for kind in DATACLASSES for f in dataclasses.fields(kind)
@@ -188,9 +189,10 @@ def test_every_option_has_a_docstring(kind):
 
 @functools.cache
 def attributes_read() -> set[tuple[str, str]]:
-    """Each `holder.name` that the package reads, as the last name of the holder and the name."""
+    """Each `holder.name` that the trainer and its engines read, as the last name of the holder and the name."""
     found = set()
-    for path in Path(codev_train.__file__).parent.rglob("*.py"):
+    folders = (Path(package.__file__).parent for package in (codev_train, codev_agents))
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 holder = node.value
@@ -208,6 +210,9 @@ def test_every_option_is_read_somewhere(kind, name):
         "HeldOutOptions": {"eval"},
         "EstimateOptions": {"estimate", "assumed"},
         "ToyModelOptions": {"options", "toy"},
+        "VllmOptions": {"options", "vllm"},
+        "LoraOptions": {"options", "lora"},
+        "HealthOptions": {"options", "health"},
     }.get(kind.__name__, {"options"})
     assert any((holder, name) in attributes_read() for holder in holders), f"{kind.__name__}.{name} is never read"
 

@@ -15,7 +15,7 @@ import torch
 import yaml
 from micro_run import history, same_weights, untimed, weights
 
-from codev_agents import engines
+from codev_agents.engines import hf
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.policy import Policy
 from codev_env.app.cli import main
@@ -433,7 +433,7 @@ def test_an_engine_that_samples_from_another_distribution_is_refused(arguments, 
             token, logprob = super()._sample(logits, temperature)
             return token, logprob + 0.01
 
-    monkeypatch.setattr(engines, "HFEngine", Liar)
+    monkeypatch.setattr(hf, "HFEngine", Liar)
     assert main(["train", *arguments("liar")]) == 1
     assert "sampler and trainer differ by 0.01 nats" in capsys.readouterr().err
     assert not checkpoints(runs / "liar")

@@ -19,8 +19,8 @@ import torch
 from codev_agents.engines.http import Client, ServerLost
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import EngineError
-from codev_env.app import doctor
-from codev_env.app.doctor import Check
+from codev_env.app import sandbox_check
+from codev_env.app.check import Check, as_text
 from codev_env.app.options import Problem
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
@@ -58,7 +58,7 @@ def dry_run(
     """
     plan = _Plan(request, options, problems, toy_policy, "warn" if _is_elsewhere(options) else "fail")
     checks: list[Check] = []
-    first: dict[str, str] = {}  # what failed -> the look that told it
+    first: dict[str, str] = {}  # message -> the look that reported it first
     for group, name, look in _LOOKS:
         try:
             for check in look(plan):
@@ -68,7 +68,7 @@ def dry_run(
             again = f"fails like {first[text]}" if text in first else text
             first.setdefault(text, name)
             checks.append(Check(group, name, "fail", again))
-    print(doctor.as_text(checks))
+    print(as_text(checks))
     failed = [check for check in checks if check.status == "fail"]
     if plan.size and not any(check.group == "options" for check in failed):
         print(f"\n{report(plan.size, options)}")
@@ -126,7 +126,7 @@ def _tasks(plan: _Plan) -> Iterator[Check]:
 
 
 def _steps(plan: _Plan) -> Iterator[Check]:
-    """Play an episode of a crop and an answer. Its reward needs no judge: that is looked at by itself."""
+    """Run an episode of a crop and an answer. Its reward needs no judge: the judge has a check of its own."""
     env: Any = make_env(replace(plan.options.env, judge="none"), "train", "outcome")
     try:
         first, _ = env.reset(options={"index": 0})
@@ -146,7 +146,7 @@ def _steps(plan: _Plan) -> Iterator[Check]:
 
 
 def _sandbox(plan: _Plan) -> Iterator[Check]:
-    yield from doctor.sandbox()
+    yield from sandbox_check.sandbox()
 
 
 def _judge(plan: _Plan) -> Iterator[Check]:
@@ -249,11 +249,11 @@ _LOOKS: tuple[tuple[str, str, Callable[[_Plan], Iterator[Check]]], ...] = (
     ("machine", "run folder", _folder),
     ("machine", "memory", _memory),
 )
-"""Groups and names under which errors are told, and what is looked at."""
+"""Group, name and function of each check; errors are reported under these names."""
 
 
 def report(size: ModelSize, options: TrainOptions) -> str:
-    """Write the estimates of memory and time, with what they assume."""
+    """Write the estimates of memory and time, with their assumptions."""
     assumed, memory = options.estimate, estimate.memory(size, options)
     gpu = GPUS[assumed.gpu] if assumed.gpus else Gpu(0.0, cpu_flops(), 1e10)
     where = f"{assumed.gpus} x {assumed.gpu}, {assumed.shards} shards" if assumed.gpus else "this CPU"
@@ -292,7 +292,7 @@ def cpu_flops(size: int = 768, tries: int = 5) -> float:
 
 
 def _measured(history: Path) -> str:
-    """Tell what updates took in an earlier run of that name."""
+    """Write the measured time of updates in an earlier run of that name."""
     if not history.is_file():
         return ""
     rows = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]

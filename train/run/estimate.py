@@ -1,7 +1,7 @@
 """Memory and time of a run, computed from the sizes of its model before anything is started. Pure functions.
 
-Bytes and seconds are those of one process (one GPU). What is assumed stands in `EstimateOptions` and beside each
-function; buffers of libraries, fragmentation and the CUDA context (some GiB) are not counted.
+Bytes and seconds are those of one process (one GPU). The assumptions are in `EstimateOptions` and beside
+each function; buffers of libraries, fragmentation and the CUDA context (some GiB) are not counted.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class Memory:
     Attributes:
         weights: In fp32.
         optimizer: Its moments.
-        reference: The frozen copy that a KL term wants.
+        reference: The frozen copy for a KL term.
         gradients: In fp32.
         copies: Weights in the type of the computation, and those gathered from other shards.
-        activations: What the backward pass needs of one forward pass.
+        activations: Kept from one forward pass for the backward pass.
         logits: Of one chunk.
         engine: Weights and key-value cache of the engine.
     """
@@ -139,7 +139,7 @@ class Memory:
 
     @property
     def always(self) -> float:
-        """What is held all the time."""
+        """Memory held all the time."""
         return self.weights + self.optimizer + self.reference
 
     @property
@@ -225,7 +225,7 @@ def passes_per_step(options: TrainOptions) -> int:
 
 
 def longest_trajectory(options: TrainOptions) -> int:
-    """Return the tokens of the longest trajectory: `max_length`, or twice the mean where that is given and less."""
+    """Return the tokens of the longest trajectory: `max_length`, or twice the given mean if that is less."""
     return min(options.max_length, 2 * options.estimate.trajectory or options.max_length)
 
 
@@ -271,9 +271,9 @@ def _kept(layer: float, hidden: int, layers: int, checkpointing: bool) -> float:
 
 
 def engine_bytes(size: ModelSize, options: TrainOptions) -> float:
-    """Return what the engine takes of the trainer's memory: vLLM its share, `hf` a key-value cache in fp32.
+    """Return the engine's part of the trainer's memory: vLLM its share, `hf` a key-value cache in fp32.
 
-    Where weights are shared out, `hf` gathers a whole copy of them.
+    If weights are sharded, `hf` gathers a whole copy of them.
     """
     if options.engine == "vllm":
         return options.vllm.memory * GPUS[options.estimate.gpu].memory
@@ -377,7 +377,7 @@ def update_flops(size: ModelSize, options: TrainOptions) -> float:
 def push_bytes(size: ModelSize, options: TrainOptions) -> float:
     """Return the bytes that cross the network for one push of weights to each engine.
 
-    None with `hf`, or with `vllm` where every process holds all weights; else all in bf16: gathered from the other
+    None with `hf`, or with `vllm` if every process holds all weights; else all in bf16: gathered from the other
     shards, or written for the server. Servers that do not share a machine read them once each, at the same time.
     """
     if options.engine == "hf" or (options.engine == "vllm" and options.estimate.shards == 1):
@@ -386,7 +386,7 @@ def push_bytes(size: ModelSize, options: TrainOptions) -> float:
 
 
 def checkpoint_bytes(size: ModelSize, options: TrainOptions) -> float:
-    """Return the disk room of a run: `keep` checkpoints and one being written, and the policy at the end."""
+    """Return the disk space of a run: `keep` checkpoints and one being written, and the policy at the end."""
     one = 4.0 * size.parameters + optimizer_bytes(size, options)
     return (options.keep + 1) * one + 4.0 * size.parameters
 

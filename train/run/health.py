@@ -1,4 +1,4 @@
-"""Health of a run: reads the numbers of each update, and says with a reason when one shows that learning has broken."""
+"""Health of a run: reads the numbers of each update and reports those that show that learning has broken."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class HealthOptions:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong, in a sentence, and whether the run has to stop."""
+    """A problem in one sentence, and whether the run has to stop."""
 
     reason: str
     stop: bool
 
 
 class Unhealthy(CodevError, RuntimeError):
-    """A run was stopped because its numbers show that it no longer learns."""
+    """A run stopped because its numbers show that it no longer learns."""
 
 
 class Health:
@@ -66,7 +66,7 @@ class Health:
                 for the loss, the gradient and the reward, which must be finite.
 
         Returns:
-            What is wrong, worst first.
+            The problems, worst first.
         """
         findings = [
             Finding(f"{name} is {row[name]}: the weights or the rewards are broken", True)
@@ -81,14 +81,14 @@ class Health:
         return findings
 
     def _crossed(self, row: Mapping[str, float | None]) -> dict[str, str]:
-        """Return for each condition what is wrong, or nothing."""
+        """Return a reason for each condition; empty if it is not met."""
         options = self.options
         tools, entropy = _number(row, "tool_calls"), _number(row, "update/entropy")
         silent, failed = _number(row, "share/groups_without_signal"), _number(row, "share/judge_failed")
         factor = math.exp(min(_number(row, "update/sampler_gap_max"), 700.0))
         self._most_tools = max(self._most_tools, 0.0 if math.isnan(tools) else tools)
         used = self._most_tools >= 4 * options.tools
-        # A comparison with NaN is false: what is not known crosses nothing.
+        # A comparison with NaN is false: an unknown number crosses nothing.
         rules = {
             "ratio": (
                 options.ratio > 0 and factor > options.ratio,

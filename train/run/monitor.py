@@ -17,7 +17,7 @@ HISTORY = "history.jsonl"
 
 
 class Monitor:
-    """Writes scalars, pictures and transcripts of a run; on other than the main process it does nothing.
+    """Writes scalars, images and transcripts of a run; it does nothing on other than the main process.
 
     Args:
         folder: The run folder: events go to `tensorboard/`, one line per update to `history.jsonl`.
@@ -30,7 +30,7 @@ class Monitor:
         if active:
             from torch.utils.tensorboard import SummaryWriter
 
-            # What comes after `start` in earlier files is not shown: it will happen again.
+            # Events after `start` in earlier files are hidden: these updates run again.
             self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
             _cut_history(folder / HISTORY, start)
 
