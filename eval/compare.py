@@ -142,7 +142,7 @@ def _read(folder: Path) -> dict[str, list[Trajectory]]:
 
 
 def tables(record: Mapping[str, Any]) -> list[Table]:
-    """Return the comparison as tables: for each benchmark the rates, and who has which tasks right."""
+    """Return the comparison as tables: for each benchmark the rates, and the tasks that each run has right."""
     found = []
     for bench, row in record["benches"].items():
         rates = tuple(

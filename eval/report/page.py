@@ -126,7 +126,7 @@ def render_page(
 
 
 def image_size(tasks: int) -> tuple[int, int]:
-    """Greatest width in pixels and JPEG quality of the images of a page, so that it stays below some 20 MB."""
+    """Greatest width in pixels and JPEG quality of the images of a page, which keep it below about 20 MB."""
     return (480, 82) if tasks <= 60 else (320, 76) if tasks <= 300 else (256, 68)
 
 

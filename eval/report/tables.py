@@ -12,7 +12,7 @@ from codev_eval.report.formats import UNDEFINED, difference, points, share, with
 SHOWN_FAILURES = 20
 """Most episodes that the page and the terminal name of those that could not be evaluated."""
 NARROW_COLUMNS, NARROW_TEXT = 4, 40
-"""A table with at most so many columns and characters in a cell shares a line of the page with another one."""
+"""Most columns, and characters of a cell, of a table that shares a line of the page with another one."""
 
 
 @dataclass(frozen=True)

@@ -361,7 +361,7 @@ def test_a_judge_behind_a_server(tmp_path):
     assert record["kinds"]["exact"]["faithful"]["agree"] == 1
     assert record["kinds"]["half"]["faithful"] == {"agree": 0, "too_high": 1, "too_low": 0}
     assert record["faithful"]["matrix"][1][0] == 0, "it never says no"
-    assert CLAIM not in text and "crop(" not in text, "the judge sees pictures and the question only"
+    assert CLAIM not in text and "crop(" not in text, "the judge sees images and the question only"
 
 
 def test_a_server_that_fails_is_a_failure(tmp_path):

@@ -26,7 +26,7 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def table(tmp_path) -> Path:
-    """A user's own table: other column names, pictures in another folder, one of them truncated."""
+    """A user's own table: other column names, images in another folder, one of them truncated."""
     (tmp_path / "shots").mkdir()
     rows = []
     for number in range(4):

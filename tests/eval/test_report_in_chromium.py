@@ -1,4 +1,4 @@
-"""The report in a real browser: scripts run, filters count, pictures appear, injected scripts do not run."""
+"""The report in a real browser: scripts run, filters count, images appear, injected scripts do not run."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_j_and_k_walk_through_the_tasks(run):
     assert here is not None and 'aria-label="Task 1"' in here[0]
 
 
-def test_the_pictures_are_painted_in_light_and_dark(run, tmp_path):
+def test_the_images_are_painted_in_light_and_dark(run, tmp_path):
     backgrounds = []
     for scheme in ("1", "0"):
         shot = tmp_path / f"{scheme}.png"
