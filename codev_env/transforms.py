@@ -8,6 +8,7 @@ agrees only if its data were rotated counter-clockwise.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -17,54 +18,36 @@ from codev_env.geometry import Number
 IDENTITY = "identity"
 """The transform that changes nothing; the result of some compositions, never a part of `Task.transform`."""
 
-TRANSFORMS: tuple[str, ...] = (
-    "rotate_90",
-    "rotate_180",
-    "rotate_270",
-    "flip_horizontal",
-    "flip_vertical",
-    "transpose",
-    "transverse",
-)
-"""The names: rotations are counter-clockwise, `flip_horizontal` swaps left and right, `transpose` mirrors in the main
-diagonal (x and y change places) and `transverse` in the other one."""
-
 CROP = "crop"
 """In a task's transforms: a region has to be enlarged (MVToolBench); moves no pixel."""
 
-_METHODS = {
-    "rotate_90": Image.Transpose.ROTATE_90,
-    "rotate_180": Image.Transpose.ROTATE_180,
-    "rotate_270": Image.Transpose.ROTATE_270,
-    "flip_horizontal": Image.Transpose.FLIP_LEFT_RIGHT,
-    "flip_vertical": Image.Transpose.FLIP_TOP_BOTTOM,
-    "transpose": Image.Transpose.TRANSPOSE,
-    "transverse": Image.Transpose.TRANSVERSE,
-}
+Matrix = tuple[int, int, int, int]
+"""Rows of the 2 x 2 matrix that maps a point (x, y) relative to the centre, y downwards."""
 
-_ORIENTATIONS = {
-    IDENTITY: "rot0",
-    "rotate_90": "rot90",
-    "rotate_180": "rot180",
-    "rotate_270": "rot270",
-    "flip_horizontal": "flip_h",
-    "flip_vertical": "flip_v",
-    "transpose": "transpose",
-    "transverse": "transverse",
-}
 
-# Rows of the 2 x 2 matrix that maps a point (x, y) relative to the centre, y downwards.
-_MATRICES: dict[str, tuple[int, int, int, int]] = {
-    IDENTITY: (1, 0, 0, 1),
-    "rotate_90": (0, 1, -1, 0),
-    "rotate_180": (-1, 0, 0, -1),
-    "rotate_270": (0, -1, 1, 0),
-    "flip_horizontal": (-1, 0, 0, 1),
-    "flip_vertical": (1, 0, 0, -1),
-    "transpose": (0, 1, 1, 0),
-    "transverse": (0, -1, -1, 0),
+class _Transform(NamedTuple):
+    """A transform: its matrix, the name of the resulting orientation, and Pillow's method for it."""
+
+    matrix: Matrix
+    orientation: str
+    method: Image.Transpose | None = None
+
+
+_TABLE = {
+    IDENTITY: _Transform((1, 0, 0, 1), "rot0"),
+    "rotate_90": _Transform((0, 1, -1, 0), "rot90", Image.Transpose.ROTATE_90),
+    "rotate_180": _Transform((-1, 0, 0, -1), "rot180", Image.Transpose.ROTATE_180),
+    "rotate_270": _Transform((0, -1, 1, 0), "rot270", Image.Transpose.ROTATE_270),
+    "flip_horizontal": _Transform((-1, 0, 0, 1), "flip_h", Image.Transpose.FLIP_LEFT_RIGHT),
+    "flip_vertical": _Transform((1, 0, 0, -1), "flip_v", Image.Transpose.FLIP_TOP_BOTTOM),
+    "transpose": _Transform((0, 1, 1, 0), "transpose", Image.Transpose.TRANSPOSE),
+    "transverse": _Transform((0, -1, -1, 0), "transverse", Image.Transpose.TRANSVERSE),
 }
-_NAMES = {matrix: name for name, matrix in _MATRICES.items()}
+_NAMES = {entry.matrix: name for name, entry in _TABLE.items()}
+
+TRANSFORMS: tuple[str, ...] = tuple(name for name in _TABLE if name != IDENTITY)
+"""The names: rotations are counter-clockwise, `flip_horizontal` swaps left and right, `transpose` mirrors in the main
+diagonal (x and y change places) and `transverse` in the other one."""
 
 
 def transform_image(image: Image.Image, name: str) -> Image.Image:
@@ -80,13 +63,13 @@ def transform_image(image: Image.Image, name: str) -> Image.Image:
     Raises:
         ConfigError: An unknown name.
     """
-    _matrix(name)
-    return image.copy() if name == IDENTITY else image.transpose(_METHODS[name])
+    method = _entry(name).method
+    return image.copy() if method is None else image.transpose(method)
 
 
 def transform_size(size: tuple[int, int], name: str) -> tuple[int, int]:
     """Return (width, height) of a transformed image; raises `ConfigError` for an unknown name."""
-    a, *_ = _matrix(name)
+    a, *_ = _entry(name).matrix
     return size if a else (size[1], size[0])
 
 
@@ -106,7 +89,7 @@ def transform_box(
     Raises:
         ConfigError: An unknown name.
     """
-    a, b, c, d = _matrix(name)
+    a, b, c, d = _entry(name).matrix
     x1, y1, x2, y2 = box
     width, height = transform_size(size, name)
     # An axis that is reversed counts from its other end.
@@ -118,7 +101,7 @@ def transform_box(
 
 def inverse(name: str) -> str:
     """Return the transform that undoes another; raises `ConfigError` for an unknown name."""
-    a, b, c, d = _matrix(name)
+    a, b, c, d = _entry(name).matrix
     # The matrices are orthogonal: the inverse is the transpose.
     return _NAMES[(a, c, b, d)]
 
@@ -132,9 +115,9 @@ def compose(names: Iterable[str]) -> str:
     Raises:
         ConfigError: An unknown name.
     """
-    a, b, c, d = _MATRICES[IDENTITY]
+    a, b, c, d = _TABLE[IDENTITY].matrix
     for name in names:
-        e, f, g, h = _matrix(name)
+        e, f, g, h = _entry(name).matrix
         a, b, c, d = e * a + f * c, e * b + f * d, g * a + h * c, g * b + h * d
     return _NAMES[(a, b, c, d)]
 
@@ -147,8 +130,7 @@ def orientation(name: str) -> str:
     Raises:
         ConfigError: An unknown name.
     """
-    _matrix(name)
-    return _ORIENTATIONS[name]
+    return _entry(name).orientation
 
 
 def needed(transforms: Iterable[str]) -> frozenset[str]:
@@ -162,11 +144,16 @@ def needed(transforms: Iterable[str]) -> frozenset[str]:
         At most one turn or mirror, and `"crop"` if it is among them. Empty for an upright image.
     """
     names = tuple(transforms)
-    undo = inverse(compose(name for name in names if name in _MATRICES))
+    undo = inverse(compose(name for name in names if name in _TABLE))
     return frozenset({undo} - {IDENTITY}) | frozenset({CROP} & set(names))
 
 
-def _matrix(name: str) -> tuple[int, int, int, int]:
-    if name not in _MATRICES:
+def transform_of(matrix: Matrix) -> str | None:
+    """Return the transform with this matrix; `None` if no transform has it."""
+    return _NAMES.get(matrix)
+
+
+def _entry(name: str) -> _Transform:
+    if name not in _TABLE:
         raise unknown("transform", name, TRANSFORMS)
-    return _MATRICES[name]
+    return _TABLE[name]

@@ -12,22 +12,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from codev_env.transforms import orientation, transform_of
 from codev_env.types import Box, Point
 
 Array = NDArray[np.floating]
 Size = tuple[int, int]
 Polygon = tuple[Point, ...]
-
-_SIGNS = {
-    (1, 0, 0, 1): "rot0",
-    (0, -1, 1, 0): "rot90",
-    (-1, 0, 0, -1): "rot180",
-    (0, 1, -1, 0): "rot270",
-    (-1, 0, 0, 1): "flip_h",
-    (1, 0, 0, -1): "flip_v",
-    (0, 1, 1, 0): "transpose",
-    (0, -1, -1, 0): "transverse",
-}
 
 
 def apply(affine: Array, points: Array) -> Array:
@@ -117,7 +107,9 @@ def orientation_of(affine: Array, tolerance: float = 0.02) -> str | None:
     if np.abs(linear - signs).max() > tolerance:
         return None
     a, b, c, d = (int(value) for value in signs.ravel())
-    return _SIGNS.get((a, b, c, d))
+    # The map goes from the output to the original; the transform went the other way.
+    name = transform_of((a, c, b, d))
+    return orientation(name) if name else None
 
 
 def polygon_of(affine: Array, bounds: tuple[float, float, float, float]) -> tuple[Point, Point, Point, Point]:

@@ -58,6 +58,7 @@ def open_bench(
     name: str,
     path: str | Path,
     split: str = "",
+    /,
     *,
     subset: str | None = None,
     seed: int = 0,

@@ -102,6 +102,9 @@ def test_unknown_names_are_answered_with_the_table(menus):
         load_tasks(menus, "test", bench="menu")
     with pytest.raises(ConfigError, match="option of the reader of 'menus' 'needs_cycle'"):
         open_bench("menus", menus, needs_cycle=False)
+    for option in ("name", "bench"):
+        with pytest.raises(ConfigError, match=f"option of the reader of 'dataset' '{option}'"):
+            load_tasks(menus, "test", bench="dataset", reader={option: "x"})
 
 
 def test_ids_and_their_arguments():
