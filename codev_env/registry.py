@@ -76,7 +76,7 @@ class Registry(Mapping[str, Any], Generic[T]):
         return len(self._rows)
 
     def find(self, name: object, **options: Any) -> T:
-        """Return the object that a name or a `"module:attribute"` path stands for.
+        """Return the object of a name or of a `"module:attribute"` path.
 
         Args:
             name: A name or a path.

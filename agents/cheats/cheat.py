@@ -38,7 +38,7 @@ class Cheat:
 
     Attributes:
         name: For tables and `--cheats`.
-        tries: What it tries, in one line.
+        tries: Its idea, in one line.
         family: A key of `FAMILIES`.
         plan: Writes its turns. The task it gets is what a model sees: images, question, choices. `targets`, `answer`,
             `transform` and `meta` are empty; only an `informed` cheat gets the targets.
@@ -95,10 +95,10 @@ def place(rng: np.random.Generator, size: tuple[int, int], side: float) -> Box:
 class CheatingAgent:
     """Plays a cheat, then gives the right answer, as if it were known without a look.
 
-    So a term that pays tools only in right episodes pays as much as it can.
+    So a term that rewards tools only in right episodes gives its largest reward.
 
     Args:
-        cheat: What to play.
+        cheat: The cheat to play.
         seed: Seeds its dice, together with the task's name.
     """
 

@@ -133,7 +133,7 @@ class CodeVisionDialect(Dialect):
         return f'\nresult = ({image}).save("{name}") or "{name}"'
 
     def report(self, execution: Execution, images: Sequence[str]) -> Execution:
-        """Return the execution with the line numbers of the model's code, and a missing image told in its terms."""
+        """Return the execution with the line numbers of the model's code, and a missing image in its own terms."""
         error = execution.error
         if error is None:
             return execution

@@ -41,7 +41,7 @@ def mixed_region(
         originals: Which pixels of the output stem from where the map says.
         rng: Draws where the output is looked at.
         most: Pixels by which the map may be wrong, to be put right by what the output shows.
-        like: How much the output must be correlated with what the map says, where that is not too plain to tell.
+        like: How much the output must be correlated with what the map says, unless that is too plain to compare.
         colours: What the program did to them.
 
     Returns:

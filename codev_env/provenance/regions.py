@@ -1,4 +1,4 @@
-"""Makes the record of what an output shows, from the map of its pixels and from which of them are original."""
+"""Makes the record of the region that an output shows, from the map of its pixels and the original ones among them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 Originals = Callable[[Indices, Indices], Bools]
-"""Tells of pixels of the output, given by row and column, arrays of one shape, which stem from where the map says."""
+"""From rows and columns of pixels of the output, arrays of one shape: which of them stem from where the map says."""
 Bounds = tuple[int, int, int, int]
 """Left, top, right, bottom of a part of the output."""
 

@@ -89,7 +89,7 @@ class _Waves(NamedTuple):
             strengths.append(amplitude)
         top, strength = np.concatenate(tops), np.concatenate(strengths)
         if np.ptp(top) < 0.2:
-            return self  # Too little of a period to tell.
+            return self  # Too little of a period for a fit.
         slope, mean = np.polynomial.polynomial.polyfit(top, strength, 1)[::-1]
         return self._replace(bend=float(slope / mean))
 
