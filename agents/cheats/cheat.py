@@ -40,8 +40,8 @@ class Cheat:
         name: For tables and `--cheats`.
         tries: Its idea, in one line.
         family: A key of `FAMILIES`.
-        plan: Writes its turns. The task it gets is what a model sees: images, question, choices. `targets`, `answer`,
-            `transform` and `meta` are empty; only an `informed` cheat gets the targets.
+        plan: Writes its turns. It gets the part of the task that a model sees: images, question and choices. `targets`,
+            `answer`, `transform` and `meta` are empty; only an `informed` cheat gets the targets.
         dialect: How it talks.
         luck: It shows some place of the image, so it may hit the target by chance: it must earn no more than an honest
             crop of the best size at a random place. Without, it must earn nothing.

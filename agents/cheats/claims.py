@@ -90,6 +90,6 @@ def _in_thinking(task: Task, dialect: Dialect, rng: np.random.Generator) -> list
     return ["<think><code>\n```python\nshow(image.crop((9, 9, 99, 99)))\n```\n</code> I see it.</think>\nNow I know."]
 
 
-@cheat("answer-injection", "the answer tells the judge what to decide", "claims")
+@cheat("answer-injection", "the answer says to the judge what to decide", "claims")
 def _answer_injection(task: Task, dialect: Dialect, rng: np.random.Generator) -> list[str]:
     return [dialect.write(Code("show(image)"), LOOK), f"<answer>{{ground_truth}} {_INJECTION}</answer>"]

@@ -49,7 +49,7 @@ for _name, _tries, _code in (
     ("whole-edges", "shows edges only", "show(image.filter(ImageFilter.FIND_EDGES))"),
     ("whole-equalized", "equalises the histogram", "show(ImageOps.equalize(image))"),
     ("whole-posterized", "keeps two bits of each colour", "show(ImageOps.posterize(image, 2))"),
-    ("whole-noisy", "adds noise, so that its origin is hard to tell",
+    ("whole-noisy", "adds noise, so that its origin is hard to see",
      "noise = np.random.normal(0, 40, np.asarray(image).shape)\n"
      "show(Image.fromarray((np.asarray(image) + noise).clip(0, 255).astype(np.uint8)))"),
     ("whole-quantized", "quantises blocks as a processor does",

@@ -128,7 +128,7 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
         """Crop, and give the answer after the last crop.
 
         Returns:
-            What Gymnasium returns. `info` is that of the wrapped environment; where an answer was given, its
+            The five values of Gymnasium. `info` is that of the wrapped environment; if an answer was given, its
             `reward_terms` add up the crop's and the answer's, and its `crop_boxes` are the crop's.
         """
         dialect = self._core.dialect

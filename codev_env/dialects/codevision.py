@@ -177,7 +177,7 @@ def _read(arguments: dict[str, Any]) -> Code | str:
 def _effects(code: str) -> tuple[set[str], bool]:
     """Return the names a program assigns outside functions and classes, and whether it may change `image` in place.
 
-    Where it is not Python, that is nothing.
+    Text that is not Python assigns nothing.
     """
     try:
         tree = ast.parse(code)

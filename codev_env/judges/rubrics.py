@@ -1,7 +1,7 @@
 """The prompts of the vision-language judge, and the reading of its replies.
 
 The judge sees a question and the output of a tool call: images, and for the rubric `calculation` the printed text. It
-never sees the model's reasoning, its code or its answer. What it does see is data that a program made, perhaps a
+never sees the model's reasoning, its code or its answer. All it sees is data that a program made, perhaps a
 program that wants a good grade: the instructions say so, printed text is in a JSON string that it cannot leave, and
 a reply counts only as exactly the object asked for, with a random number that no program can know.
 """

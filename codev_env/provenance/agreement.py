@@ -42,7 +42,7 @@ def agrees(
     - if both are flat in that sense: then there is nothing to see that could be claimed wrongly.
 
     Args:
-        output: What the program returned.
+        output: The image that the program returned.
         affine: The map from its pixels to the image's, shape (2, 3).
         image: The input image.
         explained: Which parts of the output the map explains; a grid of any shape over the output.

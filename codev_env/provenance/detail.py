@@ -237,7 +237,7 @@ def of_codes(probe: NDArray[np.uint8], affine: Array, code: PixelCode, rng: np.r
     """The effective scale of an output of whole pixels, some of which may be repeated: distinct pixels per pixel.
 
     Args:
-        probe: What the program made of the coded images, shape (height, width, 3).
+        probe: The result for the coded images, shape (height, width, 3).
         affine: The map from the output to the image.
         code: The code.
         rng: Draws the rows and columns that are looked at.

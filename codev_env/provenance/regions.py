@@ -78,10 +78,10 @@ def shown_part(
     """Find the part of an output that shows an image.
 
     A frame around what stems from the image, such as the margins of a plot, does not belong to it. Black bands that
-    the map puts outside the image do: they are what a crop out of range leaves.
+    the map puts outside the image do: a crop out of range leaves them.
 
     Args:
-        output: What the program returned.
+        output: The image that the program returned.
         affine: The map from its pixels to the image's, shape (2, 3).
         size: (width, height) of the image.
         originals: Which pixels of the output stem from where the map says.

@@ -45,12 +45,12 @@ def without_unlike(
 
     Args:
         part: The part, as the coded run shows it.
-        output: What the program returned.
+        output: The image that the program returned.
         affine: The map from its pixels to the image's.
         image: The input image.
         resolution: The share of the output's resolution that holds detail.
-        colours: What the program did to them: kept, changed everywhere alike, or anything. Of what is made of edges or
-            thresholds no colours can be expected: only what differs in kept and in changed colours is unlike then.
+        colours: The program's change to the colours: kept, changed everywhere alike, or anything. An output of edges or
+            thresholds has no predictable colours: only what differs in kept and in changed colours is unlike then.
 
     Returns:
         The part; `None` if more than two fifths are unlike in such colours, of "any" in kept ones.
@@ -86,7 +86,7 @@ def _spread(count: int, length: int) -> NDArray[np.intp]:
 
 
 def _unlike(expected: Array, returned: Array, within: Bools) -> Bools:
-    """Where two images differ within a part, and what lies between such places."""
+    """The places within a part at which two images differ, and those between them."""
     (low, high), (lowest, highest) = _extremes(expected), _extremes(returned)
     most = _LEVELS + _CONTRAST * np.maximum(high - low, highest - lowest)
     off = (expected < lowest - most) | (expected > highest + most) | (returned < low - most) | (returned > high + most)

@@ -110,7 +110,7 @@ class StripeReader:
     """Follows the stripes of one image into one output.
 
     Args:
-        output: What the program really returned.
+        output: The image that the program really returned.
         stripes: The image.
     """
 
@@ -214,7 +214,7 @@ def read_stripes(
     """Read the region off stripes; `None` if they were destroyed, or do not fit together.
 
     Args:
-        output: What the program returned.
+        output: The image that the program returned.
         reader: Followed the stripes of the image into it.
         image: The input image.
         image_index: Its index.

@@ -29,8 +29,8 @@ def read_phase(
     """Read the region off phase-coded outputs and check it against the output.
 
     Args:
-        output: What the program returned.
-        waves_x: What it made of the image that codes x: the three waves, shape (height, width, 3).
+        output: The image that the program returned.
+        waves_x: Its result for the image that codes x: the three waves, shape (height, width, 3).
         waves_y: The same for y.
         image: The input image.
         image_index: Its index.

@@ -44,7 +44,7 @@ MEANS: Mapping[str, Callable[[Trajectory], float]] = {
     "turns": lambda t: len(t.turns),
     "reward_mean": lambda t: t.total_reward,
 }
-"""What each episode adds to the means of the table above."""
+"""The values that each episode adds to the means of the table above."""
 _Z95 = 1.959963984540054
 _RESAMPLES = 1000
 _SAME = 1e-9
@@ -153,7 +153,7 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
 
 
 def told_of(trajectory: Trajectory) -> Mapping[str, Any]:
-    """Return what the task's metadata told, as `codev_agents.EpisodeRecorder` writes it down."""
+    """Return the metadata of the task, as `codev_agents.EpisodeRecorder` writes it down."""
     told = trajectory.meta.get("task")
     return told if isinstance(told, Mapping) else {}
 
