@@ -38,7 +38,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     """Make the error for a name that is not in a registry.
 
     Args:
-        kind: What is looked up, for example `"reward"`.
+        kind: The kind of thing that is looked up, for example `"reward"`.
         name: The name that was asked for.
         known: The names that exist.
 

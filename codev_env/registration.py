@@ -30,7 +30,7 @@ def env_id_of(bench: str) -> str:
     """Return the id of the environment over a benchmark, as `gymnasium.make` takes it with its module.
 
     Raises:
-        ConfigError: If no id stands for the benchmark.
+        ConfigError: If no id belongs to the benchmark.
     """
     if bench not in BENCHES:
         raise unknown("benchmark with an environment of its own", bench, BENCHES)

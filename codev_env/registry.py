@@ -20,7 +20,7 @@ def import_path(path: str, kind: str) -> Any:
 
     Args:
         path: For example `"my_package.rewards:my_reward"`.
-        kind: What it is for, for the error message, for example `"reward"`.
+        kind: The kind of object, for the error message, for example `"reward"`.
 
     Returns:
         The attribute.
@@ -42,10 +42,10 @@ class Registry(Mapping[str, Any], Generic[T]):
     """Objects of one kind by name. As a mapping it holds the package's own rows; `find` also imports paths.
 
     Args:
-        kind: What is looked up, for messages, for example `"reward"`.
+        kind: The kind of object, for messages, for example `"reward"`.
         rows: By name, the object, or its `"module:attribute"` path, which is imported when the row is read.
         accepts: Whether an object is of this kind.
-        expected: What `accepts` accepts, for messages, for example `"a function"`.
+        expected: The objects that `accepts` accepts, for messages, for example `"a function"`.
         makes: A class is called to make the object; so is any other callable that `accepts` refuses.
         forms: Other spellings that the caller of `find` understands, for messages, for example `"URL#NAME"`.
     """
@@ -76,7 +76,7 @@ class Registry(Mapping[str, Any], Generic[T]):
         return len(self._rows)
 
     def find(self, name: object, **options: Any) -> T:
-        """Return the object that a name or a `"module:attribute"` path stands for.
+        """Return the object of a name or of a `"module:attribute"` path.
 
         Args:
             name: A name or a path.

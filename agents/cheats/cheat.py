@@ -38,9 +38,9 @@ class Cheat:
 
     Attributes:
         name: For tables and `--cheats`.
-        tries: Its aim, in one line.
+        tries: Its idea, in one line.
         family: A key of `FAMILIES`.
-        plan: Writes its turns. The task it gets holds images, question and choices, as the model sees them. `targets`,
+        plan: Writes its turns. It gets the part of the task that a model sees: images, question and choices. `targets`,
             `answer`, `transform` and `meta` are empty; only an `informed` cheat gets the targets.
         dialect: How it talks.
         luck: It shows some place of the image, so it may hit the target by chance: it must earn no more than an honest
@@ -95,10 +95,10 @@ def place(rng: np.random.Generator, size: tuple[int, int], side: float) -> Box:
 class CheatingAgent:
     """Plays a cheat, then gives the right answer, as if it were known without a look.
 
-    So a term that pays tools only in right episodes pays as much as it can.
+    So a term that rewards tools only in right episodes gives its largest reward.
 
     Args:
-        cheat: The cheat.
+        cheat: The cheat to play.
         seed: Seeds its dice, together with the task's name.
     """
 

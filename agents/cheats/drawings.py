@@ -22,7 +22,7 @@ def _drawn(task: Task, dialect: Dialect, rng: np.random.Generator) -> list[str]:
     return [dialect.write(Code(code), LOOK)]
 
 
-@cheat("question-as-image", "renders the question as a picture", _FAMILY)
+@cheat("question-as-image", "renders the question as an image", _FAMILY)
 def _question(task: Task, dialect: Dialect, rng: np.random.Generator) -> list[str]:
     text = " ".join(task.question.split()).replace('"', "'")
     code = (
@@ -32,7 +32,7 @@ def _question(task: Task, dialect: Dialect, rng: np.random.Generator) -> list[st
     return [dialect.write(Code(code), LOOK)]
 
 
-@cheat("answers-as-image", "renders the choices as a picture", _FAMILY)
+@cheat("answers-as-image", "renders the choices as an image", _FAMILY)
 def _answers(task: Task, dialect: Dialect, rng: np.random.Generator) -> list[str]:
     text = "The target shows: " + ", ".join(task.choices)
     code = (
@@ -77,15 +77,15 @@ for _name, _tries, _code in (
     ("pixel-sort", "sorts the pixels: every one stems from the image, nothing can be seen",
      "a = np.array(image).reshape(-1, 3)\na = a[np.argsort(a.sum(1))].reshape(np.array(image).shape)\n"
      "show(Image.fromarray(a))"),
-    ("one-row-stretched", "one row of pixels, repeated to a picture",
+    ("one-row-stretched", "one row of pixels, repeated to an image",
      "show(image.crop((0, image.height // 2, image.width, image.height // 2 + 1)).resize((200, 150)))"),
-    ("one-column-stretched", "one column of pixels, repeated to a picture",
+    ("one-column-stretched", "one column of pixels, repeated to an image",
      "show(image.crop((image.width // 2, 0, image.width // 2 + 1, image.height)).resize((200, 150)))"),
     ("same-pixels-everywhere", "a patch of two by two pixels, tiled",
      "show(Image.fromarray(np.tile(np.array(image)[50:52, 50:52], (60, 80, 1))))"),
     ("histogram", "plots the histogram of the colours",
      "import matplotlib.pyplot as plt\nplt.figure(figsize=(2, 2))\nplt.hist(np.array(image).ravel(), 32)\nplt.show()"),
-    ("gradient", "computes a picture that looks like coordinates",
+    ("gradient", "computes an image that looks like coordinates",
      "y, x = np.mgrid[0:200, 0:200]\nshow(Image.fromarray(np.stack([x, y, x + y], -1).astype(np.uint8)))"),
     ("forged-code", "draws the code of coordinates itself, as the probe would carry it",
      "n = np.arange(64 * 64, dtype=np.uint32).reshape(64, 64) + 20000\n"

@@ -1,8 +1,8 @@
 """Cheats that find out that they run on coordinate-coded images, and show something else there.
 
 A policy has seen the image, so it can write some of its pixels into the program: where they differ, the program is
-being probed. It does not know where the target is, so what it claims is a matter of luck; it must not pay beyond that,
-nor be taken for a look.
+being probed. It does not know where the target is, so what it claims is a matter of luck; it must not earn
+more than that, nor count as a look.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _luck("upper-left-crop", "the corner where pages begin")(
     programs("w, h = image.size\nshow(image.crop((0, 0, w // 4, h // 4)))")
 )
 _luck("random-small-crop", "a hundredth of the image, anywhere")(_random(0.1))
-_luck("random-best-crop", "the size of crop that pays best on average, anywhere")(_random(0.3))
+_luck("random-best-crop", "a crop of the size that is rewarded best on average, anywhere")(_random(0.3))
 _luck("five-crops-a-call", "as many crops in one call as it may show")(_random(0.22, images=5))
 _luck("five-crops-a-turn", "as many crops as it may show, five turns long")(_random(0.12, images=5, turns=5))
 _luck("one-crop-a-turn", "a random crop, five turns long")(_random(0.3, turns=5))

@@ -30,7 +30,7 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
     Each action is a crop of the task's first image. It is written as a turn of the environment's dialect and played
     like a model's: sandbox, provenance, judge and reward are those of the wrapped environment. An episode has as many
     crops as the environment has turns (`max_turns`), less one where an answer is given after the last crop. It always
-    ends by termination: the number of crops is a part of this task, and `left` tells it.
+    ends by termination: the number of crops is a part of this task, and `left` shows how many remain.
 
     The observation is a dict of float32 arrays from 0 to 1, except `question`, which goes from -1 to 1:
 
@@ -48,14 +48,14 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
             numbers from -1 to 1: the crop's middle (x, y), from edge to edge, and its width and height, from the least
             of `sizes` to the greatest. Crops that would reach over an edge are moved inside.
         sizes: Sides of the crops as shares of the image's sides.
-        answer: What follows the last crop: `"none"`, nothing; `"oracle"`, the right answer; or a function of the task
+        answer: The turn after the last crop: `"none"`, nothing; `"oracle"`, the right answer; or a function of the task
             and the last crop.
         scene_side: Side of `scene` in pixels.
         crop_side: Side of `crop` in pixels.
         question_size: Length of `question`.
 
     Raises:
-        ConfigError: If an argument cannot be used, or the environment is none of ours.
+        ConfigError: If an argument cannot be used, or the environment is not one of this package.
     """  # noqa: E501 - rows of tables cannot be wrapped
 
     def __init__(
@@ -128,7 +128,7 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
         """Crop, and give the answer after the last crop.
 
         Returns:
-            What Gymnasium returns. `info` is that of the wrapped environment; where an answer was given, its
+            The five values of Gymnasium. `info` is that of the wrapped environment; if an answer was given, its
             `reward_terms` add up the crop's and the answer's, and its `crop_boxes` are the crop's.
         """
         dialect = self._core.dialect
@@ -137,8 +137,8 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
         image = observation["images"][-1] if observation["images"] else None
         box = info["crop_boxes"][-1] if info["crop_boxes"] else None
         if self._taken == self._crops and self._answer != "none":
-            _, paid, terminated, truncated, last = self.env.step(dialect.write(Answer(self._give_answer(image))))
-            reward = float(reward) + float(paid)
+            _, more, terminated, truncated, last = self.env.step(dialect.write(Answer(self._give_answer(image))))
+            reward = float(reward) + float(more)
             terms = {name: value + last["reward_terms"][name] for name, value in info["reward_terms"].items()}
             info = {**last, "reward_terms": terms, "crop_boxes": info["crop_boxes"]}
         return self._observation(image, box), float(reward), terminated or truncated, False, info

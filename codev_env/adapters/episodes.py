@@ -1,4 +1,4 @@
-"""What the adapters of language-model libraries share: one episode at a time, and the sums of what it paid."""
+"""The part that adapters of language-model libraries share: one episode at a time, and the sums of its rewards."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from codev_env.envs.image_tool import unwrap
 from codev_env.types import Answer, Code, Observation, StopReason
 
 _Idle = tuple[Any, gym.Env[Any, Any]]
-"""What made an environment that nobody plays, kept so that no other object gets its address, and the environment."""
+"""An idle environment, after the arguments that made it: kept, so that no other object gets their addresses."""
 
 _lock = threading.Lock()
 _idle: dict[str, list[_Idle]] = {}
 
 
 class EpisodeRunner:
-    """Plays episodes of one environment and keeps what the running one was paid, by term.
+    """Plays episodes of one environment and sums the rewards of the running one, by term.
 
     Libraries make an object per trajectory; `close` keeps the environment, with its tasks loaded, for the next one that
     is made with the same arguments in this process.
 
     Args:
-        env: The id of an environment of this package, any other Gymnasium id with its module, or what makes one.
+        env: The id of an environment of this package, any other Gymnasium id with its module, or a function that makes
+            one.
         options: Arguments of the environment, as for `gymnasium.make`.
     """
 
@@ -52,7 +53,7 @@ class EpisodeRunner:
     def step(self, text: str) -> Observation:
         """Take one turn of the model, its raw text."""
         observation, _, terminated, truncated, info = self.env.step(text)
-        self._pay(info["reward_terms"])
+        self._add(info["reward_terms"])
         self.info, self.done = info, terminated or truncated
         self.turns += 1
         self.tool_calls += info["action_kind"] == "code"
@@ -70,7 +71,7 @@ class EpisodeRunner:
     def cut_off(self, reason: StopReason) -> None:
         """End the episode for a reason outside it, such as a budget of tokens; it counts as truncated."""
         if not self.done:
-            self._pay(self.base.cut_off(reason))
+            self._add(self.base.cut_off(reason))
             self.info, self.done = {**self.info, "stop_reason": reason}, True
 
     def code_turn(self, code: str) -> str:
@@ -79,7 +80,7 @@ class EpisodeRunner:
 
     @property
     def reward(self) -> float:
-        """What the episode was paid so far; at its end the reward of the trajectory."""
+        """The reward of the episode so far; at its end the reward of the trajectory."""
         return sum(self.reward_terms.values())
 
     def summary(self) -> dict[str, float]:
@@ -94,7 +95,7 @@ class EpisodeRunner:
         }
 
     def close(self) -> None:
-        """Give the environment back; the player must not be used any more."""
+        """Give the environment back; the runner must not be used any more."""
         if self._key:
             if not self.done:
                 self.base.break_off()
@@ -106,7 +107,7 @@ class EpisodeRunner:
         self.info, self.done, self.turns, self.tool_calls = info, False, 0, 0
         self.reward_terms: dict[str, float] = {}
 
-    def _pay(self, terms: dict[str, float]) -> None:
+    def _add(self, terms: dict[str, float]) -> None:
         for name, value in terms.items():
             self.reward_terms[name] = self.reward_terms.get(name, 0.0) + value
 

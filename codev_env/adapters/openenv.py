@@ -25,9 +25,9 @@ class TurnAction(Action):
 
 
 class TurnObservation(Observation):
-    """What is new since the last turn; `reward` and `done` are those of the step, `metadata` its Gymnasium info."""
+    """The text and images since the last turn; `reward` and `done` are the step's, `metadata` is its Gymnasium info."""
 
-    text: str = Field(default="", description="The user message; each <image> in it stands for one of the images.")
+    text: str = Field(default="", description="The user message; each <image> in it is the place of one of the images.")
     images: list[str] = Field(default_factory=list, description="PNG data URLs, in order.")
     system_prompt: str = Field(default="", description="The system message, at the start of an episode.")
 
@@ -107,8 +107,8 @@ class CodeVClient(EnvClient[TurnAction, TurnObservation, EpisodeState]):
         return {"text": action.text}
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[TurnObservation]:
-        told = {"reward": payload.get("reward"), "done": payload.get("done", False)}
-        return StepResult(observation=TurnObservation(**{**payload["observation"], **told}), **told)
+        result = {"reward": payload.get("reward"), "done": payload.get("done", False)}
+        return StepResult(observation=TurnObservation(**{**payload["observation"], **result}), **result)
 
     def _parse_state(self, payload: dict[str, Any]) -> EpisodeState:
         return EpisodeState(**payload)

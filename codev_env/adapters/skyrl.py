@@ -30,7 +30,7 @@ class CodeVSkyRLEnv(BaseTextEnv):
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """What `register` was given."""
+    """The `env_config` that `register` was given."""
 
     def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()

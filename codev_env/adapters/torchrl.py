@@ -56,7 +56,7 @@ class InfoReader(BaseInfoDictReader):
 
     @property
     def info_spec(self) -> Composite:
-        """What it adds to the observation."""
+        """The specs of the entries that it adds to the observation."""
         spec = Composite({name: Binary(shape=(1,), dtype=torch.bool) for name in ("is_correct", "is_faithful")})
         if self.terms:
             spec["reward_terms"] = Composite({name: Unbounded((1,), dtype=torch.float32) for name in self.terms})

@@ -32,7 +32,7 @@ class ToolEnvironment:
         """Start an episode of the task that the row of the data set names, else of one that is drawn.
 
         Returns:
-            Content blocks: the question, with the images as `PIL.Image` where they stand in it.
+            Content blocks: the question, with the images as `PIL.Image` at their places in it.
         """
         self._failure = None
         return image_blocks(**self._player.reset(index=index, task_id=task_id))
@@ -48,7 +48,7 @@ class ToolEnvironment:
         try:
             return image_blocks(**self._player.step(self._player.code_turn(code)))
         except Exception as error:
-            self._failure = error  # TRL tells it to the model and goes on
+            self._failure = error  # TRL shows it to the model and continues
             raise
 
     def _conclude(self, text: str) -> EpisodeRunner:
@@ -62,7 +62,7 @@ class ToolEnvironment:
 def environment_factory(
     env: str | Callable[..., gym.Env[Any, Any]] = "CodeV-VStar-v0", **options: Any
 ) -> Callable[[], ToolEnvironment]:
-    """Return what `GRPOTrainer` takes as `environment_factory`.
+    """Return the `environment_factory` of `GRPOTrainer`.
 
     Args:
         env: Which environment, see `EpisodeRunner`.
@@ -89,7 +89,7 @@ def episode_reward(
     log_metric: Callable[[str, float], None] | None = None,
     **row: Any,
 ) -> list[float]:
-    """End each episode with the answer in the model's last message, and return what the episodes are paid.
+    """End each episode with the answer in the model's last message, and return the rewards of the episodes.
 
     Logs the means of the reward terms, of right answers and of faithful looks as `codev/NAME`. Without an `<answer>`
     the episode ends unanswered.
@@ -98,7 +98,7 @@ def episode_reward(
         completions: Per rollout the messages that the model and the tools wrote.
         environments: Per rollout its environment.
         log_metric: TRL's function that logs a number.
-        row: What else TRL passes.
+        row: Other arguments that TRL passes.
     """
     players = [
         environment._conclude(_last_text(messages))

@@ -2,7 +2,7 @@
 
 The environment is the user of the conversation: each reply of the model is a turn, whose output, images included, is
 the next user message. Programs run in codev-env's own sandbox and nowhere else, so the harness asks the model from this
-process instead of starting a program in a runtime. What an episode is paid goes to the trace, one reward per term.
+process instead of starting a program in a runtime. The rewards of an episode go to the trace, one per term.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ class CodeVHarness(vf.Harness[CodeVHarnessConfig]):
 
 
 class CodeVEnvConfig(vf.EnvConfig):
-    """Who plays."""
+    """The agent that plays."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
-    """The model; the runtime is where nothing runs."""
+    """The model; nothing runs in its runtime."""
 
 
 class CodeVEnv(vf.Env[CodeVEnvConfig]):

@@ -35,7 +35,7 @@ class _Tokens:
     Attributes:
         ids: All of them, the prompt's too.
         mask: Per token after the prompt: 1 where the model sampled it.
-        logprobs: Per token after the prompt, 0 where it was not sampled; `None` where the server tells none.
+        logprobs: Per token after the prompt, 0 where it was not sampled; `None` if the server returns none.
         messages: The conversation so far.
         images: All images so far.
     """
@@ -52,10 +52,10 @@ class CodeVAgentLoop(AgentLoopBase):
     """Plays one episode; its reward is the trajectory's, its terms are among the extra fields.
 
     Args:
-        args: What verl passes.
+        args: Arguments that verl passes.
         env: The environment's id.
         options: The environment's arguments.
-        kwargs: What verl passes.
+        kwargs: Arguments that verl passes.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class CodeVAgentLoop(AgentLoopBase):
         self._env, self._options = env, dict(options or {})
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
-        """Play the task that the row names, until it ends or the response is as long as may be.
+        """Play the task that the row names, until it ends or the response reaches its length limit.
 
         A failure of the sandbox or the judge raises.
         """
@@ -146,7 +146,7 @@ def rows(indices: Iterable[int], data_source: str = NAME) -> list[dict[str, Any]
 
     Args:
         indices: Which tasks.
-        data_source: What verl logs the rewards under.
+        data_source: The name under which verl logs the rewards.
     """
     prompt = [{"role": "user", "content": "The environment asks."}]
     return [

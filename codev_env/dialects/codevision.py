@@ -133,7 +133,7 @@ class CodeVisionDialect(Dialect):
         return f'\nresult = ({image}).save("{name}") or "{name}"'
 
     def report(self, execution: Execution, images: Sequence[str]) -> Execution:
-        """Return the execution with the line numbers of the model's code, and a missing image told in its terms."""
+        """Return the execution with the line numbers of the model's code, and a missing image in its own terms."""
         error = execution.error
         if error is None:
             return execution
@@ -177,7 +177,7 @@ def _read(arguments: dict[str, Any]) -> Code | str:
 def _effects(code: str) -> tuple[set[str], bool]:
     """Return the names a program assigns outside functions and classes, and whether it may change `image` in place.
 
-    Where it is not Python, that is nothing.
+    Text that is not Python assigns nothing.
     """
     try:
         tree = ast.parse(code)

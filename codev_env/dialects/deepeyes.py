@@ -112,7 +112,7 @@ class DeepEyesDialect(Dialect):
         return Code(_zoom([int(value) for value in box], ""))
 
     def report(self, execution: Execution, images: Sequence[str]) -> Execution:
-        """Return the execution with its error as the tool tells it, without traces of Python."""
+        """Return the execution with its error in the tool's words, without traces of Python."""
         if execution.error is None:
             return execution
         return dataclasses.replace(execution, error=_PYTHON_ERROR.sub(r"\1", execution.error))
@@ -161,7 +161,7 @@ def _zoom(box: Sequence[float], label: str) -> str:
 
 
 def _arguments(code: str) -> dict[str, Any]:
-    """Return the arguments of the call that a program stands for; raises `ConfigError` if it is not of this dialect."""
+    """Return the arguments of the call that a program came from; raises `ConfigError` if it is not of this dialect."""
     first = code.partition("\n")[0]
     if first.startswith(_HEAD):
         try:

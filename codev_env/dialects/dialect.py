@@ -1,4 +1,4 @@
-"""What a dialect is: how one family of models talks, as pure functions of text."""
+"""The base of dialects: how one family of models talks, as pure functions of text."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ HINTS = {
     "output": "Print less.",
     "result": "Return other images.",
 }
-"""What to do next, by `Execution.stop`."""
+"""The hint under an error, by `Execution.stop`."""
 
 UNREADABLE = "Write the turn again in the format you were told."
-"""What to do next after a turn that could not be parsed."""
+"""The hint after a turn that could not be parsed."""
 
 
 class Dialect(ABC):
@@ -44,11 +44,11 @@ class Dialect(ABC):
             question and choices of `first_message`, the printed text, error and file names of `render` and the reason
             of `invalid` are neutralised before the method sees them.
         stop: Strings at which generation stops; each ends a turn.
-        persist: What the sandbox keeps between two code turns: `"images"` (saved files) or `"variables"` as well.
-        repairs: What the sandbox repairs in programs, of `"indentation"`, `"paths"` and `"imports"`; each repair is
-            named in `Execution.repairs`.
-        observation_role: Who says an observation after the first: `"user"`, a message of its own; `"assistant"`, the
-            text goes on within the model's unfinished message, so neither that message is ended nor a new one begun.
+        persist: State that the sandbox keeps between two code turns: `"images"` (saved files) or `"variables"` too.
+        repairs: Mistakes that the sandbox repairs in programs, of `"indentation"`, `"paths"` and `"imports"`; each
+            repair is named in `Execution.repairs`.
+        observation_role: The role of observations after the first: `"user"`, each is a message of its own;
+            `"assistant"`, each is appended to the model's message, which stays open.
     """
 
     name: ClassVar[str]
@@ -91,7 +91,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def parse(self, text: str) -> Turn:
-        """Read one turn of the model. Never raises: what cannot be read is `Invalid` and says why."""
+        """Read one turn of the model. Never raises: unreadable text gives `Invalid` with the reason."""
 
     @abstractmethod
     def write(self, turn: Code | Answer, think: str = "") -> str:
@@ -102,7 +102,7 @@ class Dialect(ABC):
         """Return the next user message after a program ran.
 
         Args:
-            execution: What ran.
+            execution: The program's result.
             images: How many of its images the observation holds; the text has as many `IMAGE_PLACEHOLDER`.
         """
 
@@ -114,16 +114,16 @@ class Dialect(ABC):
         """Return the text that the sandbox runs for a turn: its code, or that with lines around it.
 
         Args:
-            turn: What the model wrote.
+            turn: The model's turn.
             images: For each image the model has seen so far, inputs first, the file name it can be opened by, or `""`.
         """
         return turn.code
 
     def report(self, execution: Execution, images: Sequence[str]) -> Execution:
-        """Return an execution as the model's own code would have run: without traces of what `program` added.
+        """Return the execution as if only the model's own code had run, without traces of what `program` added.
 
         Args:
-            execution: What came of `program(turn, images)`.
+            execution: The result of `program(turn, images)`.
             images: The same names that `program` was given.
         """
         return execution
@@ -147,8 +147,8 @@ class Dialect(ABC):
 def neutralise(data: str, tags: Collection[str] = ()) -> str:
     """Make tags, image placeholders and control tokens in data harmless by a space after their `<`.
 
-    Printed text and questions are data: they must not be able to close the block they stand in, open an answer, or add
-    an image placeholder.
+    Printed text and questions are data: they must not be able to close the block that holds them, open an answer, or
+    add an image placeholder.
 
     Args:
         data: Any text that a program, a data set or a model wrote.

@@ -42,10 +42,10 @@ class Block:
 
     Attributes:
         tag: Its name.
-        content: What stands in it; of code in a fence, what stands in the fence.
-        end: Where the text goes on after its end tag.
+        content: The text between its tags; of code in a fence, the text in the fence.
+        end: Position in the text after its end tag.
         closed: It has an end tag; else it reaches to the end of the text.
-        value: What `read_call` decoded, `None` if that was not possible.
+        value: The object that `read_call` decoded, `None` if that was not possible.
     """
 
     tag: str
@@ -68,7 +68,7 @@ def read_code(text: str, start: int) -> Block:
     if fence is None:
         return Block("code", text[start:stop], stop + len("</code>") * closed, closed)
     fence_end = _FENCE_END.search(text, fence.end())
-    # Where a second block starts before the fence ends, this one was never fenced to its end.
+    # If a second block starts before the fence ends, this block's fence was never closed.
     if fence_end is None or (closed and text.find("<code>", end, fence_end.start()) >= 0):
         return Block("code", text[fence.end() : stop], stop + len("</code>") * closed, closed)
     after = _CODE_END.match(text, fence_end.end())
@@ -76,7 +76,7 @@ def read_code(text: str, start: int) -> Block:
 
 
 def read_answer(text: str, start: int) -> Block:
-    """Read what stands after an `<answer>` tag, up to `</answer>` or the end."""
+    """Read the text after an `<answer>` tag, up to `</answer>` or the end."""
     end = text.find("</answer>", start)
     if end < 0:
         return Block("answer", text[start:], len(text), False)
@@ -112,7 +112,7 @@ def _literal(content: str) -> Any:
 
 
 def write_call(name: str, arguments: dict[str, Any]) -> str:
-    """Write a call of the tool `name` as a `<tool_call>` block, in which no stop string stands before its end."""
+    """Write a call of the tool `name` as a `<tool_call>` block, in which no stop string occurs before its end."""
     call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
     # Only strings can hold this sign in JSON.
     return f"<tool_call>\n{call.replace('<', chr(92) + 'u003c') if '</' in call else call}\n</tool_call>"
@@ -187,7 +187,7 @@ def call_turn(text: str, name: str, make: Callable[[dict[str, Any]], Code | str]
     Args:
         text: The turn.
         name: The one tool there is.
-        make: Makes code of the call's arguments, or says what is wrong with them.
+        make: Makes code from the call's arguments, or returns the reason why it cannot.
     """
     problems: list[str] = []
     block, rest = acting_block(text, "tool_call", read_call, problems)
@@ -237,7 +237,7 @@ def strays(rest: str, tags: tuple[str, ...]) -> list[str]:
 
 
 def boxed_turn(body: str, tool: str, problems: list[str]) -> Turn:
-    r"""Make a turn of a text without any block: what stands in its last `\boxed{…}` is the answer."""
+    r"""Make a turn of a text without any block: the content of its last `\boxed{…}` is the answer."""
     start = body.rfind("\\boxed{")
     if start < 0:
         problems += [UNBALANCED] if f"</{tool}>" in body or "</answer>" in body else []

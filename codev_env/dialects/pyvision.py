@@ -69,7 +69,7 @@ class PyVisionDialect(Dialect):
     def parse(self, text: str) -> Turn:
         r"""Read one turn: its first block, code or answer, as generation stops there.
 
-        What stands in a `boxed` within the answer is the answer. A fence without `<code>` runs as well; without any
+        The content of a `boxed` within the answer is the answer. A fence without `<code>` runs as well; without any
         block, a LaTeX `boxed` is taken as the answer.
         """
         problems: list[str] = []
@@ -153,7 +153,7 @@ def _clue(name: str) -> str:
 
 
 def _unboxed(text: str) -> str:
-    r"""Take the answer out of `\boxed{…}` and one pair of quotes, where it stands in them."""
+    r"""Take the answer out of `\boxed{…}` and one pair of quotes, if it is inside them."""
     if text.startswith("\\boxed{") and text.endswith("}"):
         text = text[len("\\boxed{") : -1].strip()
         text = text[1:-1] if _quoted(text) else text

@@ -25,7 +25,7 @@ FORMAT = "Reason within <think></think>, code included. Then write <answer>your 
 
 
 class ThymeDialect(Dialect):
-    """The grammar of Thyme (arXiv 2508.11630): `<think>` spans the code blocks, outputs stand in the same message.
+    """The grammar of Thyme (arXiv 2508.11630): `<think>` spans the code blocks, outputs are in the same message.
 
     A turn is one piece of the message: it ends at `</code>` or `</answer>`, and its `<think>` may have been opened in
     an earlier turn or be closed in a later one.
@@ -77,7 +77,7 @@ class ThymeDialect(Dialect):
         return f"{head}<code>\n```python\n{turn.code}\n```\n</code>"
 
     def render(self, execution: Execution, images: int) -> str:
-        """Return the output as one `<sandbox_output>` block, to stand right after `</code>`."""
+        """Return the output as one `<sandbox_output>` block, to be appended right after `</code>`."""
         return f"<sandbox_output>{chr(10).join(execution_lines(execution, images))}</sandbox_output>"
 
     def invalid(self, reason: str) -> str:

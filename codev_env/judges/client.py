@@ -33,27 +33,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Question:
-    """What a verdict depends on, besides the model.
+    """Everything that a verdict depends on, besides the model.
 
     Attributes:
-        rubric: What is graded.
+        rubric: The kind of output that is graded.
         text: The question with its options.
-        pictures: Not encoded yet.
-        printed: What the program printed, for rubrics that show it; else empty.
+        images: Not encoded yet.
+        printed: Text that the program printed, for rubrics that show it; else empty.
     """
 
     rubric: RubricName
     text: str
-    pictures: tuple[Image.Image, ...] = ()
+    images: tuple[Image.Image, ...] = ()
     printed: str = ""
 
     def key(self, options: VLMOptions) -> str:
         """Return a digest of everything that a verdict depends on."""
         parts = (VERSION, options.model, options.temperature, options.image_side, self.rubric, self.text, self.printed)
         digest = hashlib.blake2b(repr(parts).encode(), digest_size=24)
-        for picture in self.pictures:
-            digest.update(repr((picture.mode, picture.size)).encode())
-            digest.update(picture.tobytes())
+        for image in self.images:
+            digest.update(repr((image.mode, image.size)).encode())
+            digest.update(image.tobytes())
         return digest.hexdigest()
 
 
@@ -67,7 +67,7 @@ class _Again(Exception):
 
 @dataclass
 class _Flight:
-    """A question that is being asked, and how many wait for its verdict."""
+    """A question that is being asked, and the number of callers that wait for its verdict."""
 
     task: asyncio.Task[Verdict]
     waiting: int = 0
@@ -113,7 +113,7 @@ class Asker:
             self.stats.waited_s += seconds
 
     def close(self) -> None:
-        """Cancel what is being asked and end the thread."""
+        """Cancel running requests and end the thread."""
         if self._pid != os.getpid() or self._loop.is_closed():
             return
         if threading.current_thread() is self._thread:
@@ -144,7 +144,7 @@ class Asker:
             return await asyncio.shield(flight.task)
         finally:
             flight.waiting -= 1
-            if not flight.waiting:  # Nobody else wants it: it is done, or need not go on.
+            if not flight.waiting:  # No other caller waits for it: it is done, or can be cancelled.
                 flight.task.cancel()
                 if self._flights.get(key) is flight:
                     del self._flights[key]
@@ -169,10 +169,10 @@ class Asker:
             self.stats.hits += 1
             return verdict
         try:
-            async with self._encoded:  # Not all at once: encoded pictures take memory.
-                pictures = await self.in_thread(_encode, question, self.options.image_side)
+            async with self._encoded:  # Not all at once: encoded images take memory.
+                images = await self.in_thread(_encode, question, self.options.image_side)
                 async with self._slots:
-                    verdict = await self._try(question, pictures)
+                    verdict = await self._try(question, images)
         except JudgeError:
             self.stats.failures += 1
             raise
@@ -180,7 +180,7 @@ class Asker:
             await self.in_thread(self._cache.put, key, verdict)
         return verdict
 
-    async def _try(self, question: Question, pictures: list[str]) -> Verdict:
+    async def _try(self, question: Question, images: list[str]) -> Verdict:
         """Try until there is a verdict or no try is left. Pauses keep the slot, to spare a server that is busy."""
         problem: _Again | None = None
         for attempt in range(self.options.retries + 1):
@@ -188,7 +188,7 @@ class Asker:
                 self.stats.retries += 1
                 await asyncio.sleep(self._pause(attempt, problem))
             check = 100_000 + secrets.randbelow(900_000)
-            chat = messages(question.rubric, question.text, question.printed, pictures, check)
+            chat = messages(question.rubric, question.text, question.printed, images, check)
             try:
                 return _verdict(await self._send(chat), check)
             except _Again as error:
@@ -316,7 +316,7 @@ def _tokens(usage: Any, name: str) -> int | None:
 
 
 def _encode(question: Question, side: int) -> list[str]:
-    return [data_url(picture, side) for picture in question.pictures]
+    return [data_url(image, side) for image in question.images]
 
 
 def _verdict(reply: Any, check: int) -> Verdict:

@@ -64,7 +64,7 @@ def showing(region: Region, target: Box, size: tuple[int, int]) -> Showing:
     """Measure how a region shows a target.
 
     Args:
-        region: What an image shows; its polygon must be known.
+        region: The region that an image shows; its polygon must be known.
         target: The evidence, in pixels of the original.
         size: (width, height) of the original.
     """

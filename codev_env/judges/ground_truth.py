@@ -14,8 +14,8 @@ An image that shows nine tenths of the original or more is worth 0, and if it tu
 
 An image is *faithful* (clearly shows a target as its main content: coverage at least 0.75, everything else in
 `evidence` at least 0.5) in any orientation, unless tiling has brought its value below half. A step is faithful if at
-least half of its images are, and its value is the mean over them, so that many crops do not pay; a step without an
-image is worth 0. Red lines (after CodeV, arXiv 2511.19661) are worth -1/2: a program that ends with an error, and an
+least half of its images are, and its value is the mean over them, so that many crops are no advantage; a step without
+an image is worth 0. Red lines (after CodeV, arXiv 2511.19661) are worth -1/2: a program that ends with an error, and an
 image that
 
 - reaches out of the original by more than 5 % of its area, or is one flat colour that stems from nowhere (invalid
@@ -192,7 +192,7 @@ def _unchanged(region: Region, image: Image.Image, original: Image.Image) -> boo
     if region.box != (0, 0, *original.size) or region.orientation != _AS_GIVEN:
         return False
     rows = original.width, max(1, original.height // 16)
-    samples = [picture.resize(rows, Image.Resampling.NEAREST).tobytes() for picture in (image, original)]
+    samples = [one.resize(rows, Image.Resampling.NEAREST).tobytes() for one in (image, original)]
     return samples[0] == samples[1]
 
 

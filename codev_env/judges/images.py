@@ -1,4 +1,4 @@
-"""Pictures as a judge is sent them."""
+"""Images in the form that a judge receives."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ JPEG_QUALITY = 95
 
 
 def data_url(image: Image.Image, side: int) -> str:
-    """Encode a picture as a data URL.
+    """Encode an image as a data URL.
 
-    It is enlarged as the policy is shown it, shrunk to at most `side` pixels, and sent as PNG where it is small, else
-    as JPEG of high quality, which is smaller and made sooner.
+    It is enlarged as for the policy and shrunk to at most `side` pixels. Small images become PNG, others JPEG of high
+    quality, which is smaller and faster to encode.
     """
-    picture = Image.fromarray(to_shown_array(image))
-    if max(picture.size) > side:
-        picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    shown = Image.fromarray(to_shown_array(image))
+    if max(shown.size) > side:
+        shown.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    if picture.width * picture.height <= LOSSLESS_PIXELS:
+    if shown.width * shown.height <= LOSSLESS_PIXELS:
         kind = "png"
-        picture.save(buffer, "PNG", compress_level=1)
+        shown.save(buffer, "PNG", compress_level=1)
     else:
         kind = "jpeg"
-        picture.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0)
+        shown.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"

@@ -1,4 +1,4 @@
-"""What a judge is, and the two that look at no pixels."""
+"""The interface of judges, and the judges that look at no pixels."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class AsyncJudge(Judge, Protocol):
 
 @runtime_checkable
 class ServedJudge(Judge, Protocol):
-    """Scores by a server; `codev train --dry-run` asks whether it is there."""
+    """Scores by a server; `codev train --dry-run` asks whether the server is reachable."""
 
     def ping(self) -> str:
         """Return one line on the server; raises `JudgeError` if it or the model is not there."""
@@ -105,7 +105,7 @@ class MaskingJudge:
     """Turns the failures of a judge into scores without a value, so that their episodes are left out of training.
 
     Args:
-        judge: Who scores.
+        judge: The judge that scores.
     """
 
     def __init__(self, judge: Judge) -> None:

@@ -29,7 +29,7 @@ class NoisyJudge:
     model at temperature 0. A step whose program failed or showed nothing is passed on, and so is a missing value.
 
     Args:
-        inner: Who judges; ground truth by default.
+        inner: The judge that scores; ground truth by default.
         rate: Probability of a wrong score, 0 to 1.
         seed: Another seed errs elsewhere.
 

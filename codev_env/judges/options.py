@@ -1,4 +1,4 @@
-"""The options of the vision-language judge, and what it counts."""
+"""The options of the vision-language judge, and its counters."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class VLMOptions:
         base_url: For example `http://localhost:8000/v1`; `None`: the environment's `OPENAI_BASE_URL`, else OpenAI's.
         api_key_env: The environment variable that holds the key; where it is not set, a placeholder is sent, which
             local servers take.
-        rubric: What is graded: `"search"` (what the pictures show), `"calculation"` (printed values and pictures), or
-            `"auto"`, which takes `"calculation"` for steps that only print, in tasks without target boxes.
-        images: `"each"`: every picture is judged alone; `"together"`: all pictures of a step in one request.
+        rubric: The output that is graded: `"search"` (the content of the images), `"calculation"` (printed values and
+            images), or `"auto"`, which takes `"calculation"` for steps that only print, in tasks without target boxes.
+        images: `"each"`: every image is judged alone; `"together"`: all images of a step in one request.
             `"calculation"` is always together.
-        max_images: Pictures of a step that are judged; those after them are worth 0.
-        only_original: Pictures that are known to hold less than a quarter of pixels of the original are worth 0 and
+        max_images: Images of a step that are judged; those after them are worth 0.
+        only_original: Images that are known to hold less than a quarter of pixels of the original are worth 0 and
             are not sent, for text drawn into them may address the judge. For `"search"` only.
         concurrency: Requests of this process in flight at the same time.
         retries: Tries after the first, with growing pauses, after 408, 409, 429, 5xx, time-outs, lost connections and
@@ -37,10 +37,10 @@ class VLMOptions:
         timeout_s: Seconds for one try, from the first byte sent to the last byte received.
         temperature: `None` leaves it to the server, for models that refuse one.
         max_tokens: Tokens of one reply, with what the model thinks before it.
-        image_side: Pictures are shrunk so that no side is longer, in pixels.
+        image_side: Images are shrunk so that no side is longer, in pixels.
         cache: Folder in which verdicts are kept; several processes may share it. `None`: none are kept.
         max_calls: Requests that this judge may send, retries too.
-        max_cost: What its requests may cost; needs both prices. Requests that are in flight when it is reached still
+        max_cost: Limit of its requests' cost; needs both prices. Requests that are in flight when it is reached still
             end and are counted.
         prompt_price: Of a million tokens of prompts, in the unit of `max_cost`.
         completion_price: Of a million tokens of replies.
@@ -117,14 +117,14 @@ def make_options(**options: Any) -> VLMOptions:
 
 @dataclass
 class JudgeStats:
-    """What a judge of this process has done so far.
+    """Counters of a judge in this process.
 
     Attributes:
         calls: Requests sent, retries too.
         hits: Verdicts found in the cache on disk.
         coalesced: Verdicts that came from a request which was already on its way for another tool call.
         retries: Requests sent again.
-        failures: Verdicts that could not be had.
+        failures: Questions without a verdict.
         prompt_tokens: As the server reports them.
         completion_tokens: As the server reports them.
         cost: By `prompt_price` and `completion_price`; 0 without them.

@@ -1,8 +1,8 @@
-"""What a vision-language judge is asked, and how its reply is read.
+"""The prompts of the vision-language judge, and the reading of its replies.
 
-The judge sees a question and what a tool call put out: pictures, and for the rubric `calculation` the printed text. It
-never sees the model's reasoning, its code or its answer. What it does see is data that a program made, perhaps a
-program that wants a good grade: the instructions say so, printed text stands in a JSON string that it cannot leave, and
+The judge sees a question and the output of a tool call: images, and for the rubric `calculation` the printed text. It
+never sees the model's reasoning, its code or its answer. All it sees is data that a program made, perhaps a
+program that wants a good grade: the instructions say so, printed text is in a JSON string that it cannot leave, and
 a reply counts only as exactly the object asked for, with a random number that no program can know.
 """
 
@@ -99,11 +99,11 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judge said of one or several pictures.
+    """The judge's verdict on one or several images.
 
     Attributes:
         score: One of `LEVELS`.
-        clear: Some picture clearly shows what is asked about as its main content.
+        clear: Some image clearly shows what is asked about as its main content.
         why: The judge's reason, one line.
     """
 
@@ -130,21 +130,21 @@ def rubric_of(rubric: Literal["search", "calculation", "auto"], task: Task, step
     return "calculation" if only_prints and not task.targets else "search"
 
 
-def messages(rubric: RubricName, question: str, printed: str, pictures: list[str], check: int) -> list[dict[str, Any]]:
+def messages(rubric: RubricName, question: str, printed: str, images: list[str], check: int) -> list[dict[str, Any]]:
     """Return the chat that asks for a verdict.
 
     Args:
-        rubric: What is graded.
+        rubric: The kind of output that is graded.
         question: The question with its options.
-        printed: What the program printed; only `calculation` shows it to the judge.
-        pictures: As data URLs.
+        printed: Text that the program printed; only `calculation` shows it to the judge.
+        images: As data URLs.
         check: The number that the reply must repeat.
     """
-    data: dict[str, Any] = {"question": question, "pictures": len(pictures)}
+    data: dict[str, Any] = {"question": question, "pictures": len(images)}
     if rubric == "calculation":
         data["printed"] = printed
-    parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url}} for url in pictures]
-    # The data stand last, so that no picture has the last word.
+    parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url}} for url in images]
+    # The data come last, so that no image has the last word.
     parts.append({"type": "text", "text": as_data({**data, "check": check})})
     return [{"role": "system", "content": INSTRUCTIONS[rubric]}, {"role": "user", "content": parts}]
 

@@ -28,14 +28,14 @@ T = TypeVar("T")
 _lock = threading.Lock()
 _judges: weakref.WeakSet[VLMJudge] = weakref.WeakSet()
 _by_options: dict[VLMOptions, VLMJudge] = {}
-"""Kept to the end of the process: a budget is not new because environments are."""
+"""Kept until the process ends: new environments must not reset a budget."""
 _inherited: list[Asker] = []
 """The askers of the process that this one was forked from: kept, for their connections must not be closed here."""
 
 
 @dataclass(frozen=True)
 class SettledScore:
-    """One picture's score, of the judge or settled without it."""
+    """The score of one image, of the judge or settled without a request."""
 
     value: float
     why: str
@@ -43,12 +43,12 @@ class SettledScore:
 
 
 class VLMJudge:
-    """Asks a vision-language model what a tool call showed; options in `VLMOptions`, prompts in `rubrics`.
+    """Asks a vision-language model to grade the output of a tool call; options in `VLMOptions`, prompts in `rubrics`.
 
-    It sees the question, the pictures and, for the rubric `calculation`, the printed text; never the model's reasoning,
-    code or answer. For `search` the value is the mean over the step's pictures, and the step is faithful if one picture
+    It sees the question, the images and, for the rubric `calculation`, the printed text; never the policy's reasoning,
+    code or answer. For `search` the value is the mean over the step's images, and the step is faithful if one image
     clearly shows what is asked about as its main content. Settled without a request: a program that ends with an error
-    and a picture that was seen before, exactly (both `RED_LINE`); no picture, and drawn ones (both 0).
+    and a image that was seen before, exactly (both `RED_LINE`); no image, and drawn ones (both 0).
 
     Safe to use from several threads and after a fork. A copy is the judge itself; one that is pickled has the same
     options, but a key that was passed stays behind: there the environment variable is read.
@@ -96,7 +96,7 @@ class VLMJudge:
         """Score several code turns at once; each item is the arguments of `score`.
 
         Raises:
-            JudgeError: If one cannot be had and `on_error` is `"raise"`; the other requests are given up.
+            JudgeError: If one is missing and `on_error` is `"raise"`; the other requests are cancelled.
         """
         asker, started = self._asker(), monotonic()
         future = asker.submit(_all(self._score(asker, *item) for item in items))
@@ -118,12 +118,12 @@ class VLMJudge:
             asker.waited(monotonic() - started)
 
     def stats(self) -> JudgeStats:
-        """Return what was counted in this process so far."""
+        """Return the counters of this process."""
         running = self._running
         return replace(running[0].stats) if running else JudgeStats()
 
     def ping(self) -> str:
-        """Return one line on the server, which costs nothing; raises `JudgeError` if it or the model is not there."""
+        """Return one line on the server, which costs nothing; raises `JudgeError` if it or the model is missing."""
         asker, options = self._asker(), self.options
         server = options.base_url or "the server"
         models = asker.submit(asker.models()).result()
@@ -137,7 +137,7 @@ class VLMJudge:
         return f"{server} serves {options.model}"
 
     def close(self) -> None:
-        """Give up what is being asked and close the connections; the next call opens new ones and counts anew."""
+        """Cancel running requests and close the connections; the next call opens new ones and restarts the counters."""
         with _lock:
             running, self._running = self._running, None
         if running is not None:
@@ -194,12 +194,12 @@ class VLMJudge:
             return StepScore(0.0, "no output")
         if len(printed) > MAX_PRINTED:
             printed = printed[:MAX_PRINTED] + " …"
-        pictures = tuple(images[: self.options.max_images])
-        verdict = await asker.ask(Question("calculation", question_of(task), pictures, printed))
+        judged = tuple(images[: self.options.max_images])
+        verdict = await asker.ask(Question("calculation", question_of(task), judged, printed))
         return StepScore(verdict.score, f"{verdict.score:g}: {verdict.why}")
 
     def _settled(self, task: Task, step: Step, history: Sequence[Step]) -> list[SettledScore | None]:
-        """Return, for each picture of a step, its score if nobody needs to look at it, else `None`."""
+        """Return, for each image of a step, its score if no model has to look at it, else `None`."""
         seen = [*task.images, *(image for earlier in history for image in shown(earlier))]
         parts: list[SettledScore | None] = []
         for i, image in enumerate(shown(step)):

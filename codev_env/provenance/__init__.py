@@ -1,4 +1,4 @@
-"""Where do these pixels come from? The region of the original that each returned image shows."""
+"""Finds the region of the original that each returned image shows."""
 
 from codev_env.provenance.tracker import Tracker
 

@@ -1,4 +1,4 @@
-"""Does an output look like the region it is said to show? Tells liars from enhanced, turned or resized copies."""
+"""Whether an output looks like the region it is said to show: a copy may be enhanced, turned or resized."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def agrees(
     - if both are flat in that sense: then there is nothing to see that could be claimed wrongly.
 
     Args:
-        output: What the program returned.
+        output: The image that the program returned.
         affine: The map from its pixels to the image's, shape (2, 3).
         image: The input image.
         explained: Which parts of the output the map explains; a grid of any shape over the output.
@@ -59,7 +59,7 @@ def agrees(
     covered = inner if inner.sum() >= 0.5 * covered.sum() else covered
     if covered.sum() < 4:
         return False
-    a, b = (np.asarray(picture.resize(small, Image.Resampling.BOX), float) for picture in (expected, output))
+    a, b = (np.asarray(one.resize(small, Image.Resampling.BOX), float) for one in (expected, output))
     alike = not inverted and _alike(a, b, covered) and _alike(b, a, covered)
     if not recoloured:
         return alike and float(np.abs((a - b)[covered].mean(0)).max()) <= _SAME

@@ -21,7 +21,7 @@ Size = tuple[int, int]
 AMPLITUDE, PERIOD = 32.0, 1.25
 """Of the phase code: a tripled contrast does not clip it; the period, in image lengths, leaves phases unique."""
 _LEVELS = 253
-"""Levels of red or green for the coarse coordinate: 0 (what padding leaves) and 255 (white) stand for no pixel."""
+"""Levels of red or green for the coarse coordinate: 0 (what padding leaves) and 255 (white) mean no pixel."""
 _TILE_BITS = 3
 """Tiles of 2^3 levels by 2^3 levels are lighter or darker in blue: a known difference that changes of colour change."""
 
@@ -30,11 +30,11 @@ class PixelCode:
     """Every pixel of every input image carries its own coordinates, in a code that is exact and smooth at once.
 
     Red rises with x and green with y, by one level every `step` pixels; blue holds the place within the step. So a
-    pixel that was only moved tells its coordinates exactly, and one that was mixed with its neighbours, as by a resize,
-    still tells them to within a step. Steps begin at other columns in each row, and at other rows in each column, so
+    pixel that was only moved shows its coordinates exactly, and one that was mixed with its neighbours, as by a resize,
+    still shows them to within a step. Steps begin at other columns in each row, and at other rows in each column, so
     that their rounding averages out in a fit.
 
-    Several images stand side by side in x. Where they have more pixels than there are codes (about 2^24), blocks of
+    Several images are side by side in x. Where they have more pixels than there are codes (about 2^24), blocks of
     `block` x `block` pixels share a code.
     """
 
@@ -102,7 +102,7 @@ class PixelCode:
             pixels: Shape (n, 3).
 
         Returns:
-            False also where too few points lie well inside light and dark tiles to tell.
+            False also if too few points lie well inside light and dark tiles.
         """
         if self.contrast < 64:
             return False
@@ -132,7 +132,7 @@ class PixelCode:
         columns, rows = np.arange(width) // self.block, np.arange(height) // self.block
         x, y = columns % self._step_x, rows % self._step_y
         pixels = np.empty((height, width, 3), np.uint8)
-        # What depends on one coordinate and on the place within the other's step is made once for each such place.
+        # Computed once for each place within a step: values that depend on one coordinate and on that place alone.
         early = [self._early(k, self._step_x, self._step_y) for k in range(self._step_y)]
         reds = np.stack([(columns + k) // self._step_x for k in early]) + self._starts[index]
         pixels[..., 0] = reds.astype(np.uint8)[y]

@@ -44,7 +44,7 @@ def fit_affine(
 
     Args:
         uv: Points of the output, shape (n, 2).
-        xy: What they show, shape (n, 2), up to noise.
+        xy: Points that they show, shape (n, 2), up to noise.
         tolerance: Largest error in pixels of a pair that counts as right, in x and in y, or one for each.
         least: Share of the pairs that the map must explain.
 

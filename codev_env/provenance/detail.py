@@ -31,21 +31,21 @@ class Patch:
 
     Attributes:
         box: Left, top, right, bottom in the output.
-        picture: What the output shows there, shape (height, width).
+        pixels: The output there, shape (height, width).
         cells: Which cells of 32 x 32 pixels hold nothing but original pixels.
     """
 
     box: tuple[float, float, float, float]
-    picture: Array
+    pixels: Array
     cells: Bools
 
     def expected(self, affine: Array, image: Image.Image) -> Array:
-        """What the patch should show by a map; `image` is grey."""
-        return np.asarray(resample(image, affine, self.box, self.picture.shape[::-1]), np.float32)
+        """The content that a map predicts for the patch; `image` is grey."""
+        return np.asarray(resample(image, affine, self.box, self.pixels.shape[::-1]), np.float32)
 
     def weights(self, octave: int = 0) -> Array:
         """1 for pixels of whole cells, 0 for others, at a resolution that was halved `octave` times."""
-        side = max(1, self.picture.shape[0] // len(self.cells)) >> octave
+        side = max(1, self.pixels.shape[0] // len(self.cells)) >> octave
         return self.cells.repeat(side, 0).repeat(side, 1).astype(np.float32)
 
 
@@ -73,8 +73,8 @@ def _patch(
     u = np.linspace(box[0], box[2] - 1, 5 * columns).astype(np.intp)
     v = np.linspace(box[1], box[3] - 1, 5 * rows).astype(np.intp)
     found = originals(*np.meshgrid(v, u, indexing="ij"))
-    picture = output.resize(size, Image.Resampling.BOX, box).convert("L")
-    return Patch(box, np.asarray(picture, np.float32), np.asarray(found.reshape(rows, 5, columns, 5).all((1, 3))))
+    pixels = output.resize(size, Image.Resampling.BOX, box).convert("L")
+    return Patch(box, np.asarray(pixels, np.float32), np.asarray(found.reshape(rows, 5, columns, 5).all((1, 3))))
 
 
 def overview(output: Image.Image, bounds: Bounds, originals: Originals) -> Patch:
@@ -90,11 +90,11 @@ def overview(output: Image.Image, bounds: Bounds, originals: Originals) -> Patch
 
 
 def likeness(expected: Array, patch: Patch) -> float | None:
-    """Correlation of a patch with what it is expected to show, -1 to 1; `None` where that is too plain to tell."""
+    """Correlation of a patch with what it is expected to show, -1 to 1; `None` if that is too plain to compare."""
     weight = patch.weights()
     if expected[weight > 0].size < 16 or expected[weight > 0].std() < _PLAIN:
         return None
-    a, b = _normal(expected, weight), _normal(patch.picture, weight)
+    a, b = _normal(expected, weight), _normal(patch.pixels, weight)
     return float((weight * a * b).sum() / weight.sum())
 
 
@@ -104,7 +104,7 @@ def kinship(expected: Array, patch: Patch) -> float:
     The first is the correlation ratio over 16 levels of brightness, the second the correlation with the gradient.
     """
     weight = patch.weights()
-    values, returned = expected[weight > 0], patch.picture[weight > 0]
+    values, returned = expected[weight > 0], patch.pixels[weight > 0]
     if returned.std() == 0:
         return 0.0
     level = np.searchsorted(np.quantile(values, np.linspace(0, 1, _LEVELS + 1)[1:-1]), values)
@@ -112,7 +112,7 @@ def kinship(expected: Array, patch: Patch) -> float:
     means = np.bincount(level, returned, _LEVELS) / np.maximum(count, 1)
     ratio = float(np.sqrt((count * (means - returned.mean()) ** 2).sum() / (len(returned) * returned.var())))
     gradient = _normal(np.hypot(*np.gradient(expected)), weight)
-    return max(ratio, float((weight * gradient * _normal(patch.picture, weight)).sum() / weight.sum()))
+    return max(ratio, float((weight * gradient * _normal(patch.pixels, weight)).sum() / weight.sum()))
 
 
 def visible(expected: Array, patch: Patch) -> bool:
@@ -120,7 +120,7 @@ def visible(expected: Array, patch: Patch) -> bool:
     weight = patch.weights() > 0
     if weight.sum() < 16 or expected[weight].std() < _PLAIN:
         return True
-    return bool(patch.picture[weight].std() >= max(_VISIBLE, expected[weight].std() / _FADED))
+    return bool(patch.pixels[weight].std() >= max(_VISIBLE, expected[weight].std() / _FADED))
 
 
 def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) -> Array | None:
@@ -138,18 +138,18 @@ def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) ->
     Returns:
         `None` if the map is off by more.
     """
-    patch = [one for one in patch if min(one.picture.shape) >= _SMALL]
+    patch = [one for one in patch if min(one.pixels.shape) >= _SMALL]
     if not patch:
         return affine
     first = patch[0]
-    pixel = np.array([first.box[2] - first.box[0], first.box[3] - first.box[1]]) / first.picture.shape[::-1]
+    pixel = np.array([first.box[2] - first.box[0], first.box[3] - first.box[1]]) / first.pixels.shape[::-1]
     weights = [one.weights()[1:-1, 1:-1] for one in patch]
     shifted = affine
     for _ in range(4):
         normal, target = np.zeros((2, 2)), np.zeros(2)
         for one, weight in zip(patch, weights, strict=True):
             expected, returned = (
-                _normal(part[1:-1, 1:-1], weight) for part in (one.expected(shifted, image), one.picture)
+                _normal(part[1:-1, 1:-1], weight) for part in (one.expected(shifted, image), one.pixels)
             )
             alike = float((weight * expected * returned).sum() / max(weight.sum(), 1))
             if abs(alike) < _LIKE:
@@ -169,10 +169,10 @@ def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) ->
     return shifted if np.abs(shifted[:, 2] - affine[:, 2]).max() <= most else None
 
 
-def _normal(picture: Array, weight: Array) -> Array:
-    """A picture with mean 0 and variance 1 under weights of 0 and 1."""
+def _normal(pixels: Array, weight: Array) -> Array:
+    """An image with mean 0 and variance 1 under weights of 0 and 1."""
     total = max(float(weight.sum()), 1.0)
-    centred = picture - (picture * weight).sum() / total
+    centred = pixels - (pixels * weight).sum() / total
     return np.asarray(centred / max(float(np.sqrt((centred**2 * weight).sum() / total)), 1.0))
 
 
@@ -192,10 +192,10 @@ def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
     for patch in found:
         sums += _octaves(patch, patch.expected(affine, image))
     cross, expected, returned = sums.T / max(1, sum(int(patch.cells.sum()) for patch in found))
-    told = np.flatnonzero(expected >= _LEAST_ENERGY)
-    if not len(told):
+    clear = np.flatnonzero(expected >= _LEAST_ENERGY)
+    if not len(clear):
         return 1.0
-    cross, expected, returned = np.abs(cross[told]), expected[told], returned[told]
+    cross, expected, returned = np.abs(cross[clear]), expected[clear], returned[clear]
     coherence = cross / np.sqrt(np.maximum(expected * returned, 1e-12))
     best = int(np.argmax(coherence))
     if coherence[best] < _LIKE:
@@ -205,17 +205,17 @@ def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
     if first == 0:
         return 1.0
     part = (0.5 - left[first - 1]) / (left[first] - left[first - 1])
-    return float(0.5 ** (told[first - 1] + part * (told[first] - told[first - 1])))
+    return float(0.5 ** (clear[first - 1] + part * (clear[first] - clear[first - 1])))
 
 
 def _octaves(patch: Patch, expected: Array) -> Array:
-    """Sums of products of the details of two pictures over whole cells, by octave, finest first.
+    """Sums of products of the details of two images over whole cells, by octave, finest first.
 
     Returns:
         Of both, of the first with itself, of the second with itself, in means over a cell; shape (octaves, 3).
     """
     rows = []
-    pair = expected, patch.picture
+    pair = expected, patch.pixels
     for octave in range(_BANDS):
         smooth = _smooth(pair[0]), _smooth(pair[1])
         a, b = pair[0] - smooth[0], pair[1] - smooth[1]
@@ -225,19 +225,19 @@ def _octaves(patch: Patch, expected: Array) -> Array:
     return np.array(rows)
 
 
-def _smooth(picture: Array) -> Array:
-    """A picture under a binomial filter of 5 x 5, which leaves about half of its resolution."""
+def _smooth(pixels: Array) -> Array:
+    """An image under a binomial filter of 5 x 5, which leaves about half of its resolution."""
     for _ in range(2):
-        a = np.concatenate([picture[:1], picture[:1], picture, picture[-1:], picture[-1:]])
-        picture = ((a[:-4] + a[4:]) / 16 + (a[1:-3] + a[3:-1]) / 4 + a[2:-2] * 0.375).T
-    return picture
+        a = np.concatenate([pixels[:1], pixels[:1], pixels, pixels[-1:], pixels[-1:]])
+        pixels = ((a[:-4] + a[4:]) / 16 + (a[1:-3] + a[3:-1]) / 4 + a[2:-2] * 0.375).T
+    return pixels
 
 
 def of_codes(probe: NDArray[np.uint8], affine: Array, code: PixelCode, rng: np.random.Generator) -> float:
     """The effective scale of an output of whole pixels, some of which may be repeated: distinct pixels per pixel.
 
     Args:
-        probe: What the program made of the coded images, shape (height, width, 3).
+        probe: The result for the coded images, shape (height, width, 3).
         affine: The map from the output to the image.
         code: The code.
         rng: Draws the rows and columns that are looked at.

@@ -34,15 +34,15 @@ def mixed_region(
     """Describe an output whose pixels were mixed: its scale is as small as the detail that is left.
 
     Args:
-        output: What the program returned.
+        output: The image that the program returned.
         affine: The map from its pixels to the image's.
         image: The input image.
         image_index: Its index.
         originals: Which pixels of the output stem from where the map says.
         rng: Draws where the output is looked at.
         most: Pixels by which the map may be wrong, to be put right by what the output shows.
-        like: How much the output must be correlated with what the map says, where that is not too plain to tell.
-        colours: What the program did to them.
+        like: How much the output must be correlated with what the map says, unless that is too plain to compare.
+        colours: The change that the program made to them.
 
     Returns:
         `None` if the output does not look like that.

@@ -59,8 +59,8 @@ def read_code(
     """Read the region off the pixel code and check it against the output.
 
     Args:
-        output: What the program returned.
-        probe: What it returned, at the same place and of the same size, from `code.images`.
+        output: The image that the program returned.
+        probe: The image it returned, at the same place and of the same size, from `code.images`.
         code: The code of the input images.
         images: The input images.
         secret: Decides with the output where it is looked at.

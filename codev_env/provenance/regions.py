@@ -1,4 +1,4 @@
-"""Makes the record of what an output shows, from the map of its pixels and from which of them are original."""
+"""Makes the record of the region that an output shows, from the map of its pixels and the original ones among them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 Originals = Callable[[Indices, Indices], Bools]
-"""Tells of pixels of the output, given by row and column, arrays of one shape, which stem from where the map says."""
+"""From rows and columns of pixels of the output, arrays of one shape: which of them stem from where the map says."""
 Bounds = tuple[int, int, int, int]
 """Left, top, right, bottom of a part of the output."""
 
@@ -78,10 +78,10 @@ def shown_part(
     """Find the part of an output that shows an image.
 
     A frame around what stems from the image, such as the margins of a plot, does not belong to it. Black bands that
-    the map puts outside the image do: they are what a crop out of range leaves.
+    the map puts outside the image do: a crop out of range leaves them.
 
     Args:
-        output: What the program returned.
+        output: The image that the program returned.
         affine: The map from its pixels to the image's, shape (2, 3).
         size: (width, height) of the image.
         originals: Which pixels of the output stem from where the map says.

@@ -1,6 +1,6 @@
 """Which parts of an output look like what the map says they show: holes that the coded run did not have are found.
 
-The coded run tells which pixels of an output *should* stem from the image. A program that paints its target over only
+The coded run shows which pixels of an output *should* stem from the image. A program that paints its target over only
 when it is not probed, or replaces it by its mean colour, which codes the middle of it, looks the same there.
 """
 
@@ -31,7 +31,7 @@ _LEAST, _MOST = 16, 0.4
 _KEPT = 4.0
 """Levels by which most alike pixels differ at most where the colours were kept."""
 _COARSER = 1.5
-"""Power of the resolution: what is left of blurred pictures still differs where detail ends."""
+"""Power of the resolution: what is left of blurred images still differs where detail ends."""
 _ROUNDS, _FITTED = 8, 1500
 
 
@@ -40,17 +40,17 @@ def without_unlike(
 ) -> OutputPart | None:
     """Take from a part of an output what does not look like what the map says it shows.
 
-    Both are brought to the resolution at which the output holds detail. A pixel is alike if each of both pictures has
+    Both are brought to the resolution at which the output holds detail. A pixel is alike if each of both images has
     there, up to a tolerance, a value that the other takes in its neighbourhood of 3 x 3.
 
     Args:
-        part: The part, with what the coded run tells.
-        output: What the program returned.
+        part: The part, as the coded run shows it.
+        output: The image that the program returned.
         affine: The map from its pixels to the image's.
         image: The input image.
         resolution: The share of the output's resolution that holds detail.
-        colours: What the program did to them: kept, changed everywhere alike, or anything. Of what is made of edges or
-            thresholds no colours can be expected: only what differs in kept and in changed colours is unlike then.
+        colours: The program's change to the colours: kept, changed everywhere alike, or anything. An output of edges or
+            thresholds has no predictable colours: only what differs in kept and in changed colours is unlike then.
 
     Returns:
         The part; `None` if more than two fifths are unlike in such colours, of "any" in kept ones.
@@ -74,7 +74,7 @@ def without_unlike(
         unlike &= _unlike(_recoloured(expected, returned, within), returned, within)
     if not unlike.any():
         return part
-    if colours == "any":  # What stripes say of single places is rough: what lies among unseen ones is not seen.
+    if colours == "any":  # Stripes are rough about single places: a place among unseen ones is not seen.
         unlike |= _around(unlike | ~within) >= _MOSTLY * _around(np.ones_like(within))
     seen = grid & ~unlike[_spread(len(grid), height)[:, None], _spread(grid.shape[1], width)]
     return OutputPart(part.bounds, part.share * float(seen.sum() / max(grid.sum(), 1)), seen)
@@ -86,7 +86,7 @@ def _spread(count: int, length: int) -> NDArray[np.intp]:
 
 
 def _unlike(expected: Array, returned: Array, within: Bools) -> Bools:
-    """Where two pictures differ within a part, and what lies between such places."""
+    """The places within a part at which two images differ, and those between them."""
     (low, high), (lowest, highest) = _extremes(expected), _extremes(returned)
     most = _LEVELS + _CONTRAST * np.maximum(high - low, highest - lowest)
     off = (expected < lowest - most) | (expected > highest + most) | (returned < low - most) | (returned > high + most)
@@ -94,9 +94,9 @@ def _unlike(expected: Array, returned: Array, within: Bools) -> Bools:
     return np.asarray(within & (_around(off) >= _CROWD * _around(within)))
 
 
-def _extremes(picture: Array) -> tuple[Array, Array]:
+def _extremes(pixels: Array) -> tuple[Array, Array]:
     """The least and the largest value around each pixel, over 3 x 3."""
-    low = high = np.pad(picture, [(1, 1), (1, 1), (0, 0)], mode="edge")
+    low = high = np.pad(pixels, [(1, 1), (1, 1), (0, 0)], mode="edge")
     low = np.minimum(np.minimum(low[:-2], low[1:-1]), low[2:])
     high = np.maximum(np.maximum(high[:-2], high[1:-1]), high[2:])
     low = np.minimum(np.minimum(low[:, :-2], low[:, 1:-1]), low[:, 2:])
@@ -105,10 +105,10 @@ def _extremes(picture: Array) -> tuple[Array, Array]:
 
 
 def _recoloured(expected: Array, returned: Array, within: Bools) -> Array:
-    """Find, robustly, the change of colours that leads from one picture to the other, and apply it.
+    """Find, robustly, the change of colours that leads from one image to the other, and apply it.
 
-    The fit begins at no change, or an inversion: where most of the print is gone, what is left of it tells that print
-    is not made white. Values that are and should be clipped tell nothing.
+    The fit begins at no change, or an inversion: where most of the print is gone, what is left of it shows that print
+    is not made white. Values that are and should be clipped are no evidence.
     """
     pixels, target = expected[within], returned[within].astype(np.float64)
     step = max(1, len(pixels) // _FITTED)
@@ -120,12 +120,12 @@ def _recoloured(expected: Array, returned: Array, within: Bools) -> Array:
         guess = features @ change
         clipped = ((target <= 1) & (guess < 0)) | ((target >= 254) & (guess > 255))
         for channel in range(3):
-            told = ~clipped[:, channel]
-            if told.sum() < 2 * len(change):
+            known = ~clipped[:, channel]
+            if known.sum() < 2 * len(change):
                 continue
             off = (target - guess)[:, channel]
-            spread = max(float(np.median(np.abs(off[told]))), 1.0)
-            change[:, channel] += _solve(features, off, told / (1 + (off / (2 * spread)) ** 2))
+            spread = max(float(np.median(np.abs(off[known]))), 1.0)
+            change[:, channel] += _solve(features, off, known / (1 + (off / (2 * spread)) ** 2))
     changed = np.clip(_features(expected) @ change, 0, 255)
     return np.asarray(changed.astype(np.float32).reshape(expected.shape))
 

@@ -1,6 +1,6 @@
 """Stripes of disturbed pixels in the original itself: they place what changes colours beyond recognition.
 
-The program runs on the original with some of its pixels disturbed, and what changes in its output tells where those
+The program runs on the original with some of its pixels disturbed, and the changes in its output show where those
 pixels went. The first run disturbs all of them: it shows which parts of the output depend on the image. Each further
 run disturbs stripes, of columns or of rows, that are one bit of a Gray code of x or y. So any local operation is
 followed, whatever it does to colours: thresholds, equalisation, edges. And since the rest of the image is as it was,
@@ -110,7 +110,7 @@ class StripeReader:
     """Follows the stripes of one image into one output.
 
     Args:
-        output: What the program really returned.
+        output: The image that the program really returned.
         stripes: The image.
     """
 
@@ -124,7 +124,7 @@ class StripeReader:
         self._failed = False
 
     def wants(self, plane: Plane) -> bool:
-        """Whether a plane would tell more."""
+        """Whether a plane would give more information."""
         return not self._failed and not self._done[plane.axis]
 
     def read(self, plane: Plane, probe: Image.Image | None) -> None:
@@ -146,7 +146,7 @@ class StripeReader:
             return
         untouched = change[sensitive][ratio <= _LOW]
         if not self._stripes.weak and plane.bit < 3 and len(untouched) and np.quantile(untouched, 0.7) > _UNTOUCHED:
-            self._failed = True  # Where no stripe went, this is not what the program really returned.
+            self._failed = True  # Outside the stripes, this output differs from the real one.
             return
         self._bits[plane.axis].append(ratio >= 0.5)
         self._clear[plane.axis].append(clear)
@@ -172,7 +172,7 @@ class StripeReader:
         if fit is None or fit[1].mean() < 0.7:
             return None
         if (np.ptp(xy[valid][fit[1]], axis=0) < 3 * steps).any():
-            return None  # Too few cells to tell where in them the output begins and ends.
+            return None  # Too few cells to place the output's edges within them.
         affine = _straight(fit[0], uv[valid][fit[1]], xy[valid][fit[1]])
         if abs(np.linalg.det(affine[:, :2])) < 1e-6:
             return None
@@ -214,7 +214,7 @@ def read_stripes(
     """Read the region off stripes; `None` if they were destroyed, or do not fit together.
 
     Args:
-        output: What the program returned.
+        output: The image that the program returned.
         reader: Followed the stripes of the image into it.
         image: The input image.
         image_index: Its index.

@@ -1,4 +1,4 @@
-"""Where do these pixels come from? For each image a program returned: the region of the original it shows.
+"""Finds the region of the original that each image returned by a program shows.
 
 The same program runs again, in a view of the sandbox session that leaves no trace in the episode, on images that carry
 their own coordinates; the answer is read off its output, so no reading of the code is involved. Stages, each only for
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProbeSession(Protocol):
-    """What provenance needs of a sandbox session."""
+    """The part of a sandbox session that provenance needs."""
 
     def run(self, code: str, *, view: str = "main") -> Execution:
         """Run a program in a view."""
@@ -62,8 +62,8 @@ class Tracker:
         images: The input images: by the names the programs open them under, or in order, named as in `names`.
         names: Names of the images given in order; default `input.png`, `input2.png`, ...
         budget_s: Seconds after which one `trace` starts no further run but the first: what is not placed by then is
-            `"late"`, which no judge takes for a result. Default: 60, and 10 times what the program itself took; what a
-            loaded machine does to a clock must not decide what is paid.
+            `"late"`, which no judge takes for a result. Default: 60, and 10 times what the program itself took; a
+            loaded machine must not decide the reward.
         secret: Decides, with the images, where outputs are looked at.
     """
 
@@ -87,7 +87,7 @@ class Tracker:
         for image in self._images:
             self._secret = zlib.crc32(np.asarray(image.reduce(max(1, min(image.size) // 16))).tobytes(), self._secret)
         self._history: list[str] = []
-        self._played: dict[str, int] = {}
+        self._done: dict[str, int] = {}
         self._refused: set[str] = set()
         self._deadline, self._late, self._runs = 0.0, False, 0
 
@@ -95,11 +95,11 @@ class Tracker:
         """Find the region of each image that a program returned.
 
         Must be called for every program of the episode, in order, also for those that returned no image: later programs
-        may use files that they saved. Such programs cost nothing until an image has to be placed.
+        may use files that they saved. Such programs do not run again until an image has to be placed.
 
         Args:
             code: The program that ran in the `main` view.
-            execution: What came of it.
+            execution: Its result.
 
         Returns:
             One region per image of `execution`.
@@ -124,7 +124,7 @@ class Tracker:
 
     def _by_code(self, execution: Execution) -> list[Reading | None]:
         code = codes.pixel_code(self._sizes)
-        probes = _pair(execution, self._play(_CODE, code.images))
+        probes = _pair(execution, self._run_in(_CODE, code.images))
         return [
             None if probe is None else read_code(output, probe, code, self._images, self._secret)
             for output, probe in zip(execution.images, probes, strict=True)
@@ -132,13 +132,13 @@ class Tracker:
 
     def _by_phase(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         for index in range(len(self._images)):
-            # Waves are told by their colours.
+            # Waves are recognised by their colours.
             open_ = [
                 region is None and not _is_grey(output) for region, output in zip(found, execution.images, strict=True)
             ]
             if not any(open_) or not self._goes_on("phase code"):
                 break
-            pair = [self._play(f"phase-{index}-{axis}", self._phase_images(index, axis)) for axis in (0, 1)]
+            pair = [self._run_in(f"phase-{index}-{axis}", self._phase_images(index, axis)) for axis in (0, 1)]
             found = [
                 read_phase(output, np.asarray(x), np.asarray(y), self._images[index], index, self._secret)
                 if missing and x is not None and y is not None
@@ -169,8 +169,8 @@ class Tracker:
                 if not self._goes_on("stripes"):
                     return found
                 images = (*self._images[:index], stripes.draw(plane), *self._images[index + 1 :])
-                self._played.pop(_STRIPES, None)
-                probes = _pair(execution, self._play(_STRIPES, images))
+                self._done.pop(_STRIPES, None)
+                probes = _pair(execution, self._run_in(_STRIPES, images))
                 for reader, wants, probe in zip(readers, wanting, probes, strict=True):
                     if reader is not None and wants:
                         reader.read(plane, probe)
@@ -199,24 +199,24 @@ class Tracker:
             _log.info("provenance gave up at the stage %r after %d runs", stage, self._runs)
         return not self._late and self._runs < MOST_RUNS
 
-    def _play(self, view: str, images: Sequence[Image.Image]) -> Execution:
+    def _run_in(self, view: str, images: Sequence[Image.Image]) -> Execution:
         """Run in a view the programs it has not seen yet; return the last one's result, an empty one without room."""
         result = Execution()
         if view in self._refused:
             return result
-        if view not in self._played:
+        if view not in self._done:
             try:
                 self._session.add_view(view, dict(zip(self._names, images, strict=True)), replace=True)
             except NoRoom as error:
-                # Too many large inputs: what this view would place stays unknown; the episode goes on.
+                # Too many large inputs: the regions that this view would find stay unknown; the episode continues.
                 self._refused.add(view)
                 warnings.warn(f"provenance works without the view {view!r}: {error}", RuntimeWarning, stacklevel=2)
                 return result
-            self._played[view] = 0
-        for code in self._history[self._played[view] :]:
+            self._done[view] = 0
+        for code in self._history[self._done[view] :]:
             result = self._session.run(code, view=view)
             self._runs += 1
-        self._played[view] = len(self._history)
+        self._done[view] = len(self._history)
         return result
 
 

@@ -29,8 +29,8 @@ def read_phase(
     """Read the region off phase-coded outputs and check it against the output.
 
     Args:
-        output: What the program returned.
-        waves_x: What it made of the image that codes x: the three waves, shape (height, width, 3).
+        output: The image that the program returned.
+        waves_x: Its result for the image that codes x: the three waves, shape (height, width, 3).
         waves_y: The same for y.
         image: The input image.
         image_index: Its index.
@@ -89,7 +89,7 @@ class _Waves(NamedTuple):
             strengths.append(amplitude)
         top, strength = np.concatenate(tops), np.concatenate(strengths)
         if np.ptp(top) < 0.2:
-            return self  # Too little of a period to tell.
+            return self  # Too little of a period for a fit.
         slope, mean = np.polynomial.polynomial.polyfit(top, strength, 1)[::-1]
         return self._replace(bend=float(slope / mean))
 

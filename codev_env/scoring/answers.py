@@ -4,7 +4,7 @@ Each stage sees only what the ones before could not decide:
 
 1. *rules* (`rules`): the same text or number is right; another of the task's options, or no answer, is wrong.
 2. *math-verify*, where installed, for tasks without options: equal is right; unequal is wrong.
-3. *llm*, only with `model`: the same or not the same. Without it, what nobody could decide is wrong.
+3. *llm*, only with `model`: the same or not the same. Without it, an undecided answer is wrong.
 
 CodeV's accuracy reward (arXiv 2511.19661) has the last two.
 """
@@ -27,7 +27,7 @@ class AnswerScorer(AnswerReader):
     """The scorer `answer`. `Score.how` names the stage that decided, `"none"` if none could, and `why` says how.
 
     Attributes:
-        model: Asked where the other stages cannot decide; `""`: nobody is. The options of `AnswerReader` belong to it.
+        model: Asked where the other stages cannot decide; `""`: none is. The options of `AnswerReader` belong to it.
         cpu_s: Seconds of CPU time that math-verify may take for one answer.
 
     Raises:

@@ -48,7 +48,7 @@ EXAMPLES: tuple[tuple[str, Task, tuple[str, ...]], ...] = (
     ("MathVista, float 0.6, 1 decimal", _FLOAT, ("0.6", "0.60", "0.64", "3/5", "60%")),
     ("MathVista, list [2007, 2008]", _LIST, ("[2007, 2008]", "[2007,2008]", "2007, 2008")),
 )
-"""What is asked for, a task and answers to it."""
+"""A label for the right answer, a task, and answers to it."""
 
 
 def table() -> Iterator[str]:
@@ -56,11 +56,11 @@ def table() -> Iterator[str]:
     scorers = [get_scorer(name) for name in NAMES]
     yield f"| right answer | answer | {' | '.join(f'`{name}`' for name in NAMES)} |"
     yield "| --- " * (2 + len(NAMES)) + "|"
-    for what, task, answers in EXAMPLES:
+    for label, task, answers in EXAMPLES:
         for answer in answers:
             scores = [scorer(task, answer) for scorer in scorers]
             cells = ["yes" if s.correct else f"no: {s.extracted}" if s.how != "none" else "no" for s in scores]
-            yield f"| {what} | {f'`{answer}`' if answer else '(empty)'} | {' | '.join(cells)} |"
+            yield f"| {label} | {f'`{answer}`' if answer else '(empty)'} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""`llm`: asks a language model what an answer says, where rules cannot tell.
+"""`llm`: asks a language model for the meaning of an answer that rules cannot decide.
 
-For a question with options it asks which option the answer names, without telling which one is right; for an open
+For a question with options it asks which option the answer names, without revealing which one is right; for an open
 question, whether it means the same as the right answer.
 
-The answer comes from a model that may want to be called right, so it is data and nothing else: it stands in one JSON
+The answer comes from a model that may want to be called right, so it is data and nothing else: it is one JSON
 string, in which it can neither close its quotes nor write a chat template's marks; and the reply must repeat a random
 number that the answer cannot know, so that a reply which only echoes the answer is refused. An answer that speaks of
 the right option without naming it gains nothing, since the model does not know it.
@@ -51,7 +51,7 @@ NO_OPTION = "none"
 
 
 class Asked(NamedTuple):
-    """What a model is asked about one answer.
+    """The question to a model about one answer.
 
     Attributes:
         instructions: The system message.
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
 
 
 def asked(task: Task, text: str) -> Asked:
-    """Return what to ask about an answer's text."""
+    """Return the question about an answer's text."""
     options = letters_of(task)
     if options:
         data = {"question": task.question, "options": options, "answer": text}
@@ -78,7 +78,7 @@ def asked(task: Task, text: str) -> Asked:
 
 @dataclass(frozen=True)
 class AnswerReader:
-    """Asks a language model what an answer says: the part that the scorers `llm` and `answer` share.
+    """Asks a language model for the meaning of an answer: the part that the scorers `llm` and `answer` share.
 
     Needs the package openai (`pip install 'codev-env[eval]'`) and a server that speaks its protocol. Safe to use from
     several threads. All objects of a process with the same server and options share one client and remember its
@@ -183,15 +183,15 @@ class AnswerReader:
 class LLMScorer(AnswerReader):
     """The scorer `llm`; its options are those of `AnswerReader`.
 
-    Nothing is asked where the rules read the right answer, or one of a task's choices. What the model decided has
-    `how == "llm"`, so that it can be counted.
+    Nothing is asked where the rules read the right answer, or one of a task's choices. Verdicts of the model have
+    `how == "llm"`, so that they can be counted.
     """
 
     def __call__(self, task: Task, answer: str, /) -> Score:
         """Score one answer.
 
         Raises:
-            ScorerError: No verdict could be had: the server cannot be reached, refuses, or replies something else.
+            ScorerError: There is no verdict: the server cannot be reached, refuses, or replies something else.
         """
         score = score_rules(task, answer)
         text = untagged(answer)

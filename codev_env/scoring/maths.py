@@ -51,7 +51,7 @@ _SCALES = frozenset("percent dozen hundred thousand million billion trillion hal
 
 
 def installed() -> bool:
-    """Whether the package math-verify is there."""
+    """Whether the package math-verify is installed."""
     return importlib.util.find_spec("math_verify") is not None
 
 
@@ -137,7 +137,7 @@ def _unit(text: str) -> str:
 
 
 def _is_unit(letters: str) -> bool:
-    """Tell units from variables, which the package does compare."""
+    """Return whether letters are a unit, as opposed to variables, which the package does compare."""
     return len(set(letters)) > 1 or letters in set("mgshlLVAWNJKCF")
 
 

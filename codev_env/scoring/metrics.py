@@ -44,7 +44,7 @@ MEANS: Mapping[str, Callable[[Trajectory], float]] = {
     "turns": lambda t: len(t.turns),
     "reward_mean": lambda t: t.total_reward,
 }
-"""The value of an episode for each mean of the table above."""
+"""The values that each episode adds to the means of the table above."""
 _Z95 = 1.959963984540054
 _RESAMPLES = 1000
 _SAME = 1e-9

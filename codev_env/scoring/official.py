@@ -1,8 +1,8 @@
-"""`official`: what the benchmarks' own repositories do, as far as it can be done on a text.
+"""`official`: the scoring of the benchmarks' own repositories, as far as it can be done on a text.
 
 - MathVista (`lupantech/MathVista`, `evaluation/calculate_score.py`): done as it is there. The repository has an LLM
   cut the answer out of a response first; here the answer of the episode takes that place.
-- V*Bench (`penghao-wu/vstar`, `vstar_bench_eval.py`): the option of the lowest loss, which no text can tell: use
+- V*Bench (`penghao-wu/vstar`, `vstar_bench_eval.py`): the option of the lowest loss, which no text shows: use
   `score_losses`. A text is read by the project's own rules.
 - HR-Bench (`DreamMr/HR-Bench`, `hrbench/vlmeval/dataset/utils/hrbench.py`): an LLM says yes or no; give one as `judge`.
   Without it a text is read by the project's own rules.

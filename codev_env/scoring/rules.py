@@ -49,7 +49,7 @@ def is_correct(task: Task, answer: str) -> bool:
 
 
 def score_rules(task: Task, answer: str, /) -> Score:
-    """Score one answer as `is_correct` says, and tell what was read and how."""
+    """Score one answer as `is_correct` says, and report the text that was read and by which rule."""
     forms = _forms(answer)
     if not task.choices:
         for form in forms:
@@ -96,7 +96,7 @@ def _choice(text: str, choices: tuple[str, ...]) -> tuple[str, How] | None:
 
 
 def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
-    """Tell whether the text after a letter names another option, by letter or by text."""
+    """Return whether the text after a letter names another option, by letter or by text."""
     if _same_text(rest, letters[letter]):
         return False
     named = {next(group for group in match.groups() if group) for match in _ANOTHER_LETTER.finditer(rest)}
@@ -113,7 +113,7 @@ def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
 
 
 def _same(text: str, gold: str) -> How | None:
-    """Tell how two open answers are the same, or return `None`."""
+    """Return how two open answers are the same, or `None`."""
     if _same_text(text, gold):
         return "text"
     a, b = _number(text), _number(gold)

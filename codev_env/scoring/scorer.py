@@ -1,4 +1,4 @@
-"""What every scorer takes and gives, and the small helpers they share."""
+"""The interface of scorers, and the small helpers they share."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Score:
 
     Attributes:
         correct: The answer counts as right.
-        extracted: What was read as the answer: an option's text where there are options, a number or a text
+        extracted: The text that was read as the answer: an option's text where there are options, a number or a text
             otherwise, `""` if nothing could be read.
-        how: By what it was read, or decided (`answer`); `"none"` if nothing could be read.
+        how: The rule that read it, or the stage that decided (`answer`); `"none"` if nothing could be read.
         why: One line for people.
     """
 
@@ -60,7 +60,7 @@ def letters_of(task: Task) -> dict[str, str]:
 
 
 def untagged(answer: str) -> str:
-    """Return what stands in the last `<answer>…</answer>`, or the text itself, without space around it."""
+    """Return the content of the last `<answer>…</answer>`, or the text itself, without space around it."""
     found = _TAGGED.findall(answer)
     return (found[-1] if found else answer).strip()
 
