@@ -56,7 +56,7 @@ types: $(VENV)/.installed
 	MYPYPATH=build/types $(BIN)/mypy
 
 integration: $(VENV)/.installed
-	$(PYTEST) --timeout 1200 -m "integration and not soak" $(ARGS)
+	$(PYTEST) --timeout 1800 -m "integration and not soak" $(ARGS)
 
 # The long versions of the fuzzers and of what runs for many steps, and property tests with many examples: hours.
 soak: $(VENV)/.installed

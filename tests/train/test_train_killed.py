@@ -36,7 +36,7 @@ def folder(tmp_path_factory, kills) -> Path:
     environment = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}
     command = [sys.executable, str(HERE / "killed_process.py"), str(made), str(seed), str(kills)]
     print(f"CODEV_KILL_SEED={seed}")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400 + 60 * kills)
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-1000:]}\n{(made / 'log.txt').read_text()[-3000:]}"
     return made
 
