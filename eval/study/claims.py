@@ -41,7 +41,7 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
     )
     call = results.difference(setting, "any-call", "outcome", "faithful")
     yield Claim(
-        "Paying for any tool call does not make the calls faithful.",
+        "Rewarding any tool call does not make the calls faithful.",
         _verdict(call, lambda e: e.high < 0.1, lambda e: e.low >= 0.1),
         f"faithful, any-call minus outcome: {_points(call)}",
     )

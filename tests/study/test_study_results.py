@@ -80,7 +80,7 @@ def test_claims_are_decided_by_whole_intervals():
     assert verdicts(results(0.65, 0.2))["TAPO raises"] == "undecided"
     told = verdicts(results(0.8, 0.01))
     assert told["Rewarding the"] == told["TAPO costs"] == told["TAPO's policy"] == "holds"
-    assert told["Paying for"] == told["Turn credit"] == told["TACO's reward"] == "not measured"
+    assert told["Rewarding any"] == told["Turn credit"] == told["TACO's reward"] == "not measured"
     more = [found("taco", seed, faithful_given_correct=0.9, no_cue=0.95) for seed in range(3)]
     more += [found(None, seed, faithful_given_correct=0.01 * seed) for seed in range(3)]
     assert (told := verdicts(Results(more)))["TACO's reward"] == "holds" and told["TACO's policy"] == "does not hold"

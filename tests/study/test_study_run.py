@@ -98,7 +98,7 @@ def test_jobs_wait_for_what_they_need_and_are_left_out_where_it_failed(tmp_path)
         (["tapo", "--seeds", "1", "1"], "each once"),
         (["tapo", "--jobs", "0"], "--jobs is 0; it must be at least 1"),
         (["tapo", "--methods", "tapas"], "method 'tapas'"),
-        (["tapo", "--report", "--out", "nowhere"], "holds no run that is done"),
+        (["tapo", "--report", "--out", "nowhere"], "holds no finished run"),
     ],
 )
 def test_what_cannot_be_used_is_told(words, said, capsys, tmp_path, monkeypatch):
