@@ -16,7 +16,7 @@ class Check:
     """One line of the report.
 
     Attributes:
-        group: The heading it stands under.
+        group: Its heading.
         name: What was looked at.
         status: `"ok"`; `"warn"`: works, but less well or not all of it; `"fail"`: something required does not work.
         detail: What was seen.

@@ -127,7 +127,7 @@ def requirements(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, dict[s
 
 
 def satisfies(version: str, wanted: str) -> bool:
-    """Tell if a version is in a range such as `">=1.1,<2"`, by the numbers of its release."""
+    """Return whether a version is in a range such as `">=1.1,<2"`, by the numbers of its release."""
     seen = _release(version)
     for part in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|==|<)\s*(\d.*)", part)
@@ -234,7 +234,7 @@ def _memory() -> Check:
 
 
 def _free_memory_mb() -> float | None:
-    """What may still be used: of the machine, and of the container where its limit can be read."""
+    """Return the memory that is free on the machine, and in the container where its limit can be read."""
     info = Path("/proc/meminfo")
     match = re.search(r"^MemAvailable:\s+(\d+) kB", info.read_text(), re.MULTILINE) if info.exists() else None
     if match is None:

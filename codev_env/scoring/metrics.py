@@ -119,7 +119,7 @@ def summarize_groups(
     """
     groupings = {
         "by_category": [t.category for t in trajectories],
-        "by_variant": [str(told_of(t).get("variant", "")) for t in trajectories],
+        "by_variant": [str(task_meta_of(t).get("variant", "")) for t in trajectories],
     }
     found: dict[str, dict[str, Any]] = {}
     for grouping, names in groupings.items():
@@ -143,7 +143,7 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
         `"overall"` and its parts, or `None` where no such totals are defined.
     """
     scored = [
-        (Task(t.task_id, (), t.question, t.answer, t.choices, category=t.category, meta=told_of(t)), t.is_correct)
+        (Task(t.task_id, (), t.question, t.answer, t.choices, category=t.category, meta=task_meta_of(t)), t.is_correct)
         for t in trajectories
     ]
     try:
@@ -152,7 +152,7 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
         return None
 
 
-def told_of(trajectory: Trajectory) -> Mapping[str, Any]:
+def task_meta_of(trajectory: Trajectory) -> Mapping[str, Any]:
     """Return the task's metadata, as `codev_agents.EpisodeRecorder` records it."""
     told = trajectory.meta.get("task")
     return told if isinstance(told, Mapping) else {}

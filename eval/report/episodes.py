@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from codev_env.scoring.metrics import told_of
+from codev_env.scoring.metrics import task_meta_of
 from codev_env.trajectory import Trajectory
 from codev_env.types import Step
 from codev_eval.bench.measures import bench_of, plain_answer, sample_of
@@ -183,7 +183,7 @@ def episode_of(run: str, trajectory: Trajectory, store: ImageStore) -> EpisodeVi
 
 def variant_of(trajectory: Trajectory) -> str:
     """Return the variant of its task that an episode was played under; empty where there is none."""
-    return str(told_of(trajectory).get("variant", ""))
+    return str(task_meta_of(trajectory).get("variant", ""))
 
 
 def _look_badge(trajectory: Trajectory) -> Badge:

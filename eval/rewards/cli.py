@@ -128,9 +128,9 @@ def _notes(command: ExplainCommand, reward: Reward, trajectory: Trajectory, rows
     same = matches(reward, trajectory, list(rows))
     if reward.name != trajectory.reward_name:
         recorded = f"{trajectory.reward_name!r} paid {trajectory.total_reward:+.3f}"
-        notes.append(f"What {reward.name!r} would have paid; the recorded {recorded}.")
+        notes.append(f"These are the rewards of {reward.name!r}; the recorded {recorded}.")
     elif same:
-        notes.append("This is what was recorded, turn by turn.")
+        notes.append("These are the recorded rewards, turn by turn.")
     else:
         notes.append(
             f"WARNING: the recorded rewards differ (in all {trajectory.total_reward:+.3f}). Was it played with other "

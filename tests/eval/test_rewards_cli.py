@@ -66,7 +66,7 @@ def test_explaining_a_recorded_episode(run, capsys):
     assert "Turn 1, code: +" in out and "Turn 2, answer: +1.000" in out
     assert "tapo = outcome + 0.3 format + 0.5 tool" in out
     assert "last call" in out and "no flaw" in out and "wanted" in out
-    assert "This is what was recorded, turn by turn." in out and "WARNING" not in out
+    assert "These are the recorded rewards, turn by turn." in out and "WARNING" not in out
 
 
 def test_json_adds_up(run, capsys):
@@ -88,7 +88,7 @@ def test_episodes_are_chosen_by_task(run, capsys):
 def test_another_reward(run, capsys):
     (record,) = explained(capsys, run, "--reward", "deepeyes")
     assert record["total"] == pytest.approx(2.0) and record["same_as_recorded"] is False
-    assert "would have paid" in record["notes"][0] and "'tapo'" in record["notes"][0]
+    assert "These are the rewards of" in record["notes"][0] and "'tapo'" in record["notes"][0]
 
 
 def test_what_cannot_be_computed_is_said(run, capsys):

@@ -90,7 +90,7 @@ _KINDS = {"env": EnvOptions, "sft": SFTOptions, "train": TrainOptions}
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the user asked for, before options are parsed: presets and files first, then the command line.
+    """The user's request before options are parsed: presets and files first, then the command line.
 
     Attributes:
         layers: Presets and files, in order.

@@ -19,7 +19,7 @@ _PATCHES = 4  # vision patches that make one token
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What of a model's architecture costs memory and time.
+    """The parts of a model's architecture that cost memory and time.
 
     Attributes:
         name: The model.
@@ -289,7 +289,7 @@ def cache_tokens(size: ModelSize, options: TrainOptions) -> float:
     return max(0.0, share * GPUS[options.estimate.gpu].memory - 2 * size.parameters) / (2 * size.kv_values)
 
 
-_SERVER_SHARE = 0.9  # of a GPU, that a vLLM server takes unless told otherwise
+_SERVER_SHARE = 0.9  # of a GPU, that a vLLM server takes by default
 
 
 def episodes_at_once(size: ModelSize, options: TrainOptions) -> int:

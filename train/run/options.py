@@ -154,7 +154,7 @@ class HeldOutOptions:
 
 @option_class
 class EstimateOptions:
-    """What `--dry-run` assumes of machines and episodes; training reads none of these."""
+    """Assumptions of `--dry-run` about machines and episodes; training reads none of these."""
 
     gpus: CountOrNone = 0
     """GPUs that train, one process each; 0 is the CPU of this machine."""

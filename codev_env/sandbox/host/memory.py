@@ -61,7 +61,7 @@ def write(fd: int, offset: int, image: Image.Image) -> None:
     """Write the pixels of an image of a plain mode to a shared file that is not mapped."""
     image.load()
     os.lseek(fd, offset, os.SEEK_SET)
-    # What Pillow does to save an uncompressed file; `tobytes` would make two more copies of the pixels.
+    # Pillow saves an uncompressed file in this way; `tobytes` would make two more copies of the pixels.
     encoder = Image._getencoder(image.mode, "raw", (pixels.RAW[image.mode], 0, 1))
     encoder.setimage(image.im, (0, 0, *image.size))
     if encoder.encode_to_file(fd, _ENCODER_BUFFER) < 0:
@@ -229,7 +229,7 @@ def _sample(images: Sequence[Image.Image]) -> bytes:
 def read_only(fd: int) -> int:
     """Open a shared file again for reading only, so that the receiver of the descriptor cannot write.
 
-    Where `/proc` is missing the descriptor is duplicated as it is.
+    Without `/proc` the descriptor is duplicated as it is.
     """
     path = f"/proc/self/fd/{fd}"
     with descriptors.explained("open a session's images for its worker"):

@@ -43,7 +43,7 @@ class ImageRules:
     """Which images a task set accepts, and how it changes them.
 
     Attributes:
-        min_side: Pixels that the shorter side must have. 28 is what one visual token of Qwen2.5-VL covers.
+        min_side: Pixels that the shorter side must have. One visual token of Qwen2.5-VL covers 28.
         small: For an image below `min_side`: `"upscale"` its shorter side to `min_side` as the released CodeV sandbox
             does (its boxes follow, and `meta["resized"]` has both sizes), `"raise"`, or `"keep"` it as it is.
         max_aspect: Largest ratio of the longer side to the shorter one.

@@ -42,7 +42,7 @@ def read_row(row: Mapping[str, Any]) -> Draft:
         if role != "gpt" or reply_role == "gpt":
             raise Unusable("turn_order", f"message {2 * len(turns) + 2} is of {role!r} and the next of {reply_role!r}")
         if IMAGE_PLACEHOLDER in text:
-            raise Unusable("image_count", "an image placeholder stands in a turn of the model")
+            raise Unusable("image_count", "a turn of the model holds an image placeholder")
         if text.count("<think>") != text.count("</think>"):
             raise Unusable("unbalanced_tags", "<think> and </think> are not balanced")
         told = without_images(_RESPONSE_TAGS.sub("", reply))

@@ -209,7 +209,7 @@ def _referenced(statement: ast.stmt) -> set[str]:
 
 
 def _changes(statement: ast.stmt, names: set[str]) -> bool:
-    """Tell whether a statement is a call of a method, or an assignment to a part, of one of the names."""
+    """Return whether a statement is a call of a method, or an assignment to a part, of one of the names."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         function = statement.value.func
         if isinstance(function, ast.Attribute):

@@ -54,7 +54,7 @@ class Outcome:
         digest: Of its content.
         reason: Why it is left out, one of `REASONS`; `""` if it is kept.
         detail: The value or error that was seen.
-        trajectory: The record, where it is kept. `meta["replay"]` tells of the replay.
+        trajectory: The record, where it is kept. `meta["replay"]` describes the replay.
     """
 
     demo_id: str
@@ -119,7 +119,7 @@ def replay(demo: Demonstration, box: Sandbox, options: ReplayOptions) -> Outcome
 def _run(
     demo: Demonstration, planned: Plan, box: Sandbox, options: ReplayOptions
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
-    """Run the programs in one session; returns the records of the turns and what the replay tells."""
+    """Run the programs in one session; returns the records of the turns and the description of the replay."""
     if options.recorded_errors == "drop" and any(turn.failed for turn in demo.turns):
         raise Unusable("recorded_error", "a recorded output reports an error")
     dialect = get_dialect(options.dialect or demo.dialect)

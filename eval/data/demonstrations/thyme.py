@@ -47,7 +47,7 @@ def read_row(row: Mapping[str, Any]) -> Draft:
     if "<code>" in pieces[-1]:
         raise Unusable("turn_order", "code without an output after it")
     if response.count(IMAGE_PLACEHOLDER) != sum(outputs):
-        raise Unusable("image_count", "an image placeholder stands outside of the outputs")
+        raise Unusable("image_count", "an image placeholder is outside of the outputs")
     return Draft(
         question=question,
         turns=(*turns, RecordedTurn(pieces[-1].rstrip())),
