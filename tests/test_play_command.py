@@ -48,12 +48,12 @@ def test_a_turn_of_many_lines_ends_with_its_tag(monkeypatch, capsys, tmp_path, t
     text = f"<think>so</think>\n<code>\n```python\n{code}\n```\n</code>\n<answer>{task.answer}</answer>\n"
     _, out = play(monkeypatch, capsys, tmp_path, text)
     assert "\n42\n" in out and Image.open(tmp_path / "seen" / "turn1_1.png").size == (40, 30)
-    assert "reward: " in out and "The answer is right" in out
+    assert "turn reward: " in out and "The answer is right" in out
 
 
 def test_a_line_with_a_dot_ends_a_turn(monkeypatch, capsys, tmp_path):
     _, out = play(monkeypatch, capsys, tmp_path, ".\nhello\n\nworld\n.\n")
-    assert "Write the turn again" in out and out.count("\nreward:") == 1
+    assert "Write the turn again" in out and out.count("turn reward:") == 1
 
 
 def test_the_end_of_the_input_ends_politely(monkeypatch, capsys, tmp_path):
@@ -69,7 +69,7 @@ def test_an_unfinished_last_line_is_still_a_turn(monkeypatch, capsys, tmp_path, 
 def test_a_wrong_shortcut_costs_no_turn(monkeypatch, capsys, tmp_path, task):
     text = f"/crop 1 2\n/zoom\n/prompt\n/answer {task.answer}\n"
     _, out = play(monkeypatch, capsys, tmp_path, text)
-    assert "four whole numbers" in out and "You answer questions about an image" in out and out.count("\nreward:") == 1
+    assert "four whole numbers" in out and "You answer questions about an image" in out and out.count("turn reward:") == 1
 
 
 def test_other_dialects(monkeypatch, capsys, tmp_path, task):
