@@ -73,7 +73,8 @@ def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, s
         observation = player.step(text)
         numbers = range(1, len(observation["images"]) + 1)
         _show(observation, [folder / f"turn{player.turns}_{number}.png" for number in numbers], show)
-        print(f"turn reward: {_terms({name: value - before.get(name, 0.0) for name, value in player.reward_terms.items()})}")
+        earned = {name: value - before.get(name, 0.0) for name, value in player.reward_terms.items()}
+        print(f"turn reward: {_terms(earned)}")
     _tell_end(player)
 
 

@@ -11,6 +11,7 @@ import pytest
 from codev_agents import Oracle, run_episode
 from codev_train.run.environments import make_env
 from codev_train.run.options import SFTOptions, StageOptions
+from codev_train.sft import cold_start
 from codev_train.sft.examples import Example, ExampleMaker, StageData
 
 
@@ -86,3 +87,14 @@ def test_a_stage_mixes_as_asked_and_repeats_with_its_seed(maker):
     # Half-way, seeing makes room for acting.
     assert len(early) == 2 + 4 + 1 + 1 and len(late) == 1 + 2 + 4 + 1
     assert batches(0) == [early, late] and batches(1) != [early, late]
+
+
+def test_a_stage_has_scenes_of_its_own(policy, env_options, monkeypatch):
+    monkeypatch.setattr(cold_start.torch, "set_num_threads", lambda count: None)
+    options, stage = SFTOptions(env=env_options), StageOptions(scene={"cue_p": 0.0}, objects=(2, 3))
+    made = cold_start.example_maker(options, stage, policy.processor, ())
+    counts = {len(made.honest.unwrapped.tasks[number].meta["objects"]) for number in range(20)}
+    assert counts == {2, 3}
+    assert not any(made.honest.unwrapped.tasks[number].meta["cue_informative"] for number in range(20))
+    biased = [made.biased.unwrapped.tasks[number] for number in range(20)]
+    assert max(len(task.meta["objects"]) for task in biased) > 3

@@ -29,7 +29,11 @@ def make_eval_env(options: TrainOptions) -> gym.Env[Any, Any]:
 
 
 def make_env(
-    options: EnvOptions, split: str, reward: str = "tapo", weights: Mapping[str, float] | None = None
+    options: EnvOptions,
+    split: str,
+    reward: str = "tapo",
+    weights: Mapping[str, float] | None = None,
+    scene: Mapping[str, Any] | None = None,
 ) -> gym.Env[Any, Any]:
     """Make one environment.
 
@@ -38,6 +42,7 @@ def make_env(
         split: `"train"`, `"val"` or `"test"`.
         reward: Reward table.
         weights: Weights of terms that differ from the table's.
+        scene: Options of the generated scenes, instead of those of `options`.
 
     Raises:
         ConfigError: The id is not registered.
@@ -50,7 +55,7 @@ def make_env(
             data=options.data,
             split=split,
             # A path describes its own tasks; only generated scenes take options.
-            scenes=_scenes(options) if options.data in ("synthetic", "auto") else None,
+            scenes=_scenes(options, scene) if options.data in ("synthetic", "auto") else None,
             dialect=options.dialect,
             reward=reward,
             reward_weights=dict(weights or {}),
@@ -62,6 +67,7 @@ def make_env(
         raise ConfigError(f"env.id {options.id!r} is not a registered environment: {error}") from error
 
 
-def _scenes(options: EnvOptions) -> dict[str, Any] | None:
-    scenes = {"preset": options.scenes, **options.scene} if options.scenes else {**options.scene}
+def _scenes(options: EnvOptions, scene: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    own = options.scene if scene is None else scene
+    scenes = {"preset": options.scenes, **own} if options.scenes else {**own}
     return scenes or None

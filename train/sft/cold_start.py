@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -65,7 +64,9 @@ def _run_stage(
     optimizer = make_optimizer(scorer, stage.optimizer)
     module, optimizer = accelerator.prepare(scorer, optimizer)
     seed = (options.seed, number, accelerator.process_index)
-    data = StageData(functools.partial(_maker, options, stage, policy.processor, recorded), stage, options.pool, seed)
+    data = StageData(
+        functools.partial(example_maker, options, stage, policy.processor, recorded), stage, options.pool, seed
+    )
     # One process of its own makes the data while this one trains.
     loader: Iterable[list[Example]] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
     bar = tqdm(loader, desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
@@ -108,7 +109,7 @@ def _update(
     return value
 
 
-def _maker(
+def example_maker(
     options: SFTOptions, stage: StageOptions, processor: ChatProcessor, recorded: Sequence[Trajectory]
 ) -> ExampleMaker:
     """Make environments inside the loader process, which must not fight the trainer for the cores."""
@@ -116,5 +117,5 @@ def _maker(
     scene: dict[str, Any] = {**options.env.scene, **stage.scene}
     if any(stage.objects):
         scene["objects"] = stage.objects
-    honest = dataclasses.replace(options.env, scene=scene)
-    return ExampleMaker(options, processor, (make_env(options.env, "train"), make_env(honest, "train")), recorded)
+    envs = make_env(options.env, "train"), make_env(options.env, "train", scene=scene)
+    return ExampleMaker(options, processor, envs, recorded)
