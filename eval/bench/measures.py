@@ -9,7 +9,6 @@ import numpy as np
 
 from codev_env.errors import JudgeError
 from codev_env.geometry import area, iou, overlap
-from codev_env.rewards.replay import episode_of
 from codev_env.scoring.metrics import (
     LAZY_SHARE,
     MEANS,
@@ -32,6 +31,7 @@ from codev_eval.bench.paired import (
     share,
     share_interval,
 )
+from codev_eval.bench.replay import episode_of
 from codev_eval.bench.suspicions import SUSPICIONS, hallucinates_tool_use, suspicions
 
 BINS = 10

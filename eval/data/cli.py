@@ -17,13 +17,13 @@ from codev_env.dialects import get_dialect
 from codev_env.errors import CodevError, ConfigError, unknown
 from codev_env.tasks import check_tasks
 from codev_env.tasks.check import summary
-from codev_env.tasks.sheet import sheet
 from codev_eval.bench.models import parse_model
 from codev_eval.bench.runner import Failure
 from codev_eval.data.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun, summary_table
 from codev_eval.data.demonstrations.run import SUMMARY
 from codev_eval.data.difficulty import RolloutJournal, RolloutOptions, measure, select, write_rows
 from codev_eval.data.options import CheckCommand, FilterCommand, ReplayCommand, ShowCommand
+from codev_eval.data.sheet import sheet
 
 COMMANDS = {
     "show": "write a contact sheet of tasks",

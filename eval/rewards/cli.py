@@ -10,9 +10,9 @@ from typing import Any
 from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError, TrajectoryError, unknown
 from codev_env.rewards import OUTCOME, REWARDS, GroupTerm, Reward, Term, get_reward
-from codev_env.rewards.replay import TurnReward, episode_of, matches, turn_rewards
 from codev_env.rewards.reward import about
 from codev_env.trajectory import FILE_NAME, Trajectory, read_trajectories
+from codev_eval.bench.replay import TurnReward, episode_of, matches, turn_rewards
 from codev_eval.rewards.options import ExplainCommand, ListCommand
 
 COMMANDS = {

@@ -12,9 +12,9 @@ from PIL import Image
 from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks import SCENES, SceneTaskSet
-from codev_env.tasks.sheet import sheet
 from codev_eval.bench.choice import TaskChoice
 from codev_eval.data import cli as data
+from codev_eval.data.sheet import sheet
 
 TOY = SceneTaskSet(SCENES["toy"], "test")
 

@@ -13,9 +13,9 @@ pytest.importorskip("transformers")
 from codev_agents.engines.options import ToyModelOptions  # noqa: E402
 from codev_env.app import cli  # noqa: E402
 from codev_env.rewards import REWARDS  # noqa: E402
-from codev_env.rewards.replay import episode_of, matches, turn_rewards  # noqa: E402
 from codev_env.trajectory import read_trajectories  # noqa: E402
 from codev_eval.bench import saved as saved_model  # noqa: E402
+from codev_eval.bench.replay import episode_of, matches, turn_rewards  # noqa: E402
 from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
 from codev_train.sft import cold_start as sft  # noqa: E402
 

@@ -9,9 +9,9 @@ import codev_env  # noqa: F401 - registers the environments
 from codev_agents import LazyCrop, NoTool, Oracle, run_episode
 from codev_env.rewards import REWARDS, get_reward
 from codev_env.rewards.codevision import needed_operations
-from codev_env.rewards.replay import episode_of, matches, turn_rewards
 from codev_env.trajectory import Trajectory, read_trajectories, write_trajectories
 from codev_env.types import Answer, Code, Execution, Step
+from codev_eval.bench.replay import episode_of, matches, turn_rewards
 
 
 class Restless:

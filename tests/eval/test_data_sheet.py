@@ -10,8 +10,8 @@ from PIL import Image
 
 from codev_env.errors import ConfigError
 from codev_env.tasks import SCENES, SceneTaskSet
-from codev_env.tasks.sheet import _font, _wrap, sheet
 from codev_env.types import Task
+from codev_eval.data.sheet import _font, _wrap, sheet
 
 TOY = SceneTaskSet(SCENES["toy"], "test")
 MARK = np.array((225, 20, 60))
