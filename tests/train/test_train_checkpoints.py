@@ -18,14 +18,15 @@ from safetensors.torch import load_file, save_file
 from codev_agents.engines.policy import Policy
 from codev_env.errors import ConfigError
 from codev_train.learn.checkpoint import CheckpointError, checkpoints, last, load_optimizer, prune, replace_folder, save
-from codev_train.learn.optimizer import make_optimizer
+from codev_train.learn.optimizer import make_optimizer, set_learning_rate
 from codev_train.run.options import OptimizerOptions
 
 
 @pytest.fixture
 def optimizer(policy):
     """An optimizer with moments, like after an update."""
-    made = make_optimizer(policy.model, OptimizerOptions(lr=0.0))
+    made = make_optimizer(policy.model, OptimizerOptions())
+    set_learning_rate(made, 0.0)
     for parameter in policy.model.parameters():
         parameter.grad = torch.ones_like(parameter)
     made.step()
