@@ -14,6 +14,10 @@ class ConfigError(CodevError, ValueError):
     """An option, name or value that cannot be used."""
 
 
+class UsageError(ConfigError):
+    """A command line without a command that exists; `codev` then exits with 2."""
+
+
 class TaskError(CodevError, ValueError):
     """A data set, a row or an image that cannot be read or does not make sense."""
 
@@ -34,18 +38,19 @@ class TrajectoryError(CodevError, ValueError):
     """A trajectory file that cannot be read back."""
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
+def unknown(kind: str, name: object, known: Iterable[str], error: type[ConfigError] = ConfigError) -> ConfigError:
     """Make the error for a name that is not in a registry.
 
     Args:
         kind: The kind of thing that is looked up, for example `"reward"`.
         name: The name that was asked for.
         known: The names that exist.
+        error: The class of the error.
 
     Returns:
-        A `ConfigError` that names the nearest known name and lists them all.
+        An error that names the nearest known name and lists them all.
     """
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return ConfigError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+    return error(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

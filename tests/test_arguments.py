@@ -147,9 +147,11 @@ def test_values_out_of_range_are_all_named(words, said):
         ("--qqq=3", "unknown option --qqq. `codev test --help` shows all."),
         ("extra", "unexpected argument 'extra'"),
         ("--kind green", "--kind is green; it must be 'red' or 'blue'."),
-        ("--max-turns many", "--max-turns is many; it must be a valid integer"),
+        ("--max-turns many", "--max-turns is many; it must be a whole number."),
+        ("--max-turns 1.5", "--max-turns is 1.5; it must be a whole number."),
+        ("--fast maybe", "--fast is maybe; it must be True or False."),
         ("--weights tool", "--weights is tool; it must be names with values."),
-        ("--weights tool x", "--weights is x; it must be a valid"),
+        ("--weights tool x", "--weights is x; it must be a number."),
         ("--max-turns", "argument --max-turns: expected one argument"),
         ("--hidden y", "unknown option --hidden"),
     ],
@@ -159,6 +161,12 @@ def test_a_wrong_command_line_ends_with_one_line_and_code_2(capsys, words, said)
         options(words)
     err = capsys.readouterr().err
     assert caught.value.code == 2 and err.startswith(f"codev test: {said}") and err.count("\n") == 1
+
+
+def test_the_help_is_not_indented_like_the_source(capsys):
+    with pytest.raises(SystemExit):
+        Parser(Options, "codev test", about="First.\n\n    Second.\n    ").parse_args(["--help"])
+    assert "\nFirst.\n\nSecond.\n\n" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_named(capsys):

@@ -61,6 +61,26 @@ def test_an_unknown_command_far_from_all_names_all(capsys):
     assert "Did you mean" not in err and all(name in err for name in cli.COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("command", "typed", "known"),
+    [
+        ("data", "shwo", "Did you mean 'show'?"),
+        ("rewards", "explian", "Did you mean 'explain'?"),
+        ("judge", "pong", "Did you mean 'ping'?"),
+        ("study", "tapoo", "Did you mean 'tapo'?"),
+    ],
+)
+def test_an_unknown_subcommand_is_a_wrong_command_line(capsys, command, typed, known):
+    assert cli.main([command, typed]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"codev {command}: unknown ") and f"'{typed}'. {known}" in err and err.count("\n") == 1
+
+
+def test_a_study_without_a_name_is_a_wrong_command_line(capsys):
+    assert cli.main(["study"]) == 2
+    assert "name of the study is missing" in capsys.readouterr().err
+
+
 def test_help_imports_nothing_heavy():
     code = "import sys, codev_env.app.cli as c; c.main(['--help']); print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

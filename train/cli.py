@@ -71,10 +71,10 @@ def _with_resumed_options(request: Request) -> Request:
             run = Path(attached or value)
             if not run.exists():
                 raise ConfigError(
-                    f"resume: there is no folder {run}. A run that was stopped in its cold start has none yet: start "
+                    f"--resume: there is no folder {run}. A run that was stopped in its cold start has none yet: start "
                     "it again with the same command."
                 )
             if not (run / OPTIONS).is_file():
-                raise ConfigError(f"resume: {run} is not a run folder ({OPTIONS} is missing).")
+                raise ConfigError(f"--resume: {run} is not a run folder ({OPTIONS} is missing).")
             return dataclasses.replace(request, layers=(read_file(str(run / OPTIONS)),))
     return request

@@ -83,7 +83,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     monitor = Monitor(run, accelerator.is_main_process, done)
     before_file = run / "before" / "metrics.json"
     if resume and not before_file.exists():
-        raise ConfigError(f"resume: {before_file} is missing, so there is nothing to compare with; start a new run.")
+        raise ConfigError(f"--resume: {before_file} is missing, so there is nothing to compare with; start a new run.")
     # The main process evaluates; the others meet it again at the first reduction.
     try:
         with _timed(seconds, "evaluation before"):

@@ -76,11 +76,11 @@ def load_adapters(model: Any, folder: Path) -> None:
     """Load the adapters that `save_adapters` wrote; raises `ConfigError` if they are not there or are others."""
     path = folder / ADAPTERS
     if not path.is_file():
-        raise ConfigError(f"resume: {path} is missing: the run was not trained with lora.rank above 0.")
+        raise ConfigError(f"--resume: {path} is missing: the run was not trained with lora.rank above 0.")
     own = {name: parameter for name, parameter in model.named_parameters() if "lora_" in name}
     saved = load_file(path)
     if {n: t.shape for n, t in saved.items()} != {n: p.shape for n, p in own.items()}:
-        raise ConfigError(f"resume: the adapters in {path} are of another lora.rank or another model.")
+        raise ConfigError(f"--resume: the adapters in {path} are of another lora.rank or another model.")
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(saved[name])

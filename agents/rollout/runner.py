@@ -223,7 +223,7 @@ class RolloutRunner:
     async def _fill_seats(
         self, context: RolloutContext, take_seat: Callable[[RolloutContext], Coroutine[Any, Any, None]], episodes: int
     ) -> None:
-        """Play as many episodes side by side as may be; each seat takes the next one when its episode has ended."""
+        """Play up to `concurrent` episodes at once; each seat takes the next one when its episode has ended."""
 
         async def seat() -> None:
             with context.requests.player():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import inspect
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, get_origin
@@ -40,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=prog,
             usage=" ".join([prog, *places, "[options]"]),
-            description=about or kind.__doc__,
+            description=inspect.cleandoc(about or kind.__doc__ or ""),
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, 2, 34, width),
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from codev_env import __version__
-from codev_env.errors import CodevError
+from codev_env.errors import CodevError, UsageError
 
 OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 """Exit codes: success, an explained error, a wrong command line, Ctrl-C (128 + SIGINT), and work left unfinished by
@@ -119,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"codev {name}: {str(error) or 'interrupted.'}", file=sys.stderr)
         return INTERRUPTED
     except CodevError as error:
-        return _fail(name, str(error), debug)
+        code = _fail(name, str(error), debug)
+        return USAGE if isinstance(error, UsageError) else code
     except BrokenPipeError:  # `codev ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if _only_prints(name, rest):

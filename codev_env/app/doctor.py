@@ -55,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 if everything required works, else 1.
     """
-    parser = argparse.ArgumentParser(prog="codev doctor", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="codev doctor", description="Report what works on this machine, with advice on the rest."
+    )
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
     options = parser.parse_args(argv)
     checks = examine()

@@ -20,6 +20,12 @@ POSITIONAL = "positional"
 _CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, coerce_numbers_to_str=True)
 _LIMITS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 _OUT_OF_RANGE = (*_LIMITS, "finite_number", "too_short", "value_error")
+_TYPES = {
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "True or False",
+}
 _METAVARS = {bool: "True|False", int: "INT", float: "FLOAT", Path: "PATH"}
 
 
@@ -169,7 +175,7 @@ def _problem(error: Any, options: Mapping[str, Option]) -> Problem:
         place, value = [*place, *reason.option.split(".")], reason.value
     name = next((n for end in range(len(place), 0, -1) if (n := ".".join(place[:end])) in options), "")
     is_usage = error["type"] not in _OUT_OF_RANGE
-    allowed = str(reason) if reason else error["msg"].removeprefix("Input should be ")
+    allowed = str(reason) if reason else _TYPES.get(error["type"]) or error["msg"].removeprefix("Input should be ")
     if not name:
         return Problem(".".join(place), allowed, is_usage)
     if error["type"] == "missing" and name == ".".join(place):

@@ -161,7 +161,10 @@ class Asker:
         except (TimeoutError, self._openai.OpenAIError) as error:
             if getattr(error, "status_code", None) in (404, 405, 501):
                 return None
-            raise JudgeError(f"judge 'vlm': {self._where()} cannot be reached: {self._describe(error)}") from error
+            raise JudgeError(
+                f"judge 'vlm': {self._where()} cannot be reached: {self._describe(error)}. Start the server, "
+                "or correct its address."
+            ) from error
 
     async def _fetch(self, key: str, question: Question) -> Verdict:
         verdict = await self.in_thread(self._cache.get, key) if self._cache else None

@@ -29,7 +29,7 @@ def necessity(episodes: Sequence[Episode]) -> list[float]:
     0 for all where either part of the group is empty.
 
     Source: CodeVision (arXiv 2512.03746), over the K rollouts of a task. It is paid to the rollouts that looked only:
-    what all of a group get alike has no advantage.
+    a reward that all of a group get gives no advantage.
     """
     looked = [has_seen(episode) for episode in episodes]
     used = [e.is_correct for e, seen in zip(episodes, looked, strict=True) if seen]

@@ -13,7 +13,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from codev_env.app.arguments import parse
-from codev_env.errors import CodevError, ConfigError, unknown
+from codev_env.errors import CodevError, ConfigError, UsageError, unknown
 from codev_env.judges import Judge, NoJudge, ServedJudge, get_judge
 from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         print(ping(parse(PingOptions, args[1:], "codev judge ping").judge))
         return 0
     if args[0] != "agreement":
-        raise unknown("command of `codev judge`", args[0], ("agreement", "ping"))
+        raise unknown("command", args[0], ("agreement", "ping"), UsageError)
     options = parse(AgreementOptions, args[1:], "codev judge agreement")
     record = run_agreement(options)
     print(json.dumps(record, indent=2) if options.json else f"\n{text_table(record)}\n\nResults: {options.out}")

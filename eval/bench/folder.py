@@ -24,7 +24,7 @@ def read_played(out: Path) -> dict[str, list[Trajectory]]:
 
 
 def is_condition(folder: str) -> bool:
-    """Whether the episodes of a condition other than the plain one are in a folder of that name."""
+    """Whether a folder of that name holds the episodes of a condition other than the plain one."""
     return folder == WITHOUT_TOOL or folder.startswith((SUITE, PERTURBED))
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from codev_agents import Agent
 from codev_env.app.arguments import parse
 from codev_env.dialects import get_dialect
-from codev_env.errors import CodevError, ConfigError, unknown
+from codev_env.errors import CodevError, ConfigError, UsageError, unknown
 from codev_env.tasks import check_tasks
 from codev_env.tasks.check import summary
 from codev_eval.bench.models import parse_model
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         return 0 if args else 2
     name, rest = args[0], args[1:]
     if name not in COMMANDS:
-        raise unknown("command of `codev data`", name, COMMANDS)
+        raise unknown("command", name, COMMANDS, UsageError)
     command, run = _RUN[name]
     return run(parse(command, rest, f"codev data {name}"))
 

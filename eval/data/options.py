@@ -62,7 +62,7 @@ class CheckCommand(TaskChoice):
 
     on_error: Literal["raise", "skip"] = Field("skip", init=False)
     show: int = 20
-    """Most bad rows to name; all are counted."""
+    """Maximum bad rows to name; all are counted."""
 
 
 @option_class

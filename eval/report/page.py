@@ -160,7 +160,9 @@ def _filters(played: Played, shown: Sequence[Sequence[tuple[str, Trajectory]]]) 
     ]
     if len(played) > 1:
         buttons.append(Choice("run", "Run", {"": "both", **{name: name for name in played}}))
-        buttons.append(Choice("differ", "Runs", {"": "all", "answer": "answer differently", "correct": "one is right"}))
+        buttons.append(
+            Choice("differ", "Both runs", {"": "all", "answer": "answer differently", "correct": "one is right"})
+        )
     episodes = [trajectory for runs in shown for _, trajectory in runs]
     lists = (
         ("bench", "Benchmark", {bench_of(t) for t in episodes}, 2),

@@ -1,4 +1,4 @@
-"""`codev rewards`: list the rewards, explain what an episode was paid for, and try to cheat them."""
+"""`codev rewards`: list the rewards, explain those of an episode, and try to cheat them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from codev_env.app.arguments import parse
-from codev_env.errors import ConfigError, TrajectoryError, unknown
+from codev_env.errors import ConfigError, TrajectoryError, UsageError, unknown
 from codev_env.rewards import OUTCOME, REWARDS, GroupTerm, Reward, Term, get_reward
 from codev_env.rewards.reward import about
 from codev_env.trajectory import FILE_NAME, Trajectory, read_trajectories
@@ -16,8 +16,8 @@ from codev_eval.bench.replay import TurnReward, episode_of, matches, turn_reward
 from codev_eval.rewards.options import ExplainCommand, ListCommand
 
 COMMANDS = {
-    "list": "the rewards by name: terms, weights, needs, sources",
-    "explain": "what an episode was paid for, or would have been, turn by turn and term by term",
+    "list": "list the rewards by name, with terms, weights, needs and sources",
+    "explain": "explain the reward of an episode, or another one, turn by turn and term by term",
     "redteam": "play cheating agents against the rewards",
 }
 PARTS = ("after", "before")
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         return 0 if args else 2
     name, rest = args[0], args[1:]
     if name not in COMMANDS:
-        raise unknown("command of `codev rewards`", name, COMMANDS)
+        raise unknown("command", name, COMMANDS, UsageError)
     if name == "redteam":
         from codev_eval.rewards.redteam import main as redteam
 
@@ -211,6 +211,7 @@ def _usage() -> str:
         [
             "usage: codev rewards COMMAND [options]",
             "",
+            "commands:",
             *rows,
             "",
             "`codev rewards COMMAND --help` shows the options of a command.",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from codev_env.app.arguments import parse
-from codev_env.errors import CodevError, ConfigError, unknown
+from codev_env.errors import CodevError, ConfigError, UsageError, unknown
 from codev_env.files import lock_file, write_json
 from codev_eval.study import page
 from codev_eval.study.jobs import Job, Run, Runner, StudySize, jobs_of
@@ -33,9 +33,9 @@ class StudyError(CodevError, RuntimeError):
 def main(argv: Sequence[str]) -> int:
     """Run `codev study NAME`; returns the exit code."""
     if argv and argv[0] not in ("-h", "--help") and argv[0] not in STUDIES:
-        raise unknown("study", argv[0], STUDIES)
+        raise unknown("study", argv[0], STUDIES, UsageError)
     if not argv:
-        raise ConfigError(f"codev study needs a name: one of {', '.join(STUDIES)}.")
+        raise UsageError(f"the name of the study is missing. Known: {', '.join(STUDIES)}.")
     given = argv[1:] if argv[0] in STUDIES else argv
     run_study(parse(StudyOptions, given, "codev study tapo"))
     return 0

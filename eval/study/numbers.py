@@ -68,7 +68,7 @@ def read_numbers(
         facts: The scale of the study that they are compared with; the file must have the same.
 
     Raises:
-        ConfigError: The file is none, or one of a study of another scale.
+        ConfigError: The file is not a `study.json`, or its study has another scale.
     """
     try:
         record = json.loads(path.read_text("utf-8"))
@@ -92,7 +92,7 @@ def read_numbers(
 
 
 def joined(found: Sequence[Found], path: Path, others: Sequence[Found]) -> list[Found]:
-    """Add the runs of another study, but for those that are there.
+    """Add the runs of another study that `found` lacks.
 
     Args:
         found: The runs that are there.

@@ -152,5 +152,5 @@ def test_no_trajectories(tmp_path, capsys):
 
 def test_commands(capsys):
     assert rewards() == 2 and rewards("--help") == 0
-    assert rewards("lits") == 1
+    assert rewards("lits") == 2
     assert "Did you mean 'list'" in capsys.readouterr().err

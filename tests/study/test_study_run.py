@@ -93,7 +93,7 @@ def test_jobs_wait_for_what_they_need_and_are_left_out_where_it_failed(tmp_path)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "needs a name"),
+        ([], "name of the study is missing"),
         (["tapir"], "study 'tapir'"),
         (["tapo", "--seeds", "1", "1"], "each once"),
         (["tapo", "--jobs", "0"], "--jobs is 0; it must be at least 1"),

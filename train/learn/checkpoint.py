@@ -91,7 +91,7 @@ def save(run: Path, step: int, policy: Policy, optimizer: Any, keep: int, write:
         policy: The policy.
         optimizer: As Accelerate wraps it.
         keep: How many checkpoints stay.
-        write: Whether this process writes. All have to call this: what is shared out is gathered.
+        write: Whether this process writes. All processes call this, because sharded weights are gathered.
     """
     folder = run / "checkpoints" / f"step-{step:06d}"
     if not write:
@@ -130,7 +130,7 @@ def last(run: Path) -> Path | None:
         ConfigError: There is no such run.
     """
     if not run.is_dir():
-        raise ConfigError(f"resume: there is no folder {run}.")
+        raise ConfigError(f"--resume: there is no folder {run}.")
     return next(reversed(checkpoints(run)), None)
 
 

@@ -18,9 +18,10 @@ class HealthOptions:
     """When to warn or stop: a threshold of 0 is never crossed; for `signal` and `judge_failed` that is 1."""
 
     mismatch: Annotated[float, Field(gt=0)] = 1e-3
-    """Largest mean difference of log-probabilities between engine and trainer, in nats per token; more stops it."""
+    """Largest mean difference of log-probabilities between engine and trainer, in nats per token; above it the run
+    stops."""
     ratio: ZeroOrAboveOne = 10.0
-    """Largest factor between the probabilities that engine and trainer give to any one token; 0 for never."""
+    """Largest factor between the probabilities that engine and trainer give to one token; 0 disables the check."""
     entropy: Annotated[float, Field(ge=0)] = 0.01
     """Smallest entropy of the policy, in nats per token."""
     tools: Annotated[float, Field(ge=0)] = 0.05

@@ -16,7 +16,7 @@ def find_size(name: str) -> ModelSize:
     """Return the sizes of a model folder, of a published model that is known, or of one that the hub has.
 
     Raises:
-        ConfigError: There is none of that name within reach, or it is not of a kind that can be trained.
+        ConfigError: No model of that name was found, or it is of a kind that cannot be trained.
     """
     known = None if Path(name).exists() else known_model(name)
     if known:

@@ -17,7 +17,7 @@ HISTORY = "history.jsonl"
 
 
 class Monitor:
-    """Writes scalars, images and transcripts of a run; it does nothing on other than the main process.
+    """Writes scalars, images and transcripts of a run; only the main process writes.
 
     Args:
         folder: The run folder: events go to `tensorboard/`, one line per update to `history.jsonl`.
@@ -51,7 +51,7 @@ class Monitor:
             self._writer.flush()  # A process that is killed writes nothing more.
 
     def history(self) -> list[dict[str, Any]]:
-        """Return the rows of the updates that are done; on other than the main process there are none."""
+        """Return the rows of the updates that are done; only the main process has any."""
         path = self.folder / HISTORY
         if not self._writer or not path.exists():
             return []

@@ -129,7 +129,7 @@ class SFTOptions:
     number_weight: Positive = 1.0
     """Weight of the loss on numbers (coordinates, digits) relative to other tokens."""
     micro_batch: Count = 64
-    """Most sequences per forward pass."""
+    """Maximum sequences per forward pass."""
     threads: CountOrNone = 0
     """CPU threads; 0 leaves the choice to torch."""
 
@@ -215,7 +215,7 @@ class TrainOptions:
     candidates: Count = 1
     """Tasks drawn per prompt; those that the policy answers wrongly without looking come first. 1 takes all."""
     resample: CountOrNone = 0
-    """Most times per update that groups with equal outcomes are replaced (dynamic sampling of DAPO); 0 keeps all."""
+    """Maximum rounds per update that replace groups with equal outcomes (dynamic sampling of DAPO); 0 keeps all."""
     temperature: Positive = 1.0
     """Sampling temperature of rollouts."""
     max_tokens: Count = 4096
@@ -227,7 +227,7 @@ class TrainOptions:
     vllm: VllmOptions = Field(default_factory=VllmOptions)
     """The engines that run vLLM."""
     engine_batch: Count = 256
-    """Most episodes played, and sequences decoded, at the same time."""
+    """Maximum episodes played, and sequences decoded, at the same time."""
     credit: str = "trajectory"
     """From reward to advantage: "trajectory" or "turn" ("-mean": no division by the deviation), "module:function"."""
     loss: str = "dapo"
@@ -259,9 +259,9 @@ class TrainOptions:
     minibatches: Count = 1
     """Optimizer steps per pass."""
     micro_batch: Count = 64
-    """Most trajectories per forward pass; gradients accumulate."""
+    """Maximum trajectories per forward pass; gradients accumulate."""
     token_budget: CountOrNone = 0
-    """Most tokens per forward pass, packed without padding; 0 pads `micro_batch` trajectories."""
+    """Maximum tokens per forward pass, packed without padding; 0 pads `micro_batch` trajectories."""
     optimizer: OptimizerOptions = Field(default_factory=OptimizerOptions)
     """The optimizer."""
     precision: Literal["fp32", "bf16"] = "fp32"
