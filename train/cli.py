@@ -38,7 +38,7 @@ def sft(argv: Sequence[str]) -> int:
 
 
 def train(argv: Sequence[str]) -> Path | None:
-    """Run `codev train`; returns the run folder, and nothing on other than the main process and after `--dry-run`."""
+    """Run `codev train`; returns the run folder; `None` after `--dry-run` and in all but the main process."""
     started = time.perf_counter()
     asked = read_request(argv)
     request = _with_resumed_options(asked)

@@ -45,7 +45,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         started: `time.perf_counter()` when the command started.
 
     Returns:
-        The run folder; nothing on other than the main process.
+        The run folder; `None` in all but the main process.
 
     Raises:
         ConfigError: Options that cannot be used.

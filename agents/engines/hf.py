@@ -47,9 +47,9 @@ class HFEngine:
         self._prefixes = PrefixStore()
 
     def sync(self, model: Any) -> None:
-        """Take over weights that processes share out, into a whole copy; else the engine samples from the model itself.
+        """Copy weights that are sharded over processes into a whole model; a model on one process is sampled directly.
 
-        A process can so sample however many turns it has, without the others.
+        With a whole copy, each process samples any number of turns without waiting for the others.
         """
         self._prefixes = PrefixStore()
         if not is_sharded(model):

@@ -29,7 +29,7 @@ from codev_env.errors import ConfigError
 from codev_env.files import locked
 
 GENERATE = "/inference/v1/generate"
-_TRIES = 5  # of one completion or one push; before each but the first the server may be gone for the whole patience
+_TRIES = 5  # per completion or push; between two of them the server may be gone for up to `patience` seconds
 
 
 class VllmServerEngine:

@@ -19,7 +19,7 @@ _shared: dict[tuple[int, Limits], Sandbox] = {}
 
 
 def make_limits(limits: Limits | Mapping[str, Any] | None) -> Limits:
-    """Make `Limits` of what a user gave.
+    """Make `Limits` from an argument of an environment.
 
     Raises:
         ConfigError: If a name is not a limit, or the type is wrong.

@@ -224,8 +224,8 @@ def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: i
     """Return the effect of having the tool, after MED (arXiv 2602.01334).
 
     With p the share of right answers to a task without the tool, an episode with the tool that is right gains 1 - p,
-    and one that is wrong loses p. It counts as the call's where the episode ran a program (`call_gain`, `call_harm`),
-    else as the doing of the mere offer (`schema_gain`, `schema_harm`). All are means over tasks, so
+    and one that is wrong loses p. The difference is attributed to the call if the episode ran a program (`call_gain`,
+    `call_harm`), otherwise to the mere offer of a tool (`schema_gain`, `schema_harm`). All are means over tasks, so
     gain = call_gain + schema_gain - call_harm - schema_harm = accuracy with - accuracy without.
 
     Args:

@@ -358,7 +358,7 @@ def test_ping(capsys):
     assert "needs no server" in capsys.readouterr().out
 
 
-def test_a_server_that_is_not_there_is_told_before_the_study(tmp_path):
+def test_a_server_that_cannot_be_reached_is_reported_before_the_study(tmp_path):
     with FakeJudgeServer() as server:
         pass
     with pytest.raises(JudgeError, match=r"cannot be reached: .*Cannot connect"):

@@ -83,7 +83,7 @@ def save(run: Path, step: int, policy: Policy, optimizer: Any, keep: int, write:
 
     A checkpoint holds the policy (loadable with `from_pretrained`), the optimizer, and the number of updates; the
     order of data and sampling are functions of seed and update, so nothing else is needed to continue. Weights and
-    moments are whole, whatever number of processes shared them, and any number of processes can continue from them.
+    moments are whole, even if processes share them, and any number of processes can continue from them.
 
     Args:
         run: The run folder.
