@@ -85,7 +85,7 @@ def kind_of(reason: str) -> str:
 def summary(checked: Checked, most: int = 20) -> Iterable[str]:
     """Yield the lines of a report: counts by kind of error, then the first bad rows with file and row."""
     if not checked.bad:
-        yield f"All {checked.checked} tasks can be used."
+        yield "The only task can be used." if checked.checked == 1 else f"All {checked.checked} tasks can be used."
         return
     yield f"{len(checked.bad)} of {checked.checked} tasks cannot be used:"
     yield from (f"  {len(bad):>6}  {kind}" for kind, bad in checked.kinds().items())

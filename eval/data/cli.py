@@ -65,7 +65,7 @@ def run_show(command: ShowCommand) -> int:
         raise ConfigError(
             f"--out {command.out}: cannot be written ({error}). Give a file name such as sheet.png."
         ) from error
-    print(f"{command.out}: {len(indices)} tasks of {tasks.name}")
+    print(f"{command.out}: {len(indices)} {'task' if len(indices) == 1 else 'tasks'} of {tasks.name}")
     return 0
 
 

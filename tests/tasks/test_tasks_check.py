@@ -10,7 +10,7 @@ from real_data import lettered_row, own_cache, write_tsv  # noqa: F401
 
 from codev_env.errors import TaskError
 from codev_env.tasks import check_tasks, load_tasks
-from codev_env.tasks.check import kind_of, summary
+from codev_env.tasks.check import Checked, kind_of, summary
 
 
 @pytest.fixture
@@ -86,6 +86,7 @@ def test_good_data_is_good(tmp_path):
     checked = check_tasks(load_tasks(str(path), "test", bench="hrbench4k"))
     assert (checked.checked, checked.bad) == (4, ())
     assert list(summary(checked)) == ["All 4 tasks can be used."]
+    assert list(summary(Checked(1, ()))) == ["The only task can be used."]
     assert check_tasks(load_tasks("synthetic", "test", scenes="toy"), n=3).checked == 3
 
 
