@@ -53,6 +53,8 @@ class Options(Base):
     """A ratio."""
     names: tuple[str, ...] = ()
     """Names."""
+    colours: Annotated[tuple[str, ...], Field(min_length=1)] = ("red",)
+    """At least one name."""
     pair: tuple[int, int] = (0, 1)
     """Two numbers."""
     weights: dict[str, int | float] = Field(default_factory=dict)
@@ -100,6 +102,12 @@ def options(words: str = "") -> Options:
         ("--names", {"names": ()}),
         ("--pair 2 -3", {"pair": (2, -3)}),
         ("--weights tool 0.3 cue 1", {"weights": {"tool": 0.3, "cue": 1}}),
+        ("--weights tool -1e-4", {"weights": {"tool": -1e-4}}),
+        ("--weights=tool 0.3", {"weights": {"tool": 0.3}}),
+        ("--names=a b", {"names": ("a", "b")}),
+        ("--names=a=b", {"names": ("a=b",)}),
+        ("--names=--a", {"names": ("--a",)}),
+        ("--inner.low -1_0", {"inner": Inner(low=-10)}),
         ("--fast", {"fast": True}),
         ("--fast False", {"fast": False}),
         ("--no-fast", {"fast": False}),
@@ -131,6 +139,7 @@ def test_a_word_after_a_flag_is_an_argument_where_arguments_go_by_place(words):
         ("--ratio 0.5", "--ratio is 0.5; it must be above 1, or 0 for none."),
         ("--inner.low 7", "--inner.low is 7; it must be at most inner.high."),
         ("--names a a", "--names holds one twice."),
+        ("--colours", "--colours is empty; it must be at least one value."),
         ("--n 0 --ratio 1", "--n is 0; it must be at least 1. --ratio is 1; it must be above 1, or 0 for none."),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, get_origin
@@ -12,6 +13,7 @@ from typing import Any, NoReturn, TypeVar, get_origin
 from codev_env.app.options import Option, OptionError, Problem, build, options_of
 
 Kind = TypeVar("Kind")
+_NEGATIVE = re.compile(r"-\.?\d")
 
 
 def parse(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
@@ -36,6 +38,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, kind: type[Any], prog: str, about: str = "") -> None:
         self.kind, self.options = kind, {option.name: option for option in options_of(kind)}
+        self._many = {option.flag for option in self.options.values() if option.many}
         places = [option.flag for option in self.options.values() if option.positional]
         width = min(shutil.get_terminal_size((120, 24)).columns, 140) - 2
         super().__init__(
@@ -46,6 +49,7 @@ class Parser(argparse.ArgumentParser):
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
         )
+        self._negative_number_matcher = _NEGATIVE  # that of argparse lacks exponents before Python 3.14
         groups: dict[str, Any] = {"": self}
         for option in self.options.values():
             place = option.name.rpartition(".")[0]
@@ -55,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, argv: Sequence[str]) -> dict[str, Any]:
         """Return the words given for each option by its name: one, a list, or a mapping; exits as `parse` does."""
-        words = [_hyphened(word) if word.startswith("--") else word for word in argv]
+        words = [word for given in argv for word in self._split(given)]
         found, rest = self.parse_known_args(words)
         if rest:
             self._refuse(rest[0])
@@ -110,6 +114,15 @@ class Parser(argparse.ArgumentParser):
         else:
             group.add_argument(option.flag, dest=option.name, nargs="*" if option.many else None, **given)
 
+    def _split(self, word: str) -> list[str]:
+        """Return a word of a command line with hyphens in its name, and apart from its value where more may follow."""
+        if not word.startswith("--"):
+            return [word]
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-")
+        apart = equals and name in self._many and not value.startswith("-")
+        return [name, value] if apart else [name + equals + value]
+
     def _pairs(self, option: Option, words: list[str]) -> dict[str, Any]:
         if len(words) % 2:
             self.error(f"{option.flag} is {' '.join(words)}; it must be names with values.")
@@ -122,11 +135,6 @@ class Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(flag, [option.flag for option in self.options.values()], n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         self.error(f"unknown option {flag}.{hint} `{self.prog} --help` shows all.")
-
-
-def _hyphened(word: str) -> str:
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def _number(text: str) -> int | float | str:

@@ -182,7 +182,9 @@ def _problem(error: Any, options: Mapping[str, Option]) -> Problem:
         return Problem(name, f"{options[name].flag} is missing.", is_usage)
     if error["type"] in _LIMITS:
         allowed = options[name].range or allowed
-    return Problem(name, f"{options[name].flag} is {words_of(value)}; it must be {allowed}.", is_usage)
+    if error["type"] == "too_short":
+        allowed = "at least one value"
+    return Problem(name, f"{options[name].flag} is {words_of(value) or 'empty'}; it must be {allowed}.", is_usage)
 
 
 def _metavar(kind: Any) -> str:

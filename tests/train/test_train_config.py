@@ -243,6 +243,11 @@ def test_yaml_values_of_every_type(yaml_file):
     assert sft.ground.objects == (1, 6) and sft.ground.optimizer.name == "muon" and sft.ground.optimizer.lr == 2e-3
 
 
+@pytest.mark.parametrize("name", ["2024-01-01", "3", "2024-01-01 10:00:00"])
+def test_a_name_in_a_file_may_look_like_another_type(yaml_file, name):
+    assert parse(["--config", yaml_file(f"train: {{name: {name}}}")]).name == name
+
+
 def test_mappings_on_the_command_line():
     found = parse(["--env.scene", "cue_p", "0.5", "--weights", "tool", "0", "outcome", "2.5"])
     assert found.env.scene == {"cue_p": 0.5} and found.weights == {"tool": 0.0, "outcome": 2.5}

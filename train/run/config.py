@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +81,8 @@ def _flatten(options: Any, kind: Any, where: str, prefix: str) -> Iterator[tuple
         elif get_origin(inner) is tuple and not isinstance(value, list):
             yield prefix + name, [value]
         elif value != {}:
-            yield prefix + name, str(value) if isinstance(value, bool) else value  # True is not the number 1
+            # True is not the number 1, and YAML reads a name such as 2024-01-01 as a date.
+            yield prefix + name, str(value) if isinstance(value, bool | datetime.date) else value
 
 
 SECTIONS = ("about", "env", "sft", "train")
