@@ -158,7 +158,11 @@ def build(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
         return kind(**nested)
     except ValidationError as error:
         options = {option.name: option for option in options_of(kind)}
-        problems = [_problem(one, options) for one in error.errors(include_url=False)]
+        found = error.errors(include_url=False)
+        seen = {one["loc"] for one in found}
+        # A value that is neither of "int" and "float" gives an error for each: the one that allows more is reported.
+        found = [one for one in found if one["loc"][-1:] != ("int",) or (*one["loc"][:-1], "float") not in seen]
+        problems = [_problem(one, options) for one in found]
         raise OptionError(list({problem.name: problem for problem in reversed(problems)}.values())[::-1]) from None
 
 
