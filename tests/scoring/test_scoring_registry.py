@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from codev_env.errors import ConfigError
-from codev_env.scoring import SCORERS, Score, aggregate, get_scorer
+from codev_env.scoring import BENCHES, SCORERS, Score, aggregate, get_scorer
 from codev_env.scoring.compare import table
 from codev_env.tasks import VStarTaskSet
 from codev_env.types import Task
@@ -180,3 +180,7 @@ def test_always_the_same_letter_is_right_by_chance_only(folder, scorer, letter, 
 def test_the_right_text_is_always_right(folder):
     tasks, score = VStarTaskSet(folder), get_scorer("rules")
     assert aggregate("vstar", [(tasks[i], score(tasks[i], "the right one")) for i in range(240)])["overall"] == 1.0
+
+
+def test_the_benchmarks_with_totals_of_their_own_are_public():
+    assert BENCHES == ("vstar", "hrbench4k", "hrbench8k", "mathvista")
