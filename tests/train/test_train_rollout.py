@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -250,6 +251,38 @@ def test_group_terms_are_paid_with_the_last_turn(policy, env, env_options):
     assert [sum(r.rewards) for r in found] == pytest.approx([1.025, 0, 0, 0])
     for rollout in found:
         assert rollout.rewards == [t.reward for t in rollout.trajectory.turns]
+        assert all(t.reward == pytest.approx(sum(t.reward_terms.values())) for t in rollout.trajectory.turns)
+
+
+def test_a_group_with_a_straggler_and_a_cut_episode_is_rewarded_once(policy, env, env_options):
+    """One of four looks and outgrows the token budget, one is late, two answer."""
+    looks, answer = texts(played(env, Oracle(margin=0.0, snap=112), 1))[0], ["<answer>?</answer>"]
+    over = threading.Event()
+
+    def make() -> Any:
+        made = make_env(env_options, "train", "pixelreasoner")
+        execute = made.unwrapped.execute
+
+        def slow(action: str) -> Step:
+            return execute(action) if "late" not in action or over.wait(60) else execute(action)
+
+        made.unwrapped.execute = slow
+        return made
+
+    runner = RolloutRunner(make, policy.processor, workers=4, step_timeout=3.0, max_length=10**6)
+    try:
+        whole = runner.play(ScriptedEngine(policy.processor, [looks]), [1], 1, SAMPLING)[0]
+        runner.max_length = whole.tokens.turns.index(1) + SAMPLING.max_tokens - 1
+        found = runner.play(ScriptedEngine(policy.processor, [looks, ["late"], answer, answer]), [1], 4, SAMPLING)
+    finally:
+        over.set()
+        runner.close()
+    assert [r.trajectory.stop_reason for r in found] == ["max_length", "straggler", "answer", "answer"]
+    assert [(r.cut, r.judge_failed) for r in found] == [(True, False), (False, True), (False, False), (False, False)]
+    # One of four looked: 0.5 * (0.3 - 0.25).
+    assert [r.trajectory.reward_terms["curiosity"] for r in found] == pytest.approx([0.025, 0, 0, 0])
+    for rollout in found:
+        assert len(rollout.trajectory.turns) == 1 and rollout.rewards == [t.reward for t in rollout.trajectory.turns]
         assert all(t.reward == pytest.approx(sum(t.reward_terms.values())) for t in rollout.trajectory.turns)
 
 
