@@ -84,7 +84,7 @@ def modules() -> dict[str, Facade]:
     for name in ("waitKey", "destroyAllWindows", "destroyWindow", "namedWindow"):
         names[name] = _no_window
     names.update(imread=_imread, imwrite=_imwrite, imshow=_imshow, __version__=cv2.__version__)
-    hints = {"VideoCapture": "files hold images only", "dnn": "there are no models here"}
+    hints = {"VideoCapture": "there are only pictures here", "dnn": "there are no models here"}
     guards.hide((cv2.Algorithm,), "save", "read", "write")
     return {"cv2": Facade("cv2", names, hints)}
 

@@ -20,10 +20,10 @@ _REFUSED = frozenset(
     "who disp safe_eval byte_bounds add_docstring add_newdoc add_newdoc_ufunc deprecate deprecate_with_doc "
     "set_string_function set_numeric_ops compare_chararrays fromfunction_ maximum_sctype".split()
 )
-_FILES = "files hold images only; save an image or keep the array in a variable"
+_FILES = "files hold pictures only; save an image or keep the array in a variable"
 _HINTS = {
     **dict.fromkeys(("save", "savez", "savez_compressed", "savetxt"), _FILES),
-    **dict.fromkeys(("load", "loadtxt", "genfromtxt", "fromfile"), "files hold images only; use Image.open(name)"),
+    **dict.fromkeys(("load", "loadtxt", "genfromtxt", "fromfile"), "files hold pictures only; use Image.open(name)"),
     **dict.fromkeys(("matrix", "asmatrix", "mat", "bmat"), "use np.array and the operator @"),
     "lib": "use np.lib.stride_tricks.sliding_window_view",
     "random": "use np.random.default_rng(seed)",

@@ -26,7 +26,7 @@ class _EnumClass(SandboxClass, enum.EnumType):
         given = [name if isinstance(name, str) else name[0] for name in names]
         for name in given:
             if type(name) is not str or not name.isidentifier() or name.startswith("__"):
-                raise RefusedCall(f"the name {name!r} cannot be that of a member: choose a plain one.")
+                raise RefusedCall(f"the name {name!r} is none of a member: choose a plain one.")
         return super()._create_(class_name, names, *args, **kwargs)  # type: ignore[misc]
 
 

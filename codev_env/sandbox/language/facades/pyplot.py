@@ -55,9 +55,9 @@ _FUNCTIONS = (
 )
 _HINTS = {
     "imsave": "use Image.fromarray(array).save(name)",
-    "pause": "there is no animation: use plt.savefig or plt.show",
-    "ginput": "there is no user to click",
-    "switch_backend": "the backend is always agg",
+    "pause": "nothing moves here: use plt.savefig or plt.show",
+    "ginput": "nobody can click",
+    "switch_backend": "there is one backend",
 }
 _SUBMODULES = "collections colors gridspec lines patches patheffects ticker"
 _defaults: Any = {}

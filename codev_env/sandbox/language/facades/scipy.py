@@ -32,9 +32,9 @@ _REFUSED = frozenset(
     "set_backend set_global_backend register_backend skip_backend set_workers get_workers use_solver".split()
 )
 _HINTS = {
-    "io": "files hold images only; use Image.open(name)",
-    "datasets": "only the images of the task are available",
-    "misc": "only the images of the task are available",
+    "io": "files hold pictures only; use Image.open(name)",
+    "datasets": "the pictures of the task are all there is",
+    "misc": "the pictures of the task are all there is",
     "save_npz": "keep the matrix in a variable",
     "load_npz": "keep the matrix in a variable",
     "rv_continuous": "use rv_histogram or one of the distributions",

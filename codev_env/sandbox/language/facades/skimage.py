@@ -26,7 +26,7 @@ _REFUSED = frozenset("apply_parallel lookfor Cascade show_rag try_all_threshold 
 _HINTS = {
     "apply_parallel": "call the function on the array",
     "Cascade": "there are no models here",
-    "data": "only the images of the task are available",
+    "data": "the pictures of the task are all there is",
     "future": "use the other subpackages",
     "try_all_threshold": "use threshold_otsu and the others by name",
     "plot_matched_features": "draw with matplotlib.pyplot",

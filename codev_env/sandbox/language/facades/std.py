@@ -53,7 +53,7 @@ from codev_env.sandbox.language.program_builtins import exit_program
 from codev_env.sandbox.language.refusals import RefusedCall, RefusedImport
 
 _INSTEAD = {
-    "os": "files hold images only: Image.open(name), image.save(name)",
+    "os": "files are pictures only: Image.open(name), image.save(name)",
     "subprocess": "no other programs can be started",
     "socket": "there is no network",
     "requests": "there is no network",
@@ -66,8 +66,8 @@ _INSTEAD = {
     "sklearn": "use numpy or scipy",
     "seaborn": "use matplotlib.pyplot",
     "pathlib": "give file names as plain text",
-    "shutil": "files hold images only: Image.open(name), image.save(name)",
-    "glob": "the task names the files",
+    "shutil": "files are pictures only: Image.open(name), image.save(name)",
+    "glob": "the file names are in the task",
     "pandas": "use numpy, or dicts and lists",
     "torch": "use numpy",
     "pytesseract": "crop and enlarge the text, then look at it yourself",
