@@ -182,7 +182,7 @@ def varlen(q, k, v, starts, starts_k, longest, longest_k, dropout_p, softmax_sca
 
 def test_flash_attention_gets_the_same_sequences(monkeypatch):
     """The kernel itself needs a GPU; here its place is taken by what its documentation says that it computes."""
-    from codev_agents.engines import packing
+    from codev_train.learn import packing
 
     monkeypatch.setitem(sys.modules, "flash_attn", types.SimpleNamespace(flash_attn_varlen_func=varlen))
     generator = torch.Generator().manual_seed(0)
