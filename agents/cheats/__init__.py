@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codev_agents.cheats import claims, drawings, exploits, informed, overviews, probes, spraying  # noqa: F401
-from codev_agents.cheats.cheat import (
+from codev_agents.cheats.suite import (
     CHEATS,
     FAMILIES,
     BlindCrop,

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from codev_agents.cheats.cheat import cheat, programs
+from codev_agents.cheats.suite import cheat, programs
 from codev_agents.writing import LOOK
 from codev_env.dialects.dialect import Dialect
 from codev_env.types import Code, Task

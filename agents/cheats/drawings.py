@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from codev_agents.cheats.cheat import cheat, place, programs
+from codev_agents.cheats.suite import cheat, place, programs
 from codev_agents.writing import LOOK
 from codev_env.dialects.dialect import Dialect
 from codev_env.types import Code, Task

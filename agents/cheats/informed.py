@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from codev_agents.cheats.cheat import Plan, cheat
 from codev_agents.cheats.probes import lying
+from codev_agents.cheats.suite import Plan, cheat
 from codev_agents.scripted import expand_box
 from codev_agents.writing import LOOK
 from codev_env.dialects.dialect import Dialect

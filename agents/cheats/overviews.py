@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from codev_agents.cheats.cheat import cheat, crop_plan, programs
+from codev_agents.cheats.suite import cheat, crop_plan, programs
 from codev_env.types import Box, Task
 
 _FAMILY = "overviews"

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from codev_agents.cheats.cheat import Plan, cheat, crop_plan, place, programs
+from codev_agents.cheats.suite import Plan, cheat, crop_plan, place, programs
 from codev_agents.writing import LOOK
 from codev_env.dialects.dialect import Dialect
 from codev_env.types import Box, Code, Task
