@@ -30,7 +30,6 @@ from codev_train.learn.reference import make_reference
 from codev_train.learn.resample import Sampled, play_with_signal, with_signal
 from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sharding import prepare
 from codev_train.learn.update import Updater
 from codev_train.run.environments import make_train_env
 from codev_train.run.health import Health, Unhealthy
@@ -55,7 +54,7 @@ def tapo(
     """
     scorer = TokenScorer(policy.model)
     optimizer = make_optimizer(scorer, options.optimizer)
-    module, optimizer = prepare(accelerator, scorer, optimizer, options.optimizer)
+    module, optimizer = accelerator.prepare(scorer, optimizer)
     if is_sharded(policy.model):
         engine.sync(policy.model)  # The engine was built before sharding.
     reference = make_reference(options, module, accelerator)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from codev_agents.engines.options import LoraOptions
-from codev_agents.engines.weights import gathered, whole
+from codev_agents.engines.weights import whole
 from codev_env.errors import ConfigError
 
 ADAPTERS = "adapters.safetensors"
@@ -60,10 +60,9 @@ def adapters(model: Any, keep: bool = True) -> dict[str, torch.Tensor]:
     found = {}
     for name, parameter in model.named_parameters():
         if "lora_" in name:
-            with gathered([parameter]):
-                weight = whole(parameter)
-                if keep:
-                    found[name] = weight.contiguous().clone()
+            weight = whole(parameter)
+            if keep:
+                found[name] = weight.contiguous().clone()
     return found
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
-from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
 from codev_agents.engines import lora
@@ -40,9 +39,6 @@ class Policy:
         Raises:
             ConfigError: There is no model there, or not one that sees images.
         """
-        # Under DeepSpeed ZeRO-3, `transformers` would shard weights as it loads them, but an engine samples from them
-        # before they are prepared.
-        unset_hf_deepspeed_config()
         folder = Path(path)
         if folder.exists() and not (folder / "config.json").is_file():
             raise ConfigError(f"{path} holds no model: config.json is missing. Give the folder of a saved model.")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,19 +10,7 @@ import torch
 
 def is_sharded(model: Any) -> bool:
     """Whether this process holds only a part of the weights."""
-    return any(hasattr(p, "full_tensor") or hasattr(p, "ds_id") for p in model.parameters())
-
-
-@contextlib.contextmanager
-def gathered(parameters: Sequence[Any]) -> Iterator[None]:
-    """Gather weights that DeepSpeed has sharded; all processes have to take part."""
-    if not any(hasattr(p, "ds_id") for p in parameters):
-        yield
-        return
-    import deepspeed
-
-    with deepspeed.zero.GatheredParameters(parameters):
-        yield
+    return any(hasattr(p, "full_tensor") for p in model.parameters())
 
 
 def whole(tensor: Any) -> torch.Tensor:
@@ -46,14 +33,10 @@ def named_weights(model: Any, dtype: torch.dtype | None = None) -> Iterator[tupl
         if "lora_" in name:
             continue
         layer, adapted, rest = name.rpartition(".base_layer.")
-        merged = adapted and rest == "weight"
-        with gathered(list(modules[layer].parameters()) if merged else [parameter]):
-            weight = whole(parameter)
-            if merged:
-                weight = weight + whole(modules[layer].get_delta_weight("default"))
-            # DeepSpeed frees gathered weights afterwards.
-            weight = weight.to(dtype or weight.dtype, copy=hasattr(parameter, "ds_id"))
-        yield (f"{layer}.{rest}" if adapted else name), weight
+        weight = whole(parameter)
+        if adapted and rest == "weight":
+            weight = weight + whole(modules[layer].get_delta_weight("default"))
+        yield (f"{layer}.{rest}" if adapted else name), weight.to(dtype or weight.dtype)
 
 
 def weight_dtype(name: str, model: Any) -> torch.dtype:

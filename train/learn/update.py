@@ -142,7 +142,6 @@ class Updater:
         sums, gap_max = np.zeros(8), 0.0
         for number, part in enumerate(passes):
             is_last = number + 1 == len(passes)
-            accelerator.sync_gradients = is_last  # DeepSpeed steps as soon as this is true
             # Sharded gradients are reduced in every pass: whole ones, kept until the last, would not fit.
             reduces = is_last or is_sharded(self.module)
             with contextlib.nullcontext() if reduces else accelerator.no_sync(self.module):

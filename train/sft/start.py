@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, set_seed
+from accelerate.utils import set_seed
 
-from codev_env.errors import ConfigError
 from codev_train.learn import checkpoint
 from codev_train.run.config import Request, fingerprint
 from codev_train.run.interrupt import Interrupted
@@ -43,11 +42,6 @@ def make_start(options: SFTOptions, folder: Path) -> None:
     make_folder(folder.parent)
     set_seed(options.seed)
     accelerator = Accelerator(mixed_precision="no")
-    if accelerator.distributed_type == DistributedType.DEEPSPEED:
-        raise ConfigError(
-            "the cold start does not run under DeepSpeed, which shares a model out once: make it first with codev sft "
-            "in one process or with FSDP2, and give --model."
-        )
     monitor = Monitor(folder.with_name(folder.name + "-log"), accelerator.is_main_process)
     try:
         with cpu_threads(options.threads):
