@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PRESET ?= tiny
 ARGS ?=
-JOBS ?= 2
+JOBS ?= 3
 PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 VENV := .venv
 BIN := $(VENV)/bin

@@ -20,11 +20,11 @@ def bounds() -> Bounds:
 
 @cache
 def played(name: str, share: float = 1.0) -> tuple[CheatEpisode, ...]:
-    """A cheat's episodes on its first tasks; a share of 0.5 takes half of them."""
+    """A cheat's episodes on this share of its tasks, the first ones."""
     cheat = CHEATS[name]
     # Programs that hang or plot take seconds when probed.
     count = SLOW if cheat.limits or cheat.dialect == "pyvision" else LUCKY if cheat.luck else SURE
-    return tuple(play_cheat(cheat, RedTeamTasks(round(share * count))))
+    return tuple(play_cheat(cheat, RedTeamTasks(max(1, round(share * count)))))
 
 
 def tell(one: CheatEpisode) -> str:

@@ -26,7 +26,12 @@ ACTIONS = [
 ]
 MODES = list(AutoresetMode)
 
-every_env = pytest.mark.parametrize("env_id", codev_env.ENV_IDS)
+ENVS_AND_MODES = [
+    pytest.param(env_id, mode, id=f"{env_id}-{mode.name}", marks=() if (i + j) % 3 == 0 else pytest.mark.integration)
+    for i, env_id in enumerate(codev_env.ENV_IDS)
+    for j, mode in enumerate(MODES)
+]
+"""Every environment under every mode; without `integration` each environment under one."""
 
 
 def pair(env_id: str, mode: AutoresetMode, num_envs: int = 3, **options: Any) -> tuple[Any, Any]:
@@ -38,8 +43,7 @@ def pair(env_id: str, mode: AutoresetMode, num_envs: int = 3, **options: Any) ->
     return ours, sync
 
 
-@every_env
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("env_id", "mode"), ENVS_AND_MODES)
 def test_equal_to_sync_vector_env_step_by_step(env_id: str, mode: AutoresetMode) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -192,6 +192,7 @@ def test_the_reference_agrees_with_how_simple_crops_are_made(tmp_path):
         assert row["reference_faithful"] == (row["n"] if row["faithful_by_kind"] else 0), kind
 
 
+@pytest.mark.integration
 def test_a_noisy_judge_agrees_at_its_rate(tmp_path):
     code, record = run(tmp_path, "--judge", "noisy:0.2", "--n", "12")
     assert code == 0
@@ -204,6 +205,7 @@ def test_a_noisy_judge_agrees_at_its_rate(tmp_path):
     assert 0 < record["score"]["mean_abs_difference"] < 0.3
 
 
+@pytest.mark.integration
 def test_results_do_not_depend_on_workers_and_follow_the_seed(tmp_path):
     options = ("--judge", "noisy:0.3", "--n", "3", "--overwrite")
     records = [

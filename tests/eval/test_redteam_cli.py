@@ -40,6 +40,7 @@ def test_a_robust_reward_that_is_beaten_fails_the_command(capsys):
     assert beaten == {("honest-wrong-crop", "generous"), ("whole-image", "generous")}
 
 
+@pytest.mark.integration
 def test_it_writes_results_trajectories_and_a_report(tmp_path, capsys):
     assert run("--reward", "tapo", "--cheats", "overviews", "--tasks", "1", "--out", str(tmp_path)) == 0
     trajectories = read_trajectories(tmp_path)

@@ -198,13 +198,13 @@ def test_the_key_is_not_in_errors():
 # ---- many at once
 
 
-def test_a_thousand_calls_within_the_cap():
+def test_hundreds_of_calls_within_the_cap():
     with FakeJudgeServer(lambda request: good(request, delay_s=0.01)) as server:
         judge = judge_of(server, concurrency=100)
-        items = [(TASK, step_of(crop(i % 200, 60 + i // 200)), ()) for i in range(1000)]
+        items = [(TASK, step_of(crop(i % 200, 60 + i // 200)), ()) for i in range(300)]
         scores = judge.score_batch(items)
-        assert {score.value for score in scores} == {1.0} and len(scores) == 1000
-        assert len(server.requests) == judge.stats().calls == 1000
+        assert {score.value for score in scores} == {1.0} and len(scores) == 300
+        assert len(server.requests) == judge.stats().calls == 300
         assert 1 < server.most <= 100
 
 

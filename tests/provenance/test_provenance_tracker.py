@@ -221,6 +221,7 @@ def test_collage_is_placed_by_its_larger_part():
     assert region.polygon[0] == pytest.approx((10, 10), abs=0.1)
 
 
+@pytest.mark.integration
 def test_images_with_more_pixels_than_codes():
     size = (5000, 4000)  # 20 megapixels; 0.5 % of the longer side are 25 pixels.
     assert pixel_code((size,)).block == 2

@@ -84,6 +84,7 @@ def test_a_program_runs_again_where_the_zygote_died(view: str, box: Sandbox, ima
     assert seen[0].stdout == seen[1].stdout and seen[0].stdout.startswith(ANSWER)
 
 
+@pytest.mark.integration
 def test_variables_cannot_be_had_again_and_that_is_said(box: Sandbox, image: Image.Image) -> None:
     with box.session({"input.png": image}, persist="variables") as session:
         kill_zygote("science")
@@ -194,6 +195,7 @@ def test_a_timeout_stays_one_where_no_worker_can_follow(refuse_forks: Callable[[
         assert session.run("print(Image.open('a.png').size)").stdout == "(3, 3)\n"
 
 
+@pytest.mark.integration
 def test_a_library_that_cannot_be_guarded_is_left_out_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sympy")
     boot = tmp_path / "boot.py"

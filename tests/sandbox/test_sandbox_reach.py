@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import reach
 
 
+@pytest.mark.integration
 def test_nothing_leads_out() -> None:
     script = Path(__file__).with_name("reach.py")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)

@@ -17,11 +17,13 @@ import soak
 RESIDENT_GROWTH_MB = 12.0
 """Growth allowed to the trainer: the allocator keeps some freed memory, more of it with busier threads."""
 
-INTEGRATION, SOAK = pytest.mark.integration, pytest.mark.soak
-STEPS = [1500, pytest.param(10_000, marks=INTEGRATION), pytest.param(100_000, marks=SOAK)]
-KILLS = [1, pytest.param(4, marks=INTEGRATION), pytest.param(20, marks=SOAK)]
+STEPS = [10_000, pytest.param(100_000, marks=pytest.mark.soak)]
+KILLS = [4, pytest.param(20, marks=pytest.mark.soak)]
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what is left behind is read from /proc")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what is left behind is read from /proc"),
+]
 
 
 @contextmanager

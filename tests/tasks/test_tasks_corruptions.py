@@ -154,6 +154,7 @@ for name in reversed(CORRUPTIONS):
 """
 
 
+@pytest.mark.integration
 def test_the_same_in_another_process_and_order():
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     image = Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 50, 3), dtype=np.uint8))

@@ -173,6 +173,7 @@ def test_an_outcome_that_was_not_judged_is_no_signal():
 # --- in a run ---
 
 
+@pytest.mark.integration
 def test_a_run_that_resamples_with_a_curriculum_goes_on_as_if_never_stopped(arguments, runs, monkeypatch):
     more = ["--curriculum", NEXT, "--resample", "1"]
     assert main(["train", *arguments("chosen", *more)]) == 0

@@ -197,6 +197,7 @@ def test_other_settings_of_the_update(arguments, start, runs):
     assert not same_weights(runs / "settings" / "model", start)
 
 
+@pytest.mark.integration
 def test_a_reward_that_can_be_learned_is_learned(arguments, runs):
     """A policy of random weights learns to write what it is paid for."""
     more = ["--steps", "18", "--prompts", "2", "--group", "8", "--max-tokens", "8", "--env.max-turns", "1"]
@@ -265,6 +266,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_goes_on(finished, arguments, runs, m
     assert parts <= seconds["total"] + 0.1 * len(seconds), "the total counts both halves"
 
 
+@pytest.mark.integration
 def test_the_optimizer_goes_on_as_well(arguments, runs, monkeypatch):
     more = [
         "--optimizer.name",
