@@ -72,8 +72,9 @@ class InRounds:
     def sleep(self) -> None:
         """Nothing is held."""
 
-    def sync(self, model: Any) -> None:
+    def sync(self, model: Any) -> dict[str, float]:
         """There are no weights."""
+        return {}
 
 
 class AtOnce(InRounds):

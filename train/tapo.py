@@ -147,7 +147,7 @@ class _Learner:
         set_learning_rate(self.updater.optimizer, rate)
         samples = make_samples(rollouts, advantages, step, options.mask_overlong, options.mask_overturn)
         stats = self.updater.update(samples, rng)
-        self.engine.sync(self.policy.model)
+        memory = self.engine.sync(self.policy.model)
         updated = time.perf_counter()
 
         row = describe(rollouts, rewards, turns, groups, self.accelerator)
@@ -156,7 +156,7 @@ class _Learner:
         if options.resample:
             row["groups_played"] = len(outcomes)
         sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes
-        return rollouts, row | {f"update/{name}": value for name, value in vars(stats).items()} | {
+        return rollouts, row | memory | {f"update/{name}": value for name, value in vars(stats).items()} | {
             "update/learning_rate": rate,
             "seconds/rollouts": played - started,
             "seconds/engine_idle": self.runner.idle_s - idle,

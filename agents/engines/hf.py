@@ -46,14 +46,14 @@ class HFEngine:
         """Forget the caches of the last call."""
         self._prefixes = PrefixStore()
 
-    def sync(self, model: Any) -> None:
+    def sync(self, model: Any) -> dict[str, float]:
         """Copy weights that are sharded over processes into a whole model; a model on one process is sampled directly.
 
         With a whole copy, each process samples any number of turns without waiting for the others.
         """
         self._prefixes = PrefixStore()
         if not is_sharded(model):
-            return
+            return {}
         if self.model is model:
             from codev_agents.engines.policy import (
                 linear_patch_embedding,  # the policy's options name the engines' options
@@ -65,6 +65,7 @@ class HFEngine:
         own = dict(self.model.named_parameters())
         for name, weight in named_weights(model):
             own[name].copy_(weight)
+        return {}
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order."""

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from codev_agents.engines.memory import release
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.pixels import to_image
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
@@ -114,12 +115,19 @@ class VllmEngine:
             self._llm.sleep(level=2)
             self._asleep = True
 
-    def sync(self, model: Any) -> None:
-        """Wake up with the weights of `model`, and drop everything computed with earlier ones."""
+    def sync(self, model: Any) -> dict[str, float]:
+        """Wake up with the weights of `model`, and drop everything computed with earlier ones.
+
+        vLLM maps device memory when it wakes and cannot use the blocks that PyTorch has cached, so these are freed
+        before the weights wake, and again before the key-value cache does, because gathered weights were freed between.
+        """
+        memory: dict[str, float] = {}
         if self._asleep:
+            memory |= release("wake")
             self._llm.wake_up(tags=["weights"])
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named_weights(model, self.dtype)})
         if self._asleep:
+            memory |= release("cache")
             self._llm.wake_up(tags=["kv_cache"])
             self._asleep = False
         if self._on_cpu:
@@ -127,6 +135,7 @@ class VllmEngine:
         self._llm.reset_prefix_cache()
         self._llm.reset_mm_cache()
         self._llm.llm_engine.reset_encoder_cache()
+        return memory
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order."""

@@ -72,7 +72,7 @@ class VllmServerEngine:
     def sleep(self) -> None:
         """Do nothing: the server has its own memory."""
 
-    def sync(self, model: Any) -> None:
+    def sync(self, model: Any) -> dict[str, float]:
         """Push the weights of `model`, through a file that the server reads."""
         weights = {name: weight.cpu().contiguous() for name, weight in named_weights(model, self.dtype)}
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -88,6 +88,7 @@ class VllmServerEngine:
                 shutil.rmtree(before)
         if shared:
             torch.distributed.barrier()
+        return {}
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order; all are requested at the same time."""

@@ -69,8 +69,8 @@ class Engine(Protocol):
         """Give memory back to the trainer until the next `sync`."""
         ...
 
-    def sync(self, model: Any) -> None:
-        """Load the weights of `model`, and be ready to sample from them."""
+    def sync(self, model: Any) -> dict[str, float]:
+        """Load the weights of `model`, and be ready to sample from them; returns numbers for the history."""
         ...
 
 

@@ -76,7 +76,8 @@ class Typist:
 
     def seed(self, seed: int) -> None: ...
 
-    def sync(self, model: Any) -> None: ...
+    def sync(self, model: Any) -> dict[str, float]:
+        return {}
 
 
 class Waiting:

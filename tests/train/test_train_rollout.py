@@ -53,7 +53,8 @@ class ScriptedEngine:
 
     def seed(self, seed: int) -> None: ...
 
-    def sync(self, model: Any) -> None: ...
+    def sync(self, model: Any) -> dict[str, float]:
+        return {}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,95 @@
+"""The order in which the `vllm` engine frees memory and wakes vLLM, with a stand-in for vLLM and for the GPU."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.vllm import VllmEngine
+
+MIB = 2**20
+
+
+class FakeGpu:
+    """Notes what happens to its memory; emptying the cache leaves 100 MiB, gathering weights takes 50."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.reserved = 0
+
+    def note(self, event: str, *, reserved: int | None = None, result: Any = None) -> Callable[..., Any]:
+        def happens(*args: Any, **options: Any) -> Any:
+            self.events.append(event + "".join(f" {tag}" for tag in options.get("tags", ())))
+            self.reserved = self.reserved if reserved is None else reserved
+            return result
+
+        return happens
+
+
+class OnGpu:
+    """A model that says it is on a GPU."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise AssertionError("only its configuration is copied")
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> FakeGpu:
+    gpu = FakeGpu()
+
+    class FakeLLM:
+        def __init__(self, *args: Any, **options: Any) -> None:
+            assert options["enable_sleep_mode"]
+            self.llm_engine = types.SimpleNamespace(reset_encoder_cache=lambda: None)
+
+        sleep = staticmethod(gpu.note("sleep"))
+        wake_up = staticmethod(gpu.note("wake"))
+        reset_prefix_cache = reset_mm_cache = staticmethod(lambda: None)
+
+        def collective_rpc(self, method: str, kwargs: dict[str, Any]) -> None:
+            assert method == "reload_weights" and len(list(kwargs["weights_iterator"])) > 1
+            gpu.note("load", reserved=gpu.reserved + 50 * MIB)()
+
+    monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(LLM=FakeLLM))
+    monkeypatch.setattr(gc, "collect", gpu.note("collect"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", gpu.note("empty", reserved=100 * MIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: gpu.reserved)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8 * MIB, 9 * MIB))
+    return gpu
+
+
+def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu, caplog):
+    model = OnGpu(policy.model)
+    engine = VllmEngine(model, policy.processor, VllmOptions())
+    assert gpu.events == ["load"], "vLLM is awake when it starts"
+
+    engine.sleep()
+    gpu.reserved = 900 * MIB  # of an update
+    gpu.events.clear()
+    with caplog.at_level(logging.INFO, "codev_agents.engines"):
+        numbers = engine.sync(model)
+    assert gpu.events == ["collect", "empty", "wake weights", "load", "collect", "empty", "wake kv_cache"]
+    assert numbers == {
+        "memory/reserved_before_wake": 900.0,
+        "memory/reserved_at_wake": 100.0,
+        "memory/reserved_before_cache": 150.0,
+        "memory/reserved_at_cache": 100.0,
+    }
+    assert "PyTorch reserves 100 MiB, 900 before; 8 MiB are free" in caplog.text
+    assert engine.sync(model) == {}, "it is awake"
