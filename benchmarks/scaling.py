@@ -109,8 +109,8 @@ def measure(case: dict, rows: int, length: int) -> dict[str, float]:
 
     from codev_agents.engines.batch import collate
     from codev_agents.engines.options import ToyModelOptions
-    from codev_agents.engines.policy import linear_patch_embedding
     from codev_agents.engines.toy import build_model, build_tokenizer
+    from codev_agents.engines.vision import speed_up
     from codev_agents.rollout.tokens import PixelBlock
     from codev_train.learn.optimizer import make_optimizer
     from codev_train.learn.scorer import TokenScorer
@@ -119,7 +119,7 @@ def measure(case: dict, rows: int, length: int) -> dict[str, float]:
     toy = ToyModelOptions(hidden=case["hidden"], layers=case["layers"])
     model = build_model(toy, build_tokenizer(["a line of text"], [], []), seed=0)
     model.resize_token_embeddings(VOCABULARY, mean_resizing=False)
-    linear_patch_embedding(model)
+    speed_up(model)
     if case["checkpointing"]:
         model.gradient_checkpointing_enable()
     scorer = TokenScorer(model).train()

@@ -70,13 +70,13 @@ def peak(device: str, run: Callable[[], None]) -> float:
 def measure(way: str, rows: int, longest: int, budget: int, out: str) -> dict[str, float]:
     """Take the gradient in one way, twice; the first is a warm-up."""
     from codev_agents.engines.batch import collate, to_device
-    from codev_agents.engines.policy import linear_patch_embedding
+    from codev_agents.engines.vision import speed_up
     from codev_train.learn.packing import plan
     from codev_train.learn.scorer import TokenScorer
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     scorer = TokenScorer(model(device))
-    linear_patch_embedding(scorer.model)
+    speed_up(scorer.model)
     ids, images = trajectories(rows, longest)
     order = sorted(range(rows), key=lambda row: len(ids[row]))
     micro_batch = max(1, budget // longest)

@@ -9,6 +9,7 @@ import torch
 
 from codev_agents.engines.batch import collate, rope_positions, to_device
 from codev_agents.engines.prefix import Prefix, PrefixStore, join
+from codev_agents.engines.vision import speed_up
 from codev_agents.engines.weights import is_sharded, named_weights
 from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
@@ -55,13 +56,9 @@ class HFEngine:
         if not is_sharded(model):
             return {}
         if self.model is model:
-            from codev_agents.engines.policy import (
-                linear_patch_embedding,  # the policy's options name the engines' options
-            )
-
             with torch.random.fork_rng():
                 self.model = type(model)(model.config).to(model.device).requires_grad_(False).eval()
-            linear_patch_embedding(self.model)
+            speed_up(self.model)
         own = dict(self.model.named_parameters())
         for name, weight in named_weights(model):
             own[name].copy_(weight)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from codev_agents.engines import lora
 from codev_agents.engines.options import LoraOptions
+from codev_agents.engines.vision import speed_up
 from codev_agents.engines.weights import is_sharded, named_weights
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import ConfigError
@@ -69,7 +69,7 @@ class Policy:
             tokenizer = AutoTokenizer.from_pretrained(path)
         except (OSError, ValueError) as error:
             raise ConfigError(f"cannot load the tokenizer and image processor in {path}: {error}") from error
-        linear_patch_embedding(model)
+        speed_up(model)
         return cls(model, ChatProcessor(tokenizer, image_processor))
 
     def restrict(self, vision: bool, adapters: LoraOptions, resume: Path | None = None) -> None:
@@ -116,18 +116,3 @@ class Policy:
             if keep:
                 weights[name] = weight.cpu()
         return weights
-
-
-def linear_patch_embedding(model: Any) -> None:
-    """Run the vision tower's patch embedding as the matrix product it is: same weights, much faster on a CPU."""
-    embed: Any = getattr(getattr(getattr(model, "model", None), "visual", None), "patch_embed", None)
-    projection = getattr(embed, "proj", None)
-    if not isinstance(projection, torch.nn.Conv3d) or model.device.type != "cpu":
-        return
-
-    def forward(self: Any, hidden: torch.Tensor) -> torch.Tensor:
-        flat = hidden.view(hidden.shape[0], -1).to(self.proj.weight.dtype)
-        return torch.nn.functional.linear(flat, self.proj.weight.flatten(1), self.proj.bias)
-
-    # A bound method, so that a copy of the model uses its own weights.
-    embed.forward = types.MethodType(forward, embed)

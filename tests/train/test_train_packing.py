@@ -10,14 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from toy_families import END, IMAGE, PAD, START, qwen25
 
 from codev_agents.engines.batch import collate
 from codev_agents.rollout.tokens import PixelBlock
 from codev_train.learn.packing import NAME, block_attention, plan
 from codev_train.learn.scorer import TokenScorer
-
-PAD, IMAGE, START, END = 0, 9, 10, 11
 
 
 @given(lengths=st.lists(st.integers(1, 300), max_size=40), budget=st.integers(1, 500))
@@ -33,40 +31,6 @@ def test_every_trajectory_stands_once_within_the_budget(lengths, budget):
 
 def test_a_pass_is_filled_from_the_longest_to_the_shortest():
     assert plan([2, 5, 3, 9, 4], 9) == [[3], [1, 4], [2, 0]]
-
-
-def qwen25() -> torch.nn.Module:
-    """A Qwen2.5-VL of random weights, with windows in its vision tower and fewer heads of keys than of queries."""
-    torch.manual_seed(1)
-    config = Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": 32,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "initializer_range": 0.2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]},
-        },
-        vision_config={
-            "depth": 2,
-            "hidden_size": 16,
-            "intermediate_size": 24,
-            "num_heads": 2,
-            "out_hidden_size": 32,
-            "patch_size": 4,
-            "window_size": 16,
-            "fullatt_block_indexes": [1],
-            "initializer_range": 0.2,
-        },
-        image_token_id=IMAGE,
-        vision_start_token_id=START,
-        vision_end_token_id=END,
-        tie_word_embeddings=False,
-        initializer_range=0.2,
-    )
-    return Qwen2_5_VLForConditionalGeneration(config)
 
 
 def trajectories(seed: int, dim: int) -> tuple[list[list[int]], list[list[PixelBlock]]]:

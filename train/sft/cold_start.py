@@ -13,8 +13,9 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from codev_agents.engines.batch import bucket, collate, to_device
-from codev_agents.engines.policy import Policy, linear_patch_embedding
+from codev_agents.engines.policy import Policy
 from codev_agents.engines.toy import build_image_processor, build_model, build_tokenizer
+from codev_agents.engines.vision import speed_up
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.envs.image_tool import unwrap
 from codev_env.trajectory import Trajectory
@@ -34,7 +35,7 @@ def toy_policy(options: SFTOptions) -> Policy:
     tasks = [env.tasks[i] for i in range(CORPUS_SCENES)]
     tokenizer = build_tokenizer(*corpus(tasks, env.dialect, options.snap))
     model = build_model(options.toy, tokenizer, options.seed)
-    linear_patch_embedding(model)
+    speed_up(model)
     return Policy(model, ChatProcessor(tokenizer, build_image_processor(options.toy)))
 
 
