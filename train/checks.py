@@ -1,42 +1,92 @@
-"""Checks of a run before anything is started or written that need more than its values: names, folders, judges."""
+"""Checks before anything is trained or written: a run stops at failures, `--dry-run` prints all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from codev_agents.engines.http import Client, ServerLost
+from codev_agents.rollout.engine import EngineError
+from codev_env.app import sandbox_check
+from codev_env.app.check import Check, Status
 from codev_env.app.options import OptionError, Problem
-from codev_env.errors import CodevError
+from codev_env.envs.image_tool import unwrap
+from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import ServedJudge, get_judge
+from codev_env.types import Answer, Code
 from codev_train.learn.credit import get_credit
 from codev_train.learn.curriculum import get_curriculum
 from codev_train.learn.loss import check_loss
+from codev_train.run import estimate
+from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
-from codev_train.run.model_size import is_here
+from codev_train.run.estimate import ModelSize
+from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
+from codev_train.run.model_size import find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
+from codev_train.sft.cold_start import toy_policy
+from codev_train.sft.start import start_folder
+
+_LOOK_S = 5.0  # longest wait for one answer of the engine's server
+_GB = 1e9
+_AGAIN = "fails like "
 
 
-def check(options: TrainOptions, processes: int = 1) -> None:
-    """Check names and folders, and that the environments can be made.
+@dataclass
+class PlannedRun:
+    """A planned run.
 
-    Args:
-        options: The options of `codev train`.
+    Attributes:
+        request: The request that the options come from.
+        options: The options, with defaults in place of values that cannot be used.
+        problems: What is wrong with the values.
         processes: How many processes share each update.
+        dry: Whether this is a dry run, which also looks at what takes seconds and waits for no server.
+        lacking: Status of something that this machine lacks: a warning if the run is meant for another one.
+        size: Size of its model, once it is known.
+    """
+
+    request: Request
+    options: TrainOptions
+    problems: Sequence[Problem] = ()
+    processes: int = 1
+    dry: bool = False
+    lacking: Status = "fail"
+    size: ModelSize | None = None
+
+
+def look(plan: PlannedRun) -> list[Check]:
+    """Make all checks; an error that several of them meet is written out once."""
+    return _look(plan, (*_MACHINE, *_SERVERS))
+
+
+def check(plan: PlannedRun, accelerator: Accelerator) -> None:
+    """Stop a run that cannot work: all its processes, with one message.
+
+    One process of each machine looks at the machine; when nothing is wrong, the main process looks at the servers.
 
     Raises:
-        ConfigError: Options that cannot be used; the message names each, its value and what is allowed.
-        TaskError: Data that cannot be read.
+        ConfigError: Something would stop the run; the message says all that was found.
+        SystemExit: With code 1, in all but the main process.
     """
-    _raise(list(find_problems(options, processes)))
-    for make in (make_train_env, make_eval_env):
-        make(options).close()
-
-
-def check_judge(options: TrainOptions) -> None:
-    """Ask the judge's server, if the judge has one, whether it is there; raises `JudgeError` if it is not."""
-    judge = get_judge(options.env.judge)
-    if isinstance(judge, ServedJudge):
-        judge.ping()
+    for is_asked, looks in (
+        (accelerator.is_local_main_process, _MACHINE),
+        (accelerator.is_main_process, _SERVERS),
+    ):
+        found = gather_object(_look(plan, looks) if is_asked else [])
+        failed = [c for c in found if c.status == "fail" and not c.detail.startswith(_AGAIN)]
+        if failed and accelerator.is_main_process:
+            raise ConfigError(" ".join(dict.fromkeys(map(_sentence, failed))))
+        if failed:
+            raise SystemExit(1)
 
 
 def check_sft(options: SFTOptions) -> None:
@@ -44,7 +94,11 @@ def check_sft(options: SFTOptions) -> None:
     problems = list(_model_problems(options.model))
     if options.trajectories and not Path(options.trajectories).is_dir():
         problems.append(_problem("trajectories", options.trajectories, "a folder that exists"))
-    _raise(problems)
+    if problems:
+        raise OptionError(problems)
+    failed = [c for c in (*_packages_of(options), *_presence(options.model, "fail")) if c.status == "fail"]
+    if failed:
+        raise ConfigError(" ".join(map(_sentence, failed)))
     make_env(options.env, "train").close()
 
 
@@ -63,6 +117,228 @@ def find_problems(options: TrainOptions, processes: int = 1) -> Iterator[Problem
             find(getattr(options, option))
         except CodevError as error:
             yield Problem(option, f"--{option}: {error}")
+
+
+def _values(plan: PlannedRun) -> Iterator[Check]:
+    problems = [*plan.problems, *find_problems(plan.options, plan.processes)]
+    for problem in problems:
+        yield Check("options", problem.name.replace("_", "-"), "fail", problem.text)
+    if not problems:
+        yield Check("options", "values", "ok", "all within their ranges")
+
+
+def _packages(plan: PlannedRun) -> Iterator[Check]:
+    options = plan.options
+    if options.lora.rank:
+        yield _package("--lora.rank", "lora.rank", "peft", "lora")
+    if options.optimizer.name == "adamw8bit":
+        yield _package("--optimizer.name adamw8bit", "optimizer.name", "torchao", "lowbit")
+
+
+def _packages_of(options: SFTOptions) -> Iterator[Check]:
+    for name, stage in (("ground", options.ground), ("imitate", options.imitate)):
+        if stage.steps and stage.optimizer.name == "adamw8bit":
+            option = f"{name}.optimizer.name"
+            yield _package(f"--{option} adamw8bit", option, "torchao", "lowbit")
+
+
+def _package(option: str, name: str, package: str, extra: str) -> Check:
+    if importlib.util.find_spec(package) is None:
+        detail = f"{option} needs {package}, which is not installed"
+        return Check("options", name, "fail", detail, f'pip install "codev-env[{extra}]"')
+    return Check("options", name, "ok", f"{package} is installed")
+
+
+def _tasks(plan: PlannedRun) -> Iterator[Check]:
+    options = plan.options
+    for split, make in (("train", make_train_env), (options.eval.split, make_eval_env)):
+        env = make(options)
+        tasks = unwrap(env).tasks
+        env.close()
+        yield Check("environment", f"{split} tasks", "ok", f"{len(tasks)} of {tasks.name}, reward {options.reward}")
+
+
+def _episode(plan: PlannedRun) -> Iterator[Check]:
+    """Run an episode of a crop and an answer. Its reward needs no judge: the judge has a check of its own."""
+    env: Any = make_env(replace(plan.options.env, judge="none"), "train", "outcome")
+    try:
+        first, _ = env.reset(options={"index": 0})
+        dialect, (width, height) = unwrap(env).dialect, unwrap(env).task.image.size
+        crop: Code = dialect.crop((width // 4, height // 4, 3 * width // 4, 3 * height // 4))
+        second, _, ended, cut, _ = env.step(dialect.write(crop))
+        shown = [f"{image.shape[1]}x{image.shape[0]}" for image in second["images"]]
+        if not (ended or cut):
+            _, _, ended, cut, _ = env.step(dialect.write(Answer("1")))
+        if not shown or not (ended or cut):
+            yield Check("environment", "episode", "fail", f"a crop showed {shown or 'nothing'}: {second['text'][:200]}")
+        else:
+            images = ", ".join(f"{image.shape[1]}x{image.shape[0]}" for image in first["images"])
+            yield Check("environment", "episode", "ok", f"an image of {images}, a crop of {shown[0]}, an answer")
+    finally:
+        env.close()
+
+
+def _sandbox(plan: PlannedRun) -> Iterator[Check]:
+    if plan.dry:  # in a run, the episode has shown that it works
+        yield from sandbox_check.sandbox()
+
+
+def _engine(plan: PlannedRun) -> Iterator[Check]:
+    match plan.options.engine:
+        case "hf":
+            yield Check("engine", "hf", "ok", "samples with the training model itself")
+        case "vllm" if importlib.util.find_spec("vllm") is None:
+            detail = "--engine vllm needs vLLM, which is not installed"
+            yield Check("engine", "vllm", plan.lacking, detail, 'pip install "codev-env[vllm]"')
+        case "vllm":
+            yield Check("engine", "vllm", "ok", "vLLM is installed")
+
+
+def _model(plan: PlannedRun) -> Iterator[Check]:
+    name, what = plan.options.model, ""
+    if not name:
+        start = plan.request.start_options()
+        done, what = str(start_folder(start)), "a cold start"
+        name = done if is_here(done) else start.model
+        if name != done:
+            yield from _packages_of(start)
+    if not name:
+        if plan.dry:
+            plan.size = measure(toy_policy(plan.request.start_options()).model, "toy")
+            what = f"a cold start, {_count(plan.size.parameters)} parameters"
+        yield Check("model", "model", "ok", what)
+        return
+    found = list(_presence(name, plan.lacking))
+    yield from found
+    if any(check.status == "fail" for check in found):
+        return
+    try:
+        plan.size = find_size(name)
+    except ConfigError as error:
+        yield Check("model", "size", plan.lacking if plan.dry else "warn", str(error))
+        return
+    detail = f"{what or name}: {_count(plan.size.parameters)} parameters, {_count(plan.size.vision)} of them see"
+    yield Check("model", "size", "ok", detail)
+    if not is_here(name):
+        advice = "set HF_HUB_CACHE to a folder on another disk"
+        yield _room(cache_folder(), 2.0 * plan.size.parameters, "the download", plan.lacking, advice)
+
+
+def _presence(name: str, lacking: Status) -> Iterator[Check]:
+    if not name:
+        return
+    missing = missing_file(name)
+    if not missing:
+        yield Check("model", "model", "ok", f"{name} is on this machine")
+    elif Path(name).is_dir():
+        detail = f"--model {name} holds no whole model: {missing} is missing"
+        yield Check("model", "model", "fail", detail, "give the folder of a saved model")
+    elif problem := hub_problem(name):
+        yield Check("model", "model", lacking, f"--model {name}: {problem}", "download it first, or give a folder")
+    else:
+        yield Check("model", "model", "warn", f"{name} is not on this machine", "the run downloads it")
+
+
+def _folder(plan: PlannedRun) -> Iterator[Check]:
+    options = plan.options
+    place = _existing(Path(options.out))
+    try:
+        # Made and removed at once: `os.access` says yes to root even where nothing can be made, as in /proc.
+        tempfile.TemporaryDirectory(prefix=".codev-", dir=place).cleanup()
+    except OSError as error:
+        detail = f"--out: {place} cannot be written: {error.strerror}"
+        yield Check("machine", "run folder", "fail", detail, "give --out FOLDER")
+        return
+    wanted = estimate.checkpoint_bytes(plan.size, options) if plan.size else 0.0
+    what = f"{options.keep + 1} checkpoints and the model"
+    yield _room(place, wanted, what, plan.lacking, "lower --keep, or give --out a folder on another disk")
+
+
+def _room(folder: Path, wanted: float, what: str, lacking: Status, advice: str) -> Check:
+    place = _existing(folder)
+    free = shutil.disk_usage(place).free
+    detail = f"{free / _GB:.1f} GB free in {place}, {wanted / _GB:.1f} GB wanted for {what}"
+    return (
+        Check("machine", "disk", lacking, detail, advice) if free < wanted else Check("machine", "disk", "ok", detail)
+    )
+
+
+def _existing(folder: Path) -> Path:
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def _judge(plan: PlannedRun) -> Iterator[Check]:
+    judge = get_judge(plan.options.env.judge)
+    if not isinstance(judge, ServedJudge):
+        yield Check("judge", judge.name, "ok", "needs no server")
+        return
+    try:
+        yield Check("judge", judge.name, "ok", judge.ping())
+    except CodevError as error:
+        yield Check("judge", judge.name, plan.lacking, " ".join(str(error).split()), "start its server: docs/judges.md")
+
+
+def _server(plan: PlannedRun) -> Iterator[Check]:
+    """Look for the engine's server; a run gives it `vllm.patience` seconds to come up."""
+    options = plan.options.vllm
+    if plan.options.engine != "vllm-server":
+        return
+    client = Client(options.url, 0.0 if plan.dry else options.patience, _LOOK_S)
+    try:
+        try:
+            client.get("/health")
+        except ServerLost:
+            if client.patience:
+                print(f"Waiting up to {options.patience:g} s for the vLLM server at {options.url} (--vllm.patience).")
+            client.wait()
+        yield Check("engine", "vllm-server", "ok", f"{options.url} is healthy")
+    except EngineError as error:
+        detail = f"--vllm.url: {options.url} does not answer: {str(error)[:200]}"
+        yield Check("engine", "vllm-server", plan.lacking, detail, "docs/engines.md has the command")
+
+
+_Looks = tuple[tuple[str, str, Callable[[PlannedRun], Iterator[Check]]], ...]
+_MACHINE: _Looks = (
+    ("options", "values", _values),
+    ("options", "packages", _packages),
+    ("environment", "tasks", _tasks),
+    ("environment", "episode", _episode),
+    ("sandbox", "sandbox", _sandbox),
+    ("engine", "engine", _engine),
+    ("model", "model", _model),
+    ("machine", "run folder", _folder),
+)
+"""Group, name and function of the checks of a machine; errors are reported under these names."""
+_SERVERS: _Looks = (
+    ("judge", "judge", _judge),
+    ("engine", "vllm-server", _server),
+)
+"""The checks of servers, which all machines share."""
+
+
+def _look(plan: PlannedRun, looks: _Looks) -> list[Check]:
+    checks: list[Check] = []
+    first: dict[str, str] = {}  # message -> the look that reported it first
+    for group, name, find in looks:
+        try:
+            for found in find(plan):
+                checks.append(found)
+        except CodevError as error:
+            text = " ".join(str(error).split())
+            again = f"{_AGAIN}{first[text]}" if text in first else text
+            first.setdefault(text, name)
+            checks.append(Check(group, name, "fail", again))
+        if group == "options" and not plan.dry and any(c.status == "fail" for c in checks):
+            break  # Bad values make other checks fail as well.
+    return checks
+
+
+def _sentence(failed: Check) -> str:
+    detail = failed.detail.rstrip(".")
+    return f"{detail} ({failed.advice})." if failed.advice else f"{detail}."
 
 
 def _model_problems(model: str) -> Iterator[Problem]:
@@ -85,6 +361,5 @@ def _problem(name: str, value: object, allowed: str) -> Problem:
     return Problem(name, f"--{name} is {value}; it must be {allowed}.")
 
 
-def _raise(problems: Sequence[Problem]) -> None:
-    if problems:
-        raise OptionError(problems)
+def _count(number: float) -> str:
+    return f"{number / 1e9:.2f} billion" if number >= 1e8 else f"{number / 1e6:.2f} million"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from codev_env.app.check import Status
 from codev_env.errors import ConfigError
 from codev_train.run.config import OPTIONS, Request, read_file, read_request
 from codev_train.run.options import SFTOptions, TrainOptions
@@ -55,12 +56,13 @@ def train(argv: Sequence[str]) -> Path | None:
 
 def _dry_run(request: Request) -> None:
     options, problems = request.examine("train", TrainOptions, "codev train")
-    from codev_train.checks import find_problems
-    from codev_train.run.dryrun import dry_run
-    from codev_train.sft.cold_start import toy_policy
+    from codev_train.checks import PlannedRun, look
+    from codev_train.run.dryrun import dry_run, is_elsewhere
 
-    found = [*problems, *find_problems(options, max(1, options.estimate.gpus))]
-    dry_run(request, options, found, toy_policy)
+    lacking: Status = "warn" if is_elsewhere(options) else "fail"
+    plan = PlannedRun(request, options, problems, max(1, options.estimate.gpus), dry=True, lacking=lacking)
+    checks = look(plan)
+    dry_run(options, checks, plan.size)
 
 
 def _with_resumed_options(request: Request) -> Request:

@@ -21,7 +21,7 @@ from codev_agents.engines.policy import Policy
 from codev_env.errors import ConfigError
 from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
-from codev_train.checks import check, check_judge
+from codev_train.checks import PlannedRun, check
 from codev_train.evaluate import comparison, evaluate
 from codev_train.learn import checkpoint
 from codev_train.run.config import OPTIONS, Request
@@ -53,8 +53,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     """
     mixed = "bf16" if options.precision == "bf16" else "no"
     accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
-    check(options, accelerator.num_processes)
-    check_judge(options)
+    check(PlannedRun(request, options, processes=accelerator.num_processes), accelerator)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None
     done = _updates_done(options, resume)
     run = Path(options.resume) if options.resume else free_folder(Path(options.out) / options.name)

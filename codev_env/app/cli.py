@@ -143,6 +143,8 @@ def run() -> NoReturn:
     """Run `codev` as a process of its own, and end it with its exit code."""
     try:
         code = main()
+    except SystemExit as ended:  # a usage text, or one of several processes, whose main one says why
+        code = ended.code if isinstance(ended.code, int) else OK
     except Exception:
         traceback.print_exc()
         code = FAILED

@@ -57,7 +57,7 @@ def test_everything_that_fails_is_told_at_once(elsewhere, capsys):
     assert code == 1
     for name in ("steps", "tasks", "episode", "vllm-server", "model", "run folder"):
         assert status(statuses, name) == "fail", name
-    assert "because of 6 of the checks above: steps, tasks, episode, vllm-server, model, run folder." in said
+    assert "because of 6 of the checks above: steps, tasks, episode, model, run folder, vllm-server." in said
     assert [path.name for path in elsewhere.iterdir()] == ["file"]
 
 

@@ -92,6 +92,14 @@ def test_two_processes_stop_together_and_go_on_as_if_never_stopped(whole, folder
     assert same_weights(folder / "stopped" / "model", whole / "model")
 
 
+def test_two_processes_refuse_together_with_one_message(folder, options):
+    words = ["--engine", "vllm-server", "--vllm.url", "http://127.0.0.1:9", "--vllm.patience", "0"]
+    done = launch("-m", "codev_env.app.cli", "train", *options("refused"), *words)
+    assert done.returncode != 0
+    assert done.stderr.count("codev train: ") == 1 and "http://127.0.0.1:9 does not answer" in done.stderr
+    assert not (folder / "refused").exists()
+
+
 @pytest.fixture(scope="module")
 def update_folder(tmp_path_factory, policy, env_options) -> Path:
     """A policy and four rollouts of it, the third without a gradient."""

@@ -37,13 +37,6 @@ def config_size(config: Any, name: str) -> ModelSize:
     return measure(model, name)
 
 
-def is_here(name: str) -> bool:
-    """Return whether a model is a folder or was downloaded before."""
-    from huggingface_hub import try_to_load_from_cache
-
-    return Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str)
-
-
 def measure(model: Any, name: str) -> ModelSize:
     """Return the sizes of a model of the Qwen-VL family."""
     text, vision = model.config.get_text_config(), model.config.vision_config

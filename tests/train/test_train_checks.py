@@ -1,0 +1,160 @@
+"""What a run lacks is found before its cold start: nothing is trained and nothing is written."""
+
+from __future__ import annotations
+
+import http.server
+import importlib.util
+import json
+import shutil
+import threading
+from collections import namedtuple
+
+import pytest
+import yaml
+
+from codev_env.app.cli import main
+from codev_train import checks
+from codev_train.run import model_files
+from codev_train.run.config import read_request
+from codev_train.run.options import TrainOptions
+
+GONE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Hides packages."""
+    found = importlib.util.find_spec
+
+    def hide(*names: str) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda n, *more: None if n in names else found(n, *more))
+
+    return hide
+
+
+def refused(capsys, *words: str, command: str = "train") -> str:
+    assert main([command, "--preset", "smoke", *words]) == 1
+    out, err = capsys.readouterr()
+    assert "Cold start" not in out and err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "said"),
+    [
+        (
+            "vllm",
+            ["--engine", "vllm"],
+            '--engine vllm needs vLLM, which is not installed (pip install "codev-env[vllm]")',
+        ),
+        (
+            "peft",
+            ["--lora.rank", "4"],
+            '--lora.rank needs peft, which is not installed (pip install "codev-env[lora]")',
+        ),
+        ("torchao", ["--optimizer.name", "adamw8bit"], "--optimizer.name adamw8bit needs torchao"),
+    ],
+)
+def test_a_package_that_is_not_installed(package, words, said, without, capsys, elsewhere):
+    without(package)
+    assert said in refused(capsys, *words)
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_package_that_only_the_cold_start_needs(command, without, capsys, elsewhere, tmp_path):
+    without("torchao")
+    file = tmp_path / "eight.yaml"
+    file.write_text(yaml.safe_dump({"sft": {"imitate": {"optimizer": {"name": "adamw8bit"}}}}))
+    said = refused(capsys, "--config", str(file), command=command)
+    assert "--imitate.optimizer.name adamw8bit needs torchao" in said
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_server_that_does_not_answer(capsys, elsewhere):
+    said = refused(capsys, "--engine", "vllm-server", "--vllm.url", GONE, "--vllm.patience", "0")
+    assert f"--vllm.url: {GONE} does not answer" in said and "docs/engines.md" in said
+    assert not list(elsewhere.iterdir())
+
+
+def test_judge_and_engine_that_do_not_answer_are_named_together(capsys):
+    judge = json.dumps({"name": "vlm", "model": "m", "base_url": f"{GONE}/v1", "retries": 0, "timeout_s": 2})
+    words = ["--engine", "vllm-server", "--vllm.url", GONE, "--vllm.patience", "0", "--env.judge", judge]
+    said = refused(capsys, *words)
+    assert f"{GONE}/v1" in said and f"--vllm.url: {GONE}" in said
+
+
+def test_a_server_may_come_up_late(capsys):
+    class Late(http.server.BaseHTTPRequestHandler):
+        asked = 0
+
+        def do_GET(self):
+            Late.asked += 1
+            self.send_response(503 if Late.asked < 3 else 200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Late) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = ["--engine", "vllm-server", "--vllm.url", f"http://127.0.0.1:{server.server_port}"]
+        request = read_request(["--preset", "smoke", *words])
+        options = request.parse("train", TrainOptions, "codev train")
+        (found,) = checks._server(checks.PlannedRun(request, options))
+        server.shutdown()
+    assert found.status == "ok" and Late.asked == 3
+    assert capsys.readouterr().out.count("Waiting up to 300 s for the vLLM server") == 1
+
+
+@pytest.mark.parametrize("lacks", ["config.json", "model.safetensors", "model-00002-of-00002.safetensors"])
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_model_folder_that_lacks_a_file(command, lacks, capsys, elsewhere, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    names = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    files = {"config.json": "{}"}
+    if lacks in names:
+        index = json.dumps({"weight_map": {"a": names[0], "b": names[1]}})
+        files |= {"model.safetensors.index.json": index, **dict.fromkeys(names, "")}
+    for name in files.keys() - {lacks}:
+        (model / name).write_text(files[name])
+    said = refused(capsys, "--model", str(model), command=command)
+    assert f"--model {model} holds no whole model: {lacks} is missing" in said
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_name_of_the_hub_that_was_not_downloaded_and_cannot_be(capsys, elsewhere):
+    assert "--model Qwen/Qwen2.5-VL-7B-Instruct: it is not on this machine, and HF_HUB_OFFLINE forbids" in refused(
+        capsys, "--model", "Qwen/Qwen2.5-VL-7B-Instruct"
+    )
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_hub_that_does_not_answer(monkeypatch):
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+
+    def fail(*_, **__):
+        raise ConnectionError("no route to the hub\nmore")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
+    assert model_files.hub_problem("org/name").endswith("the hub does not offer it: no route to the hub")
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: None)
+    assert model_files.hub_problem("org/name") == ""
+
+
+def test_a_full_disk(policy, capsys, elsewhere, tmp_path, monkeypatch):
+    policy.save(tmp_path / "model")
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(10, 10, 0))
+    said = refused(capsys, "--model", str(tmp_path / "model"))
+    assert "0.0 GB free in" in said and "lower --keep" in said
+    assert not list(elsewhere.iterdir())
