@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from tqdm import tqdm
 
 from codev_agents.rollout.engine import Engine, Sampling
 from codev_agents.rollout.runner import RolloutRunner
+from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.tokens import ChatProcessor
+from codev_env.errors import ConfigError
 from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import write_trajectories
 from codev_train.run.environments import make_eval_env
@@ -38,14 +41,24 @@ def evaluate(
         what: Label of the progress bar.
 
     Returns:
-        The metrics of `codev_env.scoring.metrics.summarize`.
+        The metrics of `codev_env.scoring.metrics.summarize`. Tasks whose first prompt is too long are named and left
+        out.
+
+    Raises:
+        ConfigError: The first prompts of all tasks are too long.
     """
     make_env, sampling = lambda: make_eval_env(options), Sampling(options.eval.temperature, options.max_tokens)
     with RolloutRunner(make_env, processor, options.workers, options.engine_batch, options.max_length) as runner:
         indices = range(min(options.eval.episodes, runner.size()))
         with tqdm(total=len(indices), desc=what) as bar:
-            rollouts = runner.play(engine, indices, 1, sampling, lambda ended: bar.update(len(ended)))
-    trajectories = [rollout.trajectory for rollout in rollouts]
+            found = Selection(indices, len(indices), len(indices))
+            runner.select(engine, found, 1, sampling, lambda ended: bar.update(len(ended)))
+    reasons = [task.reason(options.max_tokens, options.max_length) for task in found.skipped]
+    for reason in reasons:
+        print(reason, file=sys.stderr)
+    if not found.rollouts:
+        raise ConfigError(f"there is no task to evaluate on: {reasons[0]} Raise --max-length or lower --max-tokens.")
+    trajectories = [rollout.trajectory for rollout in found.rollouts]
     shutil.rmtree(folder, ignore_errors=True)  # A resumed run evaluates again: no episode must be counted twice.
     write_trajectories(folder, trajectories)
     return summarize(trajectories, seed=options.seed)

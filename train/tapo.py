@@ -6,7 +6,7 @@ import functools
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,8 @@ from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.engine import Engine, Sampling
 from codev_agents.rollout.player import STRAGGLER
 from codev_agents.rollout.runner import Rollout, RolloutRunner
+from codev_agents.rollout.selection import PlayedGroup, Selection
+from codev_env.errors import ConfigError
 from codev_env.rewards import Reward
 from codev_train.learn import checkpoint
 from codev_train.learn.blind import least_guessable
@@ -27,7 +29,7 @@ from codev_train.learn.credit import channel_factors, combine, get_credit
 from codev_train.learn.curriculum import TaskChooser
 from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.learn.reference import make_reference
-from codev_train.learn.resample import Sampled, play_with_signal, with_signal
+from codev_train.learn.resample import draw_groups, with_signal
 from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.update import Updater
@@ -118,6 +120,7 @@ class _Learner:
     chooser: TaskChooser
     updater: Updater
     accelerator: Accelerator
+    named: set[int] = field(default_factory=set)  # skipped tasks, by index
 
     def update(self, step: int) -> tuple[list[Rollout], dict[str, float]]:
         """Make an update: rollouts, credit, gradient steps; returns the rollouts and the row of the history."""
@@ -132,6 +135,7 @@ class _Learner:
         rollouts = batch.rollouts
         self.engine.sleep()
         played = time.perf_counter()
+        outcomes = self._share_outcomes(batch, step)
 
         # 2. Rewards become group-relative advantages.
         reward = self.runner.reward()
@@ -151,10 +155,11 @@ class _Learner:
         updated = time.perf_counter()
 
         row = describe(rollouts, rewards, turns, groups, self.accelerator)
-        outcomes = gather_object(batch.played)
         self.chooser.note(step + 1, outcomes)
+        played_groups = sum(group.episodes > 0 for group in outcomes)
+        row["tasks_skipped"] = len(outcomes) - played_groups
         if options.resample:
-            row["groups_played"] = len(outcomes)
+            row["groups_played"] = played_groups
         sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes
         return rollouts, row | memory | {f"update/{name}": value for name, value in vars(stats).items()} | {
             "update/learning_rate": rate,
@@ -165,16 +170,36 @@ class _Learner:
             "tokens_per_second/update": sampled / (updated - played),
         }
 
-    def _play(self, rng: np.random.Generator) -> Sampled:
+    def _play(self, rng: np.random.Generator) -> Selection:
         options, runner = self.options, self.runner
         sampling = Sampling(options.temperature, options.max_tokens)
-        play = functools.partial(runner.play, self.engine, group=options.group, sampling=sampling)
         choose = functools.partial(self.chooser.choose, rng)
+        # A generator of its own: the number of tasks that are skipped changes nothing else.
+        spare = functools.partial(self.chooser.choose, rng.spawn(1)[0])
         if options.candidates > 1:
             guesses = functools.partial(runner.guesses, self.engine, max_tokens=options.max_tokens)
             choose = functools.partial(least_guessable, choose, guesses, options.candidates)
         prompts = options.prompts // self.accelerator.num_processes
-        return play_with_signal(play, choose, prompts, options.resample)
+        selection = draw_groups(choose, spare, prompts, options.resample)
+        runner.select(self.engine, selection, options.group, sampling)
+        return selection
+
+    def _share_outcomes(self, batch: Selection, step: int) -> list[PlayedGroup]:
+        """Return the outcomes of all processes, and name skipped tasks once; all processes raise the same error."""
+        options, found = self.options, gather_object([(len(batch.rollouts), batch.played, batch.skipped)])
+        skipped = {task.index: task for _, _, tasks in found for task in tasks}
+        for index in sorted(skipped.keys() - self.named):
+            if self.accelerator.is_main_process:
+                tqdm.write(skipped[index].reason(options.max_tokens, options.max_length), file=sys.stderr)
+            self.named.add(index)
+        if not all(count for count, _, _ in found):
+            raise ConfigError(
+                f"update {step + 1} has no task to play: the first prompts of the tasks that were drawn have "
+                f"{min(task.tokens for task in skipped.values())} tokens or more, which leaves no room for a turn of "
+                f"--max-tokens {options.max_tokens} within --max-length {options.max_length}. Raise --max-length, "
+                "lower --max-tokens, or save the model with a smaller limit on the pixels of an image."
+            )
+        return [group for _, played, _ in found for group in played]
 
 
 def reward_table(rollouts: Sequence[Rollout]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

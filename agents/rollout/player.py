@@ -33,6 +33,22 @@ _HARMLESS = (OrderEnforcing, PassiveEnvChecker)
 _STAGES = ("step", "execute", "score", "finish")
 
 
+class PromptTooLong(AgentError):
+    """The first prompt of a task leaves no room for an answer.
+
+    Attributes:
+        task_id: Name of the task.
+        tokens: Length of the prompt.
+    """
+
+    def __init__(self, task_id: str, tokens: int, max_length: int) -> None:
+        super().__init__(
+            f"the first prompt has {tokens} tokens, and the model takes {max_length} with the answer:"
+            " save the model with a smaller limit on the pixels of an image, or evaluate another one."
+        )
+        self.task_id, self.tokens = task_id, tokens
+
+
 @dataclass(frozen=True, eq=False)
 class Rollout:
     """One finished episode of the policy.
@@ -125,7 +141,7 @@ class RolloutContext:
         max_length: Longest trajectory, in tokens.
         step_timeout: Longest time of one call of the environment or its judge, in seconds; 0 is no limit.
         mask_stragglers: Whether an episode that took longer counts as not judged.
-        refuse_long_prompts: Whether a first prompt that leaves no room for an answer is an error.
+        room: Tokens that a first prompt has to leave for an answer.
         probe: Asks for the answer after each turn; `None` unless the reward needs that.
         memo: Prompts and processed images, by their origin.
     """
@@ -137,7 +153,7 @@ class RolloutContext:
     max_length: int
     step_timeout: float
     mask_stragglers: bool
-    refuse_long_prompts: bool
+    room: int
     probe: Probe | None
     memo: Memo = field(default_factory=Memo)
 
@@ -156,12 +172,14 @@ class Group:
         index: Of the task in its set.
         played: The episodes that have ended, by place in the group.
         knows: The policy, if it was probed, answers right before its first turn.
+        checked: Set when it is known whether its first prompt leaves enough room.
     """
 
     number: int
     index: int
     played: dict[int, PlayedEpisode] = field(default_factory=dict)
     knows: bool | None = None
+    checked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def rollouts(self, reward: Reward, agent: str) -> list[Rollout]:
         """Return the rollouts of a complete group, rewarded in comparison with each other."""
@@ -200,13 +218,16 @@ class EpisodePlayer:
         """Play it to its end, or to where it is cut off.
 
         Raises:
-            AgentError: The first prompt is too long, and the context says to refuse it.
+            PromptTooLong: The first prompt leaves too little room.
             CodevError: The environment or its judge failed, or the engine.
         """
         context = self.context
         try:
             # 1. Reset. The group shares one prompt, so that an engine can prefill it once.
-            prompt: Prompt | None = await context.workers.compute(self._reset)
+            try:
+                prompt: Prompt | None = await context.workers.compute(self._reset)
+            finally:
+                self.group.checked.set()
             if context.probe:
                 if self.group.knows is None:
                     self.group.knows = await self._probe((_FIRST_PROBE, self.group.number))
@@ -231,11 +252,8 @@ class EpisodePlayer:
         self._first, info = self.env.reset(options={"index": self.group.index})
         self._recorder = EpisodeRecorder(self.env, self._first, info["index"])
         ids, images = context.memo.get(("task", self.group.index), self._tokenize_first)
-        if context.refuse_long_prompts and len(ids) >= context.max_length:
-            raise AgentError(
-                f"the first prompt has {len(ids)} tokens, and the model takes {context.max_length} with the answer:"
-                " save the model with a smaller limit on the pixels of an image, or evaluate another one."
-            )
+        if len(ids) + context.room > context.max_length:
+            raise PromptTooLong(self.base.task.task_id, len(ids), context.max_length)
         prompt = context.memo.get(("group", self.group.number), lambda: Prompt(ids, images))
         self._tokens.add_observation(ids, images)
         return prompt

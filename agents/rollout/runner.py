@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import gymnasium as gym
 
+from codev_agents.agent import AgentError
 from codev_agents.rollout.engine import Engine, EngineError, Sampling
-from codev_agents.rollout.player import EpisodePlayer, Group, PlayedEpisode, Rollout, RolloutContext
+from codev_agents.rollout.player import (
+    EpisodePlayer,
+    Group,
+    PlayedEpisode,
+    PromptTooLong,
+    Rollout,
+    RolloutContext,
+)
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import open_requests
+from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
 from codev_agents.rollout.workers import Workers, all_or_none
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
@@ -26,6 +36,10 @@ __all__ = ["RolloutRunner", "Rollout"]
 
 T = TypeVar("T")
 Ended = Callable[[list[Rollout]], object]
+
+
+class _Enough(Exception):
+    """The groups that are wanted have ended; the others are given up."""
 
 
 class RolloutRunner:
@@ -99,7 +113,29 @@ class RolloutRunner:
         Raises:
             Exception: The first error of an environment, a judge or the engine; nothing is under way any more then.
         """
-        return _run(self._play(engine, indices, group, sampling, ended))
+        selection = Selection(indices, len(indices), len(indices))
+        self.select(engine, selection, group, sampling, ended)
+        if selection.skipped:
+            raise AgentError(selection.skipped[0].reason(sampling.max_tokens, self.max_length))
+        return selection.rollouts
+
+    def select(
+        self,
+        engine: Engine,
+        selection: Selection,
+        group: int,
+        sampling: Sampling,
+        ended: Ended = lambda rollouts: None,
+    ) -> None:
+        """Play `group` episodes of each task that a selection draws, until it has enough groups; it has the results.
+
+        A task whose first prompt leaves no room for a turn is skipped. As long as the selection draws, free places are
+        filled with further groups; those that are under way when it has enough are given up.
+
+        Raises:
+            Exception: As `play`.
+        """
+        _run(self._select(engine, selection, group, sampling, ended))
 
     def attempt(
         self, engine: Engine, indices: Sequence[int], sampling: Sampling, meta: Sequence[Mapping[str, Any]]
@@ -114,7 +150,7 @@ class RolloutRunner:
 
         Returns:
             For each task the record of its episode, or the error of its environment or judge. A first prompt that
-            leaves no room for an answer is an `AgentError`.
+            leaves no room for an answer is a `PromptTooLong`.
 
         Raises:
             Exception: An error of the engine, or one that is not a `CodevError`.
@@ -124,6 +160,8 @@ class RolloutRunner:
     def guesses(self, engine: Engine, indices: Sequence[int], max_tokens: int) -> list[bool]:
         """Return for each task whether the policy, made to answer before it has looked, begins with the right answer.
 
+        For a task whose first prompt leaves no room for a turn this is true.
+
         Args:
             engine: Samples the answers, greedily.
             indices: Tasks, by index.
@@ -132,19 +170,23 @@ class RolloutRunner:
         env = self._take()
         base = unwrap(env)
         probe = Probe(self.processor, base.dialect, max_tokens)
-        tasks, prompts = [], []
+        right = dict.fromkeys(range(len(indices)), True)
+        tasks, prompts = {}, []
         try:
-            for index in indices:
+            for number, index in enumerate(indices):
                 first, _ = env.reset(options={"index": index})
                 images = [self.processor.image(image) for image in first["images"]]
                 tokens = TokenSequence()
                 tokens.add_observation(self.processor.prompt(base.system_prompt, first["text"], images), images)
-                tasks.append(base.task)
-                prompts.append(probe.prompt(tokens))
+                if len(tokens) + max_tokens <= self.max_length:
+                    tasks[number] = base.task
+                    prompts.append(probe.prompt(tokens))
         finally:
             self._free.append(env)
         answers = engine.generate(prompts, probe.sampling)
-        return [probe.starts_right(answer, task, base.scorer) for answer, task in zip(answers, tasks, strict=True)]
+        for (number, task), answer in zip(tasks.items(), answers, strict=True):
+            right[number] = probe.starts_right(answer, task, base.scorer)
+        return list(right.values())
 
     def close(self) -> None:
         """End the threads and close the environments."""
@@ -152,25 +194,41 @@ class RolloutRunner:
         for env in self._free:
             env.close()
 
-    async def _play(
-        self, engine: Engine, indices: Sequence[int], size: int, sampling: Sampling, ended: Ended
-    ) -> list[Rollout]:
+    async def _select(self, engine: Engine, selection: Selection, size: int, sampling: Sampling, ended: Ended) -> None:
         reward = self.reward()
-        groups = [Group(number, index) for number, index in enumerate(indices)]
-        episodes = iter([(group, place) for group in groups for place in range(size)])
-        rollouts: dict[int, list[Rollout]] = {}
+        waiting: deque[tuple[Group, int]] = deque()
+
+        async def next_episode() -> tuple[Group, int] | None:
+            """Return an episode to begin; waits while there may be one in place of a task that is skipped."""
+            while True:
+                if not waiting and (group := selection.draw()):
+                    waiting.extend((group, place) for place in range(size))
+                if waiting:
+                    return waiting.popleft()
+                if not (unchecked := selection.unchecked):
+                    return None
+                await unchecked[0].checked.wait()
 
         async def take_seat(context: RolloutContext) -> None:
             """Play one episode after the other, until none is left to begin."""
-            for group, place in episodes:
-                group.played[place] = await self._episode(context, group, group.number * size + place)
+            while episode := await next_episode():
+                group, place = episode
+                try:
+                    group.played[place] = await self._episode(context, group, group.number * size + place)
+                except PromptTooLong as error:
+                    selection.skip(group, error)
+                    for left in [one for one in waiting if one[0] is group]:
+                        waiting.remove(left)
                 if len(group.played) == size:
-                    rollouts[group.number] = group.rollouts(reward, self.name)
-                    ended(rollouts[group.number])
+                    rollouts = group.rollouts(reward, self.name)
+                    ended(rollouts)
+                    selection.end(group, rollouts)
+                if selection.enough and selection.under_way:
+                    raise _Enough
 
         async with self._context(engine, sampling) as context:
-            await self._fill_seats(context, take_seat, size * len(groups))
-        return [rollout for group in groups for rollout in rollouts[group.number]]
+            with contextlib.suppress(_Enough):
+                await self._fill_seats(context, take_seat, size * selection.most)
 
     async def _attempt(
         self, engine: Engine, indices: Sequence[int], sampling: Sampling, meta: Sequence[Mapping[str, Any]]
@@ -198,7 +256,7 @@ class RolloutRunner:
     async def _context(
         self, engine: Engine, sampling: Sampling, evaluates: bool = False
     ) -> AsyncIterator[RolloutContext]:
-        """Share an engine and the threads inside; an evaluation refuses long prompts and does not probe."""
+        """Share an engine and the threads inside; an evaluation accepts longer prompts and does not probe."""
         base = self._any_env()
         sampling = dataclasses.replace(sampling, stop=tuple(base.dialect.stop))
         probes = "probing" in base.reward.needs and not evaluates
@@ -213,7 +271,7 @@ class RolloutRunner:
                 max_length=self.max_length,
                 step_timeout=self.step_timeout,
                 mask_stragglers=self.mask_stragglers,
-                refuse_long_prompts=evaluates,
+                room=1 if evaluates else sampling.max_tokens,
                 probe=Probe(self.processor, base.dialect, sampling.max_tokens) if probes else None,
             )
         finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +15,13 @@ from hypothesis import strategies as st
 from micro_run import history, same_weights, untimed
 from test_train_run import interrupting
 
-from codev_agents.rollout.player import Rollout
+from codev_agents.rollout.player import Group, PromptTooLong, Rollout
+from codev_agents.rollout.selection import PlayedGroup, Selection
 from codev_env.app.cli import main
 from codev_env.errors import ConfigError
 from codev_train import experiment
 from codev_train.learn.curriculum import PLAYED, TaskChooser, Visit, get_curriculum, success_band, uniform
-from codev_train.learn.resample import play_with_signal, with_signal
+from codev_train.learn.resample import SPARE, draw_groups, with_signal
 
 
 def rng() -> np.random.Generator:
@@ -85,8 +88,8 @@ NEXT = f"{__name__}:next_ones"
 def test_a_chooser_remembers_the_last_visit_and_reads_it_back(tmp_path):
     chooser = TaskChooser(NEXT, 10, tmp_path)
     assert chooser.choose(rng(), 2) == [0, 1]
-    chooser.note(1, [(0, 1, 4), (1, 4, 4)])
-    chooser.note(2, [(1, 0, 4), (7, 2, 4)])
+    chooser.note(1, [PlayedGroup(0, 1, 4), PlayedGroup(1, 4, 4)])
+    chooser.note(2, [PlayedGroup(1, 0, 4), PlayedGroup(7, 0, 0)])
     assert chooser.choose(rng(), 2) == [8, 9]
     assert TaskChooser(NEXT, 10, tmp_path, done=2).choose(rng(), 2) == [8, 9]
     lines = (tmp_path / PLAYED).read_text().splitlines()
@@ -96,7 +99,7 @@ def test_a_chooser_remembers_the_last_visit_and_reads_it_back(tmp_path):
 def test_what_came_after_the_checkpoint_and_a_torn_line_are_dropped(tmp_path):
     chooser = TaskChooser(NEXT, 10, tmp_path)
     for step in (1, 2, 3):
-        chooser.note(step, [(step, 0, 4)])
+        chooser.note(step, [PlayedGroup(step, 0, 4)])
     with (tmp_path / PLAYED).open("a") as file:
         file.write('{"step": 4, "tas')
     again = TaskChooser(NEXT, 10, tmp_path, done=2)
@@ -105,12 +108,12 @@ def test_what_came_after_the_checkpoint_and_a_torn_line_are_dropped(tmp_path):
     # Another process of the run reads, but leaves the file alone.
     before = (tmp_path / PLAYED).read_text()
     other = TaskChooser(NEXT, 10, tmp_path, done=1, writes=False)
-    other.note(2, [(5, 0, 4)])
+    other.note(2, [PlayedGroup(5, 0, 4)])
     assert other.choose(rng(), 1) == [6] and (tmp_path / PLAYED).read_text() == before
 
 
 def test_uniform_leaves_no_file(tmp_path):
-    TaskChooser("uniform", 10, tmp_path).note(1, [(0, 1, 4)])
+    TaskChooser("uniform", 10, tmp_path).note(1, [PlayedGroup(0, 1, 4)])
     assert not list(tmp_path.iterdir())
 
 
@@ -127,43 +130,90 @@ def rollout(right: bool, group: int, failed: bool = False) -> Rollout:
     return Rollout(trajectory, None, group)  # type: ignore[arg-type]
 
 
-def play_by(outcomes: dict[int, list[bool]]):
-    """Plays each task with given outcomes, and remembers which ones were asked for."""
-    asked: list[list[int]] = []
-
-    def play(indices):
-        asked.append(list(indices))
-        return [rollout(right, number) for number, index in enumerate(indices) for right in outcomes[index]]
-
-    return play, asked
-
-
 MIXED, RIGHT, WRONG = [True, False], [True, True], [False, False]
 
 
-def test_groups_of_equal_outcomes_are_replaced_until_none_is_left():
-    play, asked = play_by({0: RIGHT, 1: MIXED, 2: WRONG, 3: WRONG, 4: MIXED, 5: MIXED})
-    tasks = iter(range(6))
-    found = play_with_signal(play, lambda n: [next(tasks) for _ in range(n)], 3, rounds=9)
-    assert asked == [[0, 1, 2], [3, 4], [5]]
+def played_by(selection: Selection, outcomes: dict[int, list[bool] | None], order: Sequence[int] = ()) -> list[int]:
+    """Play each task with given outcomes, None for a prompt that is too long; returns the tasks that were drawn.
+
+    All groups that can be drawn are under way; they end in draw order, or in the order of the groups' numbers given.
+    """
+    drawn: list[Group] = []
+    ends = iter(order)
+    while not selection.enough:
+        while group := selection.draw():
+            drawn.append(group)
+        left = [group for group in drawn if group.number not in selection._ended]
+        if not left:
+            break
+        ending = drawn[number] if (number := next(ends, None)) is not None else left[0]
+        outcome = outcomes[ending.index]
+        if outcome is None:
+            selection.skip(ending, PromptTooLong(f"t{ending.index}", 99, 50))
+        else:
+            selection.end(ending, [rollout(right, ending.number) for right in outcome])
+    return [group.index for group in drawn]
+
+
+def one_after_the_other(count: int):
+    """Chooses the next tasks from 0."""
+    tasks = iter(range(count))
+    return lambda n: [next(tasks) for _ in range(n)]
+
+
+def none(count: int) -> list[int]:
+    raise AssertionError("no task is skipped")
+
+
+def outcome_of(found: Selection) -> list[tuple[int, int, int]]:
+    return [(group.index, group.right, group.episodes) for group in found.played]
+
+
+def test_groups_of_equal_outcomes_give_way_to_the_next_ones():
+    found = draw_groups(one_after_the_other(9), none, 3, times=2)
+    drawn = played_by(found, {0: RIGHT, 1: MIXED, 2: WRONG, 3: MIXED, 4: MIXED, 5: MIXED, 6: RIGHT, 7: RIGHT, 8: RIGHT})
+    assert drawn == list(range(9)), "free places are filled with as many as may be played"
     assert [r.group for r in found.rollouts] == [0, 0, 1, 1, 2, 2]
     assert [r.trajectory.is_correct for r in found.rollouts] == MIXED * 3
-    assert found.played == [(0, 2, 2), (1, 1, 2), (2, 0, 2), (3, 0, 2), (4, 1, 2), (5, 1, 2)]
+    assert outcome_of(found) == [(0, 2, 2), (1, 1, 2), (2, 0, 2), (3, 1, 2), (4, 1, 2)], "not those given up"
+    assert found.under_way
 
 
-def test_the_number_of_rounds_is_bounded_and_what_is_left_is_known():
-    play, asked = play_by({0: MIXED, 1: WRONG, 2: RIGHT})
-    tasks = iter([0, 1, 1, 2])
-    found = play_with_signal(play, lambda n: [next(tasks) for _ in range(n)], 2, rounds=2)
-    assert asked == [[0, 1], [1], [2]]
-    assert [r.trajectory.is_correct for r in found.rollouts] == MIXED + RIGHT
-    assert with_signal(found.rollouts).tolist() == [True, True, False, False]
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_groups_are_kept_in_draw_order_whichever_ends_first(order):
+    """Group 3 has signal and may be the first to end; the longer ones before it are waited for all the same."""
+    found = draw_groups(one_after_the_other(4), none, 2, times=1)
+    played_by(found, {0: WRONG, 1: MIXED, 2: [False, True], 3: [True, True, False]}, order)
+    assert [r.trajectory.is_correct for r in found.rollouts] == [True, False, False, True]
+    assert outcome_of(found) == [(0, 0, 2), (1, 1, 2), (2, 1, 2)]
 
 
-def test_without_rounds_every_group_is_kept():
-    play, asked = play_by({0: WRONG, 1: RIGHT})
-    found = play_with_signal(play, lambda n: list(range(n)), 2, rounds=0)
-    assert asked == [[0, 1]] and len(found.rollouts) == 4
+def test_the_number_of_groups_is_bounded_and_what_is_left_is_known():
+    found = draw_groups(one_after_the_other(6), none, 2, times=2)
+    assert played_by(found, dict.fromkeys(range(6), WRONG) | {4: MIXED}) == list(range(6))
+    assert [r.trajectory.is_correct for r in found.rollouts] == WRONG + MIXED
+    assert with_signal(found.rollouts).tolist() == [False, False, True, True]
+    assert len(found.played) == 6 and not found.under_way
+
+
+def test_without_replacements_every_group_is_kept():
+    found = draw_groups(one_after_the_other(2), none, 2, times=0)
+    assert played_by(found, {0: WRONG, 1: RIGHT}, [1, 0]) == [0, 1]
+    assert [r.trajectory.is_correct for r in found.rollouts] == WRONG + RIGHT
+
+
+def test_a_task_that_is_skipped_gives_way_to_another_one():
+    found = draw_groups(one_after_the_other(2), lambda n: [7, 8], 2, times=0)
+    assert played_by(found, {0: None, 1: WRONG, 7: None, 8: RIGHT}) == [0, 1, 7, 8]
+    assert [r.trajectory.is_correct for r in found.rollouts] == WRONG + RIGHT
+    assert outcome_of(found) == [(0, 0, 0), (1, 0, 2), (7, 0, 0), (8, 2, 2)]
+    assert [(task.index, task.task_id, task.tokens) for task in found.skipped] == [(0, "t0", 99), (7, "t7", 99)]
+
+
+def test_a_data_set_of_prompts_that_are_too_long_is_not_searched_for_ever():
+    found = draw_groups(one_after_the_other(2), lambda n: [0] * n, 2, times=0)
+    assert len(played_by(found, {0: None, 1: None})) == 2 + 2 + SPARE
+    assert found.rollouts == [] and len(found.skipped) == len(found.played) == 2 + 2 + SPARE
 
 
 def test_an_outcome_that_was_not_judged_is_no_signal():

@@ -19,6 +19,7 @@ from codev_agents import Oracle
 from codev_agents.rollout import requests
 from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.runner import Rollout, RolloutRunner
+from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.workers import Workers
 from codev_env.errors import JudgeError
 from codev_env.judges import GroundTruthJudge
@@ -135,6 +136,11 @@ class Stage:
         self.runners.append(RolloutRunner(self.make, self.processor, **options))
         return self.runners[-1].play(self.engine, indices, group, SAMPLING, self.note)
 
+    def select(self, selection: Selection, group: int = 1) -> Selection:
+        self.runners.append(RolloutRunner(self.make, self.processor))
+        self.runners[-1].select(self.engine, selection, group, SAMPLING, self.note)
+        return selection
+
     def note(self, rollouts: list[Rollout]) -> None:
         self.ended.append(rollouts[0].trajectory.index)
 
@@ -174,6 +180,34 @@ def test_a_slow_judge_stalls_its_own_episode_only(stage, kind):
     assert stage.ended == [1, 2, 0]
     assert [r.trajectory.index for r in found] == [0, 1, 2] and all(r.trajectory.is_correct for r in found)
     assert len(stage.envs) == 2, "the third episode took the place of the second"
+
+
+def test_groups_under_way_are_given_up_when_enough_are_kept(stage):
+    async def before(index: int, turn: int) -> None:
+        if index:
+            await asyncio.sleep(LONG_S)
+
+    stage.engine.before = before
+    found = stage.select(Selection([0, 1, 2], 1, 3), group=2)
+    assert [r.trajectory.index for r in found.rollouts] == [0, 0] and all(
+        r.trajectory.is_correct for r in found.rollouts
+    )
+    assert [group.index for group in found.played] == [0]
+    assert stage.engine.given_up == 4 and stage.ended == [0]
+    stage.assert_nothing_is_left()
+
+
+def test_a_group_that_ends_early_is_not_preferred(stage):
+    """The first task ends when the two others have ended, and is kept all the same."""
+
+    async def before(index: int, turn: int) -> None:
+        while index == 0 and len(stage.ended) < 2:
+            await asyncio.sleep(0.01)
+
+    stage.engine.before = before
+    found = stage.select(Selection([0, 1, 2], 2, 3))
+    assert stage.ended[2] == 0 and [r.trajectory.index for r in found.rollouts] == [0, 1]
+    assert [group.index for group in found.played] == [0, 1], "the third was played but is not needed"
 
 
 def test_groups_are_paid_when_they_are_complete(stage):

@@ -6,12 +6,16 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from codev_env.errors import ConfigError
 from codev_env.files import write_text
 from codev_env.registry import Registry
+
+if TYPE_CHECKING:
+    from codev_agents.rollout.selection import PlayedGroup
 
 PLAYED = "tasks.jsonl"
 """File in the run folder: one line for each update, `{"step": 1, "tasks": [[index, right, episodes], …]}`."""
@@ -24,7 +28,7 @@ class Visit:
     Attributes:
         step: Number of the update, from 1.
         right: Episodes with a right answer.
-        episodes: Episodes.
+        episodes: Episodes; 0 if the task was skipped because its first prompt is too long.
     """
 
     step: int
@@ -33,8 +37,8 @@ class Visit:
 
     @property
     def success(self) -> float:
-        """Share of right answers."""
-        return self.right / self.episodes
+        """Share of right answers; 0 if the task was skipped."""
+        return self.right / max(1, self.episodes)
 
 
 Choose = Callable[[np.random.Generator, int, int, Mapping[int, Visit]], Sequence[int]]
@@ -113,11 +117,11 @@ class TaskChooser:
             )
         return chosen
 
-    def note(self, step: int, played: Iterable[Sequence[int]]) -> None:
-        """Note the groups of update number `step`, from 1, as `(index, right, episodes)`, those of all processes."""
+    def note(self, step: int, played: Iterable[PlayedGroup]) -> None:
+        """Note the groups of update number `step`, from 1, those of all processes."""
         if self._choose is uniform:
             return  # it does not look back
-        tasks = [list(group) for group in played]
+        tasks = [[group.index, group.right, group.episodes] for group in played]
         self._remember(step, tasks)
         if self._writes:
             with self._path.open("a", encoding="utf-8") as file:

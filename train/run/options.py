@@ -215,7 +215,7 @@ class TrainOptions:
     candidates: Count = 1
     """Tasks drawn per prompt; those that the policy answers wrongly without looking come first. 1 takes all."""
     resample: CountOrNone = 0
-    """Maximum rounds per update that replace groups with equal outcomes (dynamic sampling of DAPO); 0 keeps all."""
+    """Maximum groups that replace those with equal outcomes (DAPO), as a multiple of `prompts`; 0 keeps all."""
     temperature: Positive = 1.0
     """Sampling temperature of rollouts."""
     max_tokens: Count = 4096

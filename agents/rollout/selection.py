@@ -1,0 +1,153 @@
+"""Which groups of a batch are played and kept: tasks in the order they are drawn, until enough groups are wanted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from codev_agents.rollout.player import Group, PromptTooLong, Rollout
+
+
+@dataclass(frozen=True)
+class PlayedGroup:
+    """The outcome of one task.
+
+    Attributes:
+        index: Of the task in its set.
+        right: Episodes with a right answer.
+        episodes: Episodes; 0 if the task was skipped.
+    """
+
+    index: int
+    right: int
+    episodes: int
+
+
+@dataclass(frozen=True)
+class SkippedTask:
+    """A task whose first prompt leaves no room for a turn.
+
+    Attributes:
+        index: Of the task in its set.
+        task_id: Its name.
+        tokens: Length of its first prompt.
+    """
+
+    index: int
+    task_id: str
+    tokens: int
+
+    def reason(self, max_tokens: int, max_length: int) -> str:
+        """Return a sentence about it, for a user."""
+        return (
+            f"task {self.task_id!r} (index {self.index}) is skipped: its first prompt has {self.tokens} tokens, which "
+            f"leaves no room for a turn of --max-tokens {max_tokens} within --max-length {max_length}."
+        )
+
+
+def any_group(rollouts: list[Rollout]) -> bool:
+    """Keep every group."""
+    return True
+
+
+class Selection:
+    """Draws groups, and decides which are kept.
+
+    The first `count` groups in draw order for which `keep` holds are kept. A group that ended is not decided on before
+    all groups drawn earlier have ended: otherwise groups of short episodes would be kept more often, and the choice
+    would depend on timing. A task that is skipped gives way to the next one.
+
+    Args:
+        tasks: Indices of tasks in draw order; more of them are taken only when they are needed.
+        count: Groups wanted.
+        most: Most groups that are played.
+        keep: Whether the rollouts of a group are wanted.
+    """
+
+    def __init__(
+        self, tasks: Iterable[int], count: int, most: int, keep: Callable[[list[Rollout]], bool] = any_group
+    ) -> None:
+        self.count, self.most = count, most
+        self._tasks, self._keep = iter(tasks), keep
+        self._groups: list[Group] = []
+        self._ended: dict[int, list[Rollout] | SkippedTask] = {}
+        self._decided = 0  # groups, in draw order
+        self._kept: list[int] = []
+
+    def draw(self) -> Group | None:
+        """Return another group to play; `None` if there is none."""
+        skipped = len(self._skipped(len(self._groups)))
+        index = None if self.enough or len(self._groups) - skipped >= self.most else next(self._tasks, None)
+        if index is None:
+            return None
+        self._groups.append(Group(len(self._groups), index))
+        return self._groups[-1]
+
+    def skip(self, group: Group, error: PromptTooLong) -> None:
+        """Note that a task cannot be played."""
+        self._ended[group.number] = SkippedTask(group.index, error.task_id, error.tokens)
+        self._decide()
+
+    def end(self, group: Group, rollouts: list[Rollout]) -> None:
+        """Note the rollouts of a group that has ended."""
+        self._ended[group.number] = rollouts
+        self._decide()
+
+    def _decide(self) -> None:
+        while not self.enough and (outcome := self._ended.get(self._decided)) is not None:
+            if isinstance(outcome, list) and self._keep(outcome):
+                self._kept.append(self._decided)
+            self._decided += 1
+
+    @property
+    def enough(self) -> bool:
+        """As many groups are kept as are wanted."""
+        return len(self._kept) >= self.count
+
+    @property
+    def unchecked(self) -> list[Group]:
+        """The groups drawn so far of which it is not known yet whether their task is skipped."""
+        return [group for group in self._groups if not group.checked.is_set()]
+
+    @property
+    def under_way(self) -> bool:
+        """Groups are drawn that have not ended."""
+        return len(self._ended) < len(self._groups)
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """The rollouts of the kept groups, numbered from 0; if these are too few, the first of the others fill up."""
+        played = [number for number in range(self._decided) if isinstance(self._ended[number], list)]
+        others = [number for number in played if number not in self._kept]
+        chosen = sorted([*self._kept, *others[: self.count - len(self._kept)]])
+        return [
+            dataclasses.replace(rollout, group=place)
+            for place, number in enumerate(chosen)
+            for rollout in self._list(number)
+        ]
+
+    @property
+    def played(self) -> list[PlayedGroup]:
+        """The groups that were decided on, with those that were skipped or not kept."""
+        return [
+            PlayedGroup(
+                self._groups[number].index,
+                sum(rollout.trajectory.is_correct for rollout in self._list(number)),
+                len(self._list(number)),
+            )
+            for number in range(self._decided)
+        ]
+
+    @property
+    def skipped(self) -> list[SkippedTask]:
+        """The skipped tasks among those that were decided on."""
+        return self._skipped(self._decided)
+
+    def _skipped(self, count: int) -> list[SkippedTask]:
+        outcomes = (self._ended.get(number) for number in range(count))
+        return [outcome for outcome in outcomes if isinstance(outcome, SkippedTask)]
+
+    def _list(self, number: int) -> list[Rollout]:
+        outcome = self._ended[number]
+        return outcome if isinstance(outcome, list) else []
