@@ -7,10 +7,12 @@ import difflib
 import inspect
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, get_origin
 
 from codev_env.app.options import Option, OptionError, Problem, build, options_of
+from codev_env.errors import UsageError, unknown
 
 Kind = TypeVar("Kind")
 _NEGATIVE = re.compile(r"-\.?\d")
@@ -25,6 +27,31 @@ def parse(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
     """
     parser = Parser(kind, prog)
     return parser.make(parser.read(argv))
+
+
+def run_subcommand(
+    prog: str, commands: Mapping[str, str], argv: Sequence[str], run: Callable[[str, list[str]], int]
+) -> int:
+    """Run one of the commands below `prog`, or print what there is; returns the exit code.
+
+    Args:
+        prog: As users type it, such as `codev data`.
+        commands: Names and one line of help each.
+        argv: The words after `prog`.
+        run: Takes the name of the command and the words after it.
+
+    Raises:
+        UsageError: There is no such command.
+    """
+    if not argv or argv[0] in ("-h", "--help"):
+        width = max(map(len, commands))
+        rows = "\n".join(f"  {name:<{width}}  {line}" for name, line in commands.items())
+        text = f"usage: {prog} COMMAND [options]\n\ncommands:\n{rows}\n\n`{prog} COMMAND --help` shows the options."
+        print(text, file=sys.stdout if argv else sys.stderr)
+        return 0 if argv else 2
+    if argv[0] not in commands:
+        raise unknown("command", argv[0], commands, UsageError)
+    return run(argv[0], list(argv[1:]))
 
 
 class Parser(argparse.ArgumentParser):

@@ -12,8 +12,8 @@ from typing import Any
 from PIL import Image
 from tqdm import tqdm
 
-from codev_env.app.arguments import parse
-from codev_env.errors import CodevError, ConfigError, UsageError, unknown
+from codev_env.app.arguments import parse, run_subcommand
+from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import Judge, NoJudge, ServedJudge, get_judge
 from codev_env.tasks import load_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
@@ -36,18 +36,22 @@ class AgreementError(CodevError, RuntimeError):
     """Most crops could not be judged by both judges: rates of the others would mean nothing."""
 
 
+COMMANDS = {
+    "agreement": "measure how well a judge agrees with ground truth",
+    "ping": "ask whether a judge answers, at no cost",
+}
+
+
 def main(argv: Sequence[str]) -> int:
     """Run `codev judge COMMAND` and return its exit code: 1 if some crops could not be judged."""
-    args = list(argv)
-    if not args or args[0] in ("-h", "--help"):
-        print(_USAGE, file=sys.stdout if args else sys.stderr)
-        return 0 if args else 2
-    if args[0] == "ping":
-        print(ping(parse(PingOptions, args[1:], "codev judge ping").judge))
+    return run_subcommand("codev judge", COMMANDS, argv, _run)
+
+
+def _run(name: str, words: list[str]) -> int:
+    if name == "ping":
+        print(ping(parse(PingOptions, words, "codev judge ping").judge))
         return 0
-    if args[0] != "agreement":
-        raise unknown("command", args[0], ("agreement", "ping"), UsageError)
-    options = parse(AgreementOptions, args[1:], "codev judge agreement")
+    options = parse(AgreementOptions, words, "codev judge agreement")
     record = run_agreement(options)
     print(json.dumps(record, indent=2) if options.json else f"\n{text_table(record)}\n\nResults: {options.out}")
     failures = record["failures"]
@@ -57,16 +61,6 @@ def main(argv: Sequence[str]) -> int:
     for failure in failures["first"]:
         print(f"  {failure['task']}, {failure['kind']}: {failure['reason']}", file=sys.stderr)
     return 1
-
-
-_USAGE = """\
-usage: codev judge COMMAND [options]
-
-commands:
-  agreement  measure how well a judge agrees with ground truth
-  ping       ask whether a judge answers, at no cost
-
-`codev judge COMMAND --help` shows the options."""
 
 
 def run_agreement(options: AgreementOptions) -> dict[str, Any]:

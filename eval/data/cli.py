@@ -12,9 +12,9 @@ import numpy as np
 from tqdm import tqdm
 
 from codev_agents import Agent
-from codev_env.app.arguments import parse
+from codev_env.app.arguments import parse, run_subcommand
 from codev_env.dialects import get_dialect
-from codev_env.errors import CodevError, ConfigError, UsageError, unknown
+from codev_env.errors import CodevError, ConfigError
 from codev_env.tasks import check_tasks
 from codev_env.tasks.check import summary
 from codev_eval.bench.models import parse_model
@@ -42,15 +42,12 @@ class FilterError(CodevError, RuntimeError):
 
 def main(argv: Sequence[str]) -> int:
     """Run `codev data COMMAND` and return its exit code."""
-    args = list(argv)
-    if not args or args[0] in ("-h", "--help"):
-        print(_usage(), file=sys.stdout if args else sys.stderr)
-        return 0 if args else 2
-    name, rest = args[0], args[1:]
-    if name not in COMMANDS:
-        raise unknown("command", name, COMMANDS, UsageError)
+    return run_subcommand("codev data", COMMANDS, argv, _run)
+
+
+def _run(name: str, words: list[str]) -> int:
     command, run = _RUN[name]
-    return run(parse(command, rest, f"codev data {name}"))
+    return run(parse(command, words, f"codev data {name}"))
 
 
 def run_show(command: ShowCommand) -> int:
@@ -189,8 +186,3 @@ _RUN: dict[str, tuple[Any, Callable[[Any], int]]] = {
     "replay": (ReplayCommand, run_replay),
     "filter": (FilterCommand, run_filter),
 }
-
-
-def _usage() -> str:
-    rows = "\n".join(f"  {name:<8}{what}" for name, what in COMMANDS.items())
-    return f"usage: codev data COMMAND [options]\n\ncommands:\n{rows}\n\n`codev data COMMAND --help` shows the options."

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from codev_env.app.arguments import parse
-from codev_env.errors import ConfigError, TrajectoryError, UsageError, unknown
+from codev_env.app.arguments import parse, run_subcommand
+from codev_env.errors import ConfigError, TrajectoryError, unknown
 from codev_env.rewards import OUTCOME, REWARDS, GroupTerm, Reward, Term, get_reward
 from codev_env.rewards.reward import about
 from codev_env.trajectory import FILE_NAME, Trajectory, read_trajectories
@@ -26,20 +25,17 @@ PARTS = ("after", "before")
 
 def main(argv: Sequence[str]) -> int:
     """Run `codev rewards COMMAND` and return its exit code."""
-    args = list(argv)
-    if not args or args[0] in ("-h", "--help"):
-        print(_usage(), file=sys.stdout if args else sys.stderr)
-        return 0 if args else 2
-    name, rest = args[0], args[1:]
-    if name not in COMMANDS:
-        raise unknown("command", name, COMMANDS, UsageError)
+    return run_subcommand("codev rewards", COMMANDS, argv, _run)
+
+
+def _run(name: str, words: list[str]) -> int:
     if name == "redteam":
         from codev_eval.rewards.redteam import main as redteam
 
-        return redteam(rest)
+        return redteam(words)
     if name == "list":
-        return run_list(parse(ListCommand, rest, "codev rewards list"))
-    return run_explain(parse(ExplainCommand, rest, "codev rewards explain"))
+        return run_list(parse(ListCommand, words, "codev rewards list"))
+    return run_explain(parse(ExplainCommand, words, "codev rewards explain"))
 
 
 def run_list(command: ListCommand) -> int:
@@ -202,18 +198,3 @@ def _row(reward: Reward) -> dict[str, Any]:
         "robust": reward.robust,
         "source": reward.source,
     }
-
-
-def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    rows = [f"  {name:<{width}}  {help_}" for name, help_ in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: codev rewards COMMAND [options]",
-            "",
-            "commands:",
-            *rows,
-            "",
-            "`codev rewards COMMAND --help` shows the options of a command.",
-        ]
-    )
