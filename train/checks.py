@@ -30,7 +30,7 @@ from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
 from codev_train.run.estimate import ModelSize
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
-from codev_train.run.model_size import find_size, measure
+from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
 from codev_train.sft.cold_start import toy_policy
 from codev_train.sft.start import start_folder
@@ -96,7 +96,7 @@ def check_sft(options: SFTOptions) -> None:
         problems.append(_problem("trajectories", options.trajectories, "a folder that exists"))
     if problems:
         raise OptionError(problems)
-    failed = [c for c in (*_packages_of(options), *_presence(options.model, "fail")) if c.status == "fail"]
+    failed = [c for c in (*_packages_of(options), *_presence(options.model, "hf", "fail")) if c.status == "fail"]
     if failed:
         raise ConfigError(" ".join(map(_sentence, failed)))
     make_env(options.env, "train").close()
@@ -208,7 +208,7 @@ def _model(plan: PlannedRun) -> Iterator[Check]:
             what = f"a cold start, {_count(plan.size.parameters)} parameters"
         yield Check("model", "model", "ok", what)
         return
-    found = list(_presence(name, plan.lacking))
+    found = list(_presence(name, plan.options.engine, plan.lacking))
     yield from found
     if any(check.status == "fail" for check in found):
         return
@@ -224,10 +224,12 @@ def _model(plan: PlannedRun) -> Iterator[Check]:
         yield _room(cache_folder(), 2.0 * plan.size.parameters, "the download", plan.lacking, advice)
 
 
-def _presence(name: str, lacking: Status) -> Iterator[Check]:
+def _presence(name: str, engine: str, lacking: Status) -> Iterator[Check]:
+    """Look for the files of a model; its config.json alone says whether it is of a tested family."""
     if not name:
         return
     missing = missing_file(name)
+    has_config = missing != "config.json"
     if not missing:
         yield Check("model", "model", "ok", f"{name} is on this machine")
     elif Path(name).is_dir():
@@ -236,7 +238,10 @@ def _presence(name: str, lacking: Status) -> Iterator[Check]:
     elif problem := hub_problem(name):
         yield Check("model", "model", lacking, f"--model {name}: {problem}", "download it first, or give a folder")
     else:
+        has_config = True
         yield Check("model", "model", "warn", f"{name} is not on this machine", "the run downloads it")
+    if has_config and (problem := family_problem(name, engine)):
+        yield Check("model", "family", "fail", f"--model {name}: {problem}")
 
 
 def _folder(plan: PlannedRun) -> Iterator[Check]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from codev_agents.engines.options import VllmOptions
-from codev_env.errors import unknown
+from codev_env.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from codev_agents.rollout.engine import Engine
+    from codev_agents.rollout.families import Family
     from codev_agents.rollout.tokens import ChatProcessor
 
 ENGINES = ("hf", "vllm", "vllm-server")
@@ -36,10 +37,11 @@ def make_engine(
         max_length: Longest sequence, in tokens.
 
     Raises:
-        ConfigError: There is no engine of that name, or what it needs is missing.
+        ConfigError: There is no engine of that name, what it needs is missing, or it is not tested with the model.
         EngineError: The server of `vllm-server` cannot be used.
     """
     vllm = vllm or VllmOptions()
+    check_engine(name, processor.family)
     match name:
         case "hf":
             from codev_agents.engines.hf import HFEngine
@@ -54,3 +56,9 @@ def make_engine(
 
             return VllmServerEngine(model, processor, vllm, max_batch, seed)
     raise unknown("engine", name, ENGINES)
+
+
+def check_engine(name: str, family: Family) -> None:
+    """Raise `ConfigError` if an engine is not tested with a model family."""
+    if name in ("vllm", "vllm-server") and not family.vllm:
+        raise ConfigError(f"engine {name} is not tested with {family.name}; use the engine hf.")

@@ -28,7 +28,7 @@ def collate(
 
     Returns:
         `input_ids`, `attention_mask` and `mm_token_type_ids`, each `[batch, length]`, and where there are images
-        `pixel_values` `[patches, patch_dim]` and `image_grid_thw` `[images, 3]`.
+        `pixel_values` `[patches, patch_dim]` and `image_grid_thw` `[images, 3]`, or `pixel_values` of tiles alone.
     """
     length = max(len(s) for s in ids)
     input_ids = torch.full((len(ids), length), pad_id)
@@ -41,7 +41,8 @@ def collate(
     blocks = [block for row in images for block in row]
     if blocks:
         batch["pixel_values"] = torch.cat([block.values for block in blocks])
-        batch["image_grid_thw"] = torch.tensor([block.grid for block in blocks])
+    if grids := [block.grid for block in blocks if block.grid]:
+        batch["image_grid_thw"] = torch.tensor(grids)
     return batch
 
 
@@ -49,14 +50,14 @@ def rope_positions(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Te
     """Compute position ids of a padded batch.
 
     Args:
-        model: A model of the Qwen-VL family, or one whose positions count tokens.
+        model: A model with positions in time, height and width (Qwen-VL), or one whose positions count tokens.
         batch: From `collate`, `[batch, length]`.
 
     Returns:
-        Positions `[3, batch, length]` (time, height, width; all the same for text) and, `[batch, 1]`, what to add to a
-        row's number of tokens to get the position of its next token.
+        Positions `[3, batch, length]` (time, height, width; all the same for text), or `[batch, length]` where they
+        count tokens, and, `[batch, 1]`, what to add to a row's number of tokens to get the position of its next token.
     """
-    rope = getattr(getattr(model, "model", None), "get_rope_index", None)
+    rope = _rope(model)
     if rope is not None and "image_grid_thw" in batch:
         return rope(
             input_ids=batch["input_ids"],
@@ -65,7 +66,16 @@ def rope_positions(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Te
             attention_mask=batch["attention_mask"],
         )
     positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-    return positions[None].expand(3, -1, -1), torch.zeros_like(positions[:, :1])
+    return on_axes(model, positions), torch.zeros_like(positions[:, :1])
+
+
+def on_axes(model: Any, positions: torch.Tensor) -> torch.Tensor:
+    """Return the positions of text, `[batch, length]`, in the form of the model: see `rope_positions`."""
+    return positions if _rope(model) is None else positions[None].expand(3, -1, -1)
+
+
+def _rope(model: Any) -> Any:
+    return getattr(getattr(model, "model", None), "get_rope_index", None)
 
 
 def bucket(lengths: Sequence[int], most: int, slack: float = 1.25) -> list[list[int]]:

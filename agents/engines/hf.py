@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from codev_agents.engines.batch import collate, rope_positions, to_device
+from codev_agents.engines.batch import collate, on_axes, rope_positions, to_device
 from codev_agents.engines.prefix import Prefix, PrefixStore, join
 from codev_agents.engines.vision import speed_up
 from codev_agents.engines.weights import is_sharded, named_weights
@@ -25,7 +25,7 @@ class HFEngine:
     batch.
 
     Args:
-        model: A model of the Qwen-VL family, or any causal language model that takes `position_ids`.
+        model: A model of a family in `rollout/families.py`.
         processor: The tokenizer side.
         max_batch: Most rows decoded together.
         seed: Seed of the sampling.
@@ -115,15 +115,15 @@ class HFEngine:
                 break
             if len(alive) < len(rows):
                 keep = torch.tensor(alive, device=device)
-                cache.batch_select_indices(keep)
+                cache.reorder_cache(keep)
                 mask, offset, token = mask[keep], offset[keep], token[keep]
                 rows = [rows[i] for i in alive]
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
-            position = (mask.sum(1, keepdim=True) - 1 + offset)[None].expand(3, -1, -1)
+            position = mask.sum(1, keepdim=True) - 1 + offset
             out = self.model(
                 input_ids=token[:, None],
                 attention_mask=mask,
-                position_ids=position,
+                position_ids=on_axes(self.model, position),
                 past_key_values=cache,
                 use_cache=True,
             )
@@ -146,7 +146,7 @@ class HFEngine:
         positions, offset = rope_positions(self.model, batch)
         out = self.model(**batch, position_ids=positions, use_cache=True, logits_to_keep=1)
         cache = out.past_key_values
-        cache.batch_select_indices(expand)
+        cache.reorder_cache(expand)
         return out.logits[:, -1][expand], cache, batch["attention_mask"][expand], offset[expand]
 
     def _extend(
@@ -158,7 +158,7 @@ class HFEngine:
         cache, known = join(prefixes)
         # Positions are those of the whole sequences; of images they only need the grids.
         whole = self._collate([p.ids for p in prompts], [[] for _ in prompts])
-        if grids := [image.grid for p in prompts for image in p.images]:
+        if grids := [image.grid for p in prompts for image in p.images if image.grid]:
             whole["image_grid_thw"] = torch.tensor(grids, device=self.model.device)
         positions, offset = rope_positions(self.model, whole)
         width = new["input_ids"].shape[1]
@@ -166,7 +166,7 @@ class HFEngine:
         out = self.model(
             **new,
             attention_mask=mask,
-            position_ids=positions[:, :, -width:],
+            position_ids=positions[..., -width:],
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,

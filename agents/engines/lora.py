@@ -14,7 +14,8 @@ from codev_env.errors import ConfigError
 
 ADAPTERS = "adapters.safetensors"
 """File of the adapters beside a saved model, which has them merged."""
-_TARGETS = r".*language_model\..*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+_ATTENTION = "q_proj|k_proj|v_proj|o_proj|in_proj_qkv|in_proj_z|out_proj"
+_TARGETS = rf".*language_model\..*\.({_ATTENTION}|gate_proj|up_proj|down_proj)"
 
 
 def add_adapters(model: Any, options: LoraOptions) -> None:

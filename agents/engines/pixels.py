@@ -25,7 +25,12 @@ def to_image(block: PixelBlock, image_processor: Any) -> Image.Image:
 
     Returns:
         The RGB image after resizing, exactly: its processed form is `block`.
+
+    Raises:
+        ValueError: The block holds tiles.
     """
+    if block.grid is None:
+        raise ValueError("tiles and their thumbnail are not parts of one image: they cannot be put together again")
     merge, patch = image_processor.merge_size, image_processor.patch_size
     _, height, width = block.grid
     # Frames, then 2 x 2 (merge x merge) neighbours together, each patch channel by channel; the frames are copies.

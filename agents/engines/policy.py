@@ -15,6 +15,7 @@ from codev_agents.engines import lora
 from codev_agents.engines.options import LoraOptions
 from codev_agents.engines.vision import speed_up
 from codev_agents.engines.weights import is_sharded, named_weights
+from codev_agents.rollout.families import family_of
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import ConfigError
 
@@ -37,7 +38,7 @@ class Policy:
             path: A folder written by `save` or by `save_pretrained`, or a name on the model hub.
 
         Raises:
-            ConfigError: There is no model there, or not one that sees images.
+            ConfigError: There is no model there, or not one of a tested family.
         """
         folder = Path(path)
         if folder.exists() and not (folder / "config.json").is_file():
@@ -49,10 +50,10 @@ class Policy:
                 f"cannot load a model from {path!r}: it is neither a folder with a saved model nor a name that the "
                 f"model hub answers to ({type(error).__name__})."
             ) from error
-        if not hasattr(config, "vision_config"):
-            raise ConfigError(
-                f"the model in {path} ({config.model_type}) does not see images; use one of the Qwen-VL family."
-            )
+        try:
+            family = family_of(config)
+        except ConfigError as error:
+            raise ConfigError(f"the model in {path} cannot be used: {error}") from error
         try:
             model, report = AutoModelForImageTextToText.from_pretrained(
                 path, dtype=torch.float32, output_loading_info=True
@@ -70,7 +71,7 @@ class Policy:
         except (OSError, ValueError) as error:
             raise ConfigError(f"cannot load the tokenizer and image processor in {path}: {error}") from error
         speed_up(model)
-        return cls(model, ChatProcessor(tokenizer, image_processor))
+        return cls(model, ChatProcessor(tokenizer, image_processor, family))
 
     def restrict(self, vision: bool, adapters: LoraOptions, resume: Path | None = None) -> None:
         """Choose which weights are trained; all are unless this is called.
@@ -84,7 +85,8 @@ class Policy:
             ConfigError: peft is missing, or the adapters to resume from are.
         """
         if not vision:
-            self.model.model.visual.requires_grad_(False)
+            for name in self.processor.family.vision:
+                self.model.model.get_submodule(name).requires_grad_(False)
         if adapters.rank:
             lora.add_adapters(self.model, adapters)
             if resume:

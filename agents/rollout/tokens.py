@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from codev_agents.rollout.families import QWEN3_VL, Family
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER
 
@@ -25,13 +26,13 @@ class PixelBlock:
     """One image as the model sees it, processed once and shared by engine and trainer.
 
     Attributes:
-        values: Patches, `[patches, patch_dim]`, float32.
-        grid: Patches along time, height and width.
+        values: Patches, `[patches, patch_dim]`, or tiles, `[tiles, 3, height, width]`, float32.
+        grid: Patches along time, height and width; None for tiles.
         tokens: Number of tokens it takes.
     """
 
     values: torch.Tensor
-    grid: tuple[int, int, int]
+    grid: tuple[int, int, int] | None
     tokens: int
 
 
@@ -80,22 +81,22 @@ class ChatProcessor:
 
     Args:
         tokenizer: A `transformers` tokenizer with a chat template of text and image blocks.
-        image_processor: An image processor of the Qwen-VL family (patches and a grid for each image).
+        image_processor: The family's image processor.
+        family: The model family.
 
     Raises:
         ConfigError: The tokenizer has no chat template, or one that this class cannot split.
     """
 
-    def __init__(self, tokenizer: Any, image_processor: Any) -> None:
+    def __init__(self, tokenizer: Any, image_processor: Any, family: Family = QWEN3_VL) -> None:
         self.tokenizer = tokenizer
         self.image_processor = image_processor
+        self.family = family
         self.eos_id: int = tokenizer.eos_token_id
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        self.image_id: int = tokenizer.convert_tokens_to_ids("<|image_pad|>")
-        # Image tokens are meaningless without pixels: the policy gives them no probability.
-        names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+        self.image_id: int = tokenizer.convert_tokens_to_ids(family.image_token)
         known = tokenizer.get_vocab()
-        self.banned_ids = [known[name] for name in names if name in known]
+        self.banned_ids = [known[name] for name in family.control if name in known]
         if not tokenizer.chat_template:
             raise ConfigError(f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use an instruct model")
         self._frame = self._split_template()
@@ -123,18 +124,19 @@ class ChatProcessor:
             around_image, rest = rest.split(_AFTER, 1)
             before_reply, rest = rest.split(_REPLY, 1)
             between, last = rest.split(_SYSTEM, 1)
-            image_before, image_after = around_image.split("<|image_pad|>")
+            image_before, image_after = around_image.split(self.family.image_token)
         except ValueError:
             raise ConfigError(
-                f"the chat template of {self.tokenizer.name_or_path!r} does not keep message texts or '<|image_pad|>' "
-                "as they are; only the Qwen-VL family's templates are supported"
+                f"the chat template of {self.tokenizer.name_or_path!r} does not keep message texts or "
+                f"{self.family.image_token!r} as they are; take the template of an instruct model of {self.family.name}"
             ) from None
         encode = self._encode_markup
+        start, end = self.family.around_image
         return {
             "before_system": encode(before_system),
             "before_user": encode(before_user),
-            "image_before": encode(image_before),
-            "image_after": encode(image_after),
+            "image_before": encode(image_before + start),
+            "image_after": encode(end + image_after),
             "before_reply": encode(before_reply),
             "between": encode(between),
             "last": encode(last),
@@ -153,6 +155,10 @@ class ChatProcessor:
 
     def image(self, image: Image.Image | np.ndarray) -> PixelBlock:
         """Process one RGB image (uint8, HxWx3) for the model."""
+        if self.family.tile_tokens:
+            # As the family's processor asks for it: tiles, and a thumbnail if there is more than one.
+            tiles = self.image_processor(images=[image], crop_to_patches=True, return_tensors="pt")["pixel_values"]
+            return PixelBlock(tiles, None, len(tiles) * self.family.tile_tokens)
         out = self.image_processor(images=[image], return_tensors="pt")
         t, h, w = out["image_grid_thw"][0].tolist()
         return PixelBlock(out["pixel_values"], (t, h, w), t * h * w // self.image_processor.merge_size**2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ def pack(model: Any, batch: dict[str, torch.Tensor], chosen: torch.Tensor) -> tu
     """Take the padding out of a batch.
 
     Args:
-        model: A model of the Qwen-VL family; its language model is set to attend within trajectories.
+        model: A model of a tested family; its language model is set to attend within trajectories.
         batch: From `batch.collate`, `[rows, length]`.
         chosen: `[rows, length]`, bool.
 
@@ -56,10 +57,11 @@ def pack(model: Any, batch: dict[str, torch.Tensor], chosen: torch.Tensor) -> tu
     positions, _ = rope_positions(model, batch)
     # A four-dimensional mask reaches the attention function as it is: `block_attention` gets the lengths.
     lengths = kept.sum(1, dtype=torch.int32).cpu()[None, None, None]
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
     packed: dict[str, Any] = {
         "input_ids": batch["input_ids"][kept][None],
-        "position_ids": positions[:, kept][:, None],
-        "attention_mask": lengths,
+        "position_ids": positions[..., kept].unsqueeze(-2),
+        "attention_mask": dict.fromkeys(kinds, lengths) if len(kinds) > 1 else lengths,
     }
     packed |= {name: batch[name] for name in ("pixel_values", "image_grid_thw") if name in batch}
     return packed, chosen[kept][None]
@@ -71,6 +73,19 @@ def attend_within(model: Any) -> None:
         AttentionInterface.register(NAME, block_attention)
         AttentionMaskInterface.register(NAME, sdpa_mask)
         model.set_attn_implementation({"text_config": NAME})
+        for layer in model.model.language_model.layers:
+            if linear := getattr(layer, "linear_attn", None):
+                linear.forward = types.MethodType(_scan_within, linear)
+
+
+def _scan_within(
+    self: Any, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
+) -> torch.Tensor:
+    """Run a layer of linear attention on each trajectory of a packed row, so that no state passes to the next."""
+    if attention_mask is None or attention_mask.dtype != torch.int32:
+        return type(self).forward(self, hidden_states, attention_mask=attention_mask, **kwargs)
+    parts = hidden_states.split(attention_mask.flatten().tolist(), dim=1)
+    return torch.cat([type(self).forward(self, part, **kwargs) for part in parts], dim=1)
 
 
 def block_attention(

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
+from codev_agents.engines import check_engine
+from codev_agents.rollout.families import family_of
 from codev_env.errors import ConfigError
 from codev_train.run.estimate import ModelSize, known_model
 
@@ -22,29 +24,50 @@ def find_size(name: str) -> ModelSize:
     if known:
         return known
     try:
-        return config_size(AutoConfig.from_pretrained(name), name)
-    except (OSError, ValueError, AttributeError) as error:
+        config = AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
         raise ConfigError(
-            f"model {name!r}: its config.json cannot be read or is not of the Qwen-VL family ({type(error).__name__}: "
+            f"model {name!r}: its config.json cannot be read ({type(error).__name__}: "
             f"{str(error).splitlines()[0][:120]}); give a folder, or a name on the hub."
         ) from error
+    try:
+        return config_size(config, name)
+    except ConfigError as error:
+        raise ConfigError(f"model {name!r}: {error}") from error
+
+
+def family_problem(name: str, engine: str) -> str:
+    """Return why a model cannot be used with an engine, by its config.json; empty if it can, or has none."""
+    try:
+        check_engine(engine, family_of(AutoConfig.from_pretrained(name)))
+    except OSError:
+        return ""
+    except (ValueError, ConfigError) as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def config_size(config: Any, name: str) -> ModelSize:
-    """Return the sizes of what `transformers` makes of a configuration; no weights are allocated."""
+    """Return the sizes of what `transformers` makes of a configuration; no weights are allocated.
+
+    Raises:
+        ConfigError: It is of no tested family.
+    """
+    family_of(config)
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(config)
     return measure(model, name)
 
 
 def measure(model: Any, name: str) -> ModelSize:
-    """Return the sizes of a model of the Qwen-VL family."""
+    """Return the sizes of a model of a tested family."""
+    family = family_of(model.config)
     text, vision = model.config.get_text_config(), model.config.vision_config
     table, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     return ModelSize(
         name=name,
         parameters=sum(p.numel() for p in model.parameters()),
-        vision=sum(p.numel() for p in model.model.visual.parameters()),
+        vision=sum(p.numel() for name in family.vision for p in model.model.get_submodule(name).parameters()),
         table=table.numel(),
         tied=head is table,
         hidden=text.hidden_size,
@@ -55,6 +78,6 @@ def measure(model: Any, name: str) -> ModelSize:
         intermediate=text.intermediate_size,
         vocab=table.shape[0],
         vision_hidden=vision.hidden_size,
-        vision_layers=vision.depth,
+        vision_layers=getattr(vision, family.vision_layers),
         vision_intermediate=vision.intermediate_size,
     )
