@@ -28,6 +28,7 @@ class FakeVllmServer:
         asked: Paths of the requests so far.
         failures: What to answer the next requests for a completion with: a status, "drop" (no answer) or "abort".
         stuck: How many times emptying the prefix cache fails.
+        seeds: The seeds of the completions so far; None where a request has none.
         report: What to add to the log-probabilities, as a server does that was started with other flags.
     """
 
@@ -35,6 +36,7 @@ class FakeVllmServer:
         self.model, self.processor = model, processor
         self.asked: list[str] = []
         self.failures: list[int | str] = []
+        self.seeds: list[int | None] = []
         self.report = 0.0
         self.stuck = 0
         self.version = "default"
@@ -97,9 +99,9 @@ class FakeVllmServer:
             assert set(params["logit_bias"].values()) == {NEVER} and params["include_stop_str_in_output"]
             assert sorted(map(int, params["logit_bias"])) == sorted(self.processor.banned_ids)
             sampling = Sampling(params["temperature"], params["max_tokens"], tuple(params["stop"]))
-            found = HFEngine(self.model, self.processor, seed=params["seed"]).generate([Prompt(ids, images)], sampling)[
-                0
-            ]
+            self.seeds.append(params.get("seed"))
+            engine = HFEngine(self.model, self.processor, seed=params.get("seed", len(self.seeds)))
+            (found,) = engine.generate([Prompt(ids, images)], sampling)
             sampled, logprobs, reason = found.ids, found.logprobs, found.finish
         content = [{"token_id": i, "logprob": value + self.report} for i, value in zip(sampled, logprobs, strict=True)]
         choice = {"token_ids": sampled, "logprobs": {"content": content}, "finish_reason": finish or reason}

@@ -27,6 +27,8 @@ class VllmOptions:
     """Longest absence of a server before the run ends with an error, in seconds."""
     timeout: Annotated[float, Field(gt=0)] = 1800.0
     """Longest wait for one completion of a server, in seconds."""
+    exact_replay: bool = False
+    """Give each completion a seed of its own, so that samples repeat at any order of requests; vLLM samples slower."""
 
     @field_validator("url")
     @classmethod

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 
 from codev_agents.engines.memory import release
@@ -29,7 +30,8 @@ CPU_CACHE = 1 << 30
 class VllmEngine:
     """Samples with vLLM, one engine per training process, each on its process's GPU.
 
-    vLLM is started without weights and gets the policy's from memory, at the start and by each `sync`.
+    vLLM is started without weights and gets the policy's from memory, at the start and by each `sync`. Unless
+    `VllmOptions.exact_replay` is set, it draws from the random generators of the process, which `seed` sets.
 
     Args:
         model: The policy; a model that vLLM knows, too.
@@ -54,7 +56,7 @@ class VllmEngine:
     ) -> None:
         self.processor = processor
         self.dtype = weight_dtype(options.dtype, model)
-        self._seeds = Seeds(seed)
+        self._exact = options.exact_replay
         self._on_cpu = model.device.type == "cpu"
         self._asleep = False
         self._images: WeakKeyDictionary[PixelBlock, Any] = WeakKeyDictionary()
@@ -63,6 +65,7 @@ class VllmEngine:
         self._decoding: asyncio.Task[None] | None = None
         self._llm = self._start(model, options, max_batch, max_length)
         self.sync(model)
+        self.seed(seed)
 
     def _start(self, model: Any, options: VllmOptions, max_batch: int, max_length: int) -> Any:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the weights are handed over in memory
@@ -106,8 +109,11 @@ class VllmEngine:
         return llm
 
     def seed(self, seed: int) -> None:
-        """Make the next samples a function of `seed`."""
+        """Make the next samples a function of `seed`, and without `exact_replay` of the order of requests, too."""
         self._seeds = Seeds(seed)
+        if not self._exact:
+            torch.manual_seed(seed)
+            np.random.seed(seed % 2**32)  # vLLM's second model runner draws the seeds of requests with it
 
     def sleep(self) -> None:
         """Free the memory of weights and key-value cache (GPUs only)."""
@@ -142,9 +148,7 @@ class VllmEngine:
         from vllm import SamplingParams
 
         inputs = [self._input(prompt) for prompt in prompts]
-        params = [
-            SamplingParams(**sampling_params(sampling, self.processor, seed)) for seed in self._seeds.take(len(prompts))
-        ]
+        params = [SamplingParams(**self._params(sampling, seed)) for seed in self._seeds.take(len(prompts))]
         outputs = self._llm.generate(inputs, params, use_tqdm=False)
         return [completion(output) for output in outputs]
 
@@ -158,9 +162,7 @@ class VllmEngine:
         from vllm.sampling_params import RequestOutputKind
 
         given = await asyncio.to_thread(self._input, prompt)
-        params = SamplingParams(
-            **sampling_params(sampling, self.processor, seed), output_kind=RequestOutputKind.FINAL_ONLY
-        )
+        params = SamplingParams(**self._params(sampling, seed), output_kind=RequestOutputKind.FINAL_ONLY)
         name = f"codev-{next(self._numbers)}"
         answer = self._answers[name] = asyncio.get_running_loop().create_future()
         try:
@@ -188,6 +190,9 @@ class VllmEngine:
             for answer in self._answers.values():
                 if not answer.done():
                     answer.set_exception(error)
+
+    def _params(self, sampling: Sampling, seed: int) -> dict[str, Any]:
+        return sampling_params(sampling, self.processor, seed if self._exact else None)
 
     def _input(self, prompt: Prompt) -> dict[str, Any]:
         given: dict[str, Any] = {"prompt_token_ids": one_per_image(prompt, self.processor.image_id)}

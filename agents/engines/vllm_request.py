@@ -39,9 +39,9 @@ def one_per_image(prompt: Prompt, image_id: int) -> list[int]:
     return ids
 
 
-def sampling_params(sampling: Sampling, processor: ChatProcessor, seed: int) -> dict[str, Any]:
-    """Return the arguments of vLLM's `SamplingParams` for one completion."""
-    return {
+def sampling_params(sampling: Sampling, processor: ChatProcessor, seed: int | None) -> dict[str, Any]:
+    """Return the arguments of vLLM's `SamplingParams` for one completion, without a seed of its own if that is None."""
+    params = {
         "temperature": sampling.temperature,
         "max_tokens": sampling.max_tokens,
         "stop": list(sampling.stop),
@@ -51,5 +51,5 @@ def sampling_params(sampling: Sampling, processor: ChatProcessor, seed: int) -> 
         "spaces_between_special_tokens": False,
         "logit_bias": dict.fromkeys(processor.banned_ids, NEVER),
         "logprobs": 0,
-        "seed": seed,
     }
+    return params if seed is None else params | {"seed": seed}

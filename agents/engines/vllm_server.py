@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,8 +37,8 @@ class VllmServerEngine:
     """Samples with a vLLM server.
 
     Each push of weights gets a name that the server repeats with every completion. A server that was started anew has
-    another one: it gets the weights again, and its samples of other weights are discarded and requested again. Requests
-    carry their seeds, so an answer that is lost is sampled again, the same.
+    another one: it gets the weights again, and its samples of other weights are discarded and requested again. With
+    `VllmOptions.exact_replay` requests carry their seeds, so an answer that is lost is sampled again, the same.
 
     Args:
         model: The policy.
@@ -57,7 +58,7 @@ class VllmServerEngine:
         self.processor = processor
         self.dtype = weight_dtype(options.dtype, model)
         self._client = Client(options.url, options.patience, options.timeout)
-        self._seeds = Seeds(seed)
+        self._seeds, self._exact = Seeds(seed), options.exact_replay
         self._threads = ThreadPoolExecutor(max_batch, "vllm-server")
         self._urls: WeakKeyDictionary[PixelBlock, str] = WeakKeyDictionary()
         self._kept = tempfile.TemporaryDirectory(prefix="codev-weights-", dir=options.folder or None)
@@ -66,7 +67,7 @@ class VllmServerEngine:
         self._check_logprobs()
 
     def seed(self, seed: int) -> None:
-        """Make the next samples a function of `seed`."""
+        """Make the next samples a function of `seed`, with `exact_replay`; without it the server draws its own."""
         self._seeds = Seeds(seed)
 
     def sleep(self) -> None:
@@ -102,10 +103,13 @@ class VllmServerEngine:
         return self._seeds.take(1)[0]
 
     async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
-        """Sample one completion. When cancelled, its answer is discarded."""
-        loop = asyncio.get_running_loop()
-        request = await loop.run_in_executor(self._threads, self._request, prompt, sampling, seed)
-        return await loop.run_in_executor(self._threads, self._complete, request)
+        """Sample one completion. When cancelled, its answer is discarded, and a failed request is not made again."""
+        loop, given_up = asyncio.get_running_loop(), threading.Event()
+        try:
+            request = await loop.run_in_executor(self._threads, self._request, prompt, sampling, seed)
+            return await loop.run_in_executor(self._threads, self._complete, request, given_up)
+        finally:
+            given_up.set()
 
     def _url(self, block: PixelBlock) -> str:
         url = self._urls.get(block)
@@ -117,11 +121,11 @@ class VllmServerEngine:
         return {
             "token_ids": one_per_image(prompt, self.processor.image_id),
             "content_parts": [{"type": "image_url", "url": self._url(block)} for block in prompt.images],
-            "sampling_params": sampling_params(sampling, self.processor, seed),
+            "sampling_params": sampling_params(sampling, self.processor, seed if self._exact else None),
             "return_token_ids": True,
         }
 
-    def _complete(self, request: dict[str, Any]) -> Completion:
+    def _complete(self, request: dict[str, Any], given_up: threading.Event | None = None) -> Completion:
         def ask() -> Completion:
             answer = self._client.post(GENERATE, request)
             (choice,) = answer["choices"]
@@ -133,16 +137,18 @@ class VllmServerEngine:
             logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
             return Completion(choice["token_ids"], logprobs, answer["prompt_token_ids"], choice["finish_reason"])
 
-        return self._persist(ask)
+        return self._persist(ask, given_up)
 
-    def _persist(self, action: Callable[[], Any]) -> Any:
-        """Return the result of `action`; if the server is lost meanwhile, wait for it and try again."""
+    def _persist(self, action: Callable[[], Any], given_up: threading.Event | None = None) -> Any:
+        """Return the result of `action`; if the server is lost meanwhile, wait for it and try again unless given up."""
         for attempt in range(_TRIES):
             try:
                 if attempt:
                     self._restore()
                 return action()
             except ServerLost as error:
+                if given_up and given_up.is_set():
+                    raise EngineError("nobody waits for this completion any more") from error
                 reason = error
                 self._client.wait()
         raise EngineError(

@@ -83,5 +83,5 @@ class AsyncEngine(Engine, Protocol):
         ...
 
     async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
-        """Sample one completion with its own seed; when cancelled, the engine drops it."""
+        """Sample one completion, with its own seed if the engine repeats samples; when cancelled, it is dropped."""
         ...

@@ -45,6 +45,7 @@ class SavedModel:
         import torch
 
         from codev_agents.engines import make_engine
+        from codev_agents.engines.options import VllmOptions
         from codev_agents.engines.policy import Policy
         from codev_agents.rollout.engine import Sampling
 
@@ -56,7 +57,9 @@ class SavedModel:
         self._processor = policy.processor
         known = policy.model.config.get_text_config()
         self._longest = min(MAX_LENGTH, getattr(known, "max_position_embeddings", MAX_LENGTH))
-        self._engine = make_engine(engine, policy.model, policy.processor, batch, seed, max_length=self._longest)
+        self._engine = make_engine(
+            engine, policy.model, policy.processor, batch, seed, VllmOptions(exact_replay=True), self._longest
+        )
         self._engine.sync(policy.model)
         self._sampling = Sampling(temperature, max_tokens)
 

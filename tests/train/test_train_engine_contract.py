@@ -25,6 +25,7 @@ from codev_agents.engines.batch import collate
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.options import ToyModelOptions, VllmOptions
 from codev_agents.engines.policy import Policy
+from codev_agents.engines.vllm import VllmEngine
 from codev_agents.rollout.engine import Completion, Engine, Prompt, Sampling
 from codev_agents.rollout.requests import open_requests
 from codev_env.types import IMAGE_PLACEHOLDER
@@ -58,6 +59,11 @@ def untied(policy: Policy) -> Policy:
     return Policy(model, policy.processor)
 
 
+def exact(url: str = VllmOptions().url) -> VllmOptions:
+    """Options under which vLLM's samples repeat, as those of `hf` do."""
+    return VllmOptions(url=url, exact_replay=True)
+
+
 def other_weights(model: Any) -> Any:
     """The same architecture with other weights: rows and columns turned around."""
     changed = copy.deepcopy(model)
@@ -89,16 +95,16 @@ def case(request, policy, tmp_path_factory) -> Iterator[tuple[Engine, Policy]]:
     """An engine, and the policy it samples from. The engine was started with other weights where that is possible."""
     if request.param == "vllm-server-fake":
         server = FakeVllmServer(other_weights(policy.model), policy.processor)
-        yield make_engine("vllm-server", policy.model, policy.processor, 8, 0, VllmOptions(url=server.url)), policy
+        yield make_engine("vllm-server", policy.model, policy.processor, 8, 0, exact(server.url)), policy
         server.stop()
     elif request.param == "vllm-server":
         policy = untied(policy)
         folder = tmp_path_factory.mktemp("vllm")
         Policy(other_weights(policy.model), policy.processor).save(folder / "model")
         with VllmProcess(folder / "model", folder / "log.txt") as server:
-            yield make_engine("vllm-server", policy.model, policy.processor, 8, 0, VllmOptions(url=server.url)), policy
+            yield make_engine("vllm-server", policy.model, policy.processor, 8, 0, exact(server.url)), policy
     else:
-        yield make_engine(request.param, policy.model, policy.processor, 8, 0, max_length=2048), policy
+        yield make_engine(request.param, policy.model, policy.processor, 8, 0, exact(), 2048), policy
 
 
 @pytest.fixture
@@ -194,6 +200,19 @@ def test_seeds_reproduce(engine, prompts):
     assert sample(3) == wanted
     assert sample(4) != wanted
     assert wanted[:10] != wanted[10:], "each call goes on where the last one ended"
+
+
+def test_one_seed_of_the_engine_reproduces_a_batch(engine, prompts, monkeypatch):
+    """In the same order, and with nothing else to sample, vLLM repeats itself without seeds of the requests, too."""
+    if isinstance(engine, VllmEngine):
+        monkeypatch.setattr(engine, "_exact", False)
+
+    def sample(seed: int) -> list[list[int]]:
+        engine.seed(seed)
+        return [c.ids for c in engine.generate(prompts * 2, Sampling(1.0, 10))]
+
+    wanted = sample(3)
+    assert sample(3) == wanted != sample(4)
 
 
 def test_a_stop_string_ends_a_completion_and_stays_in_it(engine, own, prompts):

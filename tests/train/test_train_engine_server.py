@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import sys
 import threading
@@ -50,8 +51,8 @@ def wanted(policy, prompts) -> list[list[int]]:
     return [c.ids for c in HFEngine(policy.model, policy.processor).generate(prompts, GREEDY)]
 
 
-def engine_of(server: FakeVllmServer, policy: Any, patience: float = 20.0) -> Any:
-    options = VllmOptions(url=server.url, patience=patience)
+def engine_of(server: FakeVllmServer, policy: Any, patience: float = 20.0, exact_replay: bool = False) -> Any:
+    options = VllmOptions(url=server.url, patience=patience, exact_replay=exact_replay)
     return make_engine("vllm-server", policy.model, policy.processor, 4, 0, options)
 
 
@@ -75,13 +76,48 @@ def test_a_failed_request_is_made_again(server, policy, prompts, wanted, failure
     assert not server.failures
 
 
+@pytest.mark.parametrize("exact_replay", [False, True])
+def test_requests_carry_seeds_if_exact_replay_is_asked_for(server, policy, prompts, exact_replay):
+    engine = engine_of(server, policy, exact_replay=exact_replay)
+    engine.generate(prompts * 2, Sampling(1.0, 2))
+    asyncio.run(engine.complete(prompts[0], Sampling(1.0, 2), 5))
+    if exact_replay:
+        assert len(set(server.seeds)) == 5 and server.seeds[-1] == 5
+    else:
+        assert server.seeds == [None] * 5
+
+
 def test_an_answer_that_got_lost_is_sampled_again_the_same(server, policy, prompts):
-    engine = engine_of(server, policy)
+    engine = engine_of(server, policy, exact_replay=True)
     engine.seed(7)
     first = engine.generate(prompts, Sampling(1.0, 8))
     engine.seed(7)
     server.failures += ["drop", "drop"]
     assert [c.ids for c in engine.generate(prompts, Sampling(1.0, 8))] == [c.ids for c in first]
+
+
+def test_a_request_that_is_given_up_is_not_made_again(server, policy, prompts, monkeypatch):
+    """A push of weights ends what the server still samples for groups that are not needed."""
+    engine, complete = engine_of(server, policy), server.complete
+    begun, pushed = threading.Event(), threading.Event()
+
+    def ended_by_a_push(body, finish):
+        begun.set()
+        assert pushed.wait(20)
+        return complete(body, "abort")
+
+    async def give_up() -> None:
+        asked = asyncio.create_task(engine.complete(prompts[0], Sampling(1.0, 2), 5))
+        await asyncio.to_thread(begun.wait, 20)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    monkeypatch.setattr(server, "complete", ended_by_a_push)
+    before = server.asked.count(GENERATE)
+    asyncio.run(give_up())
+    pushed.set()
+    engine._threads.shutdown()
+    assert server.asked.count(GENERATE) == before + 1
 
 
 def test_a_restarted_server_gets_the_weights_again(server, policy, prompts, wanted):

@@ -9,11 +9,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.vllm import VllmEngine
+from codev_agents.rollout.engine import Prompt, Sampling
 
 MIB = 2**20
 
@@ -66,12 +68,35 @@ def gpu(monkeypatch) -> FakeGpu:
             assert method == "reload_weights" and len(list(kwargs["weights_iterator"])) > 1
             gpu.note("load", reserved=gpu.reserved + 50 * MIB)()
 
-    monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(LLM=FakeLLM))
+    monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(LLM=FakeLLM, SamplingParams=dict))
     monkeypatch.setattr(gc, "collect", gpu.note("collect"))
     monkeypatch.setattr(torch.cuda, "empty_cache", gpu.note("empty", reserved=100 * MIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: gpu.reserved)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8 * MIB, 9 * MIB))
     return gpu
+
+
+@pytest.mark.parametrize("exact_replay", [False, True])
+def test_requests_have_seeds_of_their_own_if_exact_replay_is_asked_for(policy, gpu, monkeypatch, exact_replay):
+    """Without, vLLM draws from the generators of the process: PyTorch's, or numpy's for its second model runner."""
+    asked: list[dict[str, Any]] = []
+    engine = VllmEngine(OnGpu(policy.model), policy.processor, VllmOptions(exact_replay=exact_replay))
+    monkeypatch.setattr(
+        engine._llm, "generate", lambda inputs, params, use_tqdm: asked.extend(params) or [], raising=False
+    )
+
+    def draw(seed: int) -> tuple[float, float]:
+        engine.seed(seed)
+        engine.generate([Prompt([1]), Prompt([2])], Sampling())
+        return torch.rand(()).item(), np.random.random()
+
+    before = draw(2**61)
+    again, other = draw(2**61), draw(5)
+    assert len(asked) == 6 and ("seed" in asked[0]) == exact_replay
+    if exact_replay:
+        assert asked[0]["seed"] != asked[1]["seed"] and asked[:2] == asked[2:4] and before != again
+    else:
+        assert before == again and before[0] != other[0] and before[1] != other[1]
 
 
 def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu, caplog):
