@@ -49,6 +49,7 @@ class PlannedRun:
         options: The options, with defaults in place of values that cannot be used.
         problems: What is wrong with the values.
         processes: How many processes share each update.
+        sharded: Whether they can share the weights out.
         dry: Whether this is a dry run, which also looks at what takes seconds and waits for no server.
         lacking: Status of something that this machine lacks: a warning if the run is meant for another one.
         size: Size of its model, once it is known.
@@ -58,6 +59,7 @@ class PlannedRun:
     options: TrainOptions
     problems: Sequence[Problem] = ()
     processes: int = 1
+    sharded: bool = True
     dry: bool = False
     lacking: Status = "fail"
     size: ModelSize | None = None
@@ -102,12 +104,15 @@ def check_sft(options: SFTOptions) -> None:
     make_env(options.env, "train").close()
 
 
-def find_problems(options: TrainOptions, processes: int = 1) -> Iterator[Problem]:
-    """Yield what is wrong with names, folders and the number of processes."""
+def find_problems(options: TrainOptions, processes: int = 1, sharded: bool = True) -> Iterator[Problem]:
+    """Yield what is wrong with names, folders and the processes."""
     yield from _model_problems(options.model)
     rollouts = options.prompts // processes * options.group
     if options.prompts % processes:
-        yield _problem("prompts", options.prompts, f"a multiple of the {processes} processes")
+        yield _problem("prompts", options.prompts, f"a multiple of the {processes} processes (--processes)")
+    if processes > 1 and options.sharding != "none" and not sharded:
+        allowed = "none under this launcher, which shards nothing; without a launcher, codev train starts the right one"
+        yield _problem("sharding", options.sharding, allowed)
     if options.minibatches > rollouts:
         yield _problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
     if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():
@@ -120,7 +125,7 @@ def find_problems(options: TrainOptions, processes: int = 1) -> Iterator[Problem
 
 
 def _values(plan: PlannedRun) -> Iterator[Check]:
-    problems = [*plan.problems, *find_problems(plan.options, plan.processes)]
+    problems = [*plan.problems, *find_problems(plan.options, plan.processes, plan.sharded)]
     for problem in problems:
         yield Check("options", problem.name.replace("_", "-"), "fail", problem.text)
     if not problems:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from codev_env.app.check import Status
+from codev_env.app.options import Problem
 from codev_env.errors import ConfigError
 from codev_train.run.config import OPTIONS, Request, read_file, read_request
 from codev_train.run.options import SFTOptions, TrainOptions
+from codev_train.run.processes import command_line, is_launched, launch, planned_processes, visible_gpus
 
 
 def sft(argv: Sequence[str]) -> int:
@@ -44,9 +47,15 @@ def train(argv: Sequence[str]) -> Path | None:
     asked = read_request(argv)
     request = _with_resumed_options(asked)
     if request.dry_run:
-        _dry_run(request)
+        _dry_run(request, [word for word in argv if word != "--dry-run"])
         return None
     options = request.parse("train", TrainOptions, "codev train")
+    if not is_launched() and (number := planned_processes(options.processes, options.sharding)) > 1:
+        print(f"Starting {number} processes (--processes 1 starts one), as by:")
+        print(f"  {command_line(number, options.sharding, argv, not visible_gpus())}\n", flush=True)
+        if code := launch(number, options.sharding, argv):
+            raise SystemExit(code)
+        return None
     from codev_train.experiment import run_experiment
 
     if options.resume and asked.layers:
@@ -54,15 +63,24 @@ def train(argv: Sequence[str]) -> Path | None:
     return run_experiment(request, options, started)
 
 
-def _dry_run(request: Request) -> None:
+def _dry_run(request: Request, argv: Sequence[str]) -> None:
     options, problems = request.examine("train", TrainOptions, "codev train")
     from codev_train.checks import PlannedRun, look
     from codev_train.run.dryrun import dry_run, is_elsewhere
 
     lacking: Status = "warn" if is_elsewhere(options) else "fail"
-    plan = PlannedRun(request, options, problems, max(1, options.estimate.gpus), dry=True, lacking=lacking)
+    number = options.estimate.gpus
+    try:
+        number = number or planned_processes(options.processes, options.sharding)
+    except ConfigError as error:
+        problems = [*problems, Problem("processes", str(error))]
+    plan = PlannedRun(request, options, problems, max(1, number), dry=True, lacking=lacking)
     checks = look(plan)
     dry_run(options, checks, plan.size)
+    print(f"Start:       {shlex.join(['codev', 'train', *argv])}")
+    if number > 1:
+        on_cpus = not options.estimate.gpus and not visible_gpus()
+        print(f"By hand:     {command_line(number, options.sharding, argv, on_cpus)}")
 
 
 def _with_resumed_options(request: Request) -> Request:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
 from codev_agents.engines import make_engine
@@ -25,10 +25,11 @@ from codev_train.checks import PlannedRun, check
 from codev_train.evaluate import comparison, evaluate
 from codev_train.learn import checkpoint
 from codev_train.run.config import OPTIONS, Request
-from codev_train.run.interrupt import Interrupted
+from codev_train.run.interrupt import INTERRUPTED, Interrupted
 from codev_train.run.machine import cpu_threads, free_folder, make_folder
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
+from codev_train.run.processes import visible_gpus
 from codev_train.sft.start import find_start
 from codev_train.tapo import tapo
 
@@ -53,7 +54,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     """
     mixed = "bf16" if options.precision == "bf16" else "no"
     accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
-    check(PlannedRun(request, options, processes=accelerator.num_processes), accelerator)
+    plan = PlannedRun(request, options, processes=accelerator.num_processes, sharded=accelerator.is_fsdp2)
+    check(plan, accelerator)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None
     done = _updates_done(options, resume)
     run = Path(options.resume) if options.resume else free_folder(Path(options.out) / options.name)
@@ -94,6 +96,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         if not finished and accelerator.is_main_process:
             seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
             write_json(run / "seconds.json", seconds)
+        if not finished and not accelerator.is_main_process:
+            raise SystemExit(INTERRUPTED)
         if not finished:
             raise Interrupted(f"stopped and saved. Continue with: codev train --resume {run}")
         if not accelerator.is_main_process:
@@ -151,6 +155,8 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
     say(f"  2. evaluation on {held_out}")
     say(f"  3. {options.steps} updates by TAPO, reward {options.reward!r}, {episodes} episodes each")
     say("  4. the same evaluation again, and a report\n")
+    if PartialState().num_processes == 1 and (gpus := visible_gpus()) > 1:
+        say(f"One process uses one of the {gpus} visible GPUs (--processes).\n")
 
 
 def _write_options(run: Path, request: Request, options: TrainOptions) -> None:

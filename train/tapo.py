@@ -78,7 +78,7 @@ def tapo(
     learner = _Learner(options, policy, engine, runner, chooser, updater, accelerator)
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
-        with Interrupt() as interrupt:
+        with Interrupt(accelerator.is_main_process) as interrupt:
             for step in range(done, options.steps):
                 rollouts, row = learner.update(step)
                 monitor.update(row, step + 1)

@@ -9,16 +9,19 @@ from types import FrameType, TracebackType
 
 from codev_env.errors import CodevError
 
+INTERRUPTED = 130
+"""Exit code of a process that was interrupted: 128 + SIGINT."""
+
 
 class Interrupted(CodevError, KeyboardInterrupt):
     """The user stopped the run; the message says how to continue."""
 
 
 class Interrupt:
-    """While active, the first signal only sets `asked`."""
+    """While active, the first signal only sets `asked`; `is_main` says whether this process reports it."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, is_main: bool = True) -> None:
+        self.asked, self.is_main = False, is_main
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Interrupt:
@@ -37,4 +40,6 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        if not self.is_main:
+            return
         print("\nStopping after this update and saving; press Ctrl-C again to stop at once.", file=sys.stderr)

@@ -198,6 +198,10 @@ class TrainOptions:
     """Folder or hub name of the policy; empty takes the cold start of the same preset, made first if it is missing."""
     resume: str = ""
     """Run folder to continue from its last checkpoint, with the options it was started with."""
+    processes: CountOrNone = 0
+    """Processes that a plain start makes; 0 is one per visible GPU, or one on a CPU. A launcher overrides it."""
+    sharding: Literal["none", "fsdp2"] = "none"
+    """Sharding of the policy over these processes: whole copies, or weights, gradients and moments by FSDP2."""
     env: EnvOptions = Field(default_factory=EnvOptions)
     """The environment that is trained in."""
     reward: str = "tapo"
