@@ -9,7 +9,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loa
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test install vllm lint types words integration soak docs clean
+.PHONY: train test install vllm lint types words integration soak gpu gpu-wheels docs clean
 
 train: $(VENV)/.installed
 	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
@@ -61,6 +61,19 @@ integration: $(VENV)/.installed
 # The long versions of the fuzzers and of what runs for many steps, and property tests with many examples: hours.
 soak: $(VENV)/.installed
 	$(PYTEST) --timeout 14400 --hypothesis-profile soak -m "soak or (hypothesis and not integration)" $(ARGS)
+
+# The GPU benchmark of docs/gpu.md, with the Python that is there; PARTS="update-3b trl" runs some parts only.
+gpu:
+	$(PYTHON) benchmarks/gpu.py $(if $(PARTS),--parts $(PARTS)) $(if $(WHEELS),--wheels $(WHEELS)) $(ARGS)
+
+# For a GPU machine without network: packages that its Python lacks, for `make gpu WHEELS=build/wheels` there.
+GPU_PYTHON ?= 3.12
+GPU_PACKAGES ?= gymnasium farama-notifications pydantic pydantic-core annotated-types typing-inspection \
+	typing-extensions trl==1.16.0 datasets dill multiprocess
+gpu-wheels:
+	$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+		--python-version $(GPU_PYTHON) --implementation cp --platform manylinux2014_x86_64 \
+		--constraint constraints.txt --dest build/wheels $(GPU_PACKAGES)
 
 # The site, in build/site: warnings are errors, and links and anchors are checked.
 docs: $(VENV)/.installed-docs
