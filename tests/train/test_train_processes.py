@@ -127,15 +127,24 @@ def one_update(folder: Path, shares: list[int], *options: str) -> tuple[torch.Te
     return after - before, json.loads((folder / f"stats-{len(shares)}.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "options", [("micro_batch=1",), ("token_budget=1", "loss=grpo", "correction=token", "epochs=2")]
-)
-def test_uneven_processes_take_the_step_of_one(update_folder, options):
-    """One of them has three rollouts, two of which have a gradient, and the other one: it runs an empty pass."""
+WAYS = [
+    ("micro_batch=1",),
+    ("micro_batch=2", "minibatches=2", "epochs=2"),
+    ("token_budget=1", "loss=grpo", "correction=token", "epochs=2"),
+    ("token_budget=400", "correction=token", "minibatches=2", "epochs=3"),
+]
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("shares", [[3, 1], [1, 3]])
+def test_uneven_processes_take_the_step_of_one(update_folder, shares, options):
+    """One of them has most of the rollouts; minibatches are those that one process draws."""
     wanted, stats = one_update(update_folder, [4], *options)
-    found, found_stats = one_update(update_folder, [3, 1], *options)
+    found, found_stats = one_update(update_folder, shares, *options)
     assert wanted.abs().max() > 1e-4
     torch.testing.assert_close(found, wanted, atol=2e-6, rtol=1e-3)
+    assert stats.pop("empty_passes") == stats.pop("waiting") == 0
+    assert 0 <= found_stats.pop("empty_passes") <= 0.5 and 0 <= found_stats.pop("waiting") <= 0.5
     assert found_stats == pytest.approx(stats, rel=1e-3, abs=1e-5, nan_ok=True)
 
 

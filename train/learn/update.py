@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list, gather_object
 
 from codev_agents.engines.batch import collate, to_device
 from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import CodevError
+from codev_train.learn.balance import cost, exchange, idle, schedule, share_out
 from codev_train.learn.loss import Clip, LossTokens, get_loss, importance_weights, kl_estimate
-from codev_train.learn.packing import plan
 from codev_train.learn.sample import Sample
 from codev_train.run.options import TrainOptions
 
@@ -41,6 +42,8 @@ class UpdateStats:
         sampler_gap_max: The greatest such difference.
         truncated: Share of tokens whose importance weight was cut to the cap.
         kl_reference: Mean k3 estimate of KL(policy || reference), in nats; 0 without a reference.
+        empty_passes: Share of forward passes that processes ran without trajectories, for others had more.
+        waiting: Share of the processes' time that the passes of others were longer, by `balance.cost`.
     """
 
     loss: float
@@ -52,15 +55,43 @@ class UpdateStats:
     sampler_gap_max: float
     truncated: float
     kl_reference: float
+    empty_passes: float
+    waiting: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Outline:
+    """What every process knows of a sample: its tokens, those of the loss, and whether it can move the weights."""
+
+    length: int
+    size: int
+    has_gradient: bool
 
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """The samples of an update, with log-probabilities that are fixed: under the old policy and the reference."""
+    """The samples of an update, numbered over all processes, and where they are.
 
-    samples: Sequence[Sample]
+    Attributes:
+        outlines: Of all samples.
+        homes: The process that has each sample.
+        filler: A short sample for passes without any.
+        samples: Those of this process, by number.
+        old: Their log-probabilities under the policy before the update.
+        reference: Their log-probabilities under the reference policy.
+    """
+
+    outlines: Sequence[_Outline]
+    homes: list[int]
+    filler: Sample
+    samples: dict[int, Sample]
     old: dict[int, torch.Tensor] = field(default_factory=dict)
     reference: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of all samples."""
+        return [outline.length for outline in self.outlines]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,35 +140,76 @@ class Updater:
             EngineMismatch: Sampler and trainer disagree on the log-probabilities of the same weights.
             CodevError: The gradient is not finite; nothing was updated.
         """
-        options, work = self.options, _Work(samples)
-        rows = np.array([row for row, sample in enumerate(samples) if sample.size], dtype=int)
-        trained = self._with_gradient(samples, rows.tolist())
-        if options.correction != "ratio" and options.epochs * options.minibatches > 1:
-            # Later steps compare with the weights that sampled, as the trainer computes them.
-            work.old.update(self._score(self.module, work, trained))
-        if self.reference is not None:
-            work.reference.update(self._score(self.reference, work, trained))
+        options, work = self.options, self._number(samples)
+        rows = np.array([row for row, outline in enumerate(work.outlines) if outline.size], dtype=int)
         steps: list[list[float]] = []  # NaN where no token was trained on
         for epoch in range(options.epochs):
-            for number, part in enumerate(np.array_split(rows[rng.permutation(len(rows))], options.minibatches)):
+            # Minibatches are random parts of the samples of all processes, whoever sampled them.
+            order = self._of_main(rows[rng.permutation(len(rows))])
+            minibatches = [part.tolist() for part in np.array_split(order, options.minibatches)]
+            self._balance(work, minibatches)
+            if epoch == 0:
+                self._score_before(work, rows.tolist())
+            for number, part in enumerate(minibatches):
                 on_policy = epoch == number == 0  # the weights are still those that sampled
-                steps.append(self._step(work, part.tolist(), on_policy))
+                steps.append(self._step(work, part, on_policy))
         return UpdateStats(*(float(np.nanmean(c)) if np.isfinite(c).any() else math.nan for c in np.array(steps).T))
 
-    def _with_gradient(self, samples: Sequence[Sample], rows: list[int]) -> list[int]:
-        """Keep the samples that can move the weights."""
-        if self.options.kl or self.options.entropy:
-            return rows
-        return [row for row in rows if bool(samples[row].advantages.any())]
+    def _number(self, samples: Sequence[Sample]) -> _Work:
+        """Number the samples of all processes, in the order of these."""
+        always = self.options.kl > 0 or self.options.entropy > 0
+        own = [_Outline(len(s), s.size, bool(s.size) and (always or bool(s.advantages.any()))) for s in samples]
+        shares = [own] if self.accelerator.num_processes == 1 else gather_object([own])
+        homes = [process for process, share in enumerate(shares) for _ in share]
+        mine = [row for row, home in enumerate(homes) if home == self.accelerator.process_index]
+        outlines = [outline for share in shares for outline in share]
+        return _Work(outlines, homes, min(samples, key=len), dict(zip(mine, samples, strict=True)))
+
+    def _balance(self, work: _Work, minibatches: Sequence[list[int]]) -> None:
+        """Share each minibatch out over the processes, and move the samples that change process."""
+        accelerator = self.accelerator
+        count, rank = accelerator.num_processes, accelerator.process_index
+        if count == 1:
+            return
+        before, lengths = list(work.homes), work.lengths
+        for part in minibatches:
+            rows = [row for row in sorted(part) if work.outlines[row].has_gradient]
+            costs = [cost(lengths[row]) for row in rows]
+            # Padded passes hold a number of trajectories, packed ones a number of tokens.
+            most = 0 if self.options.token_budget else -(-len(rows) // count)
+            chosen = share_out(costs, [before[row] for row in rows], count, most)
+            for row, process in zip(rows, chosen, strict=True):
+                work.homes[row] = process
+        tables: tuple[dict[int, Any], ...] = (work.samples, work.old, work.reference)
+        leaving = [row for row in work.samples if work.homes[row] != rank]
+        parcels: list[list[dict[int, Any]]] = [
+            [{row: table[row] for row in leaving if work.homes[row] == process and row in table} for table in tables]
+            for process in range(count)
+        ]
+        for row in leaving:
+            for table in tables:
+                table.pop(row, None)
+        for parcel in exchange(accelerator, parcels):
+            for table, received in zip(tables, parcel, strict=True):
+                table.update(received)
+
+    def _score_before(self, work: _Work, rows: list[int]) -> None:
+        """Compute the log-probabilities that stay fixed during the update."""
+        options = self.options
+        if options.correction != "ratio" and options.epochs * options.minibatches > 1:
+            # Later steps compare with the weights that sampled, as the trainer computes them.
+            work.old.update(self._score(self.module, work, rows))
+        if self.reference is not None:
+            work.reference.update(self._score(self.reference, work, rows))
 
     def _step(self, work: _Work, rows: list[int], on_policy: bool) -> list[float]:
         """Accumulate the gradient over forward passes and step; returns the values of `UpdateStats`."""
         options, accelerator = self.options, self.accelerator
-        tokens = sum(work.samples[row].size for row in rows)
-        counts = self._sum([float(tokens), float(len(rows))])
+        tokens = sum(work.outlines[row].size for row in rows)
         longest = options.max_tokens * options.env.max_turns
-        total = get_loss(options.loss).average.total(counts[0], counts[1], longest)
-        passes = self._passes(work, self._with_gradient(work.samples, rows))
+        total = get_loss(options.loss).average.total(float(tokens), float(len(rows)), longest)
+        table = self._passes(work, rows)
+        passes = table[accelerator.process_index]
         self.module.train()
         sums, gap_max = np.zeros(8), 0.0
         for number, part in enumerate(passes):
@@ -162,7 +234,8 @@ class Updater:
         norm = self._move() if passes else 0.0
         if not on_policy or not scored:
             gap = gap_max = math.nan
-        return [loss_sum / total if total else 0.0, entropy, kl, clip, norm, gap, gap_max, truncated, reference]
+        mean = loss_sum / total if total else 0.0
+        return [mean, entropy, kl, clip, norm, gap, gap_max, truncated, reference, *idle(work.lengths, table)]
 
     def _move(self) -> float:
         """Clip the gradient and step; returns the gradient's norm."""
@@ -216,7 +289,7 @@ class Updater:
     def _score(self, module: Any, work: _Work, rows: list[int]) -> dict[int, torch.Tensor]:
         """Compute the log-probabilities of the tokens of the loss, by sample."""
         known: dict[int, torch.Tensor] = {}
-        for part in self._passes(work, rows):
+        for part in self._passes(work, rows)[self.accelerator.process_index]:
             batch = self._batch(work, part)
             logprobs, _ = self._run(module, batch)
             if part:
@@ -228,21 +301,16 @@ class Updater:
         banned = tuple(self.processor.banned_ids)
         return module(batch.inputs, batch.chosen, self.options.temperature, banned, packed, entropy_gradient)
 
-    def _passes(self, work: _Work, rows: list[int]) -> list[list[int]]:
-        """Distribute samples over forward passes, as many in every process; the last ones of some may be empty."""
-        options = self.options
-        rows = sorted(rows, key=lambda row: len(work.samples[row]))
-        if options.token_budget:
-            lengths = [len(work.samples[row]) for row in rows]
-            passes = [[rows[i] for i in part] for part in plan(lengths, options.token_budget)]
-        else:
-            passes = [rows[start : start + options.micro_batch] for start in range(0, len(rows), options.micro_batch)]
-        return passes + [[] for _ in range(int(self._max(len(passes))) - len(passes))]
+    def _passes(self, work: _Work, rows: list[int]) -> list[list[list[int]]]:
+        """Distribute the samples that have a gradient over the forward passes of each process."""
+        rows = [row for row in rows if work.outlines[row].has_gradient]
+        count, options = self.accelerator.num_processes, self.options
+        return schedule(rows, work.lengths, work.homes, count, options.token_budget, options.micro_batch)
 
     def _batch(self, work: _Work, rows: list[int]) -> Batch:
         """Collate samples. Without rows it is a filler: the shortest sample with all its sampled tokens."""
         device, processor = self.accelerator.device, self.processor
-        samples = [work.samples[row] for row in rows] or [min(work.samples, key=len)]
+        samples = [work.samples[row] for row in rows] or [work.filler]
         inputs = collate([s.ids for s in samples], [s.images for s in samples], processor.pad_id, processor.image_id)
         shape = inputs["input_ids"].shape
         chosen, sampler, advantages = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape), torch.zeros(shape)
@@ -258,6 +326,10 @@ class Updater:
             advantages[chosen].to(device),
             chosen.nonzero()[:, 0].to(device),
         )
+
+    def _of_main(self, order: np.ndarray) -> np.ndarray:
+        """Return the main process's order."""
+        return order if self.accelerator.num_processes == 1 else broadcast_object_list([order])[0]
 
     def _sum(self, values: list[float]) -> list[float]:
         """Add numbers up over processes."""
