@@ -61,7 +61,7 @@ class UpdateStats:
 
 @dataclass(frozen=True, eq=False)
 class _Outline:
-    """What every process knows of a sample: its tokens, those of the loss, and whether it can move the weights."""
+    """A sample as every process knows it: its tokens, those of the loss, and whether it can move the weights."""
 
     length: int
     size: int
