@@ -17,12 +17,19 @@ TURNS = 4
 
 @dataclass(frozen=True)
 class Ids:
-    """The token ids that the updater reads from a `ChatProcessor`."""
+    """The part that a policy and its updater read of a `ChatProcessor`."""
 
     pad_id: int
     image_id: int
     vision_start_id: int
     vision_end_id: int
+
+    @property
+    def family(self) -> Any:
+        """The model family."""
+        from codev_agents.rollout.families import FAMILIES
+
+        return next(family for family in FAMILIES if family.model_type == "qwen2_5_vl")
 
     @property
     def banned_ids(self) -> list[int]:
