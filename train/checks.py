@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from codev_train.run.estimate import ModelSize
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
+from codev_train.run.shared_folder import is_seen, marker
 from codev_train.sft.cold_start import toy_policy
 from codev_train.sft.start import start_folder
 
@@ -79,16 +81,18 @@ def check(plan: PlannedRun, accelerator: Accelerator) -> None:
         ConfigError: Something would stop the run; the message says all that was found.
         SystemExit: With code 1, in all but the main process.
     """
-    for is_asked, looks in (
-        (accelerator.is_local_main_process, _MACHINE),
-        (accelerator.is_main_process, _SERVERS),
-    ):
-        found = gather_object(_look(plan, looks) if is_asked else [])
-        failed = [c for c in found if c.status == "fail" and not c.detail.startswith(_AGAIN)]
-        if failed and accelerator.is_main_process:
-            raise ConfigError(" ".join(dict.fromkeys(map(_sentence, failed))))
-        if failed:
-            raise SystemExit(1)
+    _stop_together(_look(plan, _MACHINE) if accelerator.is_local_main_process else [], accelerator)
+    with marker(Path(plan.options.resume or plan.options.out), accelerator) as file:
+        _stop_together(list(_shared(file)) if accelerator.is_local_main_process else [], accelerator)
+    _stop_together(_look(plan, _SERVERS) if accelerator.is_main_process else [], accelerator)
+
+
+def _stop_together(found: list[Check], accelerator: Accelerator) -> None:
+    failed = [c for c in gather_object(found) if c.status == "fail" and not c.detail.startswith(_AGAIN)]
+    if failed and accelerator.is_main_process:
+        raise ConfigError(" ".join(dict.fromkeys(map(_sentence, failed))))
+    if failed:
+        raise SystemExit(1)
 
 
 def check_sft(options: SFTOptions) -> None:
@@ -262,6 +266,14 @@ def _folder(plan: PlannedRun) -> Iterator[Check]:
     wanted = estimate.checkpoint_bytes(plan.size, options) if plan.size else 0.0
     what = f"{options.keep + 1} checkpoints and the model"
     yield _room(place, wanted, what, plan.lacking, "lower --keep, or give --out a folder on another disk")
+
+
+def _shared(file: Path) -> Iterator[Check]:
+    if not is_seen(file):
+        where = f"{socket.gethostname()} in {_existing(file.parent)}"
+        detail = f"--out: a file that the main process writes in {file.parent} is not seen by {where}"
+        advice = "all machines need the same --out on one shared file system: docs/training.md"
+        yield Check("machine", "shared folder", "fail", detail, advice)
 
 
 def _room(folder: Path, wanted: float, what: str, lacking: Status, advice: str) -> Check:

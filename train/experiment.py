@@ -29,7 +29,7 @@ from codev_train.run.interrupt import INTERRUPTED, Interrupted
 from codev_train.run.machine import cpu_threads, free_folder, make_folder
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
-from codev_train.run.processes import visible_gpus
+from codev_train.run.processes import ProcessLost, is_lost, visible_gpus
 from codev_train.sft.start import find_start
 from codev_train.tapo import tapo
 
@@ -112,6 +112,13 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
             raise
         saved = "training is saved" if checkpoint.checkpoints(run) else "no update is saved yet"
         raise Interrupted(f"stopped; {saved}. Continue with: codev train --resume {run}") from error
+    except RuntimeError as error:
+        if not is_lost(error):
+            raise
+        raise ProcessLost(
+            f"another process of this run has ended or does not answer; its own output says why ({error}). Continue "
+            f"with: codev train --resume {run}"
+        ) from error
     finally:
         monitor.close()
     seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started

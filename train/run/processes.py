@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 
 from codev_env.app import cli
-from codev_env.errors import ConfigError
+from codev_env.errors import CodevError, ConfigError
+
+
+class ProcessLost(CodevError, RuntimeError):
+    """Another process of the run ended or does not answer."""
+
 
 PER_MACHINE = 8
 """GPUs of a machine, where a command for several machines is written."""
@@ -69,6 +74,13 @@ def _refuse_slurm(environment: Mapping[str, str]) -> None:
             "processes to one run. Start one launcher per machine (docs/training.md has the command), or say "
             "--processes N for a run on this machine alone."
         )
+
+
+def is_lost(error: RuntimeError) -> bool:
+    """Return whether an error is one of NCCL or gloo: another process of the run ended or does not answer."""
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or "gloo/" in str(error)
 
 
 def launch_arguments(number: int, sharding: str, arguments: Sequence[str]) -> list[str]:
