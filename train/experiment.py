@@ -24,6 +24,7 @@ from codev_env.trajectory import read_trajectories
 from codev_train.checks import PlannedRun, check
 from codev_train.evaluate import comparison, evaluate
 from codev_train.learn import checkpoint
+from codev_train.learn.scorer import compile_layers
 from codev_train.run.config import OPTIONS, Request
 from codev_train.run.interrupt import INTERRUPTED, Interrupted
 from codev_train.run.machine import cpu_threads, free_folder, make_folder
@@ -145,6 +146,8 @@ def _load_policy(options: TrainOptions, start: str, resume: Path | None) -> Poli
     policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
     if options.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable()
+    if options.compile:
+        compile_layers(policy.model)
     return policy
 
 

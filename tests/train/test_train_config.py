@@ -90,6 +90,7 @@ def test_every_preset_parses_for_both_commands_and_says_what_it_does(name):
         "--env.data no/such/folder",
         "--max-length 0",
         "--max-tokens 64 --max-length 64",
+        "--compile true",
         "--optimizer.lr nan",
         "--optimizer.lr inf",
         "--optimizer.grad-clip 0",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import sys
 import types
 
@@ -15,7 +16,7 @@ from toy_families import END, IMAGE, PAD, START, qwen25
 from codev_agents.engines.batch import collate
 from codev_agents.rollout.tokens import PixelBlock
 from codev_train.learn.packing import NAME, block_attention, plan
-from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.scorer import TokenScorer, compile_layers
 
 
 @given(lengths=st.lists(st.integers(1, 300), max_size=40), budget=st.integers(1, 500))
@@ -104,6 +105,23 @@ def test_packed_equals_padded_equals_alone(model_and_data, checkpointing):
     scored = [row for row in range(len(ids)) if len(ids[row]) > 2]
     alone = [run(model, pad, image, [ids[row]], [images[row]], packed=False)[0] for row in scored]
     torch.testing.assert_close(packed[0], torch.cat(alone), atol=1e-5, rtol=0)
+
+
+@pytest.mark.integration
+def test_compiled_layers_compute_the_same():
+    """The first pass compiles; the second has other lengths."""
+    data = (PAD, IMAGE, *trajectories(0, 3 * 2 * 4 * 4))
+    model = qwen25().train()
+    model.model.language_model.layers = model.model.language_model.layers[:1]
+    model.gradient_checkpointing_enable()
+    shorter = (PAD, IMAGE, data[2][:3], data[3][:3])
+    wanted = [run(model, *part, packed=True) for part in (data, shorter)]
+    compile_layers(model)
+    compiled = [run(model, *part, packed=True) for part in (data, shorter)]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    for found, expected in zip(itertools.chain(*compiled), itertools.chain(*wanted), strict=True):
+        scale = float(expected.abs().max()) or 1.0
+        torch.testing.assert_close(found / scale, expected / scale, atol=1e-5, rtol=0)
 
 
 def test_the_gradient_of_a_packed_row_reaches_the_whole_vision_tower(model_and_data):

@@ -10,6 +10,12 @@ from codev_train.learn.logprobs import token_logprobs
 from codev_train.learn.packing import pack
 
 
+def compile_layers(model: Any) -> None:
+    """Compile each decoder layer in place, for rows of any length; attention itself runs as it is."""
+    for layer in model.model.language_model.layers:
+        layer.compile(dynamic=True)
+
+
 class TokenScorer(torch.nn.Module):
     """Log-probabilities and entropies of chosen tokens; the module that is trained and that Accelerate wraps."""
 

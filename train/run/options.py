@@ -272,6 +272,8 @@ class TrainOptions:
     """Precision of the computation while training; weights and optimizer stay in fp32."""
     gradient_checkpointing: bool = False
     """Trade compute for memory."""
+    compile: bool = False
+    """Compile the decoder layers with torch.compile; the first pass takes minutes. Needs an engine of vLLM."""
     train_vision: bool = True
     """Train the vision tower too."""
     lora: LoraOptions = Field(default_factory=LoraOptions)
@@ -298,6 +300,8 @@ class TrainOptions:
         if self.env.data == "auto":
             allowed = "synthetic, hub or a path: 'auto' leaves the evaluation data ambiguous"
             raise ValueRefused("env.data", "auto", allowed)
+        if self.compile and self.engine == "hf":
+            raise ValueRefused("compile", True, "False with engine hf, which decodes token by token with these layers")
         if self.max_length <= self.max_tokens:
             raise ValueRefused("max_length", self.max_length, f"more than max-tokens, {self.max_tokens}")
         if self.estimate.trajectory > self.max_length:
