@@ -16,6 +16,7 @@ import statistics
 import time
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -84,10 +85,13 @@ class AtOnce(InRounds):
         """Nothing is drawn here."""
         return 0
 
-    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+    async def complete(
+        self, prompt: Prompt, sampling: Sampling, seed: int, decoding: AbstractContextManager[None]
+    ) -> Completion:
         """Sample one completion."""
-        await asyncio.sleep(self.length_s(prompt))
-        return self.answer(prompt)
+        with decoding:
+            await asyncio.sleep(self.length_s(prompt))
+            return self.answer(prompt)
 
 
 class SlowJudge:

@@ -8,6 +8,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -145,36 +146,55 @@ class VllmEngine:
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order."""
-        from vllm import SamplingParams
-
-        inputs = [self._input(prompt) for prompt in prompts]
-        params = [SamplingParams(**self._params(sampling, seed)) for seed in self._seeds.take(len(prompts))]
-        outputs = self._llm.generate(inputs, params, use_tqdm=False)
-        return [completion(output) for output in outputs]
+        engine, found = self._llm.llm_engine, {}
+        # Not `LLM.generate`: it processes images with another cache than `complete`.
+        inputs = [engine.renderer.render_cmpl([self._input(prompt)], skip_mm_cache=True)[0] for prompt in prompts]
+        names = [
+            self._add(given, sampling, seed) for given, seed in zip(inputs, self._seeds.take(len(prompts)), strict=True)
+        ]
+        while engine.has_unfinished_requests():
+            found.update({output.request_id: completion(output) for output in engine.step() if output.finished})
+        return [found[name] for name in names]
 
     def new_seed(self) -> int:
         """Return a number that depends on `seed` and on how many numbers were taken since."""
         return self._seeds.take(1)[0]
 
-    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
-        """Sample one completion, batched with the others under way."""
+    async def complete(
+        self, prompt: Prompt, sampling: Sampling, seed: int, decoding: AbstractContextManager[None]
+    ) -> Completion:
+        """Sample one completion, batched with the others under way.
+
+        Threads process the images, so that the event loop's only steps the model. `skip_mm_cache` keeps the processed
+        images in a cache of the renderer and always hands them over. With vLLM's other cache the engine has to get
+        requests in the order in which they were processed, and each of them, also those that are cancelled meanwhile.
+        """
+        given = await asyncio.to_thread(self._input, prompt)
+        (given,) = await self._llm.llm_engine.renderer.render_cmpl_async([given], skip_mm_cache=True)
+        with decoding:
+            name = self._add(given, sampling, seed)
+            answer = self._answers[name] = asyncio.get_running_loop().create_future()
+            try:
+                if self._decoding is None or self._decoding.done():
+                    self._decoding = asyncio.create_task(self._decode())
+                return await answer
+            except asyncio.CancelledError:
+                self._llm.llm_engine.abort_request([name])
+                raise
+            finally:
+                del self._answers[name]
+
+    def _add(self, given: Any, sampling: Sampling, seed: int) -> str:
+        """Add a request whose prompt is processed; returns its name."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        given = await asyncio.to_thread(self._input, prompt)
-        params = SamplingParams(**self._params(sampling, seed), output_kind=RequestOutputKind.FINAL_ONLY)
+        params = sampling_params(sampling, self.processor, seed if self._exact else None)
         name = f"codev-{next(self._numbers)}"
-        answer = self._answers[name] = asyncio.get_running_loop().create_future()
-        try:
-            self._llm.llm_engine.add_request(name, given, params)
-            if self._decoding is None or self._decoding.done():
-                self._decoding = asyncio.create_task(self._decode())
-            return await answer
-        except asyncio.CancelledError:
-            self._llm.llm_engine.abort_request([name])
-            raise
-        finally:
-            del self._answers[name]
+        self._llm.llm_engine.add_request(
+            name, given, SamplingParams(**params, output_kind=RequestOutputKind.FINAL_ONLY)
+        )
+        return name
 
     async def _decode(self) -> None:
         """Step vLLM while it has requests; they come and go between steps. Only this thread uses its state."""
@@ -190,9 +210,6 @@ class VllmEngine:
             for answer in self._answers.values():
                 if not answer.done():
                     answer.set_exception(error)
-
-    def _params(self, sampling: Sampling, seed: int) -> dict[str, Any]:
-        return sampling_params(sampling, self.processor, seed if self._exact else None)
 
     def _input(self, prompt: Prompt) -> dict[str, Any]:
         given: dict[str, Any] = {"prompt_token_ids": one_per_image(prompt, self.processor.image_id)}

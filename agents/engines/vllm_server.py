@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -102,12 +103,15 @@ class VllmServerEngine:
         """Return a number that depends on `seed` and on how many numbers were taken since."""
         return self._seeds.take(1)[0]
 
-    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+    async def complete(
+        self, prompt: Prompt, sampling: Sampling, seed: int, decoding: AbstractContextManager[None]
+    ) -> Completion:
         """Sample one completion. When cancelled, its answer is discarded, and a failed request is not made again."""
         loop, given_up = asyncio.get_running_loop(), threading.Event()
         try:
             request = await loop.run_in_executor(self._threads, self._request, prompt, sampling, seed)
-            return await loop.run_in_executor(self._threads, self._complete, request, given_up)
+            with decoding:
+                return await loop.run_in_executor(self._threads, self._complete, request, given_up)
         finally:
             given_up.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -82,6 +83,15 @@ class AsyncEngine(Engine, Protocol):
         """Return a number that depends on `seed` and on how many numbers were taken since."""
         ...
 
-    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
-        """Sample one completion, with its own seed if the engine repeats samples; when cancelled, it is dropped."""
+    async def complete(
+        self, prompt: Prompt, sampling: Sampling, seed: int, decoding: AbstractContextManager[None]
+    ) -> Completion:
+        """Sample one completion; when cancelled, the engine drops it.
+
+        Args:
+            prompt: The prompt.
+            sampling: How to sample.
+            seed: Its own seed, if the engine repeats samples.
+            decoding: Entered when the prompt is ready to be decoded, its images processed, and left at the end.
+        """
         ...

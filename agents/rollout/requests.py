@@ -167,8 +167,7 @@ class Arrivals:
 
     async def _ask(self, prompt: Prompt, sampling: Sampling, key: Key) -> Completion:
         seed = int(np.random.SeedSequence((self._seed, *key)).generate_state(1)[0]) >> 1
-        with self.clock.work():
-            return await self.engine.complete(prompt, sampling, seed)
+        return await self.engine.complete(prompt, sampling, seed, self.clock.work())
 
 
 Requests = Rounds | Arrivals

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import importlib.util
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -312,6 +313,30 @@ def test_requests_come_and_go_and_samples_do_not_depend_on_their_order(engine, o
     forth, back = range(len(prompts)), range(len(prompts) - 1, -1, -1)
     wanted_ids = sample(3, forth)
     assert sample(3, back) == wanted_ids != sample(4, forth)
+
+
+def test_images_are_processed_once_and_not_by_the_thread_that_steps(engine, prompts, monkeypatch):
+    if not isinstance(engine, VllmEngine):
+        return  # `hf` does not process images, and a server does so elsewhere
+    processor = engine._llm.llm_engine.renderer.mm_processor
+    apply, call, applied, called = processor.apply, processor._call_hf_processor, [], []
+
+    def note_apply(*arguments: Any) -> Any:
+        applied.append(threading.get_ident())
+        return apply(*arguments)
+
+    def note_call(*arguments: Any, **options: Any) -> Any:
+        called.append(threading.get_ident())
+        return call(*arguments, **options)
+
+    monkeypatch.setattr(processor, "apply", note_apply)
+    monkeypatch.setattr(processor, "_call_hf_processor", note_call)
+    ask_one_by_one(engine, engine.processor, prompts, GREEDY, range(len(prompts)))
+    assert len(applied) == 2 * sum(bool(prompt.images) for prompt in prompts)
+    assert threading.get_ident() not in {*applied, *called}
+    before = len(called)
+    ask_one_by_one(engine, engine.processor, prompts, GREEDY, range(len(prompts)))
+    assert len(called) == before, "the second time they come from the cache"
 
 
 def test_a_completion_that_is_given_up_leaves_the_engine_as_it_was(engine, prompts):

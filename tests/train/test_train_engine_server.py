@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import sys
 import threading
@@ -80,7 +81,7 @@ def test_a_failed_request_is_made_again(server, policy, prompts, wanted, failure
 def test_requests_carry_seeds_if_exact_replay_is_asked_for(server, policy, prompts, exact_replay):
     engine = engine_of(server, policy, exact_replay=exact_replay)
     engine.generate(prompts * 2, Sampling(1.0, 2))
-    asyncio.run(engine.complete(prompts[0], Sampling(1.0, 2), 5))
+    asyncio.run(engine.complete(prompts[0], Sampling(1.0, 2), 5, contextlib.nullcontext()))
     if exact_replay:
         assert len(set(server.seeds)) == 5 and server.seeds[-1] == 5
     else:
@@ -107,7 +108,7 @@ def test_a_request_that_is_given_up_is_not_made_again(server, policy, prompts, m
         return complete(body, "abort")
 
     async def give_up() -> None:
-        asked = asyncio.create_task(engine.complete(prompts[0], Sampling(1.0, 2), 5))
+        asked = asyncio.create_task(engine.complete(prompts[0], Sampling(1.0, 2), 5, contextlib.nullcontext()))
         await asyncio.to_thread(begun.wait, 20)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import logging
 import sys
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +39,44 @@ class FakeGpu:
         return happens
 
 
+class FakeCore:
+    """vLLM's engine: processes prompts in a thread, and ends every request in the next step."""
+
+    def __init__(self, gpu: FakeGpu) -> None:
+        self.gpu, self.renderer = gpu, self
+        self.params: list[dict[str, Any]] = []
+        self.left: list[str] = []
+        self.threads: list[int] = []
+        self.reset_encoder_cache = lambda: None
+
+    def render_cmpl(self, prompts: list[dict[str, Any]], *, skip_mm_cache: bool) -> list[dict[str, Any]]:
+        assert skip_mm_cache
+        self.gpu.note("process")()
+        self.threads.append(threading.get_ident())
+        return prompts
+
+    async def render_cmpl_async(self, prompts: list[dict[str, Any]], *, skip_mm_cache: bool) -> list[dict[str, Any]]:
+        return await asyncio.to_thread(self.render_cmpl, prompts, skip_mm_cache=skip_mm_cache)
+
+    def add_request(self, name: str, given: dict[str, Any], params: dict[str, Any]) -> None:
+        self.params.append(params)
+        self.left.append(name)
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.left)
+
+    def step(self) -> list[Any]:
+        self.gpu.note("step")()
+        self.threads.append(threading.get_ident())
+        sampled = types.SimpleNamespace(finish_reason="stop", token_ids=[], logprobs=[])
+        ended = [
+            types.SimpleNamespace(request_id=name, outputs=[sampled], finished=True, prompt_token_ids=[])
+            for name in self.left
+        ]
+        self.left.clear()
+        return ended
+
+
 class OnGpu:
     """A model that says it is on a GPU."""
 
@@ -58,7 +99,7 @@ def gpu(monkeypatch) -> FakeGpu:
     class FakeLLM:
         def __init__(self, *args: Any, **options: Any) -> None:
             assert options["enable_sleep_mode"]
-            self.llm_engine = types.SimpleNamespace(reset_encoder_cache=lambda: None)
+            self.llm_engine = FakeCore(gpu)
 
         sleep = staticmethod(gpu.note("sleep"))
         wake_up = staticmethod(gpu.note("wake"))
@@ -69,6 +110,8 @@ def gpu(monkeypatch) -> FakeGpu:
             gpu.note("load", reserved=gpu.reserved + 50 * MIB)()
 
     monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(LLM=FakeLLM, SamplingParams=dict))
+    kinds = types.SimpleNamespace(FINAL_ONLY=0)
+    monkeypatch.setitem(sys.modules, "vllm.sampling_params", types.SimpleNamespace(RequestOutputKind=kinds))
     monkeypatch.setattr(gc, "collect", gpu.note("collect"))
     monkeypatch.setattr(torch.cuda, "empty_cache", gpu.note("empty", reserved=100 * MIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: gpu.reserved)
@@ -79,11 +122,8 @@ def gpu(monkeypatch) -> FakeGpu:
 @pytest.mark.parametrize("exact_replay", [False, True])
 def test_requests_have_seeds_of_their_own_if_exact_replay_is_asked_for(policy, gpu, monkeypatch, exact_replay):
     """Without, vLLM draws from the generators of the process: PyTorch's, or numpy's for its second model runner."""
-    asked: list[dict[str, Any]] = []
     engine = VllmEngine(OnGpu(policy.model), policy.processor, VllmOptions(exact_replay=exact_replay))
-    monkeypatch.setattr(
-        engine._llm, "generate", lambda inputs, params, use_tqdm: asked.extend(params) or [], raising=False
-    )
+    asked = engine._llm.llm_engine.params
 
     def draw(seed: int) -> tuple[float, float]:
         engine.seed(seed)
@@ -97,6 +137,24 @@ def test_requests_have_seeds_of_their_own_if_exact_replay_is_asked_for(policy, g
         assert asked[0]["seed"] != asked[1]["seed"] and asked[:2] == asked[2:4] and before != again
     else:
         assert before == again and before[0] != other[0] and before[1] != other[1]
+
+
+def test_images_are_processed_beside_the_thread_that_steps_and_before_decoding_counts(policy, gpu):
+    """Time in which vLLM has nothing but images that are being processed is idle time of the engine."""
+    engine = VllmEngine(OnGpu(policy.model), policy.processor, VllmOptions())
+    core = engine._llm.llm_engine
+    gpu.events.clear()
+
+    @contextlib.contextmanager
+    def decoding():
+        gpu.events.append("decoding")
+        yield
+        gpu.events.append("decoded")
+
+    asyncio.run(engine.complete(Prompt([1]), Sampling(), 0, decoding()))
+    assert gpu.events == ["process", "decoding", "step", "decoded"]
+    processed, stepped = core.threads
+    assert stepped == threading.get_ident() != processed
 
 
 def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu, caplog):

@@ -17,7 +17,7 @@ from test_train_rollout import SAMPLING, ScriptedEngine, played, texts
 
 from codev_agents import Oracle
 from codev_agents.rollout import requests
-from codev_agents.rollout.engine import Completion, Prompt, Sampling
+from codev_agents.rollout.engine import Completion, Prompt
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.workers import Workers
@@ -54,7 +54,11 @@ class Typist:
     def new_seed(self) -> int:
         return 0
 
-    async def complete(self, prompt: Prompt, sampling: Sampling, seed: int) -> Completion:
+    async def complete(self, prompt, sampling, seed, decoding) -> Completion:
+        with decoding:
+            return await self.write(prompt)
+
+    async def write(self, prompt: Prompt) -> Completion:
         self.under_way += 1
         self.prompts.append(prompt)
         index = next(i for i, scene in enumerate(self._scenes) if torch.equal(prompt.images[0].values, scene))
