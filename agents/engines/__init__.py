@@ -60,5 +60,6 @@ def make_engine(
 
 def check_engine(name: str, family: Family) -> None:
     """Raise `ConfigError` if an engine is not tested with a model family."""
-    if name in ("vllm", "vllm-server") and not family.vllm:
-        raise ConfigError(f"engine {name} is not tested with {family.name}; use the engine hf.")
+    if name in ENGINES and name not in family.engines:
+        allowed = " or ".join(family.engines)
+        raise ConfigError(f"engine {name} is not tested with {family.name}; use the engine {allowed}.")

@@ -23,7 +23,7 @@ class Family:
         control: Tokens that are meaningless without pixels: the policy gives them no probability.
         vision: Modules that turn pixels into the embeddings of image tokens, below `model.model`.
         vision_layers: Attribute of the vision configuration that has the number of layers.
-        vllm: Whether the engines that run vLLM are tested.
+        engines: The engines that are tested.
         tile_tokens: Image tokens of a tile, for families that cut images into tiles; 0 for patches on a grid. Read from
             the configuration: see `family_of`.
     """
@@ -37,7 +37,7 @@ class Family:
     control: tuple[str, ...] = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     vision: tuple[str, ...] = ("visual",)
     vision_layers: str = "depth"
-    vllm: bool = True
+    engines: tuple[str, ...] = ("hf", "vllm", "vllm-server")
     tile_tokens: int = 0
 
 
@@ -45,7 +45,7 @@ QWEN3_VL = Family("qwen3_vl", "Qwen3-VL")
 FAMILIES = (
     Family("qwen2_5_vl", "Qwen2.5-VL"),
     QWEN3_VL,
-    Family("qwen3_5", "Qwen3.5", layers=("full_attention", "linear_attention"), vllm=False),
+    Family("qwen3_5", "Qwen3.5", layers=("full_attention", "linear_attention"), engines=("hf", "vllm")),
     Family(
         "internvl",
         "InternVL",
@@ -55,7 +55,7 @@ FAMILIES = (
         control=("<IMG_CONTEXT>", "<img>", "</img>", "<video>"),
         vision=("vision_tower", "multi_modal_projector"),
         vision_layers="num_hidden_layers",
-        vllm=False,
+        engines=("hf",),
     ),
 )
 """The families; docs/models.md lists what each is tested for."""

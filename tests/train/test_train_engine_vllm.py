@@ -27,9 +27,18 @@ def python() -> str:
 
 
 def test_vllm_keeps_the_contract_and_survives_a_kill(python):
-    files = [str(HERE / name) for name in ("test_train_engine_contract.py", "test_train_engine_restart.py")]
-    command = [python, "-m", "pytest", *files, "-m", "integration", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    passes(python, "test_train_engine_contract.py", "test_train_engine_restart.py")
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
+def test_vllm_samples_with_the_probabilities_of_the_trainer(python, family):
+    """In a process of its own: vLLM starts once in a process."""
+    passes(python, "test_train_families_vllm.py", "-k", family)
+
+
+def passes(python: str, *arguments: str) -> None:
+    command = [python, "-m", "pytest", *arguments, "-m", "integration", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:]
     assert "skipped" not in done.stdout
 

@@ -40,12 +40,14 @@ INTERNVL_TEMPLATE = (
 TEXTS = ["You look at images.", "What is there? Look closely at both images.", "Here is the crop.", "a line of text"]
 
 
-def language(vocabulary: int = 32, **more: Any) -> dict[str, Any]:
-    """Options of a language model with fewer heads of keys than of queries."""
+def language(vocabulary: int, width: int, **more: Any) -> dict[str, Any]:
+    """Options of a language model with four heads, fewer of keys, and positions in time, height and width."""
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [width // 16, width // 32, width // 32]}
     return {
         "vocab_size": vocabulary,
-        "hidden_size": 32,
+        "hidden_size": width,
         "intermediate_size": 48,
+        "rope_parameters": rope,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
@@ -56,18 +58,17 @@ def language(vocabulary: int = 32, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def qwen25(window: int = 16, vocabulary: int = 32, **ids: int) -> Any:
+def qwen25(window: int = 16, vocabulary: int = 32, width: int = 32, **ids: int) -> Any:
     """A Qwen2.5-VL with windows in its vision tower."""
     torch.manual_seed(1)
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
     config = Qwen2_5_VLConfig(
-        text_config=language(vocabulary, rope_parameters=rope),
+        text_config=language(vocabulary, width),
         vision_config={
             "depth": 2,
             "hidden_size": 16,
             "intermediate_size": 24,
             "num_heads": 2,
-            "out_hidden_size": 32,
+            "out_hidden_size": width,
             "patch_size": 4,
             "window_size": window,
             "fullatt_block_indexes": [1],
@@ -80,53 +81,53 @@ def qwen25(window: int = 16, vocabulary: int = 32, **ids: int) -> Any:
     return Qwen2_5_VLForConditionalGeneration(config)
 
 
-def _tower(**more: Any) -> dict[str, Any]:
+def _tower(width: int, **more: Any) -> dict[str, Any]:
     return {
         "depth": 2,
         "hidden_size": 16,
         "intermediate_size": 24,
         "num_heads": 2,
-        "out_hidden_size": 32,
+        "out_hidden_size": width,
         "patch_size": 4,
         "num_position_embeddings": 64,
         "initializer_range": 0.2,
     } | more
 
 
-def qwen3(vocabulary: int, **ids: int) -> Any:
+def qwen3(vocabulary: int, width: int = 32, **ids: int) -> Any:
     """A Qwen3-VL with one DeepStack layer."""
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    text = language(vocabulary, width, head_dim=width // 4)
+    text["rope_parameters"]["mrope_interleaved"] = True
     config = Qwen3VLConfig(
-        text_config=language(vocabulary, rope_parameters=rope, head_dim=8),
-        vision_config=_tower(deepstack_visual_indexes=[0]),
-        tie_word_embeddings=True,
-        **ids,
+        text_config=text, vision_config=_tower(width, deepstack_visual_indexes=[0]), tie_word_embeddings=True, **ids
     )
     return Qwen3VLForConditionalGeneration(config)
 
 
-def qwen35(vocabulary: int, **ids: int) -> Any:
+def qwen35(vocabulary: int, width: int = 32, **ids: int) -> Any:
     """A Qwen3.5 with layers of linear and of full attention."""
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
     text = language(
         vocabulary,
-        rope_parameters=rope | {"partial_rotary_factor": 0.5},
-        head_dim=16,
+        width,
+        head_dim=width // 2,
         num_hidden_layers=3,
         layer_types=["linear_attention", "full_attention", "linear_attention"],
-        linear_key_head_dim=8,
-        linear_value_head_dim=8,
+        linear_key_head_dim=width,
+        linear_value_head_dim=width,
         linear_num_key_heads=2,
         linear_num_value_heads=4,
     )
-    config = Qwen3_5Config(text_config=text, vision_config=_tower(), tie_word_embeddings=False, **ids)
+    text["rope_parameters"] |= {"mrope_interleaved": True, "partial_rotary_factor": 0.5}
+    config = Qwen3_5Config(text_config=text, vision_config=_tower(width), tie_word_embeddings=False, **ids)
     return Qwen3_5ForConditionalGeneration(config)
 
 
-def internvl(vocabulary: int, image_token_id: int, text: str = "qwen3", **_: int) -> Any:
+def internvl(vocabulary: int, image_token_id: int, width: int = 32, text: str = "qwen3", **_: int) -> Any:
     """An InternVL whose tiles are 16 x 16 pixels and four tokens."""
     config = InternVLConfig(
-        text_config=language(vocabulary, model_type=text, head_dim=8, rope_parameters={"rope_theta": 1e4}),
+        text_config=language(
+            vocabulary, width, model_type=text, head_dim=width // 4, rope_parameters={"rope_theta": 1e4}
+        ),
         vision_config={
             "hidden_size": 16,
             "num_hidden_layers": 2,

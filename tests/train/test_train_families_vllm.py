@@ -1,0 +1,57 @@
+"""The families in vLLM; run by the Python that has it, as `test_train_engine_vllm.py` does."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+from test_train_families import pictures, score
+from toy_families import toy_policy
+
+from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.policy import Policy
+from codev_agents.engines.vllm import VllmEngine
+from codev_agents.rollout.engine import Prompt, Sampling
+from codev_agents.rollout.tokens import TokenSequence
+from codev_env.types import IMAGE_PLACEHOLDER
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed in this environment"),
+]
+
+
+def sample(engine: VllmEngine, policy: Policy) -> list[TokenSequence]:
+    """Sample two turns of three trajectories, each turn after one to three images."""
+    processor = policy.processor
+    sequences = [TokenSequence() for _ in range(3)]
+    for turn in range(2):
+        for number, sequence in enumerate(sequences):
+            images = pictures(processor, *[(40, 20), (16, 24), (48, 48)][: number + 1])
+            text = "What is there?" + IMAGE_PLACEHOLDER * len(images)
+            ids = processor.observation(text, images, sequence.ids) if turn else processor.prompt("Look", text, images)
+            sequence.add_observation(ids, images)
+        prompts = [Prompt(tuple(s.ids), tuple(s.images)) for s in sequences]
+        for sequence, done in zip(sequences, engine.generate(prompts, Sampling(0.9, 6, ())), strict=True):
+            assert list(done.prompt_ids) == sequence.ids
+            sequence.add_action(done.ids, done.logprobs, turn)
+    return sequences
+
+
+# vLLM's linear attention on CPUs takes bf16 only; a wrong state or position changes these wide weights by 0.3 and more.
+@pytest.mark.parametrize(
+    ("family", "dtype", "tolerance"), [("qwen2_5_vl", "float32", 1e-5), ("qwen3_5", "bfloat16", 0.08)]
+)
+def test_vllm_samples_with_the_probabilities_of_the_trainer(family, dtype, tolerance):
+    policy = toy_policy(family, width=128)  # heads of 32 channels: vLLM has no kernel for smaller ones
+    engine = VllmEngine(policy.model, policy.processor, VllmOptions(dtype=dtype), 4, 1024, 0)
+    for _ in range(2):
+        sequences = sample(engine, policy)
+        sampled = [p for s in sequences for p, turn in zip(s.logprobs, s.turns, strict=True) if turn >= 0]
+        difference = (score(policy, sequences, packed=True)[0] - torch.tensor(sampled)).abs()
+        assert difference.mean() < tolerance
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.02)
+        engine.sync(policy.model)
