@@ -29,8 +29,11 @@ from codev_agents.engines.policy import Policy
 from codev_agents.engines.vllm import VllmEngine
 from codev_agents.rollout.engine import Completion, Engine, Prompt, Sampling
 from codev_agents.rollout.requests import open_requests
+from codev_agents.rollout.runner import RolloutRunner
+from codev_agents.rollout.selection import Selection
 from codev_env.types import IMAGE_PLACEHOLDER
 from codev_train.learn.scorer import TokenScorer
+from codev_train.run.environments import make_env
 from codev_train.run.options import SFTOptions
 from codev_train.sft import cold_start as sft
 
@@ -356,6 +359,15 @@ def test_a_completion_that_is_given_up_leaves_the_engine_as_it_was(engine, promp
 
     before = engine.generate(prompts, GREEDY)
     asyncio.run(give_up())
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == [c.ids for c in before]
+
+
+def test_groups_that_are_given_up_leave_the_engine_as_it_was(engine, own, env_options, prompts):
+    """One group is wanted, and six are begun."""
+    before, found = engine.generate(prompts, GREEDY), Selection(range(6), 1, 6)
+    with RolloutRunner(lambda: make_env(env_options, "train"), own.processor, max_length=2048) as runner:
+        runner.select(engine, found, 2, Sampling(1.0, 8))
+    assert [rollout.trajectory.index for rollout in found.rollouts] == [0, 0]
     assert [c.ids for c in engine.generate(prompts, GREEDY)] == [c.ids for c in before]
 
 
