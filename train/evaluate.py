@@ -1,12 +1,16 @@
-"""Evaluation of the policy on held-out tasks, before and after training."""
+"""Evaluation of the policy on held-out tasks: before and after training, and every `eval.every` updates."""
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
+from accelerate.utils import gather_object
 from tqdm import tqdm
 
 from codev_agents.rollout.engine import Engine, Sampling
@@ -14,8 +18,10 @@ from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import ConfigError
+from codev_env.files import write_json
 from codev_env.scoring.metrics import summarize
-from codev_env.trajectory import write_trajectories
+from codev_env.trajectory import Trajectory, write_trajectories
+from codev_train.learn import checkpoint
 from codev_train.run.environments import make_eval_env
 from codev_train.run.options import TrainOptions
 
@@ -29,39 +35,81 @@ TABLE = (
 
 
 def evaluate(
-    engine: Engine, processor: ChatProcessor, options: TrainOptions, folder: Path, what: str
+    engine: Engine, processor: ChatProcessor, options: TrainOptions, folder: Path, what: str, accelerator: Accelerator
 ) -> dict[str, Any]:
-    """Evaluate on the first held-out tasks and write the trajectories to `folder`.
+    """Evaluate on the first held-out tasks; the main process writes trajectories and `metrics.json` to `folder`.
+
+    All processes take part: process p of P plays the tasks p, p + P, …, and the main process gets them in order.
 
     Args:
         engine: Samples from the policy.
         processor: The tokenizer side of the policy.
         options: The environment and the number of episodes.
-        folder: Folder of the trajectories; its content is replaced.
+        folder: Folder of the results; its content is replaced once all is written.
         what: Label of the progress bar.
+        accelerator: The processes.
 
     Returns:
-        The metrics of `codev_env.scoring.metrics.summarize`. Tasks whose first prompt is too long are named and left
-        out.
+        The metrics of `codev_env.scoring.metrics.summarize`; empty in all but the main process. Tasks whose first
+        prompt is too long are named and left out.
 
     Raises:
         ConfigError: The first prompts of all tasks are too long.
     """
+    rank, processes = accelerator.process_index, accelerator.num_processes
     make_env, sampling = lambda: make_eval_env(options), Sampling(options.eval.temperature, options.max_tokens)
+    engine.seed(options.seed + rank)  # An evaluation is a function of seed and weights, whatever was sampled before.
     with RolloutRunner(make_env, processor, options.workers, options.engine_batch, options.max_length) as runner:
-        indices = range(min(options.eval.episodes, runner.size()))
-        with tqdm(total=len(indices), desc=what) as bar:
-            found = Selection(indices, len(indices), len(indices))
-            runner.select(engine, found, 1, sampling, lambda ended: bar.update(len(ended)))
-    reasons = [task.reason(options.max_tokens, options.max_length) for task in found.skipped]
-    for reason in reasons:
+        count = min(options.eval.episodes, runner.size())
+        own = range(rank, count, processes)
+        played = Selection(own, len(own), len(own))
+        with tqdm(total=len(own), desc=what, disable=not accelerator.is_main_process) as bar:
+            runner.select(engine, played, 1, sampling, lambda ended: bar.update(len(ended)))
+    indices = [group.index for group in played.played if group.episodes]
+    episodes = [(index, rollout.trajectory) for index, rollout in zip(indices, played.rollouts, strict=True)]
+    gathered: list[tuple[int, Trajectory]] = []
+    any_played = False
+    for turn in range(-(-count // processes)):  # One episode of each process at a time: images of all may not fit.
+        found = gather_object(episodes[turn : turn + 1])
+        gathered += found if accelerator.is_main_process else []
+        any_played |= bool(found)
+    skipped = gather_object(played.skipped)
+    reasons = [task.reason(options.max_tokens, options.max_length) for task in skipped]
+    for reason in reasons if accelerator.is_main_process else ():
         print(reason, file=sys.stderr)
-    if not found.rollouts:
+    if not any_played:
         raise ConfigError(f"there is no task to evaluate on: {reasons[0]} Raise --max-length or lower --max-tokens.")
-    trajectories = [rollout.trajectory for rollout in found.rollouts]
-    shutil.rmtree(folder, ignore_errors=True)  # A resumed run evaluates again: no episode must be counted twice.
-    write_trajectories(folder, trajectories)
-    return summarize(trajectories, seed=options.seed)
+    if not accelerator.is_main_process:
+        return {}
+    trajectories = [trajectory for _, trajectory in sorted(gathered, key=lambda episode: episode[0])]
+    metrics = summarize(trajectories, seed=options.seed)
+    with checkpoint.replace_folder(folder) as partial:
+        write_trajectories(partial, trajectories)
+        write_json(partial / "metrics.json", metrics)
+    return metrics
+
+
+def evaluate_step(
+    engine: Engine, processor: ChatProcessor, options: TrainOptions, run: Path, step: int, accelerator: Accelerator
+) -> dict[str, float]:
+    """Evaluate after `step` updates into `eval/step-…` of the run; returns what the history keeps of it."""
+    started = time.perf_counter()
+    folder = run / "eval" / f"step-{step:06d}"
+    metrics = evaluate(engine, processor, options, folder, f"evaluation {step}", accelerator)
+    return scores(metrics) | {"seconds/evaluation": time.perf_counter() - started}
+
+
+def drop_evaluations(run: Path, done: int) -> None:
+    """Remove evaluations of later updates than `done`: a resumed run makes these updates again."""
+    for folder in (run / "eval").glob("step-*"):
+        if int(folder.name.removeprefix("step-")) > done:
+            shutil.rmtree(folder)
+
+
+def scores(metrics: dict[str, Any]) -> dict[str, float]:
+    """Return the metrics as `eval/NAME`, NaN where one is undefined."""
+    names = [name for name in metrics if name not in ("n", "n_judged", "ci95")]
+    return {f"eval/{name}": math.nan if metrics[name] is None else metrics[name] for name in names}
 
 
 def comparison(before: dict[str, Any], after: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import json
 import shutil
 import time
@@ -22,7 +23,7 @@ from codev_env.errors import ConfigError
 from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
 from codev_train.checks import PlannedRun, check
-from codev_train.evaluate import comparison, evaluate
+from codev_train.evaluate import comparison, drop_evaluations, evaluate, scores
 from codev_train.learn import checkpoint
 from codev_train.learn.scorer import compile_layers
 from codev_train.run.config import OPTIONS, Request
@@ -34,7 +35,7 @@ from codev_train.run.processes import ProcessLost, is_lost, visible_gpus
 from codev_train.sft.start import find_start
 from codev_train.tapo import tapo
 
-PATIENCE = datetime.timedelta(hours=6)  # other processes wait while the main one evaluates
+PATIENCE = datetime.timedelta(hours=6)  # processes wait for the one whose episodes or judge are slowest
 SUMMARY = "summary.json"
 
 
@@ -82,15 +83,17 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     if accelerator.is_main_process:
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
         checkpoint.prune(run, options.keep)  # A run killed after its last update writes no other checkpoint.
+        drop_evaluations(run, done)
     monitor = Monitor(run, accelerator.is_main_process, done)
     before_file = run / "before" / "metrics.json"
-    if resume and not before_file.exists():
+    evaluated = broadcast_object_list([before_file.exists()])[0]  # Other machines may not see the run folder.
+    if resume and not evaluated:
         raise ConfigError(f"--resume: {before_file} is missing, so there is nothing to compare with; start a new run.")
-    # The main process evaluates; the others meet it again at the first reduction.
+    held_out = functools.partial(evaluate, engine, policy.processor, options, accelerator=accelerator)
     try:
         with _timed(seconds, "evaluation before"):
-            if accelerator.is_main_process and not before_file.exists():
-                write_json(before_file, evaluate(engine, policy.processor, options, run / "before", "before"))
+            if not evaluated:
+                monitor.scalars(scores(held_out(run / "before", "before")), 0)
         with _timed(seconds, "training"), cpu_threads(options.threads):
             given = dataclasses.replace(options, model=start)
             finished = tapo(given, policy, engine, run, monitor, accelerator, resume)
@@ -101,10 +104,11 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
             raise SystemExit(INTERRUPTED)
         if not finished:
             raise Interrupted(f"stopped and saved. Continue with: codev train --resume {run}")
+        with _timed(seconds, "evaluation after"):
+            after = held_out(run / "after", "after")
+            monitor.scalars(scores(after), options.steps)
         if not accelerator.is_main_process:
             return None
-        with _timed(seconds, "evaluation after"):
-            after = evaluate(engine, policy.processor, options, run / "after", "after")
         with _timed(seconds, "saving"), checkpoint.replace_folder(run / "model") as partial:
             # The last checkpoint holds the same weights, whole, however many processes share them here.
             shutil.copytree(checkpoint.checkpoints(run)[-1] / "model", partial, dirs_exist_ok=True)

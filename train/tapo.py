@@ -23,6 +23,7 @@ from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import PlayedGroup, Selection
 from codev_env.errors import ConfigError
 from codev_env.rewards import Reward
+from codev_train.evaluate import evaluate_step
 from codev_train.learn import checkpoint
 from codev_train.learn.blind import least_guessable
 from codev_train.learn.credit import channel_factors, combine, get_credit
@@ -81,6 +82,9 @@ def tapo(
         with Interrupt(accelerator.is_main_process) as interrupt:
             for step in range(done, options.steps):
                 rollouts, row = learner.update(step)
+                last = step + 1 == options.steps
+                if options.eval.every and (step + 1) % options.eval.every == 0 and not last:
+                    row |= evaluate_step(engine, policy.processor, options, run, step + 1, accelerator)
                 monitor.update(row, step + 1)
                 if step % options.show_every == 0:
                     monitor.episodes([r.trajectory for r in rollouts[:: options.group][:4]], step + 1)
@@ -90,7 +94,6 @@ def tapo(
                 for finding in findings if accelerator.is_main_process else ():
                     bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)
                 fatal = next((finding.reason for finding in findings if finding.stop), "")
-                last = step + 1 == options.steps
                 # Processes stop together, whichever of them was interrupted.
                 asked = torch.tensor(float(interrupt.asked), device=accelerator.device)
                 stop = float(accelerator.reduce(asked)) > 0

@@ -16,6 +16,8 @@ MAIN = {
     "accuracy": ("Accuracy", True),
     "faithful": ("Faithful-tool rate", True),
     "tool_calls": ("Tool calls per episode", False),
+    "eval/accuracy": ("Held-out accuracy", True),
+    "eval/faithful": ("Held-out faithful-tool rate", True),
 }
 """Curves that are always open: key in `history.jsonl` -> (title, whether it is a share)."""
 

@@ -7,33 +7,45 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import micro_run
+import pydantic
 import pytest
 import torch
-from micro_run import history, same_weights, untimed
+import yaml
+from accelerate import Accelerator
+from micro_run import history, same_weights, untimed, weights
 
 from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import Sampling
 from codev_agents.rollout.runner import RolloutRunner
-from codev_env.trajectory import read_trajectories
+from codev_env.trajectory import Trajectory, read_trajectories
+from codev_train.evaluate import evaluate
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.run.environments import make_env
+from codev_train.run.options import TrainOptions
 
 pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
 
 
-def launch(*command: str) -> subprocess.CompletedProcess[str]:
+def launch(*command: str, environment: Mapping[str, str] = MappingProxyType({})) -> subprocess.CompletedProcess[str]:
     """Run a module or script in two processes."""
     paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environment = os.environ | {
-        "ACCELERATE_USE_CPU": "true",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(p for p in paths if p),
-    }
+    environment = (
+        os.environ
+        | dict(environment)
+        | {
+            "ACCELERATE_USE_CPU": "true",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+        }
+    )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     process = subprocess.Popen(
         [*torchrun, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -55,7 +67,11 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def options(folder):
-    return lambda name: ["--config", str(folder / "micro.yaml"), "--out", str(folder), "--threads", "1", "--name", name]
+    held_out = ["--eval.every", "2", "--eval.episodes", "5"]  # three for one process, two for the other
+    return lambda name: [
+        *("--config", str(folder / "micro.yaml"), "--out", str(folder), "--threads", "1", "--name", name),
+        *held_out,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +90,44 @@ def test_two_processes_leave_the_folder_of_one(whole, folder):
     assert len(list((whole / "tensorboard").iterdir())) == 1
     summary = json.loads((whole / "summary.json").read_text())
     for side in ("before", "after"):
-        assert len(read_trajectories(whole / side)) == summary[side]["n"] == 4
+        assert len(read_trajectories(whole / side)) == summary[side]["n"] == 5
     assert [row["step"] for row in history(whole)] == [1, 2, 3]
     assert same_weights(whole / "model", checkpoints(whole)[-1] / "model")
     (start,) = (p.parent for p in folder.glob("start-*/config.json"))
     assert not same_weights(whole / "model", start)
+
+
+def evaluated_alone(model: Path, run: Path, out: Path) -> list[Trajectory]:
+    """What one process evaluates with the policy `model` and the options of `run`."""
+    text = yaml.safe_load((run / "options.yaml").read_text())["train"]
+    options = pydantic.TypeAdapter(TrainOptions).validate_python(text)
+    policy = Policy.load(str(model))
+    evaluate(HFEngine(policy.model, policy.processor), policy.processor, options, out, "alone", Accelerator(cpu=True))
+    return read_trajectories(out)
+
+
+def test_shared_out_evaluations_are_those_of_one_process(whole, folder, tmp_path):
+    (start,) = (p.parent for p in folder.glob("start-*/config.json"))
+    models = {"before": start, "eval/step-000002": checkpoints(whole)[0] / "model", "after": whole / "model"}
+    for part, model in models.items():
+        wanted, found = evaluated_alone(model, whole, tmp_path / part), read_trajectories(whole / part)
+        assert [t.task_id for t in found] == [t.task_id for t in wanted]
+        assert [[x.action for x in t.turns] for t in found] == [[x.action for x in t.turns] for t in wanted]
+        assert (whole / part / "metrics.json").read_text() == (tmp_path / part / "metrics.json").read_text()
+
+
+def test_processes_that_share_the_weights_evaluate_too(whole, folder, options):
+    """FSDP2, more processes than held-out tasks: the history has the numbers of the episodes that are kept."""
+    script = str(HERE / "sharded_process.py")
+    fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
+    given = [*options("sharded"), "--eval.episodes", "1"]
+    done = launch(script, "codev_env.app.cli", "train", *given, environment=fsdp)
+    assert done.returncode == 0, done.stderr
+    run = folder / "sharded"
+    metrics = json.loads((run / "eval" / "step-000002" / "metrics.json").read_text())
+    assert metrics["n"] == 1 and history(run)[1]["eval/turns"] == metrics["turns"]
+    weight = weights(run / "model")
+    assert weight.keys() == weights(whole / "model").keys()
 
 
 def test_two_processes_stop_together_and_go_on_as_if_never_stopped(whole, folder, options):

@@ -246,6 +246,51 @@ def assert_as_if_never_stopped(run: Path, whole: Path) -> None:
         ]
 
 
+@pytest.fixture(scope="module")
+def evaluated(runs, arguments) -> Path:
+    """A run that evaluates after every update."""
+    assert main(["train", *arguments("evaluated", "--eval.every", "1")]) == 0
+    return runs / "evaluated"
+
+
+def test_evaluations_during_training_are_kept_and_change_nothing_else(finished, evaluated):
+    rows = history(evaluated)
+    for row in rows[:2]:
+        folder = evaluated / "eval" / f"step-{row['step']:06d}"
+        metrics = json.loads((folder / "metrics.json").read_text())
+        assert metrics == summarize(read_trajectories(folder), seed=0) and metrics["n"] == 4
+        assert all(row[f"eval/{name}"] == metrics[name] for name in ("accuracy", "faithful", "turns", "reward_mean"))
+    assert visible(evaluated / "eval") == {"step-000001", "step-000002"}, "the last one is the evaluation after"
+    plain = [{name: value for name, value in row.items() if not name.startswith("eval/")} for row in untimed(rows)]
+    assert plain == untimed(history(finished)) and not (finished / "eval").exists()
+    assert same_weights(evaluated / "model", finished / "model")
+
+
+def test_held_out_numbers_before_during_and_after_are_one_curve_in_tensorboard(evaluated):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(evaluated / "tensorboard"))
+    events.Reload()
+    summary = json.loads((evaluated / "summary.json").read_text())
+    points = [(event.step, event.value) for event in events.Scalars("eval/turns")]
+    assert [step for step, _ in points] == [0, 1, 2, 3]
+    assert points[0][1] == summary["before"]["turns"] and points[-1][1] == summary["after"]["turns"]
+
+
+def test_a_resumed_run_repeats_lost_evaluations_and_keeps_the_others(evaluated, arguments, runs, monkeypatch):
+    run = runs / "evaluated-again"
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "Monitor", dying(2))
+        with pytest.raises(RuntimeError, match="power cut"):
+            main(["train", *arguments(run.name, "--eval.every", "1")])
+    kept = run / "eval" / "step-000001" / "trajectories.jsonl"
+    written = kept.stat().st_mtime_ns
+    assert visible(run / "eval") == {"step-000001", "step-000002"}
+    assert main(["train", "--resume", str(run)]) == 0
+    assert_as_if_never_stopped(run, evaluated)
+    assert visible(run / "eval") == {"step-000001", "step-000002"} and kept.stat().st_mtime_ns == written
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_ctrl_c_saves_says_how_to_go_on_and_goes_on(finished, arguments, runs, monkeypatch, capsys, step):
     run = runs / f"stopped-{step}"
@@ -366,7 +411,7 @@ def test_a_torn_optimizer_is_told_and_the_one_before_is_used(finished, arguments
 
 
 def test_ctrl_c_in_the_evaluation_before_says_how_to_go_on(finished, arguments, runs, monkeypatch, capsys):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     run = runs / "stopped-before"

@@ -136,10 +136,12 @@ class SFTOptions:
 
 @option_class
 class HeldOutOptions:
-    """Evaluation before and after training."""
+    """Evaluation on held-out tasks."""
 
     episodes: Count = 128
-    """Held-out episodes; the same ones before and after."""
+    """Held-out episodes; the same ones each time, shared out over processes."""
+    every: CountOrNone = 0
+    """Updates between evaluations during training; 0 evaluates before and after training only."""
     split: Literal["val", "test"] = "test"
     """Split they come from."""
     id: str = ""
@@ -285,7 +287,7 @@ class TrainOptions:
     threads: CountOrNone = 0
     """CPU threads of torch; 0 leaves the choice to torch."""
     eval: HeldOutOptions = Field(default_factory=HeldOutOptions)
-    """Evaluation before and after."""
+    """Evaluation before, during and after training."""
     save_every: Count = 25
     """Updates between checkpoints."""
     keep: Count = 2
