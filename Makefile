@@ -9,7 +9,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loa
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test install vllm lint types words integration soak gpu gpu-wheels docs clean
+.PHONY: train test install vllm lint types words integration soak rehearsal gpu gpu-wheels docs clean
 
 train: $(VENV)/.installed
 	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
@@ -56,11 +56,19 @@ types: $(VENV)/.installed
 	MYPYPATH=build/types $(BIN)/mypy
 
 integration: $(VENV)/.installed
-	$(PYTEST) --timeout 1800 -m "integration and not soak" $(ARGS)
+	$(PYTEST) --timeout 1800 -m "integration and not soak" --ignore tests/rehearsal $(ARGS)
 
 # The long versions of the fuzzers and of what runs for many steps, and property tests with many examples: hours.
 soak: $(VENV)/.installed
 	$(PYTEST) --timeout 14400 --hypothesis-profile soak -m "soak or (hypothesis and not integration)" $(ARGS)
+
+# Tokens, images and engines at the real vocabulary of 151 936 tokens, which dashscope ships; in one process.
+rehearsal: $(VENV)/.installed build/dashscope
+	CODEV_DASHSCOPE=build/dashscope $(BIN)/python -m pytest tests/rehearsal --timeout 1200 -m integration $(ARGS)
+
+build/dashscope:
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $@ dashscope==2.0.2 || \
+		echo "dashscope could not be installed: the rehearsal skips"
 
 # The GPU benchmark of docs/gpu.md, with the Python that is there; PARTS="update-3b trl" runs some parts only.
 gpu:
