@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from accelerate import Accelerator, PartialState
+from accelerate import PartialState
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
 from codev_agents.engines import make_engine
@@ -26,6 +26,7 @@ from codev_train.checks import PlannedRun, check
 from codev_train.evaluate import comparison, drop_evaluations, evaluate, scores
 from codev_train.learn import checkpoint
 from codev_train.learn.scorer import compile_layers
+from codev_train.learn.sharding import make_accelerator
 from codev_train.run.config import OPTIONS, Request
 from codev_train.run.interrupt import INTERRUPTED, Interrupted
 from codev_train.run.machine import cpu_threads, free_folder, make_folder
@@ -54,8 +55,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         ConfigError: Options that cannot be used.
         Interrupted: The user stopped the run.
     """
-    mixed = "bf16" if options.precision == "bf16" else "no"
-    accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
+    accelerator = make_accelerator(options.precision, [InitProcessGroupKwargs(timeout=PATIENCE)])
     plan = PlannedRun(request, options, processes=accelerator.num_processes, sharded=accelerator.is_fsdp2)
     check(plan, accelerator)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None

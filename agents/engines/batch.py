@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from codev_agents.rollout.families import family_of
 from codev_agents.rollout.tokens import PixelBlock
 
 
@@ -44,6 +45,16 @@ def collate(
     if grids := [block.grid for block in blocks if block.grid]:
         batch["image_grid_thw"] = torch.tensor(grids)
     return batch
+
+
+def smallest_image(config: Any) -> dict[str, torch.Tensor]:
+    """Return inputs of a model with this configuration for one blank image of the fewest pixels it takes."""
+    vision = config.vision_config
+    if family_of(config).tile_tokens:
+        return {"pixel_values": torch.zeros(1, vision.num_channels, *vision.image_size)}
+    side = vision.spatial_merge_size
+    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    return {"pixel_values": torch.zeros(side**2, width), "image_grid_thw": torch.tensor([[1, side, side]])}
 
 
 def rope_positions(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

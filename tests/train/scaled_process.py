@@ -28,7 +28,6 @@ from codev_train.learn.optimizer import make_optimizer
 from codev_train.learn.reference import make_reference
 from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sharding import prepare
 from codev_train.learn.update import Updater
 from codev_train.run.options import OptimizerOptions, TrainOptions
 
@@ -62,7 +61,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
         optimizer = torch.optim.SGD(trained, lr=0.05 / scale**2, momentum=0.5)
     else:
         optimizer = make_optimizer(scorer, options.optimizer)
-    module, optimizer = prepare(accelerator, scorer, optimizer, options.optimizer)
+    module, optimizer = accelerator.prepare(scorer, optimizer)
     reference = make_reference(options, module, accelerator)
     done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
     updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from codev_agents.engines.batch import smallest_image, to_device
+from codev_agents.engines.weights import is_sharded
 from codev_train.learn.logprobs import token_logprobs
 from codev_train.learn.packing import pack
 
@@ -54,7 +56,11 @@ class TokenScorer(torch.nn.Module):
         inputs: dict[str, Any] = batch
         if packed:
             inputs, chosen = pack(self.model, batch, chosen)
+        blank = "pixel_values" not in inputs and is_sharded(self.model)
+        nothing = 0.0 * self._run_vision() if blank else 0.0  # before the language model, as images are
         hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
+        if blank:
+            hidden = hidden + nothing
         before = chosen[:, 1:]
         return token_logprobs(
             hidden[:, :-1][before],
@@ -64,3 +70,16 @@ class TokenScorer(torch.nn.Module):
             banned,
             entropy_gradient,
         )
+
+    def _run_vision(self) -> torch.Tensor:
+        """Run the vision tower on the smallest image and add its outputs up.
+
+        Processes that share the weights meet in every layer, forward and backward: all of them run the same layers.
+        """
+        image = to_device(smallest_image(self.model.config), self.model.device)
+        found = self.model.model.get_image_features(**image)
+        return _total([found.pooler_output, getattr(found, "deepstack_features", ())])
+
+
+def _total(values: Any) -> Any:
+    return values.sum() if isinstance(values, torch.Tensor) else sum(_total(value) for value in values)

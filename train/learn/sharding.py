@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import KwargsHandler
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+
+def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHandler] = ()) -> Accelerator:
+    """Make the `Accelerator` of a run.
+
+    Sharded weights are computed with in bf16, and their gradients are added up in fp32. Accelerate's own policy adds
+    them up in bf16 and rounds log-probabilities to bf16 as well.
+
+    Args:
+        precision: "fp32" or "bf16"; None takes that of the `Accelerator` made before, or the launcher's.
+        handlers: See `Accelerator`.
+    """
+    mixed = {"fp32": "no", None: None}.get(precision, precision)
+    accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=list(handlers))
+    if accelerator.is_fsdp2 and accelerator.mixed_precision == "bf16":
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        accelerator.state.fsdp_plugin.mixed_precision_policy = policy
+    asked = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if asked and not accelerator.is_fsdp2 and accelerator.is_main_process:
+        print(
+            "The launch configuration asks for FSDP2, but Accelerate shards nothing on CPUs: every process holds all "
+            "weights, gradients and moments. Start it on GPUs, or without --config_file.",
+            file=sys.stderr,
+        )
+    return accelerator
 
 
 def prepare_frozen(accelerator: Accelerator, module: Any) -> Any:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from codev_train.learn import checkpoint
+from codev_train.learn.sharding import make_accelerator
 from codev_train.run.config import Request, fingerprint
 from codev_train.run.interrupt import Interrupted
 from codev_train.run.machine import cpu_threads, make_folder
@@ -41,7 +41,7 @@ def make_start(options: SFTOptions, folder: Path) -> None:
     """Run the cold start and write the policy to `folder`."""
     make_folder(folder.parent)
     set_seed(options.seed)
-    accelerator = Accelerator(mixed_precision="no")
+    accelerator = make_accelerator()
     monitor = Monitor(folder.with_name(folder.name + "-log"), accelerator.is_main_process)
     try:
         with cpu_threads(options.threads):

@@ -1,0 +1,50 @@
+"""One pass of each process over samples of its own, and its gradient; `test_train_sharding.py` starts it.
+
+Arguments: a folder with `policy/` and `rollouts.pt`; the file of the result in it; the precision; for each sample
+`image` or `text`, which leaves the image tokens out. Processes take one sample each; a single one takes all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from codev_agents.engines.batch import collate
+from codev_agents.engines.policy import Policy
+from codev_agents.engines.weights import is_sharded, whole
+from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sharding import make_accelerator
+
+
+def main(folder: Path, out: Path, precision: str, kinds: list[str]) -> None:
+    accelerator = make_accelerator(precision)
+    torch.set_num_threads(1)
+    policy = Policy.load(str(folder / "policy"))
+    scorer = TokenScorer(policy.model)
+    module, _ = accelerator.prepare(scorer, torch.optim.SGD(scorer.parameters(), lr=0.1))
+    rollouts, _ = torch.load(folder / "rollouts.pt", weights_only=False)
+    processor = policy.processor
+    found = []
+    for number, kind in enumerate(kinds):
+        if number % accelerator.num_processes != accelerator.process_index:
+            continue
+        tokens = rollouts[number].tokens
+        ids = [i for i in tokens.ids if kind == "image" or i not in processor.banned_ids]
+        images = tokens.images if kind == "image" else []
+        batch = collate([ids], [images], processor.pad_id, processor.image_id)
+        chosen = torch.ones_like(batch["input_ids"], dtype=torch.bool)
+        chosen[:, 0] = False
+        logprobs, _ = module(batch, chosen, banned=())
+        accelerator.backward(logprobs.mean() * accelerator.num_processes)
+        found.append(logprobs.detach())
+    gradients = {n: whole(p.grad) for n, p in scorer.named_parameters() if p.grad is not None}
+    torch.save((found, gradients, is_sharded(scorer)), out.with_suffix(f".{accelerator.process_index}"))
+    accelerator.wait_for_everyone()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[1]) / sys.argv[2], sys.argv[3], sys.argv[4:])

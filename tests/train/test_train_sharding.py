@@ -1,0 +1,88 @@
+"""FSDP2 in two processes on CPUs: precision of its passes, and passes with and without images side by side."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from torch.testing import assert_close
+
+from codev_agents.engines.hf import HFEngine
+from codev_agents.rollout.engine import Sampling
+from codev_agents.rollout.runner import RolloutRunner
+from codev_train.learn.sharding import make_accelerator
+from codev_train.run.environments import make_env
+
+HERE = Path(__file__).parent
+LAUNCH = resources.files("codev_train.run.launch")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, policy, env_options) -> Path:
+    made = tmp_path_factory.mktemp("sharding")
+    policy.save(made / "policy")
+    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
+    try:
+        rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
+    finally:
+        runner.close()
+    torch.save((rollouts, None), made / "rollouts.pt")
+    return made
+
+
+def passes(folder: Path, processes: int, precision: str, *kinds: str) -> tuple[list[torch.Tensor], dict]:
+    """Return the log-probabilities of each sample, and the whole gradient."""
+    name = "-".join([str(processes), precision, *kinds])
+    if not (folder / f"{name}.0").exists():
+        paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+        script = [str(HERE / "sharded_process.py"), "sharded_passes", str(folder), name, precision, *kinds]
+        launch = ["-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / "fsdp2.yaml")]
+        launch += ["--num_processes", str(processes), "--main_process_port", "0"]
+        environment |= {} if processes > 1 else {"ACCELERATE_USE_CPU": "true"}
+        command = [sys.executable, *(launch if processes > 1 else []), *script]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+    results = [torch.load(folder / f"{name}.{rank}") for rank in range(processes)]
+    assert all(sharded == (processes > 1) for _, _, sharded in results)
+    return [logprobs for found, _, _ in results for logprobs in found], results[0][1]
+
+
+@pytest.mark.integration
+def test_sharded_passes_in_bf16_are_as_exact_as_those_of_one_process(folder):
+    """Log-probabilities are not rounded to bf16, nor are the gradients, which are added up in fp32."""
+    kinds = ("image", "image")
+    found, gradients = passes(folder, 2, "bf16", *kinds)
+    alone, _ = passes(folder, 1, "bf16", *kinds)
+    exact, _ = passes(folder, 1, "fp32", *kinds)
+    for own, one, true in zip(found, alone, exact, strict=True):
+        assert not torch.equal(own, own.bfloat16().float())
+        assert (own - true).abs().mean() < 1.2 * (one - true).abs().mean()
+    assert not any(torch.equal(g, g.bfloat16().float()) for g in gradients.values())
+
+
+@pytest.mark.integration
+def test_a_pass_without_images_runs_beside_one_with_images(folder):
+    """Both end, and the gradient is that of one process that makes both."""
+    found, gradients = passes(folder, 2, "fp32", "image", "text")
+    wanted, expected = passes(folder, 1, "fp32", "image", "text")
+    assert_close(found, wanted, atol=1e-5, rtol=0)
+    assert gradients.keys() == expected.keys()
+    assert_close(gradients, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_launch_for_fsdp2_on_cpus_says_that_it_shards_nothing(monkeypatch, capsys):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_VERSION", "2")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        make_accelerator()
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    assert "shards nothing on CPUs" in capsys.readouterr().err
