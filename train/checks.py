@@ -23,6 +23,7 @@ from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import ServedJudge, get_judge
 from codev_env.types import Answer, Code
+from codev_train.learn import checkpoint
 from codev_train.learn.credit import get_credit
 from codev_train.learn.curriculum import get_curriculum
 from codev_train.learn.loss import check_loss
@@ -30,7 +31,7 @@ from codev_train.run import estimate
 from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
 from codev_train.run.estimate import ModelSize
-from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
+from codev_train.run.model_files import cache_folder, folder_problem, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
 from codev_train.run.shared_folder import is_seen, marker
@@ -134,6 +135,23 @@ def _values(plan: PlannedRun) -> Iterator[Check]:
         yield Check("options", problem.name.replace("_", "-"), "fail", problem.text)
     if not problems:
         yield Check("options", "values", "ok", "all within their ranges")
+
+
+def _resumed(plan: PlannedRun) -> Iterator[Check]:
+    """Look whether a run that is resumed has what it continues from."""
+    options, run = plan.options, Path(plan.options.resume)
+    last = checkpoint.last(run) if options.resume else None
+    if last is None:
+        return
+    done, before = checkpoint.read_step(last), run / "before" / "metrics.json"
+    if options.steps < done:
+        text = f"--steps is {options.steps}, but {done} updates of {run} are done: give {done} or more."
+        yield Check("options", "steps", "fail", text)
+    elif not before.exists():
+        text = f"--resume: {before} is missing, so there is nothing to compare with; start a new run."
+        yield Check("options", "resume", "fail", text)
+    else:
+        yield Check("options", "resume", "ok", f"{done} updates of {run} are done")
 
 
 def _packages(plan: PlannedRun) -> Iterator[Check]:
@@ -325,6 +343,7 @@ def _server(plan: PlannedRun) -> Iterator[Check]:
 _Looks = tuple[tuple[str, str, Callable[[PlannedRun], Iterator[Check]]], ...]
 _MACHINE: _Looks = (
     ("options", "values", _values),
+    ("options", "resume", _resumed),
     ("options", "packages", _packages),
     ("environment", "tasks", _tasks),
     ("environment", "episode", _episode),
@@ -364,18 +383,7 @@ def _sentence(failed: Check) -> str:
 
 
 def _model_problems(model: str) -> Iterator[Problem]:
-    """Report a missing folder before a hub is asked for its name."""
-    path = Path(model)
-    if not model or path.exists():
-        return
-    if path.is_absolute() or model.startswith((".", "~")):
-        yield Problem("model", f"--model {model}: there is no such folder.")
-    elif len(path.parts) > 1 and Path(path.parts[0]).is_dir() and not is_here(model):
-        inside = Path(*path.parts[1:])
-        text = (
-            f"--model {model}: the folder {path.parts[0]} holds no {inside}. If a model of the hub is meant, start it "
-            "from another folder."
-        )
+    if text := folder_problem(model):
         yield Problem("model", text)
 
 

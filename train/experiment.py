@@ -19,7 +19,6 @@ from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
 from codev_agents.engines import make_engine
 from codev_agents.engines.policy import Policy
-from codev_env.errors import ConfigError
 from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
 from codev_train.checks import PlannedRun, check
@@ -59,7 +58,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     plan = PlannedRun(request, options, processes=accelerator.num_processes, sharded=accelerator.is_fsdp2)
     check(plan, accelerator)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None
-    done = _updates_done(options, resume)
+    done = checkpoint.read_step(resume) if resume else 0
     run = Path(options.resume) if options.resume else free_folder(Path(options.out) / options.name)
     run = broadcast_object_list([run])[0]
     say = print if accelerator.is_main_process else lambda *_: None
@@ -87,8 +86,6 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     monitor = Monitor(run, accelerator.is_main_process, done)
     before_file = run / "before" / "metrics.json"
     evaluated = broadcast_object_list([before_file.exists()])[0]  # Other machines may not see the run folder.
-    if resume and not evaluated:
-        raise ConfigError(f"--resume: {before_file} is missing, so there is nothing to compare with; start a new run.")
     held_out = functools.partial(evaluate, engine, policy.processor, options, accelerator=accelerator)
     try:
         with _timed(seconds, "evaluation before"):
@@ -133,15 +130,6 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     say(comparison(before, after))
     say(f"\nPolicy:      {run / 'model'}\nNumbers:     {run / SUMMARY}")
     return run
-
-
-def _updates_done(options: TrainOptions, resume: Path | None) -> int:
-    done = checkpoint.read_step(resume) if resume else 0
-    if options.steps < done:
-        raise ConfigError(
-            f"--steps is {options.steps}, but {done} updates of {options.resume} are done: give {done} or more."
-        )
-    return done
 
 
 def _load_policy(options: TrainOptions, start: str, resume: Path | None) -> Policy:

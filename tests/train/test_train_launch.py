@@ -169,15 +169,18 @@ class Run:
         )
 
     def until(self, found) -> None:
-        for _ in range(600):
+        for _ in range(3000):
             if found() or self.process.poll() is not None:
                 break
             time.sleep(0.1)
-        assert found(), self.process.communicate() if self.process.poll() is not None else "nothing yet"
+        if not found():
+            for pid in (*self.ranks().values(), self.process.pid) if self.process.poll() is None else ():
+                os.kill(pid, signal.SIGKILL)
+            pytest.fail("\n".join(self.process.communicate()))
 
     def end(self) -> tuple[int, str]:
         try:
-            out, err = self.process.communicate(timeout=100)
+            out, err = self.process.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             self.process.terminate()
             pytest.fail(f"the processes do not end: {self.process.communicate()}")

@@ -64,7 +64,7 @@ class Machines:
                 )
 
     def until(self, found) -> None:
-        for _ in range(900):
+        for _ in range(3000):
             if found() or any(machine.poll() is not None for machine in self.machines):
                 break
             time.sleep(0.1)
@@ -73,9 +73,9 @@ class Machines:
         assert found(), self.said()
 
     def end(self) -> list[int]:
-        """Wait for both, at most 100 s each; returns their exit codes."""
+        """Wait for both, at most 300 s each; returns their exit codes."""
         try:
-            return [machine.wait(timeout=100) for machine in self.machines]
+            return [machine.wait(timeout=300) for machine in self.machines]
         except subprocess.TimeoutExpired:
             self.kill()
             pytest.fail(f"they do not end: {self.said()}")

@@ -27,6 +27,21 @@ def is_here(name: str) -> bool:
     return not missing_file(name)
 
 
+def folder_problem(name: str) -> str:
+    """Return a sentence about a name that must be meant as a folder but is none; empty otherwise: a hub may have it."""
+    path = Path(name)
+    if not name or path.exists():
+        return ""
+    if path.is_absolute() or name.startswith((".", "~")):
+        return f"--model {name}: there is no such folder."
+    if len(path.parts) > 1 and Path(path.parts[0]).is_dir() and not is_here(name):
+        return (
+            f"--model {name}: the folder {path.parts[0]} holds no {Path(*path.parts[1:])}. If a model of the hub is "
+            "meant, start it from another folder."
+        )
+    return ""
+
+
 def hub_problem(name: str) -> str:
     """Return why a model cannot be downloaded, in a sentence without a full stop; empty if the hub has it."""
     from huggingface_hub import HfApi, constants
