@@ -39,6 +39,7 @@ from codev_train.run.health import Health, Unhealthy
 from codev_train.run.interrupt import Interrupt
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
+from codev_train.run.ranks import begin_peak, peak_memory, spread
 
 
 def tapo(
@@ -133,12 +134,14 @@ class _Learner:
         self.engine.seed(int(rng.integers(2**62)))
 
         # 1. Rollouts: a group of episodes for every task.
+        begin_peak(self.accelerator.device)
         started, idle = time.perf_counter(), self.runner.idle_s
         batch = self._play(rng)
         rollouts = batch.rollouts
         self.engine.sleep()
         played = time.perf_counter()
-        outcomes = self._share_outcomes(batch, step)
+        outcomes = self._share_outcomes(batch, step)  # waits for the process whose rollouts take longest
+        gathered = time.perf_counter()
 
         # 2. Rewards become group-relative advantages.
         reward = self.runner.reward()
@@ -163,15 +166,15 @@ class _Learner:
         row["tasks_skipped"] = len(outcomes) - played_groups
         if options.resample:
             row["groups_played"] = played_groups
+        times = {"rollouts": played - started, "waiting": gathered - played, "update": updated - gathered}
+        row |= spread(times, self.accelerator) | peak_memory(self.accelerator)
         sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes
         return rollouts, row | memory | {f"update/{name}": value for name, value in vars(stats).items()} | {
             "update/learning_rate": rate,
-            "seconds/rollouts": played - started,
             "seconds/engine_idle": self.runner.idle_s - idle,
-            "seconds/update": updated - played,
             "tokens_per_second/rollouts": sampled / (played - started),
-            "tokens_per_second/update": sampled / (updated - played),
-        }
+            "tokens_per_second/update": sampled / (updated - gathered),
+        } | {f"seconds/{name}": value for name, value in times.items()}
 
     def _play(self, rng: np.random.Generator) -> Selection:
         options, runner = self.options, self.runner

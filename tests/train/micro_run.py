@@ -45,7 +45,7 @@ CONFIG: dict[str, Any] = {
         "eval": {"episodes": 4},
     },
 }
-TIMINGS = ("seconds/", "tokens_per_second/")
+TIMINGS = ("seconds/", "tokens_per_second/", "ranks/", "memory/")
 
 
 def letters(episode: Episode) -> float:

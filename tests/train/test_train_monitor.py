@@ -6,9 +6,11 @@ import json
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from codev_agents import NoTool, Oracle, run_episode
 from codev_env.scoring.metrics import summarize
@@ -16,6 +18,7 @@ from codev_train.evaluate import TABLE, comparison
 from codev_train.run.environments import make_env
 from codev_train.run.interrupt import Interrupt
 from codev_train.run.monitor import HISTORY, Monitor, draw, transcript
+from codev_train.run.ranks import spread
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,14 @@ def test_a_history_is_json_even_where_numbers_are_none(tmp_path):
     monitor.close()
     (line,) = (tmp_path / HISTORY).read_text().splitlines()
     assert json.loads(line, parse_constant=pytest.fail) == {"step": 1, "good": 1.5, "bad": None, "worse": None}
+
+
+def test_times_of_processes_are_their_least_and_greatest():
+    others = torch.tensor([[2.0, 7.0], [5.0, 3.0]])
+    three = SimpleNamespace(num_processes=3, device="cpu", gather=lambda own: torch.cat([others, own]))
+    wanted = {"ranks/a_min": 2.0, "ranks/a_max": 5.0, "ranks/b_min": 1.0, "ranks/b_max": 7.0}
+    assert spread({"a": 4.0, "b": 1.0}, three) == wanted
+    assert spread({"a": 4.0}, SimpleNamespace(num_processes=1)) == {}
 
 
 def test_other_processes_write_nothing(tmp_path, episodes):

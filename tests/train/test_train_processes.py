@@ -92,6 +92,10 @@ def test_two_processes_leave_the_folder_of_one(whole, folder):
     for side in ("before", "after"):
         assert len(read_trajectories(whole / side)) == summary[side]["n"] == 5
     assert [row["step"] for row in history(whole)] == [1, 2, 3]
+    for row in history(whole):
+        for name in ("rollouts", "waiting", "update"):
+            own = row[f"seconds/{name}"]
+            assert 0 < row[f"ranks/{name}_min"] <= own * 1.001 and own <= row[f"ranks/{name}_max"] * 1.001
     assert same_weights(whole / "model", checkpoints(whole)[-1] / "model")
     (start,) = (p.parent for p in folder.glob("start-*/config.json"))
     assert not same_weights(whole / "model", start)

@@ -1,0 +1,46 @@
+"""Times and GPU memory of every process, as the history has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from accelerate import Accelerator
+
+
+def spread(values: Mapping[str, float], accelerator: Accelerator) -> dict[str, float]:
+    """Return the least and the greatest value of any process, `ranks/NAME_min` and `ranks/NAME_max`.
+
+    Args:
+        values: Of this process, by name; all processes call this with the same names.
+        accelerator: The processes.
+
+    Returns:
+        Empty with one process.
+    """
+    if accelerator.num_processes == 1:
+        return {}
+    own = torch.tensor([list(values.values())], device=accelerator.device)
+    least, greatest = accelerator.gather(own).aminmax(dim=0)
+    pairs = zip(values, least.tolist(), greatest.tolist(), strict=True)
+    return {key: value for name, a, b in pairs for key, value in ((f"ranks/{name}_min", a), (f"ranks/{name}_max", b))}
+
+
+def begin_peak(device: torch.device) -> None:
+    """Measure the greatest memory from here on; without a GPU, nothing."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(accelerator: Accelerator) -> dict[str, float]:
+    """Return the most that PyTorch allocated and reserved since `begin_peak` on any process's GPU, in MiB.
+
+    All processes call this. Memory of vLLM that PyTorch does not manage is not counted; without a GPU it is empty.
+    """
+    device = accelerator.device
+    if device.type != "cuda":
+        return {}
+    peaks = [[torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)]]
+    own = torch.tensor(peaks, device=device, dtype=torch.float64)
+    allocated, reserved = (accelerator.gather(own).amax(dim=0) / 2**20).tolist()
+    return {"memory/peak_allocated": allocated, "memory/peak_reserved": reserved}
