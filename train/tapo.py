@@ -33,6 +33,7 @@ from codev_train.learn.reference import make_reference
 from codev_train.learn.resample import draw_groups, with_signal
 from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sequence import make_sequence_group
 from codev_train.learn.update import Updater
 from codev_train.run.environments import make_train_env
 from codev_train.run.health import Health, Unhealthy
@@ -56,7 +57,7 @@ def tapo(
     Raises:
         Unhealthy: The numbers of the run show that it no longer learns; it is saved.
     """
-    scorer = TokenScorer(policy.model)
+    scorer = TokenScorer(policy.model, make_sequence_group(policy.model, accelerator, options.sequence_parallel))
     optimizer = make_optimizer(scorer, options.optimizer)
     module, optimizer = accelerator.prepare(scorer, optimizer)
     if is_sharded(policy.model):

@@ -91,6 +91,7 @@ def test_every_preset_parses_for_both_commands_and_says_what_it_does(name):
         "--max-length 0",
         "--max-tokens 64 --max-length 64",
         "--compile true",
+        "--sequence-parallel 2",
         "--optimizer.lr nan",
         "--optimizer.lr inf",
         "--optimizer.grad-clip 0",

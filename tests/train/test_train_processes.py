@@ -201,6 +201,18 @@ def test_uneven_processes_take_the_step_of_one(update_folder, shares, options):
     assert found_stats == pytest.approx(stats, rel=1e-3, abs=1e-5, nan_ok=True)
 
 
+@pytest.mark.parametrize(
+    "options", [("token_budget=400", "loss=gspo"), ("token_budget=90", "correction=token", "epochs=2")]
+)
+def test_processes_that_share_rows_out_take_the_step_of_one(update_folder, options):
+    """Both work on the same packed rows, half of the tokens and of the heads each."""
+    wanted, stats = one_update(update_folder, [4], *options)
+    found, found_stats = one_update(update_folder, [3, 1], *options, "sequence_parallel=2")
+    assert wanted.abs().max() > 1e-4
+    torch.testing.assert_close(found, wanted, atol=2e-6, rtol=1e-3)
+    assert found_stats == pytest.approx(stats, rel=1e-3, abs=1e-5, nan_ok=True)
+
+
 def test_a_process_without_signal_takes_part_in_the_step_of_the_other(update_folder):
     rollouts, advantages = torch.load(update_folder / "rollouts.pt", weights_only=False)
     changed = update_folder / "silent"

@@ -20,6 +20,7 @@ from micro_run import leave
 from codev_agents.engines.policy import Policy
 from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sequence import make_sequence_group
 from codev_train.learn.update import Updater
 from codev_train.run.options import OptimizerOptions, TrainOptions
 
@@ -31,7 +32,9 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
     rollouts, advantages = torch.load(folder / "rollouts.pt", weights_only=False)
     rank = accelerator.process_index
     own = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
-    scorer = TokenScorer(policy.model)
+    scorer = TokenScorer(
+        policy.model, make_sequence_group(policy.model, accelerator, changes.get("sequence_parallel", 1))
+    )
     # Moments of an earlier update, and weight decay, which must not move the weights where nothing is learned.
     optimizer = torch.optim.AdamW(scorer.parameters(), lr=1e-3, weight_decay=0.1)
     for parameter in scorer.parameters():

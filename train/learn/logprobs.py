@@ -42,7 +42,7 @@ def token_logprobs(
         return logp.gather(-1, t[:, None])[:, 0], entropy
 
     logprobs, entropies = [], []
-    for start in range(0, len(targets), CHUNK):
+    for start in range(0, max(1, len(targets)), CHUNK):  # no targets: part of the graph all the same
         part = slice(start, start + CHUNK)
         if torch.is_grad_enabled() and len(targets) > CHUNK:
             lp, ent = checkpoint(chunk, hidden[part], targets[part], use_reentrant=False)

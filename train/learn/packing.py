@@ -89,7 +89,7 @@ def _scan_within(
 
 
 def block_attention(
-    module: torch.nn.Module,
+    module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -108,13 +108,18 @@ def block_attention(
         attention_mask: Lengths of the trajectories, int32 `[1, 1, 1, trajectories]`; anything else is a mask.
         dropout: Dropout rate.
         scaling: Scale of the scores.
-        kwargs: For SDPA.
+        kwargs: For SDPA; and `sequence`, a `SequenceGroup`, where processes share the tokens out.
 
     Returns:
         `[1, tokens, heads, width]`, and None for the weights.
     """
     if attention_mask is None or attention_mask.dtype != torch.int32:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
+    if sequence := kwargs.pop("sequence", None):
+        query, key, value = map(sequence.to_heads, (query, key, value))
+        grouped = types.SimpleNamespace(num_key_value_groups=query.shape[1] // key.shape[1], is_causal=True)
+        shared, _ = block_attention(grouped, query, key, value, attention_mask, dropout, scaling, **kwargs)
+        return sequence.to_tokens(shared), None
     lengths = attention_mask.flatten()
     if query.is_cuda and importlib.util.find_spec("flash_attn"):
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype

@@ -26,7 +26,8 @@ def make_reference(options: TrainOptions, module: Any, accelerator: Accelerator)
     """
     if not options.kl:
         return None
-    if has_adapters(accelerator.unwrap_model(module).model):
+    scorer = accelerator.unwrap_model(module)
+    if has_adapters(scorer.model):
         return WithoutAdapters(module)
     model = Policy.load(options.model).model.to(accelerator.device).requires_grad_(False)
-    return prepare_frozen(accelerator, TokenScorer(model).eval())
+    return prepare_frozen(accelerator, TokenScorer(model, scorer.sequence).eval())

@@ -10,6 +10,7 @@ from codev_agents.engines.batch import smallest_image, to_device
 from codev_agents.engines.weights import is_sharded
 from codev_train.learn.logprobs import token_logprobs
 from codev_train.learn.packing import pack
+from codev_train.learn.sequence import SequenceGroup
 
 
 def compile_layers(model: Any) -> None:
@@ -21,9 +22,17 @@ def compile_layers(model: Any) -> None:
 class TokenScorer(torch.nn.Module):
     """Log-probabilities and entropies of chosen tokens; the module that is trained and that Accelerate wraps."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, sequence: SequenceGroup | None = None) -> None:
+        """Wrap a model.
+
+        Args:
+            model: The model.
+            sequence: The processes that share each packed row out, if they do.
+        """
         super().__init__()
-        self.model = model
+        self.model, self.sequence = model, sequence
+        if sequence:
+            sequence.attach(model)
         # FSDP2 reads from the module that it wraps which layers to gather one at a time.
         self._no_split_modules = getattr(model, "_no_split_modules", None)
 
@@ -56,20 +65,24 @@ class TokenScorer(torch.nn.Module):
         inputs: dict[str, Any] = batch
         if packed:
             inputs, chosen = pack(self.model, batch, chosen)
+            if self.sequence:
+                inputs, chosen = self.sequence.fill(inputs, chosen)
         blank = "pixel_values" not in inputs and is_sharded(self.model)
         nothing = 0.0 * self._run_vision() if blank else 0.0  # before the language model, as images are
         hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
         if blank:
             hidden = hidden + nothing
-        before = chosen[:, 1:]
-        return token_logprobs(
-            hidden[:, :-1][before],
-            self.model.get_output_embeddings(),
-            inputs["input_ids"][:, 1:][before],
-            temperature,
-            banned,
-            entropy_gradient,
-        )
+        # The state at a token predicts the next one.
+        before, targets = chosen.roll(-1, dims=1), inputs["input_ids"].roll(-1, dims=1)
+        if self.sequence and packed:
+            own = self.sequence.own(chosen.shape[1])
+            counts = before.unflatten(1, (self.sequence.size, -1)).sum((0, 2)).tolist()
+            before, targets = before[:, own], targets[:, own]
+        head = self.model.get_output_embeddings()
+        values = token_logprobs(hidden[before], head, targets[before], temperature, banned, entropy_gradient)
+        if self.sequence and packed:
+            return self.sequence.gather(values[0], counts), self.sequence.gather(values[1], counts)
+        return values
 
     def _run_vision(self) -> torch.Tensor:
         """Run the vision tower on the smallest image and add its outputs up.

@@ -74,7 +74,7 @@ class _Work:
 
     Attributes:
         outlines: Of all samples.
-        homes: The process that has each sample.
+        holders: The processes that have each sample: one, or all of a group that shares rows out.
         filler: A short sample for passes without any.
         samples: Those of this process, by number.
         old: Their log-probabilities under the policy before the update.
@@ -82,7 +82,7 @@ class _Work:
     """
 
     outlines: Sequence[_Outline]
-    homes: list[int]
+    holders: list[range]
     filler: Sample
     samples: dict[int, Sample]
     old: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -160,33 +160,37 @@ class Updater:
         always = self.options.kl > 0 or self.options.entropy > 0
         own = [_Outline(len(s), s.size, bool(s.size) and (always or bool(s.advantages.any()))) for s in samples]
         shares = [own] if self.accelerator.num_processes == 1 else gather_object([own])
-        homes = [process for process, share in enumerate(shares) for _ in share]
-        mine = [row for row, home in enumerate(homes) if home == self.accelerator.process_index]
+        holders = [range(process, process + 1) for process, share in enumerate(shares) for _ in share]
+        mine = [row for row, holder in enumerate(holders) if self.accelerator.process_index in holder]
         outlines = [outline for share in shares for outline in share]
-        return _Work(outlines, homes, min(samples, key=len), dict(zip(mine, samples, strict=True)))
+        filler = min(samples, key=len)
+        if self.options.sequence_parallel > 1:
+            filler = broadcast_object_list([filler])[0]  # a group runs the same passes
+        return _Work(outlines, holders, filler, dict(zip(mine, samples, strict=True)))
 
     def _balance(self, work: _Work, minibatches: Sequence[list[int]]) -> None:
-        """Share each minibatch out over the processes, and move the samples that change process."""
-        accelerator = self.accelerator
-        count, rank = accelerator.num_processes, accelerator.process_index
-        if count == 1:
+        """Share each minibatch out over the groups of processes, and move the samples that change process."""
+        accelerator, size = self.accelerator, self.options.sequence_parallel
+        processes, rank = accelerator.num_processes, accelerator.process_index
+        count = processes // size
+        if processes == 1:
             return
-        before, lengths = list(work.homes), work.lengths
+        before, lengths = list(work.holders), work.lengths
         for part in minibatches:
             rows = [row for row in sorted(part) if work.outlines[row].has_gradient]
             costs = [cost(lengths[row]) for row in rows]
             # Padded passes hold a number of trajectories, packed ones a number of tokens.
             most = 0 if self.options.token_budget else -(-len(rows) // count)
-            chosen = share_out(costs, [before[row] for row in rows], count, most)
-            for row, process in zip(rows, chosen, strict=True):
-                work.homes[row] = process
+            chosen = share_out(costs, [before[row].start // size for row in rows], count, most)
+            for row, group in zip(rows, chosen, strict=True):
+                work.holders[row] = range(group * size, (group + 1) * size)
         tables: tuple[dict[int, Any], ...] = (work.samples, work.old, work.reference)
-        leaving = [row for row in work.samples if work.homes[row] != rank]
-        parcels: list[list[dict[int, Any]]] = [
-            [{row: table[row] for row in leaving if work.homes[row] == process and row in table} for table in tables]
-            for process in range(count)
-        ]
-        for row in leaving:
+        parcels: list[list[dict[int, Any]]] = []
+        for process in range(processes):
+            sent = [row for row in work.samples if process in work.holders[row] and process not in before[row]]
+            sent = [row for row in sent if before[row].start == rank]
+            parcels.append([{row: table[row] for row in sent if row in table} for table in tables])
+        for row in [row for row in work.samples if rank not in work.holders[row]]:
             for table in tables:
                 table.pop(row, None)
         for parcel in exchange(accelerator, parcels):
@@ -209,7 +213,7 @@ class Updater:
         longest = options.max_tokens * options.env.max_turns
         total = get_loss(options.loss).average.total(float(tokens), float(len(rows)), longest)
         table = self._passes(work, rows)
-        passes = table[accelerator.process_index]
+        passes = table[accelerator.process_index // options.sequence_parallel]
         self.module.train()
         sums, gap_max = np.zeros(8), 0.0
         for number, part in enumerate(passes):
@@ -221,7 +225,7 @@ class Updater:
                 accelerator.backward(loss / total * accelerator.num_processes)
             sums += values
             gap_max = max(gap_max, gap)
-        loss_sum, scored, *means = self._sum(sums.tolist())
+        loss_sum, scored, *means = self._sum((sums / options.sequence_parallel).tolist())
         gap_max = self._max(gap_max)
         entropy, kl, clip, gap, truncated, reference = (value / scored if scored else math.nan for value in means)
         if on_policy and gap > options.health.mismatch:
@@ -289,7 +293,7 @@ class Updater:
     def _score(self, module: Any, work: _Work, rows: list[int]) -> dict[int, torch.Tensor]:
         """Compute the log-probabilities of the tokens of the loss, by sample."""
         known: dict[int, torch.Tensor] = {}
-        for part in self._passes(work, rows)[self.accelerator.process_index]:
+        for part in self._passes(work, rows)[self.accelerator.process_index // self.options.sequence_parallel]:
             batch = self._batch(work, part)
             logprobs, _ = self._run(module, batch)
             if part:
@@ -302,10 +306,12 @@ class Updater:
         return module(batch.inputs, batch.chosen, self.options.temperature, banned, packed, entropy_gradient)
 
     def _passes(self, work: _Work, rows: list[int]) -> list[list[list[int]]]:
-        """Distribute the samples that have a gradient over the forward passes of each process."""
+        """Distribute the samples that have a gradient over the forward passes of each group of processes."""
         rows = [row for row in rows if work.outlines[row].has_gradient]
-        count, options = self.accelerator.num_processes, self.options
-        return schedule(rows, work.lengths, work.homes, count, options.token_budget, options.micro_batch)
+        options = self.options
+        size, count = options.sequence_parallel, self.accelerator.num_processes // options.sequence_parallel
+        homes = [holder.start // size for holder in work.holders]
+        return schedule(rows, work.lengths, homes, count, options.token_budget, options.micro_batch)
 
     def _batch(self, work: _Work, rows: list[int]) -> Batch:
         """Collate samples. Without rows it is a filler: the shortest sample with all its sampled tokens."""

@@ -268,6 +268,8 @@ class TrainOptions:
     """Maximum trajectories per forward pass; gradients accumulate."""
     token_budget: CountOrNone = 0
     """Maximum tokens per forward pass, packed without padding; 0 pads `micro_batch` trajectories."""
+    sequence_parallel: Count = 1
+    """Processes that share the tokens of a packed pass out (Ulysses), for trajectories of 32k tokens and more."""
     optimizer: OptimizerOptions = Field(default_factory=OptimizerOptions)
     """The optimizer."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -304,6 +306,8 @@ class TrainOptions:
             raise ValueRefused("env.data", "auto", allowed)
         if self.compile and self.engine == "hf":
             raise ValueRefused("compile", True, "False with engine hf, which decodes token by token with these layers")
+        if self.sequence_parallel > 1 and not self.token_budget:
+            raise ValueRefused("sequence_parallel", self.sequence_parallel, "1 without a token-budget")
         if self.max_length <= self.max_tokens:
             raise ValueRefused("max_length", self.max_length, f"more than max-tokens, {self.max_tokens}")
         if self.estimate.trajectory > self.max_length:
