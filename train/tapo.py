@@ -64,7 +64,7 @@ def tapo(
         engine.sync(policy.model)  # The engine was built before sharding.
     reference = make_reference(options, module, accelerator)
     updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)
-    done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
+    done = checkpoint.load_optimizer(resume, policy.model, optimizer) if resume else 0
     health = Health(options.health)
     for row in broadcast_object_list([monitor.history()])[0]:
         health.look(row)  # Restores its memory of earlier updates.
@@ -81,7 +81,10 @@ def tapo(
     learner = _Learner(options, policy, engine, runner, chooser, updater, accelerator)
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
-        with Interrupt(accelerator.is_main_process) as interrupt:
+        with (
+            Interrupt(accelerator.is_main_process) as interrupt,
+            checkpoint.CheckpointWriter(run, options.keep) as writer,
+        ):
             for step in range(done, options.steps):
                 rollouts, row = learner.update(step)
                 last = step + 1 == options.steps
@@ -96,17 +99,16 @@ def tapo(
                 for finding in findings if accelerator.is_main_process else ():
                     bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)
                 fatal = next((finding.reason for finding in findings if finding.stop), "")
-                # Processes stop together, whichever of them was interrupted.
-                asked = torch.tensor(float(interrupt.asked), device=accelerator.device)
+                # Processes stop together, whichever of them was interrupted or could not write.
+                asked = torch.tensor(float(interrupt.asked or writer.failed), device=accelerator.device)
                 stop = float(accelerator.reduce(asked)) > 0
                 if stop or fatal or last or (step + 1) % options.save_every == 0:
-                    checkpoint.save(run, step + 1, policy, optimizer, options.keep, accelerator.is_main_process)
+                    writer.save(step + 1, policy, optimizer)
                 if fatal:
-                    accelerator.wait_for_everyone()
+                    writer.wait()
                     reason = f"stopped after update {step + 1}: {fatal}"
                     raise Unhealthy(f"{reason}. Continue with: codev train --resume {run}")
                 if stop and not last:
-                    accelerator.wait_for_everyone()  # The checkpoint is complete before any process ends.
                     return False
         return True
     finally:

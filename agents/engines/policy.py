@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -21,6 +22,14 @@ from codev_env.errors import ConfigError
 
 # A checkpoint every few minutes: one progress bar of ours is enough.
 transformers_logging.disable_progress_bar()
+
+
+@dataclass(frozen=True)
+class PolicyWeights:
+    """The weights of a policy: whole, with adapters merged; and the adapters by themselves."""
+
+    merged: dict[str, torch.Tensor]
+    adapters: dict[str, torch.Tensor]
 
 
 @dataclass
@@ -99,22 +108,32 @@ class Policy:
             folder: The folder. If processes share the weights, all of them have to call this, those that do not write
                 with None.
         """
-        adapters = lora.adapters(self.model, folder is not None)
-        weights = self._weights(folder is not None)
-        if folder is None:
-            return
-        self.model.save_pretrained(folder, state_dict=weights)
-        if adapters:
-            lora.save_adapters(adapters, folder)
+        weights = self.weights(folder is not None)
+        if folder is not None:
+            self.write(weights, folder)
+
+    def weights(self, keep: bool = True, copy: bool = False) -> PolicyWeights:
+        """Return whole weights, adapters merged; those that are gathered are on the CPU.
+
+        Args:
+            keep: Whether this process needs them; if processes share the weights, all of them have to call this.
+            copy: Copy all of them to the CPU, so that training can go on before they are written.
+        """
+        found: dict[str, torch.Tensor] = {}
+        if is_sharded(self.model):
+            for name, weight in named_weights(self.model):
+                if keep:
+                    found[name] = weight.to("cpu", copy=copy)
+        elif keep:
+            found = lora.merged_state(self.model) if lora.has_adapters(self.model) else self.model.state_dict()
+            # Tied weights stay tied.
+            found = DefaultStager(StagingOptions(False, False, False, False)).stage(found) if copy else found
+        return PolicyWeights(found, lora.adapters(self.model, keep))
+
+    def write(self, weights: PolicyWeights, folder: Path) -> None:
+        """Write what `weights` returned, the tokenizer and the image processor."""
+        self.model.save_pretrained(folder, state_dict=weights.merged)
+        if weights.adapters:
+            lora.save_adapters(weights.adapters, folder)
         self.processor.tokenizer.save_pretrained(folder)
         self.processor.image_processor.save_pretrained(folder)
-
-    def _weights(self, keep: bool) -> dict[str, torch.Tensor] | None:
-        """Return whole weights, adapters merged, on the CPU if they have to be gathered; None for the model's own."""
-        if not is_sharded(self.model):
-            return lora.merged_state(self.model) if lora.has_adapters(self.model) else None
-        weights = {}
-        for name, weight in named_weights(self.model):
-            if keep:
-                weights[name] = weight.cpu()
-        return weights

@@ -63,7 +63,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
         optimizer = make_optimizer(scorer, options.optimizer)
     module, optimizer = accelerator.prepare(scorer, optimizer)
     reference = make_reference(options, module, accelerator)
-    done = checkpoint.load_optimizer(resume, optimizer) if resume else 0
+    done = checkpoint.load_optimizer(resume, policy.model, optimizer) if resume else 0
     updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)
 
     rollouts, advantages = torch.load(folder / "rollouts.pt", weights_only=False)
@@ -74,7 +74,8 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
         stats = updater.update(make_samples(rollouts[own], advantages[own]), np.random.default_rng(step))
         told.append({"loss": stats.loss, "norm": stats.grad_norm, "kl": stats.kl_reference})
     engine.sync(policy.model)
-    checkpoint.save(out, done + UPDATES, policy, optimizer, 1, accelerator.is_main_process)
+    with checkpoint.CheckpointWriter(out, 1) as writer:
+        writer.save(done + UPDATES, policy, optimizer)
     if accelerator.is_main_process:  # alone, whatever the others do
         tokens = rollouts[0].tokens
         prompt = Prompt(tokens.ids[: tokens.turns.index(0)], tokens.images[:1])

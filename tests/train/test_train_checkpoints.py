@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import re
 import resource
 import shutil
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,12 +16,32 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
 
 from codev_agents.engines.policy import Policy
 from codev_env.errors import ConfigError
-from codev_train.learn.checkpoint import CheckpointError, checkpoints, last, load_optimizer, prune, replace_folder, save
+from codev_train.learn import checkpoint
+from codev_train.learn.checkpoint import (
+    CheckpointError,
+    CheckpointWriter,
+    checkpoints,
+    last,
+    load_optimizer,
+    prune,
+    replace_folder,
+)
+from codev_train.learn.moments import load_moments, moments, write_moments
 from codev_train.learn.optimizer import make_optimizer, set_learning_rate
 from codev_train.run.options import OptimizerOptions
+
+SHARD = "optimizer/__0_0.distcp"
+
+
+def save(run: Path, step: int, policy, optimizer, keep: int) -> Path:
+    """Write a checkpoint and wait for it."""
+    with CheckpointWriter(run, keep) as writer:
+        writer.save(step, policy, optimizer)
+    return run / "checkpoints" / f"step-{step:06d}"
 
 
 @pytest.fixture
@@ -63,13 +85,13 @@ def test_a_checkpoint_holds_policy_optimizer_and_step(run, policy, optimizer):
     loaded = Policy.load(str(folder / "model")).model.state_dict()
     assert all(torch.equal(v, loaded[k]) for k, v in policy.model.state_dict().items())
     fresh = make_optimizer(policy.model, OptimizerOptions(lr=1.0))
-    assert load_optimizer(folder, fresh) == 1
+    assert load_optimizer(folder, policy.model, fresh) == 1
     for parameter in policy.model.parameters():
         assert torch.equal(fresh.state[parameter]["exp_avg"], optimizer.state[parameter]["exp_avg"])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.99], ids=["nothing", "small files", "half", "nearly all"])
-@pytest.mark.parametrize("which", ["model/model.safetensors", "optimizer.pt"])
+@pytest.mark.parametrize("which", ["model/model.safetensors", SHARD])
 def test_a_full_disk_leaves_the_last_good_checkpoint(run, policy, optimizer, which, share):
     before = files(run)
     size = int(share * (checkpoints(run)[0] / which).stat().st_size)
@@ -115,7 +137,7 @@ def test_every_way_of_failing_to_write_is_one_error(run, policy, optimizer, monk
 
 def test_a_defect_is_not_taken_for_a_full_disk(run, policy, optimizer, monkeypatch):
     before = files(run)
-    monkeypatch.setattr(optimizer, "state_dict", lambda: 1 / 0)
+    monkeypatch.setattr(policy.processor.image_processor, "save_pretrained", lambda folder: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         save(run, 2, policy, optimizer, keep=1)
     assert files(run) == before
@@ -186,14 +208,111 @@ def test_pruning_alone_ends_what_a_kill_cut_short(run, policy, optimizer):
     assert {p.name for p in (run / "checkpoints").iterdir()} == {"step-000002", "step-000003"}
 
 
-def test_moments_of_other_shapes_are_refused(run, policy, tmp_path):
-    """As many weights, in as many groups, but one of another shape: `torch` itself would take it."""
-    path = last(run) / "optimizer.pt"
-    state = torch.load(path, weights_only=True)
-    state["state"][0]["exp_avg"] = state["state"][0]["exp_avg"][:-1]
-    torch.save(state, path)
+def test_moments_of_other_shapes_are_refused(run, policy):
+    name, parameter = next(iter(policy.model.named_parameters()))
+    shard_state = {f"{name}.exp_avg": torch.zeros_like(parameter)[:-1]}
+    shutil.rmtree(last(run) / "optimizer")
+    write_moments(last(run) / "optimizer", shard_state)
     with pytest.raises(CheckpointError, match=re.escape(str(last(run)))):
-        load_optimizer(last(run), make_optimizer(policy.model, OptimizerOptions()))
+        load_optimizer(last(run), policy.model, make_optimizer(policy.model, OptimizerOptions()))
+
+
+def test_moments_of_a_frozen_weight_are_refused(run, policy):
+    trained = torch.nn.ModuleDict({"model": policy.model})
+    with pytest.raises(CheckpointError, match="not trained"):
+        load_optimizer(last(run), trained, make_optimizer(trained, OptimizerOptions()))
+
+
+def test_a_checkpoint_of_optimizer_pt_is_refused_with_what_to_do(run, policy):
+    (last(run) / "optimizer.pt").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=re.escape(f"--model {last(run) / 'model'}")):
+        load_optimizer(last(run), policy.model, make_optimizer(policy.model, OptimizerOptions()))
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_steps_go_on_bit_by_bit(policy, tmp_path, name):
+    """Also those of a weight that gets its first gradient later: its moments begin then."""
+    late = "model.visual.patch_embed.proj.weight"
+
+    def step(model, optimizer, number: int) -> None:
+        generator = torch.Generator().manual_seed(number)
+        for key, parameter in model.named_parameters():
+            random = torch.randn(parameter.shape, generator=generator)
+            parameter.grad = None if key == late and number < 2 else random
+        optimizer.step()
+
+    model = copy.deepcopy(policy.model)
+    options = OptimizerOptions(name=name, lr=1e-3, weight_decay=0.1)
+    optimizer = make_optimizer(model, options)
+    assert late in dict(model.named_parameters())
+    step(model, optimizer, 0)
+    step(model, optimizer, 1)
+    folder = save(tmp_path, 2, Policy(model, policy.processor), optimizer, keep=1)
+    other = copy.deepcopy(model)
+    resumed = make_optimizer(other, options)
+    assert load_optimizer(folder, other, resumed) == 2
+    for number in (2, 3):
+        step(model, optimizer, number)
+        step(other, resumed, number)
+    assert all(torch.equal(v, other.state_dict()[k]) for k, v in model.state_dict().items())
+
+
+def test_what_changes_after_saving_is_not_written(policy, optimizer, tmp_path, monkeypatch):
+    """Training goes on while the files are written."""
+    model = copy.deepcopy(policy.model)
+    own = make_optimizer(model, OptimizerOptions())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    own.step()
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    go, write = threading.Event(), checkpoint.write_moments
+
+    def later(*arguments: object) -> None:
+        assert go.wait(60)
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoint, "write_moments", later)
+    with CheckpointWriter(tmp_path, 1) as writer:
+        writer.save(1, Policy(model, policy.processor), own)
+        assert checkpoints(tmp_path) == []
+        own.step()
+        go.set()
+    loaded = Policy.load(str(last(tmp_path) / "model")).model
+    assert all(torch.equal(v, weights[k]) for k, v in loaded.state_dict().items())
+    fresh = make_optimizer(loaded, OptimizerOptions())
+    load_optimizer(last(tmp_path), loaded, fresh)
+    assert {float(state["step"]) for state in fresh.state.values()} == {1.0}
+
+
+def test_a_checkpoint_that_failed_in_the_background_is_reported_by_the_next(run, policy, optimizer, monkeypatch):
+    before = files(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        writer = CheckpointWriter(run, 1)
+        writer.save(2, policy, optimizer)
+        with pytest.raises(CheckpointError, match="step-000002"):
+            writer.save(3, policy, optimizer)
+    assert files(run) == before and not writer.failed
+    with writer:
+        writer.save(4, policy, optimizer)
+    assert [path.name for path in checkpoints(run)] == ["step-000004"]
+
+
+@pytest.mark.integration
+def test_eight_bits_go_on(policy, tmp_path):
+    """Moments of 8 bits are stored in fp32 and rounded to 8 bits again."""
+    pytest.importorskip("torchao.optim", reason="torchao is not installed: pip install 'codev-env[lowbit]'")
+    model = torch.nn.Linear(128, 64)
+    optimizer = make_optimizer(model, OptimizerOptions(name="adamw8bit", lr=1e-2))
+    model(torch.randn(16, 128)).pow(2).mean().backward()
+    optimizer.step()
+    write_moments(tmp_path / "moments", moments(model, optimizer))
+    fresh = make_optimizer(model, OptimizerOptions(name="adamw8bit", lr=1e-2))
+    load_moments(tmp_path / "moments", model, fresh)
+    for name in ("exp_avg", "exp_avg_sq"):
+        wanted, found = optimizer.state[model.weight][name], fresh.state[model.weight][name]
+        assert type(found) is type(wanted) and type(found).__name__ == "OptimState8bit"
+        assert_close(found.dequantize(), wanted.dequantize(), rtol=0.02, atol=1e-6)
 
 
 def test_a_checkpoint_can_be_moved(run, policy, tmp_path):
@@ -203,20 +322,25 @@ def test_a_checkpoint_can_be_moved(run, policy, tmp_path):
     moved = tmp_path / "elsewhere" / "checkpoints" / last(run).name
     shutil.copytree(last(run), moved)
     shutil.rmtree(run / "checkpoints")
-    assert load_optimizer(last(tmp_path / "elsewhere"), make_optimizer(policy.model, OptimizerOptions())) == 1
+    assert (
+        load_optimizer(last(tmp_path / "elsewhere"), policy.model, make_optimizer(policy.model, OptimizerOptions()))
+        == 1
+    )
     assert Policy.load(str(moved / "model"))
 
 
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        ("optimizer.pt", b""),
-        ("optimizer.pt", b"not a checkpoint"),
-        ("optimizer.pt", "torn"),
-        ("optimizer.pt", "list"),
-        ("optimizer.pt", "other"),
-        ("optimizer.pt", "muon"),
-        ("optimizer.pt", None),
+        (SHARD, b""),
+        (SHARD, b"not a checkpoint"),
+        (SHARD, "torn"),
+        (SHARD, None),
+        ("optimizer/.metadata", b""),
+        ("optimizer/.metadata", "torn"),
+        ("optimizer/.metadata", None),
+        ("optimizer", "other"),
+        ("state.json", b'{"step": 1, "optimizer": ["Muon", "AdamW"]}'),
         ("state.json", b'{"step"'),
         ("state.json", b"{}"),
         ("state.json", b"[1]"),
@@ -225,20 +349,17 @@ def test_a_checkpoint_can_be_moved(run, policy, tmp_path):
 )
 def test_broken_or_foreign_files_are_named(run, policy, file, content):
     path = last(run) / file
-    other = torch.nn.Linear(2, 2)
     if content == "torn":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    elif content == "list":
-        torch.save([1, 2], path)
-    elif content in ("other", "muon"):
-        name = "muon" if content == "muon" else "adamw"
-        torch.save(make_optimizer(other, OptimizerOptions(name=name)).state_dict(), path)
+    elif content == "other":
+        shutil.rmtree(path)
+        write_moments(path, {"weight.exp_avg": torch.zeros(2, 2)})
     elif content is None:
         path.unlink()
     else:
         path.write_bytes(content)
     with pytest.raises(CheckpointError, match=re.escape(str(last(run)))):
-        load_optimizer(last(run), make_optimizer(policy.model, OptimizerOptions()))
+        load_optimizer(last(run), policy.model, make_optimizer(policy.model, OptimizerOptions()))
 
 
 def test_a_run_without_checkpoint_has_none_and_a_missing_run_is_named(tmp_path):

@@ -48,12 +48,12 @@ def killed(folder) -> list[Path]:
     return found
 
 
-def test_every_kill_costs_at_most_the_update_under_way(folder, kills):
+def test_a_kill_costs_the_update_under_way_and_the_checkpoint_that_is_being_written(folder, kills):
     found = json.loads((folder / "killed.json").read_text())
     print(json.dumps(found, indent=1))
     hit = [kill for kill in found["kills"] if not kill["finished"]]
     assert len(hit) == kills
-    assert all(kill["rows"] - kill["done"] in (0, 1) for kill in hit)
+    assert all(kill["rows"] - kill["done"] in (0, 1, 2) for kill in hit)
 
 
 def test_weights_and_numbers_are_those_of_a_run_that_was_never_killed(folder, killed):

@@ -401,10 +401,10 @@ def test_a_torn_optimizer_is_told_and_the_one_before_is_used(finished, arguments
         patch.setattr(experiment, "Monitor", interrupting(2))
         assert main(["train", *arguments("torn")]) == 130
     broken = checkpoints(run)[-1]
-    (broken / "optimizer.pt").write_bytes(b"")
+    (broken / "optimizer" / ".metadata").write_bytes(b"")
     assert main(["train", "--resume", str(run)]) == 1
     err = capsys.readouterr().err
-    assert str(broken) in err and "optimizer.pt" in err
+    assert str(broken) in err and "optimizer is broken" in err
     shutil.rmtree(broken)
     assert main(["train", "--resume", str(run)]) == 0
     assert_as_if_never_stopped(run, finished)

@@ -1,24 +1,36 @@
-"""Checkpoints: written beside the old ones, complete or not at all, found again, pruned."""
+"""Checkpoints: written beside the old ones while training goes on, complete or not at all, found again, pruned."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
 import os
 import pickle
 import re
 import shutil
+import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-from codev_agents.engines.policy import Policy
+from codev_agents.engines.policy import Policy, PolicyWeights
+from codev_agents.engines.weights import is_sharded
 from codev_env.errors import CodevError, ConfigError
-from codev_train.learn.sharding import load_optimizer_state, optimizer_state
+from codev_train.learn.moments import load_moments, moments, write_moments
+from codev_train.learn.optimizer import parts
 
+OPTIMIZER = "optimizer"
+"""Folder of the moments in a checkpoint, in the format of `torch.distributed.checkpoint`."""
+STATE = "state.json"
+PATIENCE = datetime.timedelta(hours=6)  # for the slowest disk of all processes
 _NAME = re.compile(r"step-(\d+)")
 
 
@@ -33,7 +45,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     Raises:
         CheckpointError: The disk is full or the folder cannot be written; the earlier content is untouched.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
+    partial = _partial(folder)
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
@@ -57,6 +69,10 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
+def _partial(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.partial")
+
+
 def _is_failed_write(error: Exception) -> bool:
     """Distinguish a full disk from a defect: every writer reports one in its own way."""
     signs = ("os error", "No space left", "inline_container", "iostream error")  # tokenizers and torch.save
@@ -78,32 +94,118 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
 
 
-def save(run: Path, step: int, policy: Policy, optimizer: Any, keep: int, write: bool = True) -> Path:
-    """Write the checkpoint after `step` updates, then remove all but the newest `keep`.
+class CheckpointWriter:
+    """Writes the checkpoints of a run while training goes on, one at a time.
 
-    A checkpoint holds the policy (loadable with `from_pretrained`), the optimizer, and the number of updates; the
-    order of data and sampling are functions of seed and update, so nothing else is needed to continue. Weights and
-    moments are whole, even if processes share them, and any number of processes can continue from them.
-
-    Args:
-        run: The run folder.
-        step: Updates that are done.
-        policy: The policy.
-        optimizer: As Accelerate wraps it.
-        keep: How many checkpoints stay.
-        write: Whether this process writes. All processes call this, because sharded weights are gathered.
+    A checkpoint holds the policy (loadable with `from_pretrained`), the optimizer's moments, and the number of updates;
+    the order of data and sampling are functions of seed and update, so nothing else is needed to continue. The main
+    process writes the policy; each process writes its own shards of the moments. Any number of processes can continue.
+    All processes make a writer and call its methods; used as a context manager, it waits at the end.
     """
-    folder = run / "checkpoints" / f"step-{step:06d}"
-    if not write:
-        policy.save(None)
-        optimizer_state(optimizer, keep=False)
-        return folder
-    with replace_folder(folder) as partial:
-        policy.save(partial / "model")
-        torch.save(optimizer_state(optimizer), partial / "optimizer.pt")
-        (partial / "state.json").write_text(json.dumps({"step": step}))
-    prune(run, keep)
-    return folder
+
+    def __init__(self, run: Path, keep: int) -> None:
+        """Start a writer.
+
+        Args:
+            run: The run folder.
+            keep: How many checkpoints stay.
+        """
+        self._run = run
+        self._keep = keep
+        self._group, self._main = None, True
+        if dist.is_initialized():
+            # Its own group: it speaks while the main thread uses the other one.
+            self._group, self._main = dist.new_group(timeout=PATIENCE, backend="gloo"), dist.get_rank() == 0
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(self, step: int, policy: Policy, optimizer: Any) -> None:
+        """Copy the state after `step` updates to CPU memory and begin to write it; waits for the one before.
+
+        Raises:
+            CheckpointError: The one before could not be written.
+        """
+        self.wait()
+        sharded = is_sharded(policy.model)
+        weights = policy.weights(keep=self._main, copy=True)
+        own: dict[str, torch.Tensor] | None = None
+        if sharded or self._main:
+            stager = DefaultStager(StagingOptions(False, False, False, False))
+            own = stager.stage(moments(policy.model, optimizer))
+        state = {"step": step, "optimizer": [type(part).__name__ for part in parts(optimizer)]}
+        folder = self._run / "checkpoints" / f"step-{step:06d}"
+        if self._main:
+            self._pending = self._thread.submit(self._lead, folder, policy, weights, own, state, not sharded)
+        else:
+            self._pending = self._thread.submit(self._follow, folder, own)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the pending checkpoint could not be written; `wait` raises why."""
+        return self._pending is not None and self._pending.done() and self._pending.exception() is not None
+
+    def wait(self) -> None:
+        """Wait until the pending checkpoint is complete in all processes.
+
+        Raises:
+            CheckpointError: It could not be written; the earlier ones are untouched.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            self.wait()
+        except CheckpointError as failure:
+            if error is None:
+                raise
+            print(failure, file=sys.stderr)  # beside the error that ends the run
+        finally:
+            self._thread.shutdown()
+
+    def _lead(
+        self,
+        folder: Path,
+        policy: Policy,
+        weights: PolicyWeights,
+        own: dict[str, torch.Tensor],
+        state: dict[str, Any],
+        alone: bool,
+    ) -> None:
+        """Write as the main process: the folder appears when all processes have written their parts."""
+        try:
+            with replace_folder(folder) as partial:
+                self._agree("")  # The others find the folder.
+                write_moments(partial / OPTIMIZER, own, self._group, alone)
+                policy.write(weights, partial / "model")
+                (partial / STATE).write_text(json.dumps(state))
+            prune(self._run, self._keep)
+        except BaseException as error:
+            self._agree(str(error) or repr(error))
+            raise
+        self._agree("")
+
+    def _follow(self, folder: Path, own: dict[str, torch.Tensor] | None) -> None:
+        """Write this process's part between the two messages of the main process."""
+        self._hear()
+        if own is not None:
+            with contextlib.suppress(Exception):  # The main process fails with the same and reports it.
+                write_moments(_partial(folder) / OPTIMIZER, own, self._group, alone=False)
+        self._hear()
+
+    def _agree(self, failure: str) -> None:
+        if self._group is not None:
+            dist.broadcast_object_list([failure], src=0, group=self._group)
+
+    def _hear(self) -> None:
+        message = [""]
+        dist.broadcast_object_list(message, src=0, group=self._group)
+        if message[0]:
+            raise CheckpointError(message[0])
 
 
 def prune(run: Path, keep: int) -> None:
@@ -134,27 +236,39 @@ def last(run: Path) -> Path | None:
     return next(reversed(checkpoints(run)), None)
 
 
-def load_optimizer(checkpoint: Path, optimizer: Any) -> int:
-    """Load the optimizer's state; returns the number of updates done.
+def load_optimizer(checkpoint: Path, model: torch.nn.Module, optimizer: Any) -> int:
+    """Load the optimizer's moments; returns the number of updates done. Its options stay those of this run.
 
     Raises:
-        CheckpointError: The files are broken or belong to another model.
+        CheckpointError: The files are broken or belong to another model or optimizer.
     """
-    step = read_step(checkpoint)
+    state = _read_state(checkpoint)
+    own = [type(part).__name__ for part in parts(optimizer)]
     try:
-        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location="cpu")
-        load_optimizer_state(optimizer, state)
+        if state["optimizer"] != own:
+            raise ValueError(f"moments of {', '.join(state['optimizer'])} for {', '.join(own)}")
+        load_moments(checkpoint / OPTIMIZER, model, optimizer)
     except _UNREADABLE as error:
-        raise _broken(checkpoint, "optimizer.pt", error) from error
-    return step
+        raise _broken(checkpoint, OPTIMIZER, error) from error
+    return int(state["step"])
 
 
 def read_step(checkpoint: Path) -> int:
     """Return the number of updates that are done; raises `CheckpointError` if the file is broken."""
+    return int(_read_state(checkpoint)["step"])
+
+
+def _read_state(checkpoint: Path) -> dict[str, Any]:
+    if (checkpoint / "optimizer.pt").exists():
+        raise CheckpointError(
+            f"{checkpoint} cannot be resumed from: its moments are in optimizer.pt, which this version does not read. "
+            f"Start a new run from its weights: --model {checkpoint / 'model'}."
+        )
     try:
-        return int(json.loads((checkpoint / "state.json").read_text())["step"])
+        state = json.loads((checkpoint / STATE).read_text())
+        return {"step": int(state["step"]), "optimizer": list(state["optimizer"])}
     except _UNREADABLE as error:
-        raise _broken(checkpoint, "state.json", error) from error
+        raise _broken(checkpoint, STATE, error) from error
 
 
 _UNREADABLE = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, pickle.UnpicklingError)

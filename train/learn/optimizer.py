@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from accelerate.optimizer import AcceleratedOptimizer
 
 from codev_env.errors import ConfigError
 from codev_train.learn.muon import Muon
@@ -49,6 +50,12 @@ class CombinedOptimizer(torch.optim.Optimizer):
         for part, saved in zip(self.parts, state["parts"], strict=True):
             part.load_state_dict(saved)
         self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+
+def parts(optimizer: Any) -> list[torch.optim.Optimizer]:
+    """Return the optimizers that hold the moments of one that Accelerate may have wrapped."""
+    inner = optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
+    return inner.parts if isinstance(inner, CombinedOptimizer) else [inner]
 
 
 def make_optimizer(model: torch.nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
