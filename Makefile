@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PRESET ?= tiny
 ARGS ?=
-JOBS ?= 3
+JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 train: $(VENV)/.installed
 	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
 
+# Tests that wait for a sandbox or a server leave room for a third process on two cores.
+test: JOBS = 3
 test: $(VENV)/.installed
 	$(PYTEST) --timeout 600 -m "not integration and not soak" $(ARGS)
 
