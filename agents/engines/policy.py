@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from codev_agents.engines import lora
 from codev_agents.engines.options import LoraOptions
 from codev_agents.engines.vision import speed_up
-from codev_agents.engines.weights import is_sharded, named_weights
+from codev_agents.engines.weights import copied, is_sharded, named_weights
 from codev_agents.rollout.families import family_of
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import ConfigError
@@ -127,7 +126,7 @@ class Policy:
         elif keep:
             found = lora.merged_state(self.model) if lora.has_adapters(self.model) else self.model.state_dict()
             # Tied weights stay tied.
-            found = DefaultStager(StagingOptions(False, False, False, False)).stage(found) if copy else found
+            found = copied(found) if copy else found
         return PolicyWeights(found, lora.adapters(self.model, keep))
 
     def write(self, weights: PolicyWeights, folder: Path) -> None:

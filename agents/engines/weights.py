@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 
 def is_sharded(model: Any) -> bool:
@@ -17,6 +18,12 @@ def whole(tensor: Any) -> torch.Tensor:
     """Return the whole tensor of one that FSDP2 has sharded; all processes have to take part."""
     tensor = tensor.detach()
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def copied(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copy tensors to CPU memory at once: tied ones stay tied, sharded ones sharded."""
+    staged = DefaultStager(StagingOptions(False, False, False, False)).stage(state)
+    return cast(dict[str, torch.Tensor], staged)
 
 
 def named_weights(model: Any, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:

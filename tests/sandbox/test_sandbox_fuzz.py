@@ -43,7 +43,7 @@ Check = Callable[[str], None]
 def profiles(quick: int, long: int) -> Any:
     """Run a test with a few programs, always the same; as an integration test with new ones; in a soak with many."""
     cases = [
-        pytest.param(settings(_QUICK, max_examples=quick), id="quick"),
+        pytest.param(settings(_QUICK, max_examples=quick // 2), id="quick"),
         pytest.param(settings(_NEW, max_examples=long // 10), marks=pytest.mark.integration, id="new"),
         pytest.param(settings(_NEW, max_examples=long), marks=pytest.mark.soak, id="long"),
     ]

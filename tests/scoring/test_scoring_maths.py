@@ -97,9 +97,9 @@ def test_choices_and_plain_matches_are_for_the_rules(score):
     "answer",
     [
         "$9^{9^{9^{9^{9}}}}$",
-        "$100000000!$",
-        "$(x+y+z)^{3000}$",
-        r"$\sum_{i=1}^{10^{10}} i!$",
+        pytest.param("$100000000!$", marks=pytest.mark.integration),
+        pytest.param("$(x+y+z)^{3000}$", marks=pytest.mark.integration),
+        pytest.param(r"$\sum_{i=1}^{10^{10}} i!$", marks=pytest.mark.integration),
         "${{{{{{{{{{{{{{{1}}}}}}}}}}}}}}}$",
     ],
 )

@@ -116,8 +116,11 @@ FULL: list[Exception] = [
 ]
 
 
-@pytest.mark.parametrize("error", FULL, ids=str)
-@pytest.mark.parametrize("writer", ["torch", "model", "tokenizer"])
+@pytest.mark.parametrize(
+    ("writer", "error"),
+    [("torch", error) for error in FULL] + [("model", FULL[0]), ("tokenizer", FULL[1])],
+    ids=lambda value: str(value)[:40],
+)
 def test_every_way_of_failing_to_write_is_one_error(run, policy, optimizer, monkeypatch, writer, error):
     before = files(run)
     holder, name = {

@@ -155,6 +155,7 @@ def test_the_announcement_and_the_end(arguments, runs, capsys):
     assert "SFT" not in out, "the start is given"
 
 
+@pytest.mark.integration
 def test_the_same_command_again_takes_a_free_folder_and_repeats_everything(finished, arguments, runs):
     kept = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
     assert main(["train", *arguments("whole")]) == 0
@@ -164,11 +165,13 @@ def test_the_same_command_again_takes_a_free_folder_and_repeats_everything(finis
     assert same_weights(again / "model", finished / "model")
 
 
+@pytest.mark.integration
 def test_another_seed_plays_other_tasks(finished, arguments, runs):
     assert main(["train", *arguments("seeded", "--seed", "1", "--steps", "1")]) == 0
     assert untimed(history(runs / "seeded"))[0] != untimed(history(finished))[0]
 
 
+@pytest.mark.integration
 def test_a_start_that_is_missing_is_made_first(config, tmp_path, capsys):
     out = ["--out", str(tmp_path), "--name", "first", "--threads", "1", "--steps", "1"]
     assert main(["train", "--config", str(config), *out]) == 0
@@ -181,6 +184,7 @@ def test_a_start_that_is_missing_is_made_first(config, tmp_path, capsys):
     assert f"taking {made}, made before" in capsys.readouterr().out
 
 
+@pytest.mark.integration
 def test_rewards_without_signal_change_nothing(arguments, start, runs):
     silent = ["--weights", *"outcome 0 format 0 tool 0 letters 0".split()]
     assert main(["train", *arguments("silent", *silent, "--optimizer.weight-decay", "0.1")]) == 0
@@ -190,6 +194,7 @@ def test_rewards_without_signal_change_nothing(arguments, start, runs):
     assert same_weights(runs / "silent" / "model", start)
 
 
+@pytest.mark.integration
 def test_other_settings_of_the_update(arguments, start, runs):
     more = ["--epochs", "2", "--minibatches", "2", "--micro-batch", "1", "--credit", "turn", "--optimizer.name", "muon"]
     more += ["--gradient-checkpointing", "True", "--steps", "2", "--engine-batch", "3", "--temperature", "0.8"]
@@ -278,6 +283,7 @@ def test_held_out_numbers_before_during_and_after_are_one_curve_in_tensorboard(e
     assert points[0][1] == summary["before"]["turns"] and points[-1][1] == summary["after"]["turns"]
 
 
+@pytest.mark.integration
 def test_a_resumed_run_repeats_lost_evaluations_and_keeps_the_others(evaluated, arguments, runs, monkeypatch):
     run = runs / "evaluated-again"
     with monkeypatch.context() as patch:
@@ -365,6 +371,7 @@ def test_an_interrupt_in_the_last_update_finishes_the_run(arguments, runs, monke
     assert (runs / "last" / "summary.json").exists()
 
 
+@pytest.mark.integration
 def test_options_of_a_resumed_run_can_be_changed(arguments, runs, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "Monitor", interrupting(1))
@@ -373,6 +380,7 @@ def test_options_of_a_resumed_run_can_be_changed(arguments, runs, monkeypatch):
     assert len(history(runs / "longer")) == 2
 
 
+@pytest.mark.integration
 def test_a_run_that_died_before_its_first_checkpoint_begins_again(finished, arguments, runs, monkeypatch):
     run = runs / "early"
     with monkeypatch.context() as patch:
@@ -384,6 +392,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(finished, argu
     assert_as_if_never_stopped(run, finished)
 
 
+@pytest.mark.integration
 def test_a_resumed_run_remembers_how_long_it_has_been_unwell(arguments, runs, monkeypatch, capsys):
     options = ["--health.entropy", "99", "--health.patience", "3"]  # crossed by every update
     with monkeypatch.context() as patch:
@@ -411,6 +420,7 @@ def test_a_torn_optimizer_is_told_and_the_one_before_is_used(finished, arguments
     assert_as_if_never_stopped(run, finished)
 
 
+@pytest.mark.integration
 def test_ctrl_c_in_the_evaluation_before_says_how_to_go_on(finished, arguments, runs, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt

@@ -19,10 +19,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from codev_agents.engines.policy import Policy, PolicyWeights
-from codev_agents.engines.weights import is_sharded
+from codev_agents.engines.weights import copied, is_sharded
 from codev_env.errors import CodevError, ConfigError
 from codev_train.learn.moments import load_moments, moments, write_moments
 from codev_train.learn.optimizer import parts
@@ -128,14 +127,11 @@ class CheckpointWriter:
         self.wait()
         sharded = is_sharded(policy.model)
         weights = policy.weights(keep=self._main, copy=True)
-        own: dict[str, torch.Tensor] | None = None
-        if sharded or self._main:
-            stager = DefaultStager(StagingOptions(False, False, False, False))
-            own = stager.stage(moments(policy.model, optimizer))
+        own = copied(moments(policy.model, optimizer)) if sharded or self._main else None
         state = {"step": step, "optimizer": [type(part).__name__ for part in parts(optimizer)]}
         folder = self._run / "checkpoints" / f"step-{step:06d}"
         if self._main:
-            self._pending = self._thread.submit(self._lead, folder, policy, weights, own, state, not sharded)
+            self._pending = self._thread.submit(self._lead, folder, policy, weights, own or {}, state, not sharded)
         else:
             self._pending = self._thread.submit(self._follow, folder, own)
 

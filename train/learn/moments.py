@@ -31,7 +31,7 @@ def moments(model: torch.nn.Module, optimizer: Any) -> dict[str, torch.Tensor]:
         optimizer: The optimizer; Accelerate may have wrapped it.
     """
     found = {}
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for part in parts(optimizer):
         for parameter, state in part.state.items():
             for moment, value in state.items():
@@ -68,7 +68,7 @@ def load_moments(folder: Path, model: torch.nn.Module, optimizer: Any) -> None:
     for key, entry in reader.read_metadata().state_dict_metadata.items():
         name = key.rpartition(".")[0]
         parameter = named.get(name)
-        if parameter not in owners or not isinstance(entry, TensorStorageMetadata):
+        if parameter is None or parameter not in owners or not isinstance(entry, TensorStorageMetadata):
             raise ValueError(f"{key} is of a weight that is not trained")
         dtype = entry.properties.dtype
         if not entry.size:
