@@ -24,14 +24,12 @@ from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import ServedJudge, get_judge
 from codev_env.types import Answer, Code
 from codev_train.learn import checkpoint
-from codev_train.learn.credit import get_credit
-from codev_train.learn.curriculum import get_curriculum
-from codev_train.learn.loss import check_loss
+from codev_train.problems import find_problems, make_problem, model_problems, shape_problems
 from codev_train.run import estimate
 from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
 from codev_train.run.estimate import ModelSize
-from codev_train.run.model_files import cache_folder, folder_problem, hub_problem, is_here, missing_file
+from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
 from codev_train.run.shared_folder import is_seen, marker
@@ -98,35 +96,15 @@ def _stop_together(found: list[Check], accelerator: Accelerator) -> None:
 
 def check_sft(options: SFTOptions) -> None:
     """Check the options of `codev sft` likewise; raises `ConfigError` and `TaskError`."""
-    problems = list(_model_problems(options.model))
+    problems = list(model_problems(options.model))
     if options.trajectories and not Path(options.trajectories).is_dir():
-        problems.append(_problem("trajectories", options.trajectories, "a folder that exists"))
+        problems.append(make_problem("trajectories", options.trajectories, "a folder that exists"))
     if problems:
         raise OptionError(problems)
     failed = [c for c in (*_packages_of(options), *_presence(options.model, "hf", "fail")) if c.status == "fail"]
     if failed:
         raise ConfigError(" ".join(map(_sentence, failed)))
     make_env(options.env, "train").close()
-
-
-def find_problems(options: TrainOptions, processes: int = 1, sharded: bool = True) -> Iterator[Problem]:
-    """Yield what is wrong with names, folders and the processes."""
-    yield from _model_problems(options.model)
-    rollouts = options.prompts // processes * options.group
-    if options.prompts % processes:
-        yield _problem("prompts", options.prompts, f"a multiple of the {processes} processes (--processes)")
-    if processes > 1 and options.sharding != "none" and not sharded:
-        allowed = "none under this launcher, which shards nothing; without a launcher, codev train starts the right one"
-        yield _problem("sharding", options.sharding, allowed)
-    if options.minibatches > rollouts:
-        yield _problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
-    if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():
-        yield _problem("vllm.folder", options.vllm.folder, "a folder that exists")
-    for find, option in ((get_curriculum, "curriculum"), (get_credit, "credit"), (check_loss, "loss")):
-        try:
-            find(getattr(options, option))
-        except CodevError as error:
-            yield Problem(option, f"--{option}: {error}")
 
 
 def _values(plan: PlannedRun) -> Iterator[Check]:
@@ -222,7 +200,7 @@ def _engine(plan: PlannedRun) -> Iterator[Check]:
 
 
 def _model(plan: PlannedRun) -> Iterator[Check]:
-    name, what = plan.options.model, ""
+    options, name, what = plan.options, plan.options.model, ""
     if not name:
         start = plan.request.start_options()
         done, what = str(start_folder(start)), "a cold start"
@@ -234,8 +212,9 @@ def _model(plan: PlannedRun) -> Iterator[Check]:
             plan.size = measure(toy_policy(plan.request.start_options()).model, "toy")
             what = f"a cold start, {_count(plan.size.parameters)} parameters"
         yield Check("model", "model", "ok", what)
+        yield from _shape(options, start.toy.heads)
         return
-    found = list(_presence(name, plan.options.engine, plan.lacking))
+    found = list(_presence(name, options.engine, plan.lacking))
     yield from found
     if any(check.status == "fail" for check in found):
         return
@@ -246,9 +225,15 @@ def _model(plan: PlannedRun) -> Iterator[Check]:
         return
     detail = f"{what or name}: {_count(plan.size.parameters)} parameters, {_count(plan.size.vision)} of them see"
     yield Check("model", "size", "ok", detail)
+    yield from _shape(options, plan.size.heads, plan.size.linear)
     if not is_here(name):
         advice = "set HF_HUB_CACHE to a folder on another disk"
         yield _room(cache_folder(), 2.0 * plan.size.parameters, "the download", plan.lacking, advice)
+
+
+def _shape(options: TrainOptions, heads: int, linear: int = 0) -> Iterator[Check]:
+    for problem in shape_problems(options, heads, linear):
+        yield Check("options", problem.name, "fail", problem.text)
 
 
 def _presence(name: str, engine: str, lacking: Status) -> Iterator[Check]:
@@ -380,15 +365,6 @@ def _look(plan: PlannedRun, looks: _Looks) -> list[Check]:
 def _sentence(failed: Check) -> str:
     detail = failed.detail.rstrip(".")
     return f"{detail} ({failed.advice})." if failed.advice else f"{detail}."
-
-
-def _model_problems(model: str) -> Iterator[Problem]:
-    if text := folder_problem(model):
-        yield Problem("model", text)
-
-
-def _problem(name: str, value: object, allowed: str) -> Problem:
-    return Problem(name, f"--{name} is {value}; it must be {allowed}.")
 
 
 def _count(number: float) -> str:

@@ -57,7 +57,7 @@ def tapo(
     Raises:
         Unhealthy: The numbers of the run show that it no longer learns; it is saved.
     """
-    scorer = TokenScorer(policy.model, make_sequence_group(policy.model, accelerator, options.sequence_parallel))
+    scorer = TokenScorer(policy.model, make_sequence_group(accelerator, options.sequence_parallel))
     optimizer = make_optimizer(scorer, options.optimizer)
     module, optimizer = accelerator.prepare(scorer, optimizer)
     if is_sharded(policy.model):

@@ -11,6 +11,7 @@ from collections import namedtuple
 
 import pytest
 import yaml
+from transformers import Qwen2_5_VLConfig, Qwen3_5Config
 
 from codev_env.app.cli import main
 from codev_train import checks
@@ -76,6 +77,49 @@ def test_a_package_that_only_the_cold_start_needs(command, without, capsys, else
     said = refused(capsys, "--config", str(file), command=command)
     assert "--imitate.optimizer.name adamw8bit needs torchao" in said
     assert not list(elsewhere.iterdir())
+
+
+def test_processes_that_cannot_share_rows_out(capsys, elsewhere):
+    said = refused(capsys, "--sequence-parallel", "2", "--token-budget", "512")
+    assert "--sequence-parallel is 2; it must be a divisor of the 1 processes (--processes)." in said
+    assert not list(elsewhere.iterdir())
+
+
+def small_model(kind: str) -> tuple[dict, dict]:
+    """Return language and vision parts of a small model; "linear" has layers of linear attention."""
+    text = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2}
+    text |= {"head_dim": 4, "intermediate_size": 16, "vocab_size": 64}
+    vision = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 24}
+    if kind == "linear":
+        text |= {"layer_types": ["linear_attention", "full_attention"]}
+    return text, vision
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "allowed"),
+    [
+        ("full", 4, "a divisor of the model's 6 attention heads"),
+        ("linear", 2, "1 for a model with linear attention, whose state passes from token to token"),
+        ("full", 3, ""),
+        ("linear", 1, ""),
+    ],
+)
+def test_a_model_whose_rows_cannot_be_shared_out(kind, number, allowed, tmp_path):
+    text, vision = small_model(kind)
+    config = (Qwen3_5Config if kind == "linear" else Qwen2_5_VLConfig)(text_config=text, vision_config=vision)
+    config.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    words = ["--preset", "smoke", "--model", str(tmp_path), "--sequence-parallel", str(number), "--token-budget", "512"]
+    request = read_request(words)
+    found = list(checks._model(checks.PlannedRun(request, request.parse("train", TrainOptions, "codev train"))))
+    wanted = [f"--sequence-parallel is {number}; it must be {allowed}."] if allowed else []
+    assert [check.detail for check in found if check.status == "fail"] == wanted
+
+
+def test_a_cold_start_whose_heads_cannot_be_shared_out():
+    request = read_request(["--preset", "smoke", "--sequence-parallel", "3", "--token-budget", "512"])
+    found = list(checks._model(checks.PlannedRun(request, request.parse("train", TrainOptions, "codev train"))))
+    assert "--sequence-parallel is 3; it must be a divisor of the model's" in found[-1].detail
 
 
 def test_a_server_that_does_not_answer(capsys, elsewhere):

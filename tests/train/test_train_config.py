@@ -17,7 +17,7 @@ from codev_agents.engines import options as engine_options
 from codev_env.app import cli as codev
 from codev_env.errors import ConfigError
 from codev_train import experiment
-from codev_train.checks import find_problems
+from codev_train.problems import find_problems
 from codev_train.run import health, options
 from codev_train.run.config import OPTIONS, fingerprint, presets, read_file, read_preset, read_request
 from codev_train.run.environments import make_eval_env, make_train_env

@@ -102,6 +102,19 @@ def test_a_model_that_does_not_fit_fails_with_what_to_do(capsys):
     assert code == 1 and status(statuses, "cache") == "fail" and "raise vllm.memory" in said
 
 
+def test_rows_that_are_shared_out_take_less_memory(capsys):
+    words = ["--preset", "qwen2.5-vl-7b-tapo", "--token-budget", "65536"]
+    alone, shared = (look(capsys, *words, "--sequence-parallel", number) for number in ("1", "4"))
+    assert activations(shared[2]) < 0.6 * activations(alone[2])
+    code, statuses, said = look(capsys, *words, "--sequence-parallel", "3")
+    assert code == 1 and status(statuses, "sequence-parallel") == "fail" and "a divisor of the 8 processes" in said
+
+
+def activations(report: str) -> float:
+    (line,) = (line for line in report.splitlines() if line.split()[:1] == ["activations"])
+    return float(line.split()[1])
+
+
 def test_a_full_disk_fails_here_and_is_a_remark_for_another_machine(capsys, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(10, 10, 0))

@@ -71,6 +71,17 @@ def test_shards_divide_what_is_held_and_gather_two_layers_and_the_tables():
     assert half.engine == whole.engine + 40_000  # `hf` samples with a whole copy
 
 
+def test_processes_that_share_a_row_out_hold_their_part_of_it():
+    alone, shared = estimate.memory(SIZE, RUN), estimate.memory(SIZE, run(sequence_parallel=2))
+    # 40 of the 80 tokens in the language model and the head, all patches in the vision tower.
+    assert shared.activations == 40 * 2 * 528 + 160 * 3 * 288
+    assert shared.logits == alone.logits / 2
+    assert (shared.weights, shared.engine) == (alone.weights, alone.engine)
+    # Both GPUs work on the same passes, and both run the vision tower.
+    assert estimate.passes_per_step(run(sequence_parallel=2)) == 2 * estimate.passes_per_step(RUN)
+    assert estimate.update_flops(SIZE, run(sequence_parallel=2)) == 3 * (659_200 + 2 * 160_000)
+
+
 def test_passes_of_a_step():
     # 4 trajectories of 40 tokens on each GPU in passes of 80 tokens are two, in passes of 160 one.
     assert estimate.passes_per_step(RUN) == 2

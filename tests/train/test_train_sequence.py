@@ -10,7 +10,6 @@ import torch.distributed as dist
 from test_train_packing import IMAGE, PAD, qwen25, trajectories
 
 from codev_agents.engines.batch import collate
-from codev_env.errors import ConfigError
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.sequence import SequenceGroup
 
@@ -34,7 +33,7 @@ def _work(rank: int, file: str, wanted: list[list[torch.Tensor]], processes: int
         if count == 2:
             model.gradient_checkpointing_enable()
         accelerator = SimpleNamespace(num_processes=processes, process_index=rank)
-        found = score(model, count, SequenceGroup(model, accelerator, processes))
+        found = score(model, count, SequenceGroup(accelerator, processes))
         for number, (a, b) in enumerate(zip(found, expected, strict=True)):
             if number > 1:  # gradients add up over the group
                 dist.all_reduce(a)
@@ -48,9 +47,3 @@ def test_a_group_computes_the_log_probabilities_and_gradients_of_one(tmp_path):
     """Four processes share four heads out, and two heads of keys, which are repeated; some have nothing to score."""
     wanted = [score(qwen25().train(), count) for count in (1, 2, 5)]
     torch.multiprocessing.spawn(_work, (str(tmp_path / "store"), wanted, 4), nprocs=4)
-
-
-@pytest.mark.parametrize(("size", "processes", "word"), [(2, 3, "processes"), (3, 3, "attention heads")])
-def test_a_group_that_does_not_divide_is_refused(size, processes, word):
-    with pytest.raises(ConfigError, match=f"sequence_parallel is {size}.*{word}"):
-        SequenceGroup(qwen25(), SimpleNamespace(num_processes=processes, process_index=0), size)

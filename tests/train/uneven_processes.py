@@ -32,9 +32,7 @@ def main(folder: Path, shares: list[int], changes: dict) -> None:
     rollouts, advantages = torch.load(folder / "rollouts.pt", weights_only=False)
     rank = accelerator.process_index
     own = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
-    scorer = TokenScorer(
-        policy.model, make_sequence_group(policy.model, accelerator, changes.get("sequence_parallel", 1))
-    )
+    scorer = TokenScorer(policy.model, make_sequence_group(accelerator, changes.get("sequence_parallel", 1)))
     # Moments of an earlier update, and weight decay, which must not move the weights where nothing is learned.
     optimizer = torch.optim.AdamW(scorer.parameters(), lr=1e-3, weight_decay=0.1)
     for parameter in scorer.parameters():

@@ -15,32 +15,17 @@ from accelerate import Accelerator
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn.functional import pad
 
-from codev_env.errors import ConfigError
-
 
 class SequenceGroup:
     """The processes that work on the same rows: neighbours by rank."""
 
-    def __init__(self, model: Any, accelerator: Accelerator, size: int) -> None:
+    def __init__(self, accelerator: Accelerator, size: int) -> None:
         """Form the groups; all processes have to call this.
 
         Args:
-            model: The model whose rows are shared out.
             accelerator: Processes and devices.
-            size: Processes per group.
-
-        Raises:
-            ConfigError: The processes or the heads cannot be divided by the size, or the model has linear attention.
+            size: Processes per group; `checks.py` looks whether it fits processes and model.
         """
-        text = model.config.get_text_config()
-        for name, number in (("processes", accelerator.num_processes), ("attention heads", text.num_attention_heads)):
-            if number % size:
-                raise ConfigError(f"sequence_parallel is {size}; it has to divide the {name}, {number}.")
-        if any(getattr(layer, "linear_attn", None) for layer in model.model.language_model.layers):
-            raise ConfigError(
-                f"sequence_parallel is {size}, but {model.config.model_type} has layers of linear attention, whose "
-                "state passes from token to token: only 1 is allowed."
-            )
         self.size, self.rank = size, accelerator.process_index % size
         self.group = dist.new_subgroups(size)[0]
 
@@ -111,6 +96,6 @@ class SequenceGroup:
         return joined + 0.0 * values.sum()
 
 
-def make_sequence_group(model: Any, accelerator: Accelerator, size: int) -> SequenceGroup | None:
+def make_sequence_group(accelerator: Accelerator, size: int) -> SequenceGroup | None:
     """Form groups of `size` processes for sequence parallelism; None for 1."""
-    return SequenceGroup(model, accelerator, size) if size > 1 else None
+    return SequenceGroup(accelerator, size) if size > 1 else None

@@ -60,7 +60,9 @@ def _memory(size: ModelSize, options: TrainOptions) -> Iterator[Check]:
         here = f"there are {torch.cuda.device_count()} here"
         yield Check("machine", "GPUs", "warn" if is_elsewhere(options) else "ok", f"{gpus} of {kind} wanted, {here}")
         room, what = GPUS[kind].memory, f"an {kind}"
-        advice = "raise estimate.shards (FSDP); lower token-budget or vllm.memory; or use --lora.rank 64"
+        advice = (
+            "raise estimate.shards (FSDP) or sequence-parallel; lower token-budget, vllm.memory; use --lora.rank 64"
+        )
     else:
         room = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         what, advice = "this machine", "lower micro-batch, max-length or engine-batch"

@@ -37,6 +37,7 @@ class ModelSize:
         vision_hidden: Width of the vision tower, with `vision_layers` and `vision_intermediate`.
         vision_layers: Its layers.
         vision_intermediate: Width of its feed-forward part.
+        linear: Layers of linear attention in the language model.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ModelSize:
     vision_hidden: int
     vision_layers: int
     vision_intermediate: int
+    linear: int = 0
 
     @property
     def language(self) -> int:
@@ -166,9 +168,10 @@ def memory(size: ModelSize, options: TrainOptions) -> Memory:
     """Estimate the memory of one process.
 
     With `estimate.shards` > 1, weights, gradients, moments and the reference are split over them, and two layers and
-    the tables are gathered at a time. A KL reference costs nothing with LoRA.
+    the tables are gathered at a time. A KL reference costs nothing with LoRA. With `sequence_parallel` > 1, a process
+    has its part of a pass's tokens in the language model and the head, and all of them in the vision tower.
     """
-    shards, wide = options.estimate.shards, _width(options)
+    shards, wide, tokens = options.estimate.shards, _width(options), tokens_per_pass(options)
     trained, whole = trained_parameters(size, options), float(size.parameters)
     layer = size.language / size.layers
     gathered = 2 * layer + (size.parameters - size.vision - size.language)
@@ -179,8 +182,8 @@ def memory(size: ModelSize, options: TrainOptions) -> Memory:
         reference=4 * whole / shards if options.kl and not options.lora.rank else 0.0,
         gradients=4 * trained / shards,
         copies=copies,
-        activations=activation_bytes(size, options, tokens_per_pass(options)),
-        logits=4.0 * _LOGITS_COPIES * min(LOGITS_CHUNK, tokens_per_pass(options)) * size.vocab,
+        activations=activation_bytes(size, options, tokens),
+        logits=4.0 * _LOGITS_COPIES * min(LOGITS_CHUNK, tokens / options.sequence_parallel) * size.vocab,
         engine=engine_bytes(size, options),
     )
 
@@ -220,7 +223,8 @@ def tokens_per_pass(options: TrainOptions) -> int:
 
 def passes_per_step(options: TrainOptions) -> int:
     """Return how many forward passes of a process one optimizer step accumulates, full ones of mean trajectories."""
-    episodes = options.prompts * options.group / max(1, options.estimate.gpus) / options.minibatches
+    groups = max(1, options.estimate.gpus // options.sequence_parallel)
+    episodes = options.prompts * options.group / groups / options.minibatches
     return math.ceil(episodes * mean_trajectory(options) / tokens_per_pass(options))
 
 
@@ -247,10 +251,10 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> flo
     keeps its matrix. In bf16 the norms also keep their inputs in fp32. With gradient checkpointing: the residual stream
     in fp32 of each layer, and all of one layer. A trained vision tower sees four patches for each image token.
     """
-    language = _layer_bytes(
-        size.hidden, size.heads * size.head_dim, size.kv_heads * size.head_dim, size.intermediate, _width(options)
-    )
-    total = tokens * _kept(language, size.hidden, size.layers, options.gradient_checkpointing)
+    q, kv = size.heads * size.head_dim, size.kv_heads * size.head_dim
+    language = _layer_bytes(size.hidden, q, kv, size.intermediate, _width(options))
+    kept = _kept(language, size.hidden, size.layers, options.gradient_checkpointing)
+    total = tokens / options.sequence_parallel * kept
     if options.train_vision and not options.lora.rank:
         width = size.vision_hidden
         vision = _layer_bytes(width, width, width, size.vision_intermediate, _width(options))
@@ -360,13 +364,13 @@ def update_flops(size: ModelSize, options: TrainOptions) -> float:
     """Return the operations that training on one mean trajectory takes.
 
     2 per parameter and token forward, 4 backward, 2 more with gradient checkpointing; the head for sampled tokens only;
-    attention 4 s q / 2 per token and layer forward, for it is causal. A frozen vision tower is run forward only. The
-    trainer's own log-probabilities and those of a reference are a forward pass each.
+    attention 4 s q / 2 per token and layer forward, for it is causal. A frozen vision tower is run forward only,
+    and all processes that share a row run it. Own log-probabilities and those of a reference are a forward pass each.
     """
     mean, sampled = mean_trajectory(options), sampled_tokens(options)
     attention = 2 * mean * size.heads * size.head_dim * size.layers
     forward = mean * (2 * size.language + attention) + 2 * sampled * size.table
-    vision = 2 * _PATCHES * mean * options.estimate.images * size.vision
+    vision = 2 * _PATCHES * mean * options.estimate.images * size.vision * options.sequence_parallel
     passes = 4 if options.gradient_checkpointing else 3
     vision_passes = passes if options.train_vision and not options.lora.rank else 1
     several = options.epochs * options.minibatches > 1 and options.correction != "ratio"

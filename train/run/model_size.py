@@ -80,4 +80,5 @@ def measure(model: Any, name: str) -> ModelSize:
         vision_hidden=vision.hidden_size,
         vision_layers=getattr(vision, family.vision_layers),
         vision_intermediate=vision.intermediate_size,
+        linear=list(getattr(text, "layer_types", None) or ()).count("linear_attention"),
     )

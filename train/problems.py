@@ -1,0 +1,58 @@
+"""Values of options that do not fit together, or that name something that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from codev_env.app.options import Problem
+from codev_env.errors import CodevError
+from codev_train.learn.credit import get_credit
+from codev_train.learn.curriculum import get_curriculum
+from codev_train.learn.loss import check_loss
+from codev_train.run.model_files import folder_problem
+from codev_train.run.options import TrainOptions
+
+
+def find_problems(options: TrainOptions, processes: int = 1, sharded: bool = True) -> Iterator[Problem]:
+    """Yield what is wrong with names, folders and the processes."""
+    yield from model_problems(options.model)
+    rollouts = options.prompts // processes * options.group
+    if options.prompts % processes:
+        yield make_problem("prompts", options.prompts, f"a multiple of the {processes} processes (--processes)")
+    if processes % options.sequence_parallel:
+        allowed = f"a divisor of the {processes} processes (--processes)"
+        yield make_problem("sequence-parallel", options.sequence_parallel, allowed)
+    if processes > 1 and options.sharding != "none" and not sharded:
+        allowed = "none under this launcher, which shards nothing; without a launcher, codev train starts the right one"
+        yield make_problem("sharding", options.sharding, allowed)
+    if options.minibatches > rollouts:
+        yield make_problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
+    if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():
+        yield make_problem("vllm.folder", options.vllm.folder, "a folder that exists")
+    for find, option in ((get_curriculum, "curriculum"), (get_credit, "credit"), (check_loss, "loss")):
+        try:
+            find(getattr(options, option))
+        except CodevError as error:
+            yield Problem(option, f"--{option}: {error}")
+
+
+def shape_problems(options: TrainOptions, heads: int, linear: int) -> Iterator[Problem]:
+    """Yield why a model of so many attention heads and layers of linear attention cannot be trained as asked."""
+    number = options.sequence_parallel
+    if heads % number:
+        yield make_problem("sequence-parallel", number, f"a divisor of the model's {heads} attention heads")
+    if number > 1 and linear:
+        allowed = "1 for a model with linear attention, whose state passes from token to token"
+        yield make_problem("sequence-parallel", number, allowed)
+
+
+def model_problems(model: str) -> Iterator[Problem]:
+    """Yield what is wrong with the name of a model that is meant as a folder."""
+    if text := folder_problem(model):
+        yield Problem("model", text)
+
+
+def make_problem(name: str, value: object, allowed: str) -> Problem:
+    """Write the message about a value that is not allowed."""
+    return Problem(name, f"--{name} is {value}; it must be {allowed}.")
