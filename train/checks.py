@@ -33,6 +33,7 @@ from codev_train.run.model_files import cache_folder, hub_problem, is_here, miss
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
 from codev_train.run.shared_folder import is_seen, marker
+from codev_train.run.trackers import tracker_checks
 from codev_train.sft.cold_start import toy_policy
 from codev_train.sft.start import start_folder
 
@@ -330,6 +331,7 @@ _MACHINE: _Looks = (
     ("options", "values", _values),
     ("options", "resume", _resumed),
     ("options", "packages", _packages),
+    ("options", "trackers", lambda plan: tracker_checks(plan.options.trackers)),
     ("environment", "tasks", _tasks),
     ("environment", "episode", _episode),
     ("sandbox", "sandbox", _sandbox),

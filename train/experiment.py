@@ -32,6 +32,7 @@ from codev_train.run.machine import cpu_threads, free_folder, make_folder
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
 from codev_train.run.processes import ProcessLost, is_lost, visible_gpus
+from codev_train.run.trackers import RunTracker
 from codev_train.sft.start import find_start
 from codev_train.tapo import tapo
 
@@ -83,7 +84,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
         checkpoint.prune(run, options.keep)  # A run killed after its last update writes no other checkpoint.
         drop_evaluations(run, done)
-    monitor = Monitor(run, accelerator.is_main_process, done)
+    names = dict.fromkeys(options.trackers) if accelerator.is_main_process else ()
+    monitor = Monitor(run, accelerator.is_main_process, done, [RunTracker(name, run, options) for name in names])
     before_file = run / "before" / "metrics.json"
     evaluated = broadcast_object_list([before_file.exists()])[0]  # Other machines may not see the run folder.
     held_out = functools.partial(evaluate, engine, policy.processor, options, accelerator=accelerator)

@@ -1,10 +1,10 @@
-"""TensorBoard and `history.jsonl`: what happened in each update, for people and for the report."""
+"""TensorBoard, other trackers and `history.jsonl`: what happened in each update, for people and for the report."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from codev_env.files import write_text
 from codev_env.trajectory import Trajectory
+from codev_train.run.trackers import RunTracker
 
 HISTORY = "history.jsonl"
 
@@ -23,10 +24,11 @@ class Monitor:
         folder: The run folder: events go to `tensorboard/`, one line per update to `history.jsonl`.
         active: Whether this process writes.
         start: Updates that are already done; later lines of an interrupted run are dropped.
+        trackers: Trackers beside TensorBoard, which get the same; the monitor closes them.
     """
 
-    def __init__(self, folder: Path, active: bool = True, start: int = 0) -> None:
-        self.folder, self._writer = folder, None
+    def __init__(self, folder: Path, active: bool = True, start: int = 0, trackers: Sequence[RunTracker] = ()) -> None:
+        self.folder, self._writer, self._trackers = folder, None, trackers if active else ()
         if active:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -36,10 +38,12 @@ class Monitor:
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Write numbers under their names; those that are not finite are left out."""
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
         if self._writer:
-            for name, value in values.items():
-                if math.isfinite(value):
-                    self._writer.add_scalar(name, value, step)
+            for name, value in finite.items():
+                self._writer.add_scalar(name, value, step)
+        for tracker in self._trackers:
+            tracker.scalars(finite, step)
 
     def update(self, values: Mapping[str, float], step: int) -> None:
         """Write the numbers of one policy update, to TensorBoard and to the history."""
@@ -60,12 +64,17 @@ class Monitor:
     def episodes(self, trajectories: list[Trajectory], step: int) -> None:
         """Show episodes: the image with target (green) and crop boxes (red), the crops, and the transcript."""
         if self._writer:
-            for number, trajectory in enumerate(trajectories):
-                self._writer.add_image(f"episodes/{number}", draw(trajectory), step, dataformats="HWC")
-                self._writer.add_text(f"episodes/{number}", transcript(trajectory), step)
+            images, texts = list(map(draw, trajectories)), list(map(transcript, trajectories))
+            for number, (image, text) in enumerate(zip(images, texts, strict=True)):
+                self._writer.add_image(f"episodes/{number}", image, step, dataformats="HWC")
+                self._writer.add_text(f"episodes/{number}", text, step)
+            for tracker in self._trackers:
+                tracker.episodes(images, texts, step)
 
     def close(self) -> None:
-        """Flush and close the event file."""
+        """Flush and close the event file and the trackers."""
+        for tracker in self._trackers:
+            tracker.close()
         if self._writer:
             self._writer.close()
 

@@ -295,7 +295,11 @@ class TrainOptions:
     keep: Count = 2
     """Checkpoints to keep."""
     show_every: Count = 25
-    """Updates between images and transcripts of episodes in TensorBoard."""
+    """Updates between images and transcripts of episodes in TensorBoard and trackers."""
+    trackers: tuple[str, ...] = ()
+    """Experiment trackers of Accelerate beside TensorBoard, for example `wandb trackio mlflow`."""
+    tracker_project: str = "codev"
+    """Project of these trackers that the run belongs to."""
     estimate: EstimateOptions = Field(default_factory=EstimateOptions)
     """Assumptions of `--dry-run`."""
 
