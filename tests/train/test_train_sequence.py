@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from types import SimpleNamespace
 
 import pytest
@@ -46,4 +47,6 @@ def _work(rank: int, file: str, wanted: list[list[torch.Tensor]], processes: int
 def test_a_group_computes_the_log_probabilities_and_gradients_of_one(tmp_path):
     """Four processes share four heads out, and two heads of keys, which are repeated; some have nothing to score."""
     wanted = [score(qwen25().train(), count) for count in (1, 2, 5)]
-    torch.multiprocessing.spawn(_work, (str(tmp_path / "store"), wanted, 4), nprocs=4)
+    multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])  # imported once for all processes
+    arguments = (str(tmp_path / "store"), wanted, 4)
+    torch.multiprocessing.start_processes(_work, arguments, nprocs=4, start_method="forkserver")
