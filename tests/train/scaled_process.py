@@ -28,6 +28,7 @@ from codev_train.learn.optimizer import make_optimizer
 from codev_train.learn.reference import make_reference
 from codev_train.learn.sample import make_samples
 from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sequence import make_sequence_group
 from codev_train.learn.update import Updater
 from codev_train.run.options import OptimizerOptions, TrainOptions
 
@@ -53,7 +54,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
     policy.restrict(True, options.lora, resume / "model" if resume else None)
     if checkpointing:
         policy.model.gradient_checkpointing_enable()
-    scorer = TokenScorer(policy.model)
+    scorer = TokenScorer(policy.model, make_sequence_group(accelerator, options.sequence_parallel))
     engine = HFEngine(policy.model, policy.processor)
     if name == "sgd":
         scale = options.lora.alpha / options.lora.rank if options.lora.rank else 1.0  # of both A and B

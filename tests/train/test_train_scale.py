@@ -92,6 +92,22 @@ WAYS = [
 ]
 
 
+SHARED_ROWS = [
+    pytest.param(("token_budget=400", "loss=grpo", "correction=token", "epochs=2"), id="whole"),
+    pytest.param(("token_budget=90", "kl=0.5", "rank=2", "gradient_checkpointing=True"), id="adapters"),
+]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("options", SHARED_ROWS)
+def test_fsdp2_processes_that_share_rows_out_take_the_steps_of_one(folder, options):
+    """They share the weights out and the tokens of each packed row: sequence parallelism."""
+    wanted = updates(folder, "", *options)
+    found = updates(folder, "fsdp2.yaml", *options, "sequence_parallel=2")
+    assert found[1]["sharded"] and not wanted[1]["sharded"]
+    same(found, wanted)
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("options", WAYS)
 def test_fsdp2_takes_the_steps_of_one_process(folder, options):
