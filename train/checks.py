@@ -25,6 +25,7 @@ from codev_env.judges import ServedJudge, get_judge
 from codev_env.types import Answer, Code
 from codev_train.learn import checkpoint
 from codev_train.problems import find_problems, make_problem, model_problems, shape_problems
+from codev_train.publish import hub_checks
 from codev_train.run import estimate
 from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
@@ -343,6 +344,7 @@ _MACHINE: _Looks = (
 _SERVERS: _Looks = (
     ("judge", "judge", _judge),
     ("engine", "vllm-server", _server),
+    ("hub", "push-to-hub", lambda plan: hub_checks(plan.options.push_to_hub, plan.lacking)),
 )
 """The checks of servers, which all machines share."""
 

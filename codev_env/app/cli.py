@@ -31,16 +31,24 @@ class Command:
         help: One line for `codev --help`.
         extra: The extra of this package that the command needs; empty if the core is enough.
         reports: The function returns the folder of a finished training run, or `None`; the report is made from it.
+        last: `"module:function"` that gets this folder after the report; empty for none.
     """
 
     target: str
     help: str
     extra: str
     reports: bool = False
+    last: str = ""
 
 
 COMMANDS = {
-    "train": Command("codev_train.cli:train", "train a policy with TAPO, then write the report", "train", reports=True),
+    "train": Command(
+        "codev_train.cli:train",
+        "train a policy with TAPO, then write the report",
+        "train",
+        reports=True,
+        last="codev_train.publish:publish",
+    ),
     "sft": Command("codev_train.cli:sft", "cold start: fine-tune on example trajectories", "train"),
     "eval": Command("codev_eval.cli:evaluate", "evaluate accuracy and faithful tool use on held-out tasks", "eval"),
     "report": Command("codev_eval.cli:report", "make the report of a run folder again", "eval"),
@@ -169,6 +177,8 @@ def run_command(command: Command, argv: list[str]) -> int:
         return int(result or OK)
     if result is not None:
         report_run(Path(result))
+        if command.last:
+            load(command.last)(Path(result))
     return OK
 
 

@@ -300,6 +300,10 @@ class TrainOptions:
     """Experiment trackers of Accelerate beside TensorBoard, for example `wandb trackio mlflow`."""
     tracker_project: str = "codev"
     """Project of these trackers that the run belongs to."""
+    push_to_hub: str = ""
+    """Repository of the model hub, NAME or OWNER/NAME, that gets the trained policy; empty uploads nothing."""
+    push_private: bool = False
+    """Make this repository private if it is new; otherwise the owner's settings decide."""
     estimate: EstimateOptions = Field(default_factory=EstimateOptions)
     """Assumptions of `--dry-run`."""
 

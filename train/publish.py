@@ -1,0 +1,149 @@
+"""Upload of a finished run's policy to the model hub, with a model card."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from codev_env.app.check import Check, Status
+from codev_env.errors import CodevError
+from codev_env.files import write_text
+from codev_train.evaluate import comparison
+from codev_train.run.options import TrainOptions
+
+
+class UploadFailed(CodevError):
+    """A finished run's policy was not uploaded; the message has the command that does it."""
+
+
+def hub_checks(name: str, lacking: Status) -> Iterator[Check]:
+    """Look whether `--push-to-hub NAME` can work: name, token and its rights; nothing is made on the hub.
+
+    Args:
+        name: Name of the repository; empty uploads nothing.
+        lacking: Status of something that this machine lacks.
+    """
+    if not name:
+        return
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        detail = f"--push-to-hub {name}: {_reason(error)}"
+        yield Check("hub", "push-to-hub", "fail", detail, "give NAME or OWNER/NAME")
+        return
+    if problem := _access_problem(name):
+        advice = "run `hf auth login`, or leave --push-to-hub out and upload later"
+        yield Check("hub", "push-to-hub", lacking, f"--push-to-hub {name}: {problem}", advice)
+    else:
+        yield Check("hub", "push-to-hub", "ok", f"the policy is uploaded to {name}")
+
+
+def publish(run: Path) -> None:
+    """Upload `model/` of a finished run to the repository that its options name; without a name, do nothing.
+
+    Raises:
+        UploadFailed: The hub did not take it; the run is complete all the same.
+    """
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    options = TrainOptions(**summary["options"])
+    if not (name := options.push_to_hub):
+        return
+    model, private = run / "model", options.push_private
+    write_text(model / "README.md", model_card(summary, options))
+    again = shlex.join(["hf", "upload", name, str(model), *(["--private"] if private else [])])
+    print(f"Uploading to {name}; if it is interrupted: {again}", flush=True)
+    try:
+        from huggingface_hub import HfApi
+
+        # None leaves the visibility to the owner's settings.
+        repository = HfApi().create_repo(name, private=private or None, exist_ok=True)
+        HfApi().upload_folder(repo_id=repository.repo_id, folder_path=model, commit_message=f"Run {run.name}")
+    except Exception as error:  # of whichever HTTP library this version of the client uses
+        raise UploadFailed(
+            f"the run is complete in {run}, but the upload to {name} failed: {_reason(error)}. Repeat it with: {again}"
+        ) from error
+    print(f"Uploaded:    {repository}")
+
+
+def model_card(summary: Mapping[str, Any], options: TrainOptions) -> str:
+    """Write the model card of a run: where the policy comes from, how it was trained, what changed, how to load it."""
+    header = {"library_name": "transformers", "pipeline_tag": "image-text-to-text", "tags": ["codev-env", "tapo"]}
+    start = "a local model"
+    if not options.model:
+        start = "a cold start by SFT"
+    elif not Path(options.model).exists():  # a name of the hub; local paths stay private
+        header["base_model"] = start = options.model
+    env, held_out = options.env, options.eval
+    data = {"synthetic": f"generated scenes (`{env.scenes}`)", "hub": "its data set"}.get(env.data, Path(env.data).name)
+    other = Path(held_out.data or held_out.id).name
+    return f"""---
+{yaml.safe_dump(header, sort_keys=False)}---
+
+# {options.push_to_hub.rpartition("/")[2]}
+
+A vision-language model that answers questions about images by writing Python that crops, rotates or measures them.
+
+- **Start**: {start}
+- **Method**: TAPO (arXiv 2511.19661), reward `{options.reward}`, loss `{options.loss}`, credit `{options.credit}`,
+  {options.steps} updates of {options.prompts} × {options.group} episodes, seed {options.seed}
+- **Environment**: `{env.id}`, dialect `{env.dialect}`, up to {env.max_turns} turns
+- **Training data**: {data}
+
+## Evaluation
+
+{summary["after"]["n"]} held-out episodes of {other or "the same data"} (split `{held_out.split}`, {summary["source"]}),
+the same before and after training, sampled at temperature {held_out.temperature:g}; 95 % intervals in brackets.
+
+```
+{comparison(summary["before"], summary["after"])}
+```
+
+## Use
+
+```python
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+
+model = AutoModelForImageTextToText.from_pretrained("{options.push_to_hub}")
+tokenizer = AutoTokenizer.from_pretrained("{options.push_to_hub}")
+image_processor = AutoImageProcessor.from_pretrained("{options.push_to_hub}")
+```
+
+The environment runs its programs in a sandbox:
+
+```
+hf download {options.push_to_hub} --local-dir model
+codev eval --model model --bench vstar --data DIR --out results
+```
+"""
+
+
+def _access_problem(name: str) -> str:
+    """Return why this machine cannot upload to a repository, without a full stop; empty if it seems to."""
+    from huggingface_hub import HfApi, constants, get_token
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE forbids uploads"
+    if not get_token():
+        return "there is no token of the hub (HF_TOKEN, or `hf auth login`)"
+    try:
+        user = HfApi().whoami()
+    except Exception as error:  # of whichever HTTP library this version of the client uses
+        return f"the hub does not accept the token: {_reason(error)}"
+    if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
+        return "the token may only read; a token that may write is needed"
+    owner, owners = name.rpartition("/")[0], [user["name"], *(group["name"] for group in user.get("orgs", ()))]
+    if owner and owner not in owners:
+        return f"{owner} is neither the user of the token nor one of its organisations ({', '.join(owners)})"
+    return ""
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]
