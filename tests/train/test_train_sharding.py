@@ -36,19 +36,24 @@ def folder(tmp_path_factory, policy, env_options) -> Path:
     return made
 
 
+def start(processes: int, module: str, *arguments: str) -> None:
+    """Run a module of these tests, sharded if there is more than one process."""
+    paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    launch = ["-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / "fsdp2.yaml")]
+    launch += ["--num_processes", str(processes), "--main_process_port", "0"]
+    environment |= {} if processes > 1 else {"ACCELERATE_USE_CPU": "true"}
+    script = [str(HERE / "sharded_process.py"), module, *arguments]
+    command = [sys.executable, *(launch if processes > 1 else []), *script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def passes(folder: Path, processes: int, precision: str, *kinds: str) -> tuple[list[torch.Tensor], dict]:
     """Return the log-probabilities of each sample, and the whole gradient."""
     name = "-".join([str(processes), precision, *kinds])
     if not (folder / f"{name}.0").exists():
-        paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-        script = [str(HERE / "sharded_process.py"), "sharded_passes", str(folder), name, precision, *kinds]
-        launch = ["-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / "fsdp2.yaml")]
-        launch += ["--num_processes", str(processes), "--main_process_port", "0"]
-        environment |= {} if processes > 1 else {"ACCELERATE_USE_CPU": "true"}
-        command = [sys.executable, *(launch if processes > 1 else []), *script]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-3000:]
+        start(processes, "sharded_passes", str(folder), name, precision, *kinds)
     results = [torch.load(folder / f"{name}.{rank}") for rank in range(processes)]
     assert all(sharded == (processes > 1) for _, _, sharded in results)
     return [logprobs for found, _, _ in results for logprobs in found], results[0][1]
@@ -75,6 +80,17 @@ def test_a_pass_without_images_runs_beside_one_with_images(folder):
     assert_close(found, wanted, atol=1e-5, rtol=0)
     assert gradients.keys() == expected.keys()
     assert_close(gradients, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.integration
+def test_a_cold_start_takes_uneven_examples(folder):
+    """One process runs three passes and the other one: both end, and the gradient is that of one process."""
+    start(2, "sharded_start", str(folder), "uneven", "[3, 1]")
+    start(1, "sharded_start", str(folder), "alone", "[4]")
+    (found, sharded), (wanted, whole) = (torch.load(folder / name) for name in ("uneven", "alone"))
+    assert sharded and not whole
+    assert found.keys() == wanted.keys()
+    assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_a_launch_for_fsdp2_on_cpus_says_that_it_shards_nothing(monkeypatch, capsys):

@@ -16,6 +16,7 @@ from codev_agents.engines.batch import bucket, collate, to_device
 from codev_agents.engines.policy import Policy
 from codev_agents.engines.toy import build_image_processor, build_model, build_tokenizer
 from codev_agents.engines.vision import speed_up
+from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.envs.image_tool import unwrap
 from codev_env.trajectory import Trajectory
@@ -74,7 +75,7 @@ def _run_stage(
     average = None
     for step, examples in enumerate(bar):
         set_learning_rate(optimizer, learning_rate(stage.optimizer, step, stage.steps))
-        loss = _update(module, policy.processor, examples, options.micro_batch, accelerator)
+        loss = accumulate(module, policy.processor, examples, options.micro_batch, accelerator)
         norm = accelerator.clip_grad_norm_(module.parameters(), stage.optimizer.grad_clip)
         optimizer.step()
         optimizer.zero_grad()
@@ -83,28 +84,37 @@ def _run_stage(
         monitor.scalars({f"sft/{name}/loss": loss, f"sft/{name}/grad_norm": float(norm)}, step)
 
 
-def _update(
+def accumulate(
     module: Any, processor: ChatProcessor, examples: list[Example], micro_batch: int, accelerator: Accelerator
 ) -> float:
-    """Accumulate the gradient of the weighted mean negative log-likelihood; returns its value."""
+    """Accumulate the gradient of the weighted mean negative log-likelihood; returns its value.
+
+    The examples are those of this process; the mean is over the examples of all processes.
+    """
     count = float(sum(w > 0 for e in examples for w in e.weights))
     total = float(accelerator.reduce(torch.tensor(count, device=accelerator.device)))
     value = 0.0
     module.train()
     batches = bucket([len(e.ids) for e in examples], micro_batch)
-    for number, rows in enumerate(batches):
-        part = [examples[row] for row in rows]
+    passes, sharded = len(batches), is_sharded(module)
+    if sharded:
+        # Processes that share the weights meet in every layer: all of them run the same number of passes.
+        passes = int(accelerator.gather(torch.tensor([passes], device=accelerator.device)).max())
+    for number in range(passes):
+        # Without a batch of its own, a process repeats its shortest one and adds nothing.
+        counts = number < len(batches)
+        part = [examples[row] for row in batches[number if counts else 0]]
         batch = collate([e.ids for e in part], [e.images for e in part], processor.pad_id, processor.image_id)
         batch = to_device(batch, accelerator.device)
         weights = torch.zeros(batch["input_ids"].shape)
         for row, example in enumerate(part):
             weights[row, : len(example.weights)] = torch.tensor(example.weights)
         weights = weights.to(accelerator.device)
-        # Processes may have different numbers of batches: they meet once, in the last one.
-        is_last = number + 1 == len(batches)
-        with contextlib.nullcontext() if is_last else accelerator.no_sync(module):
+        # Whole gradients are added up once, in the last pass; sharded ones in every pass.
+        reduces = sharded or number + 1 == passes
+        with contextlib.nullcontext() if reduces else accelerator.no_sync(module):
             logprobs, _ = module(batch, weights > 0, banned=tuple(processor.banned_ids))
-            loss = -(logprobs * weights[weights > 0]).sum() / total
+            loss = -(logprobs * weights[weights > 0]).sum() / total * counts
             accelerator.backward(loss * accelerator.num_processes)
         value += loss.item()
     return value

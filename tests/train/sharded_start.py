@@ -1,0 +1,42 @@
+"""One step of the cold start by processes that have different numbers of examples; `test_train_sharding.py` starts it.
+
+Arguments: a folder with `policy/` and `rollouts.pt`; the file of the result in it; how many of the rollouts each
+process learns from, one in each pass. The main process writes the gradient.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import torch
+from micro_run import leave
+
+from codev_agents.engines.policy import Policy
+from codev_agents.engines.weights import is_sharded, whole
+from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sharding import make_accelerator
+from codev_train.sft.cold_start import accumulate
+from codev_train.sft.examples import Example
+
+
+def main(folder: Path, out: Path, shares: list[int]) -> None:
+    accelerator = make_accelerator()
+    torch.set_num_threads(1)
+    policy = Policy.load(str(folder / "policy"))
+    scorer = TokenScorer(policy.model)
+    module, _ = accelerator.prepare(scorer, torch.optim.SGD(scorer.parameters(), lr=0.1))
+    rollouts, _ = torch.load(folder / "rollouts.pt", weights_only=False)
+    rank = accelerator.process_index
+    tokens = [rollout.tokens for rollout in rollouts[sum(shares[:rank]) : sum(shares[: rank + 1])]]
+    examples = [Example(t.ids, [float(turn >= 0) for turn in t.turns], t.images) for t in tokens]
+    accumulate(module, policy.processor, examples, 1, accelerator)
+    gradient = {n: whole(p.grad) for n, p in scorer.named_parameters() if p.grad is not None}
+    if accelerator.is_main_process:
+        torch.save((gradient, is_sharded(scorer)), out)
+    leave(accelerator)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[1]) / sys.argv[2], ast.literal_eval(sys.argv[3]))
