@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,8 +17,11 @@ from torch.testing import assert_close
 from codev_agents.engines.hf import HFEngine
 from codev_agents.rollout.engine import Sampling
 from codev_agents.rollout.runner import RolloutRunner
+from codev_train.learn import reference
+from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.sharding import make_accelerator
 from codev_train.run.environments import make_env
+from codev_train.run.options import TrainOptions
 
 HERE = Path(__file__).parent
 LAUNCH = resources.files("codev_train.run.launch")
@@ -91,6 +95,19 @@ def test_a_cold_start_takes_uneven_examples(folder):
     assert sharded and not whole
     assert found.keys() == wanted.keys()
     assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("sharded", "device"), [(True, "cpu"), (False, "meta")])
+def test_a_reference_that_is_going_to_be_sharded_is_not_moved_to_the_device_whole(
+    sharded, device, policy, tmp_path, monkeypatch
+):
+    policy.save(tmp_path)
+    given = []
+    accelerator = SimpleNamespace(is_fsdp2=sharded, device=torch.device("meta"), unwrap_model=lambda module: module)
+    monkeypatch.setattr(reference, "prepare_frozen", lambda _, module: given.append(module))
+    reference.make_reference(TrainOptions(kl=0.1, model=str(tmp_path)), TokenScorer(policy.model), accelerator)
+    assert {p.device.type for p in given[0].parameters()} == {device}
+    assert not any(p.requires_grad for p in given[0].parameters())
 
 
 def test_a_launch_for_fsdp2_on_cpus_says_that_it_shards_nothing(monkeypatch, capsys):

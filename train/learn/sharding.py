@@ -38,6 +38,14 @@ def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHand
     return accelerator
 
 
+def place(accelerator: Accelerator, model: Any) -> Any:
+    """Move a model that Accelerate is going to wrap to this process's device; one to be sharded stays where it is.
+
+    Accelerate sends a model that it shards to the devices weight by weight: none of them holds it whole.
+    """
+    return model if accelerator.is_fsdp2 else model.to(accelerator.device)
+
+
 def prepare_frozen(accelerator: Accelerator, module: Any) -> Any:
     """Let Accelerate wrap a module that is not trained, with the same ways of sharing weights out."""
     if not accelerator.is_fsdp2:

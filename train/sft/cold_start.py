@@ -22,6 +22,7 @@ from codev_env.envs.image_tool import unwrap
 from codev_env.trajectory import Trajectory
 from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.learn.scorer import TokenScorer
+from codev_train.learn.sharding import place
 from codev_train.run.environments import make_env
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import SFTOptions, StageOptions
@@ -44,7 +45,7 @@ def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) 
     """Run all stages and return the policy; nothing is saved here."""
     recorded = read_recorded(options)
     policy = Policy.load(options.model) if options.model else toy_policy(options)
-    scorer = TokenScorer(policy.model.to(accelerator.device))
+    scorer = TokenScorer(place(accelerator, policy.model))
     for number, name in enumerate(("ground", "imitate")):
         stage: StageOptions = getattr(options, name)
         if stage.steps:
