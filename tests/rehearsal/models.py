@@ -22,6 +22,8 @@ from gpu_models import Ids, Size, make_config  # noqa: E402
 IDS = Ids(151643, 151655, 151652, 151653)
 NARROW = Size(128, 2, 4, 2, 256, VOCABULARY, False, (64, 2, 2, 128), IDS)
 """Real vocabulary, narrow layers: for checks of tokens."""
+NARROWEST = Size(32, 2, 2, 1, 64, VOCABULARY, False, (32, 2, 2, 64), IDS)
+"""For runs of several processes."""
 
 
 def make_policy(size: Size, tokenizer: Any = None) -> Policy:
