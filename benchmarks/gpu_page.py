@@ -69,7 +69,7 @@ def write(page: Path, content: str) -> Path:
 
 def peak_of(gpu: str, machine: dict[str, Row]) -> tuple[float, str]:
     """Return the peak of bf16 products in TFLOP/s, and where it is from."""
-    from codev_train.run.estimate import GPUS
+    from codev_train.run.sizes import GPUS
 
     for name, known in GPUS.items():
         if name in gpu.lower():

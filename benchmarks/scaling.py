@@ -1,29 +1,17 @@
-"""Estimates runs of other sizes: `python benchmarks/scaling.py` computes, `… --measure` compares with a CPU.
+"""Estimates runs of other sizes: `python benchmarks/scaling.py`.
 
-Without arguments: tables by model and number of GPUs, from `codev_train.run.estimate`, all for the same run: 256 tasks
-x 8 trajectories of 6000 tokens on average, 1000 of them sampled, H200s, sharded within a machine of eight.
-
-`--measure` trains toy models on synthetic trajectories on this CPU, each in its own process. It prints the peak memory
-above that of the loaded model (the process's own memory) and the estimate of gradients, moments, activations and
-logits. The allocator is configured to return freed memory.
+Tables by model and number of GPUs, from `codev_train.run.estimate`, all for the same run: 256 tasks x 8 trajectories of
+6000 tokens on average, 1000 of them sampled, H200s, sharded within a machine of eight.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
-import os
-import statistics
-import subprocess
-import sys
-
-from resident import most, resident
 
 from codev_agents.engines.options import VllmOptions
 from codev_train.run import estimate
-from codev_train.run.estimate import GPUS, KNOWN_MODELS, ModelSize
-from codev_train.run.options import EstimateOptions, OptimizerOptions, TrainOptions
+from codev_train.run.options import EstimateOptions, TrainOptions
+from codev_train.run.sizes import GPUS, KNOWN_MODELS, ModelSize
 
 MODELS = ("Qwen2.5-VL-3B", "Qwen2.5-VL-7B", "Qwen3-VL-8B", "Qwen2.5-VL-32B")
 RUN = TrainOptions(
@@ -93,98 +81,5 @@ def _waves(size: ModelSize, options: TrainOptions) -> int:
     return -(-per_gpu // max(1, estimate.episodes_at_once(size, options)))
 
 
-GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc would keep freed blocks of up to 32 MiB
-CASES = (
-    {"hidden": 128, "layers": 3, "checkpointing": False},
-    {"hidden": 256, "layers": 6, "checkpointing": False},
-    {"hidden": 512, "layers": 8, "checkpointing": False},
-    {"hidden": 512, "layers": 8, "checkpointing": True},
-)
-VOCABULARY, IMAGE, IMAGE_TOKENS = 4096, 5, 36
-
-
-def measure(case: dict, rows: int, length: int) -> dict[str, float]:
-    """Take two optimizer steps; return measured and estimated bytes beyond the loaded model's."""
-    import torch
-
-    from codev_agents.engines.batch import collate
-    from codev_agents.engines.options import ToyModelOptions
-    from codev_agents.engines.toy import build_model, build_tokenizer
-    from codev_agents.engines.vision import speed_up
-    from codev_agents.rollout.tokens import PixelBlock
-    from codev_train.learn.optimizer import make_optimizer
-    from codev_train.learn.scorer import TokenScorer
-    from codev_train.run.model_size import config_size
-
-    toy = ToyModelOptions(hidden=case["hidden"], layers=case["layers"])
-    model = build_model(toy, build_tokenizer(["a line of text"], [], []), seed=0)
-    model.resize_token_embeddings(VOCABULARY, mean_resizing=False)
-    speed_up(model)
-    if case["checkpointing"]:
-        model.gradient_checkpointing_enable()
-    scorer = TokenScorer(model).train()
-    optimizer = make_optimizer(scorer, OptimizerOptions(lr=1e-6))
-    options = TrainOptions(
-        micro_batch=rows,
-        prompts=rows,
-        group=2,
-        minibatches=2,
-        max_length=length,
-        gradient_checkpointing=case["checkpointing"],
-        estimate=EstimateOptions(trajectory=length, images=IMAGE_TOKENS / length),
-    )
-
-    def step() -> None:
-        block = PixelBlock(torch.randn(4 * IMAGE_TOKENS, 3 * 2 * toy.patch**2), (1, 12, 12), IMAGE_TOKENS)
-        text = torch.randint(10, VOCABULARY, (rows, length - IMAGE_TOKENS - 2)).tolist()
-        batch = collate([[3, *[IMAGE] * IMAGE_TOKENS, 4, *ids] for ids in text], [[block]] * rows, 0, IMAGE)
-        chosen = torch.zeros(rows, length, dtype=torch.bool)
-        chosen[:, length // 2 :] = True
-        scorer(batch, chosen)[0].mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    base = resident()
-    peak = most(step) - base
-    parts = estimate.memory(config_size(model.config, "toy"), options)
-    guess = parts.optimizer + parts.gradients + parts.activations + parts.logits
-    return {"measured": peak, "estimated": guess}
-
-
-def measurements(rows: int, length: int, repeats: int) -> None:
-    print(f"{rows} trajectories of {length} tokens in one pass, fp32; medians of {repeats} processes\n")
-    print("| width | layers | checkpointing | measured MB | estimated MB | estimated / measured |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for number, case in enumerate(CASES):
-        command = [sys.executable, *sys.argv, "--case", str(number)]
-        found = [
-            json.loads(
-                subprocess.run(
-                    command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | GIVES_BACK
-                ).stdout.splitlines()[-1]
-            )
-            for _ in range(repeats)
-        ]
-        measured, estimated = (statistics.median(f[name] for f in found) for name in ("measured", "estimated"))
-        shape = f"{case['hidden']} | {case['layers']} | {'yes' if case['checkpointing'] else 'no'}"
-        print(f"| {shape} | {measured / 1e6:.0f} | {estimated / 1e6:.0f} | {estimated / measured:.2f} |")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--rows", type=int, default=16)
-    parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--case", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.case is not None:
-        print(json.dumps(measure(CASES[given.case], given.rows, given.length)))
-    elif given.measure:
-        measurements(given.rows, given.length, given.repeats)
-    else:
-        tables()
-
-
 if __name__ == "__main__":
-    main()
+    tables()

@@ -29,11 +29,11 @@ from codev_train.publish import hub_checks
 from codev_train.run import estimate
 from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
-from codev_train.run.estimate import ModelSize
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
 from codev_train.run.shared_folder import is_seen, marker
+from codev_train.run.sizes import ModelSize
 from codev_train.run.trackers import tracker_checks
 from codev_train.sft.cold_start import toy_policy
 from codev_train.sft.start import start_folder

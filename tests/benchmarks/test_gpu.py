@@ -118,8 +118,8 @@ def test_a_number_that_is_not_finite_is_a_failure(part):
 
 @pytest.mark.parametrize(("name", "known"), [("3b", "Qwen2.5-VL-3B"), ("7b", "Qwen2.5-VL-7B")])
 def test_the_architectures_have_the_published_sizes(name, known):
-    from codev_train.run.estimate import KNOWN_MODELS
     from codev_train.run.model_size import config_size
+    from codev_train.run.sizes import KNOWN_MODELS
 
     found = config_size(gpu_models.make_config(gpu_models.SIZES[name]), known)
     assert found == KNOWN_MODELS[known]

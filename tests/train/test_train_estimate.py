@@ -9,9 +9,9 @@ from transformers import Qwen2_5_VLConfig, Qwen3VLConfig
 
 from codev_agents.engines.options import LoraOptions, VllmOptions
 from codev_train.run import estimate
-from codev_train.run.estimate import KNOWN_MODELS, Gpu, ModelSize
 from codev_train.run.model_size import config_size, find_size
 from codev_train.run.options import EstimateOptions, OptimizerOptions, TrainOptions
+from codev_train.run.sizes import KNOWN_MODELS, Gpu, ModelSize, known_model
 
 # Two layers of 3700 parameters, two tables of 800, a vision tower of 1000.
 SIZE = ModelSize(
@@ -30,6 +30,7 @@ SIZE = ModelSize(
     vision_hidden=4,
     vision_layers=3,
     vision_intermediate=8,
+    patch=12,
 )
 ASSUMED = EstimateOptions(gpus=2, gpu="h100", trajectory=40, response=10, images=0.5, mfu=0.5, decode=0.5, network=1e-6)
 RUN = TrainOptions(prompts=4, group=2, max_tokens=10, max_length=100, token_budget=64, estimate=ASSUMED)
@@ -51,15 +52,18 @@ def test_memory_of_full_training_in_fp32():
     found = estimate.memory(SIZE, RUN)
     assert (found.weights, found.optimizer, found.gradients) == (40_000, 80_000, 40_000)
     assert found.copies == found.reference == 0
-    # Longest trajectory 2 * 40 = 80 tokens, more than the budget. A layer keeps 4 * (32 + 24 + 12 + 64) = 528 bytes a
-    # token; one of the vision tower 4 * (16 + 12 + 12 + 32) = 288 for each of 4 * 40 patches.
-    assert found.activations == 80 * 2 * 528 + 160 * 3 * 288
-    assert found.logits == 5 * 4 * 80 * 100
+    # Longest trajectory 2 * 40 = 80 tokens, more than the budget. A layer keeps 4 * (48 + 24 + 8 + 64) = 576 bytes a
+    # token; one of the vision tower 4 * (24 + 24 + 32) = 320 for each of 4 * 40 patches, which have 12 numbers.
+    assert found.activations == 160 * 12 * 4 + 80 * 2 * 576 + 160 * 3 * 320
+    # A quarter of 80 tokens is sampled.
+    assert found.logits == 5 * 4 * 20 * 100
+    # Gradients of gate and up of 80 tokens; the tower's are as many. AdamW's temporaries are as large as the weights.
+    assert (found.layer, found.step) == (80 * 2 * 4 * 16, 40_000)
     # `hf`: 8 episodes on 2 GPUs, each 80 tokens of 16 numbers in fp32.
     assert found.engine == 4 * 80 * 16 * 4
     assert found.always == 120_000 and found.rollouts == 120_000 + found.engine
     assert found.update == 160_000 + found.activations + found.logits == found.peak
-    assert sum(found.parts().values()) == found.update + found.engine
+    assert sum(found.parts().values()) == found.update + found.layer + found.step + found.engine
 
 
 def test_shards_divide_what_is_held_and_gather_two_layers_and_the_tables():
@@ -74,7 +78,7 @@ def test_shards_divide_what_is_held_and_gather_two_layers_and_the_tables():
 def test_processes_that_share_a_row_out_hold_their_part_of_it():
     alone, shared = estimate.memory(SIZE, RUN), estimate.memory(SIZE, run(sequence_parallel=2))
     # 40 of the 80 tokens in the language model and the head, all patches in the vision tower.
-    assert shared.activations == 40 * 2 * 528 + 160 * 3 * 288
+    assert shared.activations == 160 * 12 * 4 + 40 * 2 * 576 + 160 * 3 * 320
     assert shared.logits == alone.logits / 2
     assert (shared.weights, shared.engine) == (alone.weights, alone.engine)
     # Both GPUs work on the same passes, and both run the vision tower.
@@ -90,26 +94,62 @@ def test_passes_of_a_step():
 
 def test_bf16_computes_with_copies_of_half_the_size():
     found = estimate.memory(SIZE, run(precision="bf16"))
-    assert (found.weights, found.copies) == (40_000, 20_000)
-    # Per layer 2 * 132 bytes, and the inputs of both norms in fp32: 2 * 4 * 8.
-    assert found.activations == 80 * 2 * (264 + 64) + 160 * 3 * (144 + 32)
-    assert estimate.memory(SIZE, run(precision="bf16", shards=2)).copies == 2 * (2 * 3700 + 1600)
+    # All weights but the embedding table.
+    assert (found.weights, found.copies) == (40_000, 2 * 9200)
+    # Both norms keep inputs and normalised inputs in fp32, and outputs in bf16 five times: 26 * 8 bytes. The tower's
+    # stream is bf16, and its norms' outputs have three uses: 18 * 4. Pixels are kept in both types.
+    pixels = 160 * 12 * 6
+    assert found.activations == pixels + 80 * 2 * (208 + 2 * 96) + 160 * 3 * (72 + 2 * 56)
+    shard = estimate.memory(SIZE, run(precision="bf16", shards=2))
+    # Weights in bf16 are gathered: no copies for each use.
+    assert shard.copies == 2 * (2 * 3700 + 1600)
+    assert shard.activations == pixels + 80 * 2 * (16 * 8 + 2 * 96) + 160 * 3 * (16 * 4 + 2 * 56)
+
+
+def test_padded_rows_keep_a_mask_and_keys_of_all_heads():
+    packed, padded = (estimate.memory(SIZE, run(token_budget=budget, micro_batch=2)).activations for budget in (160, 0))
+    # 160 tokens in 2 layers: 3 q + 2 kv = 32 numbers, or 4 q = 32 and a mask of 80.
+    assert padded - packed == 160 * 2 * 4 * 80
+    alone = estimate.memory(SIZE, run(token_budget=0, micro_batch=1)).activations
+    assert alone == estimate.memory(SIZE, RUN).activations - 80 * 2 * 4 * 8  # the output once only
+
+
+def test_normalised_queries_and_keys_are_kept():
+    plain, normed = (estimate.memory(dataclasses.replace(SIZE, qk_norm=norm), RUN).activations for norm in (0, 1))
+    assert normed - plain == 80 * 2 * 8 * (8 + 4)
+
+
+@pytest.mark.parametrize(("tied", "tables"), [(False, 1), (True, 3)])
+def test_gradients_of_the_tables_are_added_up_after_the_activations(tied, tables):
+    size, lora = dataclasses.replace(SIZE, tied=tied, vocab=10), run(lora=LoraOptions(rank=2))
+    assert estimate.step_bytes(size, run(optimizer=OptimizerOptions(name="adamw8bit"))) == 4 * 800 * tables
+    assert estimate.step_bytes(size, lora) == 4 * estimate.trained_parameters(size, lora)
+    found = estimate.memory(size, run(trajectory=1, token_budget=1))
+    assert found.update == found.always + found.gradients + found.step
 
 
 def test_checkpointing_keeps_the_residual_stream_and_one_layer():
     found = estimate.memory(SIZE, run(gradient_checkpointing=True))
-    assert found.activations == 80 * (2 * 4 * 8 + 528) + 160 * (3 * 4 * 4 + 288)
+    assert found.activations == 160 * 12 * 4 + 80 * 2 * 4 * 8 + 160 * 3 * 4 * 4
+    assert found.layer == max(80 * (576 + 2 * 4 * 16), 160 * (320 + 2 * 4 * 8))
+    assert found.update == found.always + found.gradients + found.activations + found.layer  # the logits are gone
 
 
 def test_what_is_frozen_has_no_gradient():
     frozen = estimate.memory(SIZE, run(train_vision=False))
     assert (frozen.gradients, frozen.optimizer, frozen.weights) == (36_000, 72_000, 40_000)
-    assert frozen.activations == 80 * 2 * 528
+    assert frozen.activations == 160 * 12 * 4 + 80 * 2 * 576
     # Rank 2: q and o 2 * (8 + 8), k and v 2 * (8 + 4), the feed-forward part 3 * (8 + 16): 128 per layer and rank.
     adapters = 2 * 2 * 128
     lora = estimate.memory(SIZE, run(lora=LoraOptions(rank=2), kl=0.1))
     assert (lora.weights, lora.gradients, lora.optimizer) == (4 * (10_000 + adapters), 4 * adapters, 8 * adapters)
     assert lora.reference == 0
+    # Frozen norms do not keep what they normalise.
+    assert lora.activations == frozen.activations - 80 * 2 * 2 * 4 * 8
+    # A bf16 copy of one layer and the head at a time with gradient checkpointing, else of all layers.
+    bf16 = run(lora=LoraOptions(rank=2), precision="bf16")
+    assert estimate.copied_bytes(SIZE, bf16) == 2 * (7400 + 800)
+    assert estimate.copied_bytes(SIZE, dataclasses.replace(bf16, gradient_checkpointing=True)) == 2 * (3700 + 800)
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("adamw", 80_000), ("adamw8bit", 20_000), ("muon", 4 * 8400 + 8 * 1600)])
@@ -180,7 +220,7 @@ def test_disk_room_counts_one_checkpoint_more_than_are_kept():
     ],
 )
 def test_published_models_are_known_by_name(name, found):
-    size = estimate.known_model(name)
+    size = known_model(name)
     assert (size and size.name) == found
 
 

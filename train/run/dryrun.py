@@ -14,9 +14,9 @@ import torch
 from codev_env.app.check import Check, as_text
 from codev_env.errors import ConfigError
 from codev_train.run import estimate
-from codev_train.run.estimate import GPUS, Gpu, ModelSize
 from codev_train.run.monitor import HISTORY
 from codev_train.run.options import TrainOptions
+from codev_train.run.sizes import GPUS, Gpu, ModelSize
 
 _GB = 1e9
 

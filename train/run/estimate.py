@@ -1,7 +1,8 @@
 """Memory and time of a run, computed from the sizes of its model before anything is started. Pure functions.
 
 Bytes and seconds are those of one process (one GPU). The assumptions are in `EstimateOptions` and beside
-each function; buffers of libraries, fragmentation and the CUDA context (some GiB) are not counted.
+each function; what is allocated inside kernels, fragmentation and the CUDA context (some GiB) are not counted.
+`benchmarks/memory.py` compares the bytes of an update with those of its tensors.
 """
 
 from __future__ import annotations
@@ -10,109 +11,12 @@ import math
 from dataclasses import dataclass, fields
 
 from codev_train.run.options import TrainOptions
+from codev_train.run.sizes import GPUS, Gpu, ModelSize
 
 LOGITS_CHUNK = 1024
 """Sampled tokens whose logits exist at the same time, as in `logprobs.py`."""
-_LOGITS_COPIES = 5  # fp32: logits, divided by the temperature, log-probabilities, product for the entropy, gradient
+_LOGITS_COPIES = 5  # fp32, for the entropy: logits, log-probabilities, probabilities, masked log-probabilities, product
 _PATCHES = 4  # vision patches that make one token
-
-
-@dataclass(frozen=True)
-class ModelSize:
-    """The parts of a model's architecture that cost memory and time.
-
-    Attributes:
-        name: The model.
-        parameters: All of them, the vision tower and each table once.
-        vision: Those of the vision tower.
-        table: Those of the embedding table.
-        tied: The head is that table.
-        hidden: Width of the language model; `layers`, `heads`, `kv_heads`, `head_dim`, `intermediate` are its, too.
-        layers: Layers.
-        heads: Attention heads.
-        kv_heads: Key-value heads.
-        head_dim: Channels of a head.
-        intermediate: Width of the feed-forward part.
-        vocab: Entries of the vocabulary.
-        vision_hidden: Width of the vision tower, with `vision_layers` and `vision_intermediate`.
-        vision_layers: Its layers.
-        vision_intermediate: Width of its feed-forward part.
-        linear: Layers of linear attention in the language model.
-    """
-
-    name: str
-    parameters: int
-    vision: int
-    table: int
-    tied: bool
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocab: int
-    vision_hidden: int
-    vision_layers: int
-    vision_intermediate: int
-    linear: int = 0
-
-    @property
-    def language(self) -> int:
-        """Parameters of the language model's layers: without tables and vision tower."""
-        return self.parameters - self.vision - self.table * (1 if self.tied else 2)
-
-    @property
-    def kv_values(self) -> int:
-        """Numbers that one token adds to the key-value cache."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
-
-
-def _size(
-    name: str, counts: tuple[int, int], tied: bool, language: tuple[int, ...], vision: tuple[int, int, int]
-) -> ModelSize:
-    hidden, layers, heads, kv_heads, intermediate, vocab = language
-    table = hidden * vocab
-    return ModelSize(name, *counts, table, tied, hidden, layers, heads, kv_heads, 128, intermediate, vocab, *vision)
-
-
-KNOWN_MODELS = {
-    size.name: size
-    for size in (
-        _size("Qwen2.5-VL-3B", (3754622976, 668684288), True, (2048, 36, 16, 2, 11008, 151936), (1280, 32, 3420)),
-        _size("Qwen2.5-VL-7B", (8292166656, 676550144), False, (3584, 28, 28, 4, 18944, 152064), (1280, 32, 3420)),
-        _size("Qwen2.5-VL-32B", (33452718336, 688841984), False, (5120, 64, 40, 8, 27648, 152064), (1280, 32, 3456)),
-        _size("Qwen3-VL-2B", (2127532032, 406957056), True, (2048, 28, 16, 8, 6144, 151936), (1024, 24, 4096)),
-        _size("Qwen3-VL-4B", (4437815808, 415347712), True, (2560, 36, 32, 8, 9728, 151936), (1024, 24, 4096)),
-        _size("Qwen3-VL-8B", (8767123696, 576388336), False, (4096, 36, 32, 8, 12288, 151936), (1152, 27, 4304)),
-        _size("Qwen3-VL-32B", (33357390064, 595266800), False, (5120, 64, 64, 8, 25600, 151936), (1152, 27, 4304)),
-    )
-}
-"""Published models, for machines that cannot read their files. Source: their config.json; parameters counted on what
-`transformers` builds from it."""
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU: memory in bytes, dense bf16 operations per second, memory bandwidth in bytes per second."""
-
-    memory: float
-    flops: float
-    bandwidth: float
-
-
-GPUS = {
-    "a100": Gpu(80e9, 312e12, 2.0e12),
-    "h100": Gpu(80e9, 989e12, 3.35e12),
-    "h200": Gpu(141e9, 989e12, 4.8e12),
-}
-"""Source: NVIDIA's data sheets of the SXM modules."""
-
-
-def known_model(name: str) -> ModelSize | None:
-    """Return the sizes of a published model by its name on the hub or the name of its folder, if they are known."""
-    base = name.rstrip("/").rpartition("/")[2].lower()
-    return next((size for key, size in KNOWN_MODELS.items() if base.startswith(key.lower())), None)
 
 
 @dataclass(frozen=True)
@@ -125,8 +29,10 @@ class Memory:
         reference: The frozen copy for a KL term.
         gradients: In fp32.
         copies: Weights in the type of the computation, and those gathered from other shards.
-        activations: Kept from one forward pass for the backward pass.
+        activations: Pixels, and what one forward pass keeps for the backward pass.
         logits: Of one chunk.
+        layer: Of the layer whose backward pass runs: what is computed again for it, and gradients of its activations.
+        step: Gradients of the tables before they are added up, or temporaries of the optimizer's step.
         engine: Weights and key-value cache of the engine.
     """
 
@@ -137,6 +43,8 @@ class Memory:
     copies: float
     activations: float
     logits: float
+    layer: float
+    step: float
     engine: float
 
     @property
@@ -146,8 +54,13 @@ class Memory:
 
     @property
     def update(self) -> float:
-        """The most while the policy is updated; the engine sleeps."""
-        return self.always + self.gradients + self.copies + self.activations + self.logits
+        """The most while the policy is updated; the engine sleeps.
+
+        Of several forward passes, the later ones find the gradients of the first. `logits` are gone when a layer's
+        backward pass runs, and activations when the last one has run.
+        """
+        within = self.copies + self.activations + max(self.logits, self.layer)
+        return self.always + self.gradients + max(within, self.step)
 
     @property
     def rollouts(self) -> float:
@@ -171,21 +84,58 @@ def memory(size: ModelSize, options: TrainOptions) -> Memory:
     the tables are gathered at a time. A KL reference costs nothing with LoRA. With `sequence_parallel` > 1, a process
     has its part of a pass's tokens in the language model and the head, and all of them in the vision tower.
     """
-    shards, wide, tokens = options.estimate.shards, _width(options), tokens_per_pass(options)
+    shards, tokens = options.estimate.shards, tokens_per_pass(options)
     trained, whole = trained_parameters(size, options), float(size.parameters)
-    layer = size.language / size.layers
-    gathered = 2 * layer + (size.parameters - size.vision - size.language)
-    copies = wide * gathered if shards > 1 else (wide * whole if wide < 4 else 0.0)
+    scored = tokens * sampled_tokens(options) // max(1, mean_trajectory(options)) / options.sequence_parallel
+    activations, layer = activation_bytes(size, options, tokens)
     return Memory(
         weights=4 * (whole + (trained if options.lora.rank else 0)) / shards,
         optimizer=optimizer_bytes(size, options) / shards,
         reference=4 * whole / shards if options.kl and not options.lora.rank else 0.0,
         gradients=4 * trained / shards,
-        copies=copies,
-        activations=activation_bytes(size, options, tokens),
-        logits=4.0 * _LOGITS_COPIES * min(LOGITS_CHUNK, tokens / options.sequence_parallel) * size.vocab,
+        copies=copied_bytes(size, options),
+        activations=activations,
+        logits=4.0 * _LOGITS_COPIES * min(LOGITS_CHUNK, scored) * size.vocab,
+        layer=layer,
+        step=step_bytes(size, options),
         engine=engine_bytes(size, options),
     )
+
+
+def copied_bytes(size: ModelSize, options: TrainOptions) -> float:
+    """Return the bytes of weights in the type of the computation, or of those gathered from other shards.
+
+    Autocast keeps a bf16 copy of every trained matrix until the pass ends. It makes those of frozen ones at each use,
+    for the backward pass where this goes through them: not in the vision tower, and of one layer with gradient
+    checkpointing. The embedding table has none, unless it is the head.
+    """
+    wide, layer = _width(options), size.language / size.layers
+    if options.estimate.shards > 1:
+        return wide * (2 * layer + size.tables)
+    if wide == 4:
+        return 0.0
+    layers = layer if options.lora.rank and options.gradient_checkpointing else size.language
+    return wide * (layers + size.table + (size.vision if _trains_vision(options) else 0))
+
+
+def step_bytes(size: ModelSize, options: TrainOptions) -> float:
+    """Return the bytes that come and go when activations are gone.
+
+    A new gradient of the embedding table before it is added to the one of earlier passes; if the head is that table,
+    also the head's and the sum of both. Then the optimizer's step: AdamW of PyTorch, as it runs on GPUs, makes
+    temporaries of all weights at once.
+    """
+    if options.lora.rank:
+        tables = 0
+        adamw = trained_parameters(size, options) if options.optimizer.name == "adamw" else 0.0
+    else:
+        tables = size.table * (3 if size.tied else 1)
+        adamw = {"adamw": trained_parameters(size, options), "muon": float(size.tables)}.get(options.optimizer.name, 0)
+    return max(4.0 * tables, 4.0 * adamw / options.estimate.shards)
+
+
+def _trains_vision(options: TrainOptions) -> bool:
+    return options.train_vision and not options.lora.rank
 
 
 def trained_parameters(size: ModelSize, options: TrainOptions) -> float:
@@ -205,8 +155,7 @@ def optimizer_bytes(size: ModelSize, options: TrainOptions) -> float:
         case "adamw8bit":
             return 2 * trained
         case "muon" if not options.lora.rank:
-            tables = size.parameters - size.vision - size.language
-            return 4 * (trained - tables) + 8 * tables
+            return 4 * (trained - size.tables) + 8 * size.tables
         case "muon":
             return 4 * trained
     return 8 * trained
@@ -243,35 +192,61 @@ def sampled_tokens(options: TrainOptions) -> int:
     return options.estimate.response or int(mean_trajectory(options) * (1 - options.estimate.images) / 2)
 
 
-def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> float:
-    """Return the bytes that one forward pass keeps for the backward pass.
+def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tuple[float, float]:
+    """Return the bytes that one forward pass keeps for the backward pass, and the most that this adds in a layer.
 
-    Counted per token and layer: both norms' inputs and outputs (4 h), queries, keys and values, before and after the
-    rotation, with the attention's output (3 q + 3 kv), and gate, up, activated gate and product (4 i); attention never
-    keeps its matrix. In bf16 the norms also keep their inputs in fp32. With gradient checkpointing: the residual stream
-    in fp32 of each layer, and all of one layer. A trained vision tower sees four patches for each image token.
+    Counted per token and layer, i being the width of the feed-forward part: gate, up, activated gate and product
+    (4 i); of the norms see `_norms`; of attention see `_attention`. Where the vision tower is trained, a layer of it
+    keeps for each patch 4 i and six times its width for attention; image tokens have four patches each. Pixels are
+    in fp32, beside them the copies that a trained tower computes with.
+
+    With gradient checkpointing a forward pass keeps the inputs of the layers, and the backward pass computes one layer
+    at a time again. In any case the backward pass adds two gradients of the width i.
     """
-    q, kv = size.heads * size.head_dim, size.kv_heads * size.head_dim
-    language = _layer_bytes(size.hidden, q, kv, size.intermediate, _width(options))
-    kept = _kept(language, size.hidden, size.layers, options.gradient_checkpointing)
-    total = tokens / options.sequence_parallel * kept
-    if options.train_vision and not options.lora.rank:
+    wide, sharded, trained = _width(options), options.estimate.shards > 1, not options.lora.rank
+    stream = wide if sharded else 4  # a bf16 product added to an fp32 embedding is in fp32
+    q, patches = size.heads * size.head_dim, _PATCHES * tokens * options.estimate.images
+    norms = _norms(size.hidden, wide, stream, 1 if wide == 4 or sharded else 5 / 2, trained)
+    language = norms + _attention(size, options, tokens) + wide * 4 * size.intermediate
+    if size.qk_norm:
+        language += (4 + wide) * (q + size.kv_heads * size.head_dim)
+    vision: float = 0
+    if _trains_vision(options):
         width = size.vision_hidden
-        vision = _layer_bytes(width, width, width, size.vision_intermediate, _width(options))
-        patches = _PATCHES * tokens * options.estimate.images
-        total += patches * _kept(vision, width, size.vision_layers, options.gradient_checkpointing)
-    return total
+        vision = _norms(width, wide, wide, 1 if wide == 4 or sharded else 3 / 2, trained)
+        vision += wide * (6 * width + 4 * size.vision_intermediate)
+    pixels = patches * size.patch * (4 + (wide % 4 if vision else 0))
+    own = tokens / options.sequence_parallel
+    backward = 2 * wide * size.intermediate, 2 * wide * size.vision_intermediate if vision else 0
+    if not options.gradient_checkpointing:
+        kept = own * size.layers * language + patches * size.vision_layers * vision
+        return pixels + kept, max(own * backward[0], patches * backward[1])
+    inputs = own * size.layers * stream * size.hidden
+    inputs += patches * size.vision_layers * wide * size.vision_hidden if vision else 0
+    return pixels + inputs, max(own * (language + backward[0]), patches * (vision + backward[1]))
 
 
-def _layer_bytes(hidden: int, q: int, kv: int, intermediate: int, wide: int) -> float:
-    """Return the bytes of one token in one layer."""
-    norms = 8 * hidden if wide < 4 else 0
-    return wide * (4 * hidden + 3 * q + 3 * kv + 4 * intermediate) + norms
+def _norms(hidden: int, wide: int, stream: int, uses: float, trained: bool) -> float:
+    """Return the bytes that the two norms of a layer keep of one token.
+
+    Their inputs in fp32; normalised, for the gradient of their weights; and their outputs, which autocast copies to
+    bf16 for each layer that uses them.
+    """
+    return 2 * hidden * (4 + (stream if trained else 0) + wide * uses)
 
 
-def _kept(layer: float, hidden: int, layers: int, checkpointing: bool) -> float:
-    """Return the bytes of one token in all layers."""
-    return 4 * hidden * layers + layer if checkpointing else layer * layers
+def _attention(size: ModelSize, options: TrainOptions, tokens: int) -> float:
+    """Return the bytes that attention keeps of one token in a layer; it never keeps its matrix.
+
+    Packed: queries and keys after the rotation, values, and the output, by trajectory and of the row. Padded: keys and
+    values are repeated for all heads, and there is a mask of the row's length for each token.
+    """
+    q, kv, longest = size.heads * size.head_dim, size.kv_heads * size.head_dim, longest_trajectory(options)
+    if options.token_budget:
+        return _width(options) * (3 * q + 2 * kv)
+    if tokens <= longest:  # one row, without padding
+        return _width(options) * (2 * q + 2 * kv)
+    return _width(options) * (4 * q + longest)
 
 
 def engine_bytes(size: ModelSize, options: TrainOptions) -> float:
