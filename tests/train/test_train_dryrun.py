@@ -105,7 +105,7 @@ def test_a_model_that_does_not_fit_fails_with_what_to_do(capsys):
 def test_rows_that_are_shared_out_take_less_memory(capsys):
     words = ["--preset", "qwen2.5-vl-7b-tapo", "--token-budget", "65536"]
     alone, shared = (look(capsys, *words, "--sequence-parallel", number) for number in ("1", "4"))
-    assert activations(shared[2]) < 0.6 * activations(alone[2])
+    assert activations(shared[2]) < 0.65 * activations(alone[2])
     code, statuses, said = look(capsys, *words, "--sequence-parallel", "7")
     assert code == 1 and status(statuses, "sequence-parallel") == "fail" and "a divisor of the 8 processes" in said
 
