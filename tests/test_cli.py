@@ -244,6 +244,7 @@ run()
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["tain"], 2)])
 def test_one_of_several_processes_ends_without_the_teardown_of_torch(arguments, code):
     """There gloo may wait for ever for a thread that waits for the interpreter."""

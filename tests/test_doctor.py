@@ -218,6 +218,7 @@ def test_shared_memory_that_cannot_be_had_is_a_failure():
     assert status == "fail" and "File too large" in detail and advice
 
 
+@pytest.mark.integration
 def test_few_descriptors_are_warned_about():
     pytest.importorskip("resource")
     code = (

@@ -55,6 +55,7 @@ def test_it_writes_results_trajectories_and_a_report(tmp_path, capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.integration
 def test_a_seed_decides_everything_and_the_number_of_threads_nothing(capsys):
     outs = []
     for seed, workers in (("0", "1"), ("0", "3"), ("1", "1")):

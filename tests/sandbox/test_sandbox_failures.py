@@ -223,6 +223,7 @@ def run_script(script: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.integration
 def test_no_descriptors_left() -> None:
     linux()
     out = run_script("""

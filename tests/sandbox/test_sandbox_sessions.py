@@ -174,6 +174,7 @@ def test_the_zygote_loads_nothing_of_the_trainer() -> None:
     }
 
 
+@pytest.mark.integration
 def test_a_script_may_end_in_the_middle_of_an_episode() -> None:
     script = (
         "import gymnasium as gym, codev_env\n"

@@ -44,6 +44,7 @@ def test_same_arguments_same_scene(options):
     assert np.array_equal(pixels(a), pixels(b))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("options", "count"), [(TOY, 100), (SMALL, 25)], ids=["toy", "search"])
 def test_no_two_scenes_are_the_same_in_any_split_or_seed(options, count):
     sets = [
