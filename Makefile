@@ -14,6 +14,9 @@ BIN := $(VENV)/bin
 train: $(VENV)/.installed
 	$(BIN)/codev train $(if $(findstring --resume,$(ARGS)),,--preset $(PRESET)) $(ARGS)
 
+# Many tests start a process of their own, which would otherwise compile the project again each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests that wait for a sandbox or a server leave room for a third process on two cores.
 test: JOBS = 3
 test: $(VENV)/.installed

@@ -19,12 +19,19 @@ settings.load_profile("quick")
 HERE = Path(__file__).parent
 SLOWEST = [
     "train/test_default_run.py",
+    "train/test_train_pace.py",
+    "judges/test_judges_vlm_failures.py",
     "cheats/test_cheats.py",
+    "test_doctor.py",
+    "train/test_train_engine_contract.py",
+    "train/test_train_checkpoints.py",
     "provenance/test_provenance_programs.py",
     "train/test_train_run.py",
     "train/test_train_scale.py",
     "sandbox/test_sandbox_failures.py",
     "sandbox/test_sandbox_corpus.py",
+    "sandbox/test_sandbox_sessions.py",
+    "test_replay.py",
 ]
 
 

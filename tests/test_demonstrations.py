@@ -136,6 +136,7 @@ def test_bad_use_is_told(tmp_path):
 PIECES = "<think> </think> <code> </code> <sandbox_output> </sandbox_output> <answer> </answer> <image> 1 ```".split()
 
 
+@pytest.mark.integration
 @given(st.lists(st.sampled_from(PIECES), max_size=14))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_mix_of_tags_is_a_demonstration_or_a_reason(tmp_path, pieces):
@@ -263,6 +264,7 @@ lines = st.one_of(
 )
 
 
+@pytest.mark.integration
 @given(st.lists(lines, max_size=6), st.lists(lines, max_size=6), st.lists(lines, max_size=4))
 @settings(max_examples=200, deadline=None)
 def test_carried_programs_give_what_they_gave_with_all_variables(first, second, third):

@@ -218,10 +218,9 @@ with ReplayRun(DemonstrationSet("thyme", sys.argv[1]), sys.argv[2], ReplayOption
 """
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(sys.platform == "win32", reason="these signals are of POSIX systems")
-@pytest.mark.parametrize(
-    "stop", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.integration)], ids=["kill", "ctrl-c"]
-)
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
 def test_a_stopped_run_goes_on_without_loss_or_duplicates(tmp_path, stop):
     count = 40
     rows = [thyme_row((f"x = {number}\nprint({number})", str(number))) for number in range(count)]

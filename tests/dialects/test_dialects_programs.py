@@ -149,6 +149,7 @@ def test_any_code_becomes_a_program(box: Sandbox, code: str) -> None:
     assert Play(box, CODEVISION)(code).images == ()
 
 
+@pytest.mark.integration
 def test_pyvision_variables_live_on(box: Sandbox) -> None:
     pytest.importorskip("matplotlib")
     play = Play(box, PYVISION, inputs=2, trace=False)

@@ -185,6 +185,7 @@ def test_a_perfect_judge_agrees_fully(tmp_path, capsys):
     assert sheet.width > 1000 and sheet.height > 200
 
 
+@pytest.mark.integration
 def test_the_reference_agrees_with_how_simple_crops_are_made(tmp_path):
     _, record = run(tmp_path, "--judge", "ground_truth", "--n", "4")
     for kind in ("exact", "off-centre", "half", "shrunk", "big", "whole", "marked", "near miss", "other object"):
@@ -267,6 +268,7 @@ def test_a_study_that_fails_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.integration
 def test_a_study_stops_early_when_most_crops_fail(tmp_path):
     with pytest.raises(AgreementError, match="30 of 30 crops could not be judged"):
         run(tmp_path, "--judge", f"{__name__}:AlwaysFailing", "--n", "1000000")

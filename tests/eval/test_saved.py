@@ -43,6 +43,7 @@ def evaluated(saved: Path, out: Path, *options: str) -> list:
     return read_trajectories(out)
 
 
+@pytest.mark.integration
 def test_a_folder_of_weights_plays(saved, tmp_path):
     played = evaluated(saved, tmp_path / "a", "--batch", "5")
     assert [t.index for t in played] == list(range(5))
@@ -56,6 +57,7 @@ def test_a_folder_of_weights_plays(saved, tmp_path):
     assert [[turn.action for turn in t.turns] for t in again] == [[turn.action for turn in t.turns] for t in played]
 
 
+@pytest.mark.integration
 def test_samples_of_a_seed_are_the_same_and_differ_from_each_other(saved, tmp_path):
     options = ["--samples", "2", "--temperature", "1"]
     first, same = (evaluated(saved, tmp_path / name, *options) for name in "ab")

@@ -30,6 +30,7 @@ def test_files_stay_and_variables_do_not(session: Session) -> None:
     assert session.run("print(x)").stop == "error"
 
 
+@pytest.mark.integration
 def test_variables_stay_where_asked(box: Sandbox, image: Image.Image) -> None:
     with box.session({"input.png": image}, persist="variables") as session:
         session.run("x = [1]\ndef f():\n    return x\nimage = image.crop((0, 0, 9, 9))\nresult = image")

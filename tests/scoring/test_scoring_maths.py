@@ -152,6 +152,7 @@ def test_from_threads_and_after_pickling(score):
     assert [f.correct for f in found] == [True] * 4
 
 
+@pytest.mark.integration
 def test_after_a_fork(score):
     assert score(task("0.5"), r"\frac{1}{2}").correct
     child = os.fork()
@@ -169,6 +170,7 @@ def test_a_worker_that_was_killed_is_replaced(score):
     assert score(task("0.5"), r"\frac{1}{2}").correct
 
 
+@pytest.mark.integration
 def test_an_interrupted_answer_does_not_answer_the_next(score, monkeypatch):
     assert score(task("0.5"), r"\frac{1}{2}").correct
 

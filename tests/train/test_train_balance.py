@@ -97,7 +97,7 @@ def test_balance_removes_the_empty_passes_of_skewed_lengths():
     before = idle(lengths, schedule(range(16), lengths, homes, 2, 8000, 1))
     homes = share_out([cost(length) for length in lengths], homes, 2)
     after = idle(lengths, schedule(range(16), lengths, homes, 2, 8000, 1))
-    assert before[0] == 0.25 or before[1] > 0.4
+    assert before[1] > 0.4
     assert after == (0.0, pytest.approx(0.0, abs=0.01))
 
 
@@ -107,7 +107,9 @@ def _exchange(rank: int, file: str, count: int) -> None:
     block = PixelBlock(torch.full((40 * (rank + 1), 3), float(rank)), (1, 2, 3), 4)
     accelerator = SimpleNamespace(num_processes=count, process_index=rank, device=torch.device("cpu"))
     parcels = [{"to": to, "blocks": [block, block][: to + 1]} for to in range(count)]
-    for sender, parcel in enumerate(balance.exchange(accelerator, parcels)):
+    received = list(balance.exchange(accelerator, parcels))
+    assert len(received) == count
+    for sender, parcel in enumerate(received):
         first = parcel["blocks"][0]
         assert parcel["to"] == rank and len(parcel["blocks"]) == min(2, rank + 1)
         assert torch.equal(first.values, torch.full((40 * (sender + 1), 3), float(sender)))

@@ -116,6 +116,7 @@ def test_a_run_that_is_unwell_is_told_once_and_goes_on(arguments, runs, capsys):
     assert len(history(runs / "unwell")) == 3
 
 
+@pytest.mark.integration
 def test_a_run_that_is_unwell_can_be_told_to_stop_is_saved_and_goes_on(arguments, runs, capsys):
     run = runs / "unwell-stopped"
     assert main(["train", *arguments(run.name, *UNWELL, "--health.stop", "True", "--save-every", "100")]) == 1

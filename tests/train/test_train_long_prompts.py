@@ -66,6 +66,7 @@ def test_skipped_tasks_give_way_to_the_next_ones(long, select, concurrent):
     assert all(task.tokens > FILLER for task in found.skipped)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("concurrent", [3, 256])
 def test_samples_do_not_depend_on_the_pace_of_the_environments(long, select, concurrent):
     def keep(rollouts: list[Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pytest
 import torch
 from micro_run import history, letters
 
@@ -32,6 +33,7 @@ EVERYTHING = Reward(
 )
 
 
+@pytest.mark.integration
 def test_channels_group_terms_and_probing_train(runs, arguments):
     more = ("--reward", f"{__name__}:EVERYTHING", "--weights", "letters", "0.25", "--steps", "2")
     assert main(["train", *arguments("everything", *more)]) == 0

@@ -144,6 +144,7 @@ def test_the_policy_is_saved_and_has_learned(finished, start):
     assert any("visual" in name for name in changed) and any("language_model" in name for name in changed)
 
 
+@pytest.mark.integration
 def test_the_announcement_and_the_end(arguments, runs, capsys):
     assert main(["train", *arguments("talk", "--steps", "1")]) == 0
     out = capsys.readouterr().out
@@ -259,6 +260,7 @@ def evaluated(runs, arguments) -> Path:
     return runs / "evaluated"
 
 
+@pytest.mark.integration
 def test_evaluations_during_training_are_kept_and_change_nothing_else(finished, evaluated):
     rows = history(evaluated)
     for row in rows[:2]:
@@ -298,6 +300,7 @@ def test_a_resumed_run_repeats_lost_evaluations_and_keeps_the_others(evaluated, 
     assert visible(run / "eval") == {"step-000001", "step-000002"} and kept.stat().st_mtime_ns == written
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("step", [1, 2])
 def test_ctrl_c_saves_says_how_to_go_on_and_goes_on(finished, arguments, runs, monkeypatch, capsys, step):
     run = runs / f"stopped-{step}"
@@ -338,6 +341,7 @@ def test_the_optimizer_goes_on_as_well(arguments, runs, monkeypatch):
     assert_as_if_never_stopped(runs / "muon-stopped", runs / "muon")
 
 
+@pytest.mark.integration
 def test_a_run_that_died_goes_on_from_its_last_checkpoint(finished, arguments, runs, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "Monitor", dying(3))
@@ -348,6 +352,7 @@ def test_a_run_that_died_goes_on_from_its_last_checkpoint(finished, arguments, r
     assert_as_if_never_stopped(runs / "died", finished)
 
 
+@pytest.mark.integration
 def test_a_second_ctrl_c_stops_at_once(arguments, runs, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "Monitor", interrupting(2, times=2))
@@ -355,6 +360,7 @@ def test_a_second_ctrl_c_stops_at_once(arguments, runs, monkeypatch):
     assert [p.name for p in checkpoints(runs / "at-once")] == ["step-000001"]
 
 
+@pytest.mark.integration
 def test_a_finished_run_can_be_evaluated_again_without_counting_twice(finished, arguments, runs):
     assert main(["train", *arguments("again", "--steps", "1")]) == 0
     before = json.loads((runs / "again" / "summary.json").read_text())
@@ -364,6 +370,7 @@ def test_a_finished_run_can_be_evaluated_again_without_counting_twice(finished, 
     assert len(history(runs / "again")) == 1
 
 
+@pytest.mark.integration
 def test_an_interrupt_in_the_last_update_finishes_the_run(arguments, runs, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "Monitor", interrupting(1))
@@ -403,6 +410,7 @@ def test_a_resumed_run_remembers_how_long_it_has_been_unwell(arguments, runs, mo
     assert "(3 updates in a row)" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_a_torn_optimizer_is_told_and_the_one_before_is_used(finished, arguments, runs, monkeypatch, capsys):
     import shutil
 
@@ -465,6 +473,7 @@ def test_presets_and_files_beside_resume_change_no_option(finished, config, tmp_
     assert yaml.safe_load((run / OPTIONS).read_text())["train"] == {**before, "show_every": 3}
 
 
+@pytest.mark.integration
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(finished, arguments, runs, monkeypatch, capsys):
     real = checkpoint.write_moments
 
