@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import ConfigError
+from codev_env.scoring import numbers
+from codev_env.scoring.formulas import latex, signs
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, ScorerError, untagged
 from codev_env.types import Task
@@ -37,6 +39,7 @@ _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _FORMULA = re.compile(r"\$+[^$]*\$+|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)
 _NUMBER_AND_UNIT = re.compile(r"^\W*[\d.,]*\d\W*[^\W\d_]")
+_LISTED = re.compile(r"\d\s+\d")
 _LETTER = re.compile(r"[^\W\d_]")
 _LEAD = re.compile(
     r"^\s*(?:(?:the )?(?:final )?answer(?: is\b|:| =)|(?:it|there|this|that)(?: is| are)\b):?", re.IGNORECASE
@@ -102,14 +105,23 @@ class MathVerifyScorer:
         problem = _too_long(text) or _too_deep(text)
         if problem:
             return Score(False, why=f"the answer is {problem}")
+        text = _LEAD.sub("", text).strip().rstrip(".").rstrip()
+        answer, right = numbers.read(text.strip("$")), numbers.read(task.answer.strip("$"))
+        if right is None and _LISTED.search(task.answer):
+            return Score(False, score.extracted, score.how, "not the same; the right answer is a list")
+        if answer is not None and right is not None:
+            equal = numbers.equal(answer, right)
+            if equal is not None:
+                return Score(equal, text, "math", "equal" if equal else "not equal")
         return self._compare(task, text)
 
     def _compare(self, task: Task, text: str) -> Score:
-        forms = _forms(_LEAD.sub("", text).strip().rstrip(".").rstrip(), _unit(task.answer))
+        gold, written = latex(task.answer), latex(text)
+        forms = _forms(written, _unit(gold)) if signs(gold) == signs(written) else []
         if not forms:
-            return Score(False, why="not mathematics alone, or a hedge, or another unit")
+            return Score(False, why="not mathematics alone, or a hedge, another unit, or a sign such as < or ±")
         with _LOCK:
-            reply = _ask({"gold": _delimited(task.answer), "answers": forms, "cpu_s": self.cpu_s}, self.cpu_s)
+            reply = _ask({"gold": _delimited(gold), "answers": forms, "cpu_s": self.cpu_s}, self.cpu_s)
         if not reply.get("gold"):
             why = reply.get("problem", "it does not parse")
             raise NotMathematicsError(

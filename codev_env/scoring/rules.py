@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
-import unicodedata
 
+from codev_env.scoring import numbers
+from codev_env.scoring.plain import normalize, same_brackets
 from codev_env.scoring.scorer import How, Score
 from codev_env.types import Task
 
@@ -16,6 +16,9 @@ _WRAPPERS = tuple(
         r"^\$*\\boxed\{(.*)\}\$*$",
         r"^\\text\{(.*)\}$",
         r"^\*\*(.*)\*\*$",
+        r"^\$([^$]*)\$$",
+        r"^\\\((.*)\\\)$",
+        r"^[\"'*]([^\"'*]*)[\"'*]$",
         r"^(?:the )?(?:(?:final|correct|right) )?(?:answer|option|choice)(?: is|:| :| =)? ?:?(?<=[ :])(.*)$",
     )
 )
@@ -26,11 +29,6 @@ _LETTER_ALONE = re.compile(r"^\s*[(\[]?\s*([A-Za-z])\s*[)\]]?\s*[.:,;]?\s*$")
 _ANOTHER_LETTER = re.compile(
     r"\(\s*([A-Z])\s*\)|(?<!\w)([A-Z])(?=[.):])|\b(?:or|and|not)\s+([A-Z])\b|(?<!\w)([A-Z])\s*$"
 )
-_NUMBER = re.compile(r"^[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?$", re.ASCII)
-_FRACTION = re.compile(r"^([+-]?\d{1,15})\s*/\s*(\d{1,15})$", re.ASCII)
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-# Dots and signs that belong to a number are not punctuation.
-_PUNCTUATION = re.compile(r"(?<!\d)[.](?!\d)|(?<=\d)[.](?!\d)|(?<!\d)[.](?=\d\w*[^\W\d])|-(?!\d)|(?<=\w)-|[^\w\s.\-]|_")
 
 
 def is_correct(task: Task, answer: str) -> bool:
@@ -56,7 +54,7 @@ def score_rules(task: Task, answer: str, /) -> Score:
             same = _same(form, task.answer)
             if same is not None:
                 return Score(True, form, same, "the same")
-        kind: How = "number" if _number(forms[-1]) is not None else "text" if forms[-1] else "none"
+        kind: How = "number" if numbers.read(forms[-1]) is not None else "text" if forms[-1] else "none"
         return Score(False, forms[-1], kind, "not the same")
     for form in forms:
         chosen = _choice(form, task.choices)
@@ -85,9 +83,12 @@ def _choice(text: str, choices: tuple[str, ...]) -> tuple[str, How] | None:
     alone = _LETTER_ALONE.match(text)
     if alone and alone[1].upper() in letters:
         return letters[alone[1].upper()], "letter"
-    same = [choice for choice in choices if _same_text(text, choice)]
+    same = [choice for choice in choices if _same(text, choice) == "text"]
     if same:
         return (same[0], "text") if len(set(same)) == 1 else None
+    equal = {choice for choice in choices if _same(text, choice)}
+    if equal:
+        return (equal.pop(), "number") if len(equal) == 1 else None
     first = _LETTER_FIRST.match(text)
     letter = (first[1] or first[2]).upper() if first else ""
     if first is None or letter not in letters:
@@ -97,7 +98,7 @@ def _choice(text: str, choices: tuple[str, ...]) -> tuple[str, How] | None:
 
 def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
     """Return whether the text after a letter names another option, by letter or by text."""
-    if _same_text(rest, letters[letter]):
+    if _same(rest, letters[letter]):
         return False
     named = {next(group for group in match.groups() if group) for match in _ANOTHER_LETTER.finditer(rest)}
     if named & (letters.keys() - {letter}):
@@ -114,30 +115,15 @@ def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
 
 def _same(text: str, gold: str) -> How | None:
     """Return how two open answers are the same, or `None`."""
+    answer, right = numbers.read(text), numbers.read(gold)
+    if answer is not None and right is not None and not numbers.same(answer, right):
+        return None
     if _same_text(text, gold):
         return "text"
-    a, b = _number(text), _number(gold)
-    return "number" if a is not None and b is not None and math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) else None
+    return "number" if answer is not None and right is not None else None
 
 
 def _same_text(a: str, b: str) -> bool:
     """Compare normalised texts; texts that are all punctuation are compared as they are."""
     one, two = normalize(a), normalize(b)
-    return one == two if one or two else a.split() == b.split()
-
-
-def normalize(text: str) -> str:
-    """Return a text in lower case, with single spaces and without punctuation other than that of numbers."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(_PUNCTUATION.sub(" ", _THOUSANDS.sub("", folded)).split())
-
-
-def _number(text: str) -> float | None:
-    """Read a number: "3", "3.0", "1,000", "2e3", "1/2", "-0.5", "50%" (as 50). Not finite, or anything else: `None`."""
-    plain = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).strip().rstrip(".%$ ").lstrip("$ "))
-    fraction = _FRACTION.match(plain)
-    if fraction:
-        below = int(fraction[2])
-        return int(fraction[1]) / below if below else None
-    value = float(plain) if _NUMBER.match(plain) else math.nan
-    return value if math.isfinite(value) else None
+    return one == two and same_brackets(a, b) if one or two else a.split() == b.split()

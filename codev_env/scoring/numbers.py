@@ -1,0 +1,225 @@
+"""Quantities as people write them: read a text as one number with its sign, comparison and unit, or not at all."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from dataclasses import dataclass, replace
+
+_MINUS = dict.fromkeys(map(ord, "−–—‒―﹣－‐‑"), "-")
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
+_LOWERED = re.compile(r"(?<=\d)[₀₁₂₃₄₅₆₇₈₉₊₋]+")
+_VULGAR = re.compile("[¼-¾⅐-⅞]")
+_SPACES = re.compile(r"[^\S ]")
+
+_CURRENCIES = "$€£¥₹₩₽¢"
+_RELATIONS = {
+    **{"<=": "≤", "=<": "≤", "⩽": "≤", "≦": "≤", ">=": "≥", "⩾": "≥", "≧": "≥"},
+    **{
+        "~": "≈",
+        "~=": "≈",
+        "≃": "≈",
+        "∼": "≈",
+        "≅": "≈",
+        "+/-": "±",
+        "+-": "±",
+        "∓": "±",
+        "!=": "≠",
+        "=": "",
+        "==": "",
+    },
+}
+_RELATION = re.compile(r"\s*(\+/?-|[<>=!~]=|=<|==|[<>=~≤≥≦≧⩽⩾≈≃∼≅≠±∓])\s*")
+_SCALES = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+_UNITS = {"percent": "%", "per cent": "%", "pct": "%", "degrees": "°", "degree": "°", "deg": "°", "º": "°"}
+_SIGNS = frozenset({"%", "‰", "°", *_CURRENCIES})
+"""Units of one sign, which an answer may leave out."""
+_SAFE = frozenset({"°", *_CURRENCIES})
+"""Units that an answer may add; not `%`, which makes another number of it."""
+_CASE_MATTERS = 3
+_MAX_CHARACTERS = 64
+_MAX_FACTORIAL = 20
+
+_GROUPED = r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?|[1-9]\d{0,2}(?:['’]\d{3})+(?:\.\d+)?"
+_DOTTED = r"[1-9]\d{0,2}(?:\.\d{3}){2,}"
+_DECIMAL = rf"(?:{_DOTTED}|{_GROUPED}|\d+(?:\.\d*)?|\.\d+)"
+_MAGNITUDE = re.compile(
+    rf"(?:(?:(?P<whole>\d+) +)?(?P<above>\d+) ?/ ?(?P<below>\d+)"
+    rf"|(?P<mantissa>{_DECIMAL})(?: ?[x×·*⋅] ?10 ?\^ ?\(?(?P<power>[+-]?\d+)\)?|e(?P<exponent>[+-]?\d{{1,3}}))"
+    rf"|(?P<decimal>{_DECIMAL})(?: ?\^ ?\(?(?P<raised>[+-]?\d+)\)?| ?(?P<factorial>!))?)(?![\d.,]*\d)",
+    re.ASCII | re.IGNORECASE,
+)
+_UNIT = re.compile(r"°?[^\W\d_]+(?:[23]|\^-?\d|(?: ?[/·*] ?[^\W\d_]+))*\.?|[%‰°′″'\"]")
+_RANGE = re.compile(r"(.*[\d%°!)]) ?(?:-| to ) ?([^\s-].*)", re.DOTALL)
+_INTERVAL = re.compile(r"([\[(])([^,;]+)[,;]([^,;]+)([\])])")
+
+THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])", re.ASCII)
+"""A number in groups of three digits within a text."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One number, or a range, as it is written.
+
+    Attributes:
+        value: The number, in the written unit: 50 for "50%"; the lower end of a range.
+        relation: `""` or one of < > ≤ ≥ ≈ ≠ ±; "-" for a range, "[)" and the like for an interval.
+        unit: `""`, a sign such as `%`, `°` or a currency, or letters such as "cm".
+        upper: The upper end of a range.
+    """
+
+    value: float
+    relation: str = ""
+    unit: str = ""
+    upper: float | None = None
+
+    @property
+    def fraction(self) -> float:
+        """The value without a sign for hundredths or thousandths: 0.5 for "50%"."""
+        return self.value / {"%": 100.0, "‰": 1000.0}.get(self.unit, 1.0)
+
+
+def plain(text: str) -> str:
+    """Write a text with ASCII digits and minus signs, `^` before what is raised, and fractions as `1/2`.
+
+    As NFKC does, except that 5² becomes 5^2 and not 52, 5₂ 5_2, and 5½ "5 1/2" and not 51/2.
+    """
+    text = _RAISED.sub(lambda run: "^" + run[0].translate(_SUPERSCRIPTS) if run.start() else run[0], text)
+    text = re.sub("^⁻", "-", text)
+    text = _RAISED.sub(lambda run: "^" + run[0].translate(_SUPERSCRIPTS), text)
+    text = _LOWERED.sub(lambda run: "_" + run[0].translate(_SUBSCRIPTS), text)
+    text = _VULGAR.sub(lambda sign: f" {unicodedata.normalize('NFKC', sign[0])} ", text)
+    text = unicodedata.normalize("NFKC", _SPACES.sub(" ", text)).translate(_MINUS)
+    return text.replace("⁄", "/").strip()
+
+
+def read(text: str) -> Quantity | None:
+    """Read a text as one quantity, all of it; `None` for anything else, and for what is not a finite number.
+
+    Known are: signs (any dash as minus), groups of thousands (1,000; 1 000; 1'000; 1.000.000), fractions and mixed
+    numbers, powers and 2×10³ or 2e3, factorials, |x|, percent and per mille, degrees, currencies, a unit of letters,
+    "5 million", comparisons (<5, ≥5, ≈5, ±5), ranges (3–5, 3 to 5) and half-open intervals.
+    """
+    if len(text) > _MAX_CHARACTERS:
+        return None
+    text = plain(text).rstrip(".,;:? ").replace("\\%", "%").replace("\\$", "$")
+    interval = _INTERVAL.fullmatch(text)
+    if interval and interval[1] + interval[4] in ("[)", "(]"):
+        return _span(interval[2], interval[3], interval[1] + interval[4])
+    found = _RELATION.match(text)
+    if found and (end := found.end()) < len(text):
+        number = _signed(text[end:])
+        return number and replace(number, relation=_RELATIONS.get(found[1], found[1]))
+    number = _signed(text)
+    if number is None and (ends := _RANGE.fullmatch(text)):
+        return _span(ends[1], ends[2], "-")
+    return number
+
+
+def same(answer: Quantity, gold: Quantity) -> bool:
+    """Whether two quantities are the same: value, comparison and unit.
+
+    An answer may leave out a percent sign, a degree sign or a currency of the right answer, and may add one of the
+    latter two. It may not add a percent sign: 50% is not 50.
+    """
+    units = (
+        _same_unit(answer.unit, gold.unit)
+        or (not answer.unit and gold.unit in _SIGNS)
+        or (not gold.unit and answer.unit in _SAFE)
+    )
+    return units and answer.relation == gold.relation and _close(answer.value, gold.value) and _ends(answer, gold)
+
+
+def equal(answer: Quantity, gold: Quantity) -> bool | None:
+    """Whether two quantities are equal as numbers: 50% is 0.5. `None` where a unit other than percent decides."""
+    if not {answer.unit, gold.unit} <= {"", "%", "‰"}:
+        return None
+    return answer.relation == gold.relation and _close(answer.fraction, gold.fraction) and _ends(answer, gold)
+
+
+def _ends(answer: Quantity, gold: Quantity) -> bool:
+    if answer.upper is None or gold.upper is None:
+        return answer.upper is gold.upper
+    return _close(answer.upper, gold.upper)
+
+
+def _close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def _same_unit(a: str, b: str) -> bool:
+    """Whether two units are the same; case matters for an M or m of short ones: mW is not MW."""
+    if a == b:
+        return True
+    return a.casefold() == b.casefold() and not (len(a) <= _CASE_MATTERS and {a[:1], b[:1]} == {"m", "M"})
+
+
+def _span(low: str, high: str, relation: str) -> Quantity | None:
+    a, b = _signed(low.strip()), _signed(high.strip())
+    if a is None or b is None or (a.unit and not _same_unit(a.unit, b.unit)):
+        return None
+    return Quantity(a.value, relation, b.unit, b.value)
+
+
+def _signed(text: str) -> Quantity | None:
+    """Read a number with sign, bars, brackets, currency and unit."""
+    for opening, closing in (("|", "|"), ("(", ")")):
+        if text.startswith(opening) and text.endswith(closing) and len(text) > 2:
+            inner = text[1:-1].strip()
+            if inner.startswith(("|", "(")):
+                return None
+            number = _signed(inner)
+            return number and (replace(number, value=abs(number.value)) if opening == "|" else number)
+    head = re.match(rf"([+-]?) ?([{_CURRENCIES}]?) ?([+-]?) ?", text)
+    assert head is not None
+    if (head[1] and head[3]) or (head[3] and not head[2]):
+        return None
+    sign, currency = head[1] + head[3], head[2]
+    found = _MAGNITUDE.match(text, head.end())
+    value = None if found is None else _value(found)
+    if found is None or value is None or not math.isfinite(value):
+        return None
+    rest = text[found.end() :].strip()
+    for word, factor in _SCALES.items():
+        if rest.lower().startswith(word) and not rest[len(word) : len(word) + 1].isalpha():
+            value, rest = value * factor, rest[len(word) :].strip()
+    unit = _unit(rest)
+    if unit is None or (currency and unit):
+        return None
+    return Quantity(-value if sign == "-" else value, "", unit or currency)
+
+
+def _value(found: re.Match[str]) -> float | None:
+    """Return the value of a magnitude; `None` if it is none, or larger than a float."""
+    try:
+        if found["below"]:
+            return int(found["whole"] or 0) + int(found["above"]) / int(found["below"])
+        if found["mantissa"]:
+            return float(f"{_ungrouped(found['mantissa'])}e{int(found['power'] or found['exponent'])}")
+        value = float(_ungrouped(found["decimal"]))
+        if found["raised"]:
+            return value ** int(found["raised"])
+        if found["factorial"]:
+            return float(math.factorial(int(value))) if value.is_integer() and value <= _MAX_FACTORIAL else None
+        return value
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _ungrouped(text: str) -> str:
+    text = re.sub(r"[, '’]", "", text)
+    return text.replace(".", "") if text.count(".") > 1 else text
+
+
+def _unit(text: str) -> str | None:
+    """Return a unit in one writing, `""` for none, `None` for something else."""
+    text = text.strip()
+    if not text or text in _CURRENCIES:
+        return text
+    known = _UNITS.get(text.lower())
+    if known:
+        return known
+    return re.sub(r"[ ^]|\.$", "", text) if _UNIT.fullmatch(text) else None
