@@ -14,6 +14,7 @@ what they come to.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,6 +35,8 @@ LEAST_MUST = 0.1
 """Value of `must` below which `gated_outcome` is scaled down."""
 _GRID = 16
 _RECOLOURED = 12.0
+_ANSWER = re.compile(r"<answer>.*?</answer>", re.DOTALL)
+_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 _TURN_OF = {orientation(name): name for name in TRANSFORMS}
 
 
@@ -65,8 +68,12 @@ def gated_outcome(episode: Episode) -> float:
     """1 if the answer is right, else 0; times r_must where S has a crop and r_must < 0.1."""
     if not episode.is_correct:
         return 0.0
-    required = must(episode)
-    return required if CROP in needed_operations(episode.task) and required < LEAST_MUST else 1.0
+    return must(episode) if gated(episode) else 1.0
+
+
+def gated(episode: Episode) -> bool:
+    """Whether S has a crop and r_must < 0.1: the crop that the task needs was not made."""
+    return CROP in needed_operations(episode.task) and must(episode) < LEAST_MUST
 
 
 def must(episode: Episode) -> float:
@@ -81,23 +88,43 @@ def must(episode: Episode) -> float:
     return min(1.0, (len((wanted - {CROP}) & used) + crop) / len(wanted))
 
 
+def well_formed(episode: Episode) -> float:
+    """1 while the turns open with `<think>` and close what they open; a finished episode ends with its one answer.
+
+    Of all the text that the model wrote: it begins with `<think>`, every `<think>` is closed, and once the episode has
+    ended there is exactly one `<answer>...</answer>`, at its very end and not inside of the thinking.
+
+    Source: `_compute_format_reward` of verl/workers/reward_manager/uvtr.py in the released code.
+    """
+    return float(not _flaw(episode))
+
+
+def why_format(episode: Episode) -> str:
+    """Say what the first flaw is."""
+    return _flaw(episode) or "no flaw"
+
+
 def exact(episode: Episode) -> float:
-    """1 if S and U are the same set (both empty included), else 0."""
-    return float(needed_operations(episode.task) == used_operations(episode))
+    """1 if S is not empty and U is the same set, else 0.
+
+    Source: `_exact_match_reward` of verl/experimental/agent_loop/agent_loop.py in the released code.
+    """
+    wanted = needed_operations(episode.task)
+    return float(bool(wanted) and wanted == used_operations(episode))
 
 
 def emerge(episode: Episode) -> float:
-    """1 if the answer is right and some image shows an operation beyond S, else 0.
+    """1 if the answer is right and some image shows an operation other than turns, mirrors and crops, else 0.
 
-    Beyond S are: a crop where S has none; a view enlarged 1.5 times or more; a view with other colours (mean difference
-    of more than 12 levels on a 16 x 16 grid). Turns never are: `spurious` charges for a wrong one.
+    These are: a view enlarged 1.5 times or more; a view with other colours (mean difference of more than 12 levels on a
+    16 x 16 grid).
+
+    Source: `_emerging_tool_bonus` of the released code, where turns, mirrors and crops are the core operations.
     """
     if not episode.is_correct:
         return 0.0
-    wanted = needed_operations(episode.task)
     for region, image in _views(episode):
-        crops = CROP in operations(region, episode.task) - wanted
-        if crops or (region.scale or 0.0) >= ENLARGED or _recoloured(region, image, episode.task):
+        if (region.scale or 0.0) >= ENLARGED or _recoloured(region, image, episode.task):
             return 1.0
     return 0.0
 
@@ -140,6 +167,22 @@ def why_operations(episode: Episode) -> str:
     wanted, used = needed_operations(episode.task), used_operations(episode)
     text = f"needed {_names(wanted)}, shown {_names(used)}"
     return text + (f", IoU {max(_ious(episode), default=0.0):.2f}" if CROP in wanted else "")
+
+
+def _flaw(episode: Episode) -> str:
+    """The first flaw of the text that the model wrote; empty where there is none."""
+    text = "\n".join(step.action for step in episode.steps).strip()
+    if not text.startswith("<think>"):
+        return "it does not begin with <think>"
+    if text.count("<think>") != text.count("</think>"):
+        return "unbalanced <think>"
+    answers = list(_ANSWER.finditer(text))
+    if episode.done and len(answers) != 1:
+        return f"{len(answers)} answers"
+    if episode.done and answers[0].end() != len(text):
+        return "text after the answer"
+    inside = (t.start() < a.start() < t.end() for t in _THOUGHT.finditer(text) for a in answers)
+    return "an answer inside of <think>" if any(inside) else ""
 
 
 def _views(episode: Episode) -> Iterator[tuple[Region, Image.Image]]:

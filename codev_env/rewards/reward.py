@@ -89,6 +89,7 @@ class Reward:
             tool calls, `"probing"` of the policy's answer. `"group"` follows from `group_terms`.
         robust: It claims that no cheat earns more from `tool_terms` than an honest look at a wrong place.
         source: Where the formula comes from.
+        second_hand: Names of the terms whose formula or weight is known from descriptions by others only.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Reward:
     needs: tuple[Need, ...] = ()
     robust: bool = False
     source: str = ""
+    second_hand: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = self.names
@@ -105,9 +107,10 @@ class Reward:
             raise ConfigError(
                 f"reward {self.name!r} has terms {list(names)}; it needs at least one, and different names."
             )
-        for name in self.tool_terms:
-            if name not in names:
-                raise unknown(f"tool term of reward {self.name!r}:", name, names)
+        for kind, listed in (("tool", self.tool_terms), ("second-hand", self.second_hand)):
+            for name in listed:
+                if name not in names:
+                    raise unknown(f"{kind} term of reward {self.name!r}:", name, names)
         for need in self.needs:
             if need not in get_args(Need):
                 raise unknown(f"need of reward {self.name!r}:", need, get_args(Need))

@@ -9,7 +9,7 @@ from codev_env.rewards.reward import Channel, GroupTerm, Reward, Term
 
 _CODEVISION = (
     Term("outcome", codevision.gated_outcome, 1.0, why=terms.why_outcome),
-    Term("format", terms.well_formed, 0.1, why=terms.why_format),
+    Term("format", codevision.well_formed, 0.1, why=codevision.why_format),
     Term("must", codevision.must, 1.0, why=codevision.why_operations),
     Term("exact", codevision.exact, 0.1, why=codevision.why_operations),
     Term("emerge", codevision.emerge, 0.2, why=codevision.why_operations),
@@ -37,7 +37,8 @@ _BY_NAME: dict[str, Reward] = {
             tool_terms=("tool",),
             needs=("judge",),
             robust=True,
-            source="CodeV, arXiv 2511.19661, the paper",
+            source="CodeV, arXiv 2511.19661, the paper; weights of the released code",
+            second_hand=("tool",),
         ),
         Reward(
             "tapo-released",
@@ -64,10 +65,11 @@ _BY_NAME: dict[str, Reward] = {
                 Term("improve", codevision.improve, 0.1, why=codevision.why_operations),
                 Term("order", codevision.order, 0.1, why=codevision.why_operations),
             ),
-            (GroupTerm("necessity", group.necessity, 0.5),),
+            (GroupTerm("necessity", group.necessity, 0.2),),
             tool_terms=(*_CODEVISION_TOOLS, "improve", "order", "necessity"),
             needs=("transform", "boxes"),
-            source="CodeVision, arXiv 2512.03746, the paper",
+            source="CodeVision, arXiv 2512.03746, the paper; necessity as in the released code",
+            second_hand=("improve", "order"),
         ),
         Reward(
             "deepeyes",
@@ -88,6 +90,17 @@ _BY_NAME: dict[str, Reward] = {
             (GroupTerm("curiosity", group.curiosity, 0.5),),
             tool_terms=("overuse", "curiosity"),
             source="Pixel-Reasoner, arXiv 2505.15966, the paper",
+            second_hand=("overuse", "curiosity"),
+        ),
+        Reward(
+            "pixelreasoner-released",
+            (
+                Term("outcome", terms.settled, 1.0, why=terms.why_outcome),
+                Term("overuse", terms.overuse, -0.05, why=terms.why_calls),
+            ),
+            (GroupTerm("curiosity", group.curiosity_released, 0.125),),
+            tool_terms=("overuse", "curiosity"),
+            source="Pixel-Reasoner, arXiv 2505.15966, the released code, for images",
         ),
         Reward(
             "taco",
@@ -97,7 +110,8 @@ _BY_NAME: dict[str, Reward] = {
             ),
             tool_terms=("gain",),
             needs=("probing",),
-            source="TACO, arXiv 2606.30251",
+            source="TACO, arXiv 2606.30251, the abstract; without its routing of the outcome",
+            second_hand=("gain",),
         ),
         Reward(
             "hdpo",
@@ -109,7 +123,7 @@ _BY_NAME: dict[str, Reward] = {
                 ),
             ),
             robust=True,
-            source="HDPO, arXiv 2604.08545",
+            source="HDPO, arXiv 2604.08545, the released code",
         ),
     )
 }

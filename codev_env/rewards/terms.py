@@ -22,6 +22,16 @@ def outcome(episode: Episode) -> float:
     return float(episode.is_correct)
 
 
+def settled(episode: Episode) -> float:
+    """1 if the answer is right and the last call before it did not fail, else 0.
+
+    Source: the released Pixel-Reasoner (experience_maker.py) takes the reward of a right answer away if the last visual
+    operation failed and no other one followed.
+    """
+    last = next((step.execution for step in reversed(_code_steps(episode))), None)
+    return float(episode.is_correct and (last is None or last.error is None))
+
+
 def well_formed(episode: Episode) -> float:
     """1 while every turn is well formed, else 0; an episode that ends without an answer ends with 0.
 
@@ -99,7 +109,7 @@ def gain(episode: Episode) -> float:
 def efficiency(episode: Episode) -> float:
     """1 / (T + 1) for T calls if the answer is right, else 0.
 
-    Source: the tool reward of HDPO (arXiv 2604.08545).
+    Source: the tool reward of HDPO (arXiv 2604.08545), verl_tool/workers/reward_manager/metis.py of the released code.
     """
     return 1.0 / (calls(episode) + 1) if episode.is_correct else 0.0
 

@@ -47,9 +47,14 @@ def run_list(command: ListCommand) -> int:
         needs = f"needs {', '.join(reward.needs)}" if reward.needs else "needs nothing"
         print(f"{reward.name}: {'robust, ' if reward.robust else ''}{needs}; {reward.source}")
         print(f"    {formula(reward)}")
+        if reward.second_hand:
+            print(f"    second-hand: {', '.join(reward.second_hand)}")
     print("\n(g): paid by the trainer, which knows the group.  [c]: in a channel c of its own, see docs/rewards.md.")
     print("robust: claims that no cheat earns more for tools than an honest look at a wrong place; check it with")
     print("`codev rewards redteam`.")
+    print(
+        "second-hand: terms whose formula or weight comes from descriptions by others, not from the paper or its code."
+    )
     return 0
 
 
@@ -190,6 +195,7 @@ def _row(reward: Reward) -> dict[str, Any]:
                 "channel": term.channel.name,
                 "group": isinstance(term, GroupTerm),
                 "tool": term.name in reward.tool_terms,
+                "second_hand": term.name in reward.second_hand,
                 "formula": about(term),
             }
             for term in reward.all_terms

@@ -11,6 +11,8 @@ from codev_env.transforms import TRANSFORMS, orientation, transform_image
 from codev_env.types import Answer, Box, Code, Episode, Execution, Invalid, Region, Step, StepScore, Task
 
 WIDTH, HEIGHT = 100, 80
+CALLED = "<think>Look.</think><tool_call>{}</tool_call>"
+ANSWERED = "<think>Red.</think><answer>red</answer>"
 WHOLE: Box = (0, 0, WIDTH, HEIGHT)
 _RAMP = np.indices((HEIGHT, WIDTH)).sum(0).astype(np.uint8)
 PICTURE = Image.fromarray(np.stack([_RAMP, 255 - _RAMP, _RAMP // 2], 2))
@@ -38,7 +40,7 @@ def unknown_region() -> Region:
 def look(*regions: Region, value: float | None = None, images: Sequence[Image.Image] = ()) -> Step:
     """A code turn that returned one image for each region: those given, else what the regions say."""
     shown = tuple(images) or tuple(_shown(one) for one in regions)
-    return Step("", Code("x = 1"), Execution(images=shown), tuple(regions), StepScore(value))
+    return Step(CALLED, Code("x = 1"), Execution(images=shown), tuple(regions), StepScore(value))
 
 
 def _shown(one: Region) -> Image.Image:
@@ -48,17 +50,17 @@ def _shown(one: Region) -> Image.Image:
 
 def error() -> Step:
     """A code turn that failed."""
-    return Step("", Code("1/0"), Execution(error="ZeroDivisionError", stop="error"), (), StepScore(-0.5))
+    return Step(CALLED, Code("1/0"), Execution(error="ZeroDivisionError", stop="error"), (), StepScore(-0.5))
 
 
 def invalid() -> Step:
     """A turn that could not be read."""
-    return Step("", Invalid("no tags"))
+    return Step("no tags", Invalid("no tags"))
 
 
 def answer(*problems: str) -> Step:
     """The last turn."""
-    return Step("", Answer("red", problems))
+    return Step(ANSWERED, Answer("red", problems))
 
 
 def episode(what: Task, *steps: Step, correct: bool = True, stop: str | None = None) -> Episode:

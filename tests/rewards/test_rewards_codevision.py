@@ -9,7 +9,7 @@ from reward_episodes import PICTURE, answer, episode, error, look, region, task,
 from codev_env.geometry import iou
 from codev_env.rewards import get_reward
 from codev_env.rewards.codevision import needed_operations, operations, used_operations
-from codev_env.types import Episode, Region, Task
+from codev_env.types import Answer, Code, Episode, Region, Step, Task
 
 TARGET = (20, 20, 40, 40)
 HALF = (20, 20, 40, 30)  # IoU with TARGET: 200 / 400
@@ -132,7 +132,7 @@ def test_a_right_answer_after_a_wrong_crop_is_worth_r_must() -> None:
 
 def test_an_empty_s() -> None:
     values = paid(episode(task(), answer()))
-    assert (values["must"], values["exact"]) == (0.0, 0.1), "nothing was needed and nothing was done: they agree"
+    assert (values["must"], values["exact"]) == (0.0, 0.0), "there is nothing to agree on"
     # Two turns that nobody needed: -0.5 each.
     played = episode(task(), look(region(orientation="rot90"), region(orientation="flip_h")), answer())
     assert (paid(played)["spurious"], paid(played)["exact"]) == (-1.0, 0.0)
@@ -151,7 +151,7 @@ def test_overuse_counts_calls_beyond_two() -> None:
     ("shown", "image", "emerges"),
     [
         (region(), PICTURE, False),
-        (region(TARGET), PICTURE.crop(TARGET), True),  # a crop that was not asked for
+        (region(TARGET), PICTURE.crop(TARGET), False),  # a crop is a core operation, asked for or not
         (region(scale=2.0), PICTURE.resize((200, 160)), True),
         (region(), ImageOps.invert(PICTURE), True),
         (region(orientation="rot90"), PICTURE.rotate(90, expand=True), False),  # a turn is no merit
@@ -164,6 +164,34 @@ def test_what_emerges(shown: Region, image, emerges: bool) -> None:
     assert paid(played)["emerge"] == 0.2 * emerges
     wrong = episode(task(), look(shown, images=[image]), answer(), correct=False)
     assert paid(wrong)["emerge"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("actions", "formed"),
+    [
+        (["<think>a</think><tool_call>{}</tool_call>", "<think>b</think><answer>red</answer>"], True),
+        (["<think>a</think><answer>red</answer>\n"], True),
+        (["<answer>red</answer>"], False),  # no leading <think>
+        (["So: <think>a</think><answer>red</answer>"], False),
+        (["<think>a<think>b</think><answer>red</answer>"], False),
+        (["<think>a</think><answer>red</answer> Done."], False),  # the answer ends the text
+        (["<think>a</think><answer>blue</answer><answer>red</answer>"], False),
+        (["<think>a <answer>red</answer></think>"], False),
+        (["<think>a</think>\\boxed{red}"], False),
+        # The released check does not ask whether a call can be read.
+        (["<think>a</think><tool_call>no JSON</tool_call>", "<think>b</think><answer>red</answer>"], True),
+    ],
+)
+def test_format_is_that_of_the_released_code(actions: list[str], formed: bool) -> None:
+    steps = [Step(action, Answer("red") if "answer>" in action else Code("x")) for action in actions]
+    played = Episode(task(), steps, "red", True, "answer")
+    assert paid(played)["format"] == 0.1 * formed
+
+
+def test_format_holds_while_an_episode_runs() -> None:
+    for action, formed in (("<think>a</think><tool_call>{}</tool_call>", True), ("<tool_call>{}</tool_call>", False)):
+        assert paid(Episode(task(), [Step(action, Code("x"))]))["format"] == 0.1 * formed
+    assert paid(Episode(task()))["format"] == 0.0
 
 
 def test_a_crop_that_was_asked_for_does_not_emerge() -> None:

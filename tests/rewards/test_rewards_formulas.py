@@ -112,6 +112,12 @@ def test_pixelreasoner_charges_for_every_call_after_the_first() -> None:
     assert paid("pixelreasoner", episode(T, look(CROP), error(), answer()))["overuse"] == pytest.approx(-0.05)
 
 
+def test_the_released_pixelreasoner_takes_the_outcome_after_a_failed_call() -> None:
+    assert paid("pixelreasoner-released", episode(T, look(CROP), error(), answer()))["outcome"] == 0.0
+    assert paid("pixelreasoner-released", episode(T, error(), look(CROP), answer()))["outcome"] == 1.0
+    assert paid("pixelreasoner-released", episode(T, answer())) == {"outcome": 1.0, "overuse": 0.0, "curiosity": 0.0}
+
+
 def probed(before: bool, after: bool) -> Step:
     return dataclasses.replace(look(CROP), probed=(before, after))
 

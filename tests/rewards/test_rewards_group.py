@@ -39,10 +39,26 @@ def test_calls_that_show_nothing_of_the_original_are_not_looking(steps) -> None:
 
 
 def test_necessity_is_what_looking_was_worth() -> None:
-    # acc 2/3 with, 1/3 without: 0.5 * 1/3 for each that looked.
+    # acc 2/3 with, 1/3 without: 0.2 * 1/3 for each that looked and was right.
     rollouts = [looked(True), blind(False), looked(True), blind(True), looked(False), blind(False)]
     found = group("codevision-paper", "necessity", *rollouts)
-    assert found == pytest.approx([1 / 6, 0, 1 / 6, 0, 1 / 6, 0])
+    assert found == pytest.approx([1 / 15, 0, 1 / 15, 0, 0, 0])
+
+
+def test_necessity_goes_to_those_who_made_the_crop_that_is_needed() -> None:
+    small = task("crop", targets=[(10, 10, 30, 30)])
+    hit = episode(small, look(region((10, 10, 30, 30))), answer())
+    missed = episode(small, look(region((60, 40, 80, 60))), answer())
+    found = group("codevision-paper", "necessity", hit, missed, episode(small, answer(), correct=False))
+    assert found == pytest.approx([0.2, 0, 0])
+
+
+def test_the_released_curiosity_is_relative_to_the_rate() -> None:
+    # RaPR 1/8: (0.3 - 0.125) / 2 / 0.125 * 0.25
+    found = group("pixelreasoner-released", "curiosity", looked(False), *[blind(True)] * 7)
+    assert found == pytest.approx([0.175] + [0.0] * 7)
+    assert group("pixelreasoner-released", "curiosity", looked(True), blind(True)) == [0.0, 0.0]
+    assert group("pixelreasoner-released", "curiosity", blind(True)) == [0.0]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +68,7 @@ def test_necessity_is_what_looking_was_worth() -> None:
         [blind(True)] * 4,
         [looked(False), blind(True)],  # looking harmed: not negative
         [looked(True), blind(True)],
+        [looked(True), blind(True), blind(True), blind(False)],  # two were right without
     ],
 )
 def test_no_necessity(rollouts: list[Episode]) -> None:

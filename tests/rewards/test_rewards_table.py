@@ -24,6 +24,7 @@ NAMES = {
     "codevision-paper",
     "deepeyes",
     "pixelreasoner",
+    "pixelreasoner-released",
     "taco",
     "hdpo",
 }
