@@ -37,7 +37,9 @@ _NUMBER = st.sampled_from(
 _NAME = st.sampled_from(["", "b.png", "c.png", "input.png", "../d.png", "\ud800", "x" * 101])
 _IMAGE = st.tuples(_NUMBER, _NUMBER, _NUMBER, _NAME).map(list) | _JSON
 _FILE = st.tuples(_NAME, _NUMBER, _NUMBER, _NUMBER, st.sampled_from(["RGB", "L", "RGBA", "P"])).map(list) | _JSON
-_GOOD: dict[str, Any] = {"stop": "ok", "error": None, "stdout": "text", "repairs": [], "images": [], "files": []}
+_GOOD: dict[str, Any] = {
+    "stop": "ok", "error": None, "stdout": "text", "repairs": [], "images": [], "files": [], "spent": False,
+}  # fmt: skip
 _LIE = st.fixed_dictionaries(
     {},
     optional={
@@ -48,6 +50,7 @@ _LIE = st.fixed_dictionaries(
         "stdout": st.text(st.characters(), max_size=300) | _JSON,
         "repairs": _JSON,
         "number": _JSON,
+        "spent": st.booleans() | _JSON,
         "more": _JSON,
     },
 )
@@ -158,7 +161,7 @@ def test_no_message_does_harm(profile: Any, hasty_box: Sandbox, box: Sandbox, im
                     execution.stdout.encode()
             event("refused" if session._worker is not impostor.worker else "accepted")
             if session._worker is impostor.worker:
-                session._drop()
+                session._drop("main")
             session._limits = box.limits  # the rest must not depend on time
             execution = session.run("print(set(Image.open('kept.png').tobytes()), image.size)")
             assert execution.stdout == f"{{{KEPT}}} {image.size}\n"
@@ -197,6 +200,6 @@ def test_files_without_end_are_refused(image: Image.Image) -> None:
                 if session._worker is not impostor.worker:
                     break
         if session._worker is impostor.worker:
-            session._drop()
+            session._drop("main")
         assert len(session._files["main"]) <= 5
         assert session.run("print(1)").stdout == "1\n"

@@ -26,6 +26,7 @@ GOOD: dict[str, Any] = {
     "repairs": ["indentation removed"],
     "images": [[64, 5, 4, "a.png"]],
     "files": [["a.png", 64, 5, 4, "RGB"], ["b.png", 400, 10, 10, "L"]],
+    "spent": False,
 }
 
 
@@ -63,6 +64,11 @@ def test_an_honest_reply_passes() -> None:
         {"images": [[64, 5, 4, "x" * 101]]},
         {"images": [[10**30, 5, 4, ""]]},
         {"files": [["", 64, 5, 4, "RGB"]]},
+        {"files": [["..", 64, 5, 4, "RGB"]]},
+        {"files": [["a\\b.png", 64, 5, 4, "RGB"]]},
+        {"files": [["a\n.png", 64, 5, 4, "RGB"]]},
+        {"spent": None},
+        {"spent": 0},
         {"files": [["a.png", 64, 5, 4, "P"]]},
         {"files": [["a.png", 64, 5, 4, ["RGB"]]]},
         {"files": [["a.png", 64, 5, 4, "RGB"]] * 13},

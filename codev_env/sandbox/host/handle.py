@@ -18,7 +18,7 @@ class WorkerLost(Exception):
 
 
 class WorkerHandle:
-    """A worker and our end of its socket.
+    """A worker and our end of its socket; `views` are those whose files it has.
 
     Args:
         kind: The kind of zygote to fork it from.
@@ -55,6 +55,7 @@ class WorkerHandle:
         self._asked = False
         self._number = 0
         self.has_run = False
+        self.views: set[str] = set()
 
     def wait_ready(self) -> None:
         """Wait until the worker is locked down; raises `WorkerLost`, or `SandboxError` if required layers are off."""

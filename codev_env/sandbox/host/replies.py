@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from codev_env.sandbox.wire.limits import MOST_REPAIRS, NAME_CHARS, REPAIR_CHARS, Limits
+from codev_env.sandbox.wire.limits import MOST_REPAIRS, NAME_CHARS, REPAIR_CHARS, Limits, is_bare_name
 from codev_env.sandbox.wire.pixels import RAW, stored_bytes
 from codev_env.types import Stop
 
@@ -43,6 +43,7 @@ class CheckedReply:
     repairs: tuple[str, ...]
     images: tuple[Stored, ...]
     files: tuple[Stored, ...]
+    spent: bool
 
 
 def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int]]) -> CheckedReply:
@@ -64,6 +65,9 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         error = _text(error, limits.error_chars, "error")
     if (error is None) != (stop == "ok"):
         raise BadReply("error without stop")
+    spent = message.get("spent")
+    if not isinstance(spent, bool):
+        raise BadReply("spent")
     repairs = _list(message.get("repairs"), MOST_REPAIRS, "repairs")
     images = _list(message.get("images"), limits.images, "images")
     files = _list(message.get("files"), 2 * limits.files + 8, "files")
@@ -74,6 +78,7 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         repairs=tuple(_text(one, REPAIR_CHARS, "repair") for one in repairs),
         images=tuple(_image(one, limits, gaps) for one in images),
         files=tuple(_file(one, limits, gaps) for one in files),
+        spent=spent,
     )
 
 
@@ -87,7 +92,7 @@ def _image(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Store
 
 def _file(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Stored:
     name, offset, width, height, mode = _fields(value, 5)
-    if not name or not isinstance(name, str) or "/" in name:
+    if not is_bare_name(name):
         raise BadReply("file without a bare name")
     return _stored(offset, width, height, mode, name, limits, gaps)
 

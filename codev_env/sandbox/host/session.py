@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from codev_env.errors import NoRoom, SandboxError
 from codev_env.sandbox.host import descriptors, memory, process, replies
 from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
 from codev_env.sandbox.wire import frames
-from codev_env.sandbox.wire.limits import NAME_CHARS, Limits
+from codev_env.sandbox.wire.limits import Limits, is_bare_name
 from codev_env.sandbox.wire.messages import FileEntry, RunRequest, Setup, Views, Where
 from codev_env.types import Execution
 
@@ -60,18 +59,16 @@ class Session:
         self._closed = False
         self._owner = os.getpid()
         self._counts: dict[tuple[str, int], int] = {}
-        self._pending: Views = {}
         plain = {name: memory.plain(image) for name, image in _check(images).items()}
         room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
-        self._worker: WorkerHandle | None = None
+        self._workers: dict[str, WorkerHandle] = {}
         with ExitStack() as undo:
             self._inputs = pool.take(list(plain.values()))
             undo.callback(pool.give_back, self._inputs)
-            self._files: Views = {MAIN: _table(plain, self._inputs.offsets, "inputs")}
-            self._given = {MAIN: frozenset(plain)}
+            self._files: Views = {MAIN: {"given": _table(plain, self._inputs.offsets, "inputs"), "saved": {}}}
             self._arena = memory.Arena((self._limits.files_mb << 20) + room)
             undo.callback(self._arena.close)
-            self._spawn()
+            self._spawn(MAIN)
             number = next(_numbers)
             descriptors.hold(number)
             undo.callback(descriptors.release, number)
@@ -109,7 +106,7 @@ class Session:
                 return Execution(error=message, stop="refused")
             execution = self._run(code, view)
             if self._isolation == "step":
-                self._replace()
+                self._replace(view)
             return execution
 
     def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
@@ -145,14 +142,17 @@ class Session:
                 memory.write(self._arena.fd, start, image)
                 self._arena.keep(name, f"{key} as given", start, start + need)
                 offsets.append(start)
-            self._given[name] = frozenset(plain)
-            self._files[name] = self._pending[name] = _table(plain, offsets, "arena")
+            self._files[name] = {"given": _table(plain, offsets, "arena"), "saved": {}}
 
     def _forget(self, view: str) -> None:
         """Delete a view; its name may be used again."""
         self._arena.forget(view)
-        for table in (self._files, self._given, self._pending):
-            table.pop(view, None)
+        self._files.pop(view, None)
+        if self._persist == "variables":
+            self._drop(view)
+        else:
+            for worker in self._workers.values():
+                worker.views.discard(view)
         self._counts = {key: count for key, count in self._counts.items() if key[0] != view}
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class Session:
             if self._closed:
                 return
             self._closed = True
-            self._drop()
+            self._drop_all()
             self._held.close()
 
     def __enter__(self) -> Session:
@@ -188,49 +188,57 @@ class Session:
         if self._closed:
             raise SandboxError("this session is closed; open a new one with Sandbox.session.")
 
-    def _spawn(self) -> WorkerHandle:
+    @property
+    def _worker(self) -> WorkerHandle | None:
+        """The worker of the main view."""
+        return self._workers.get(self._place(MAIN))
+
+    def _place(self, view: str) -> str:
+        """The key of the worker that runs a view: variables stay in a process, so each view has one of its own."""
+        return view if self._persist == "variables" else MAIN
+
+    def _spawn(self, view: str) -> WorkerHandle:
         setup: Setup = {
             "limits": self._limits.to_json(),
             "persist": self._persist,
             "repairs": self._repairs,
-            "views": self._files,
             "inputs_bytes": self._inputs.size,
         }
-        try:
-            self._worker = WorkerHandle(self._kind, setup, self._inputs.fd, self._arena.fd, self._check_layers)
-        except frames.FrameError as error:
-            raise SandboxError(
-                f"the files and views of this session are too many for a new worker: {error}."
-            ) from error
-        self._pending = {}
-        return self._worker
+        worker = WorkerHandle(self._kind, setup, self._inputs.fd, self._arena.fd, self._check_layers)
+        self._workers[self._place(view)] = worker
+        return worker
 
-    def _drop(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
-        self._worker = None
+    def _drop(self, view: str) -> None:
+        worker = self._workers.pop(self._place(view), None)
+        if worker is not None:
+            worker.kill()
 
-    def _replace(self) -> None:
-        """Kill the worker and have a new one forked, with the same files, while the trainer continues."""
-        self._drop()
+    def _drop_all(self) -> None:
+        while self._workers:
+            self._workers.popitem()[1].kill()
+
+    def _replace(self, view: str) -> None:
+        """Kill the worker of a view and have a new one forked, with the same files, while the trainer continues."""
+        self._drop(view)
         try:
-            self._spawn()
+            self._spawn(view)
         except SandboxError:
             return  # the finished run must not be lost: the next one tries again, and reports the failure
 
     def _run(self, code: str, view: str) -> Execution:
-        """Run on this worker, or on a second one if the first is lost through no fault of the program."""
+        """Run on the view's worker, or on a second one if the first is lost through no fault of the program."""
         kind = process.kind_for(code, self._kind)
         if kind != self._kind:
             self._kind = kind
-            self._drop()
+            self._drop_all()
         seed = self._seed_of(code, view)
         for last in (False, True):
+            worker = self._workers.get(self._place(view))
             try:
-                return self._attempt(code, view, seed)
+                return self._attempt(worker or self._spawn(view), code, view, seed)
             except WorkerLost as lost:
-                forgotten = self._persist == "variables" and self._worker is not None and self._worker.has_run
-                self._drop()
+                forgotten = self._persist == "variables" and worker is not None and worker.has_run
+                self._drop(view)
                 if last or forgotten:
                     again = "The variables of earlier runs are gone with it" if forgotten else "It was tried twice"
                     raise SandboxError(
@@ -238,34 +246,36 @@ class Session:
                         "then start the episode again."
                     ) from lost
             except SandboxError:
-                self._drop()
+                self._drop(view)
                 raise
             time.sleep(_PAUSE_S)  # a shortage of processes may be over by then
         raise AssertionError("the second attempt returns or raises")
 
-    def _attempt(self, code: str, view: str, seed: int) -> Execution:
-        worker = self._worker or self._spawn()
+    def _attempt(self, worker: WorkerHandle, code: str, view: str, seed: int) -> Execution:
         worker.wait_ready()
         started = time.monotonic()
         try:
             gaps = self._arena.gaps()
-            request: RunRequest = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": self._pending}
+            views = {} if view in worker.views else {view: self._files[view]}
+            request: RunRequest = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": views}
             message = worker.ask(request, started + self._limits.wall_s + _GRACE_S)
-            self._pending = {}
+            worker.views.add(view)
             reply = replies.check(message, self._limits, gaps)
             self._check_room(view, reply)
             images = tuple(self._read(stored) for stored in reply.images)
         except frames.FrameTimeout:
             return self._lost(
-                "timeout", f"the program took longer than {self._limits.wall_s:g} s and was ended", started
+                view, "timeout", f"the program took longer than {self._limits.wall_s:g} s and was ended", started
             )
         except frames.FrameClosed:
-            return self._lost(*cause_of(worker.death()), started)
+            return self._lost(view, *cause_of(worker.death()), started)
         except (frames.FrameError, replies.BadReply):
-            return self._lost("error", "the program damaged its own process, which was ended", started)
+            return self._lost(view, "error", "the program damaged its own process, which was ended", started)
         for stored in reply.files:
-            self._files[view][stored.name] = _entry(stored)
+            self._files[view]["saved"][stored.name] = _entry(stored)
             self._arena.keep(view, stored.name, stored.offset, stored.offset + stored.bytes)
+        if reply.spent and self._persist == "images":
+            self._replace(view)
         return Execution(
             stdout=reply.stdout,
             images=images,
@@ -278,15 +288,15 @@ class Session:
 
     def _check_room(self, view: str, reply: replies.CheckedReply) -> None:
         """Raise `BadReply` if more files are saved than `Context.save` allows: each is kept until the session ends."""
-        given = self._given[view]
-        saved = self._files[view].keys() | {stored.name for stored in reply.files}
-        if len(saved - given) > self._limits.files:
+        files = self._files[view]
+        saved = files["saved"].keys() | {stored.name for stored in reply.files}
+        if len(saved - files["given"].keys()) > self._limits.files:
             raise replies.BadReply("more files than are allowed")
 
-    def _lost(self, stop: Any, why: str, started: float) -> Execution:
+    def _lost(self, view: str, stop: Any, why: str, started: float) -> Execution:
         """Replace a worker that is gone: the new one takes over the files saved by earlier runs."""
         wall_s = time.monotonic() - started
-        self._replace()
+        self._replace(view)
         kept = "Files saved by earlier steps are still there"
         if self._persist == "variables":
             kept += "; variables are gone"
@@ -305,7 +315,6 @@ class Session:
             raise replies.BadReply("arena") from error
 
 
-_BAD_NAME = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")
 _MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 
 
@@ -314,7 +323,7 @@ def _check(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]:
         kind = type(images).__name__
         raise SandboxError(f"images is a {kind}; images by file name are needed, as in {{'input.png': image}}.")
     for name, image in images.items():
-        if not isinstance(name, str) or _BAD_NAME.search(name) or len(name) > NAME_CHARS:
+        if not is_bare_name(name):
             raise SandboxError(f"image name {name!r}: a bare file name such as 'input.png' is needed.")
         if not isinstance(image, Image.Image):
             raise SandboxError(f"image {name!r} is a {type(image).__name__}; a PIL image is needed.")
@@ -340,7 +349,6 @@ def _table(images: Mapping[str, Image.Image], offsets: list[int], where: Where) 
             "width": image.width,
             "height": image.height,
             "mode": image.mode,
-            "input": True,
         }
         for (name, image), offset in zip(images.items(), offsets, strict=True)
     }
@@ -353,5 +361,4 @@ def _entry(stored: replies.Stored) -> FileEntry:
         "width": stored.width,
         "height": stored.height,
         "mode": stored.mode,
-        "input": False,
     }

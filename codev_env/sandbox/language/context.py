@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,10 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _NAME = re.compile(r"[^\s'\"()\[\]{},;:=]+")
 
 
+Source = weakref.ref[Any] | None
+"""The object that an image was made of. Two references to one object are the same reference, also after its end."""
+
+
 class ResultError(ValueError):
     """An image that cannot be accepted; the message says why."""
 
@@ -42,10 +47,9 @@ class File:
     decode: Callable[[], Image.Image]
     mode: str
     size: tuple[int, int]
-    input: bool = False
     image: Image.Image | None = None
     changed: bool = False
-    source: Any = None
+    source: Source = None
 
     def pixels(self) -> Image.Image:
         """The image itself; callers must not change it."""
@@ -65,10 +69,10 @@ class File:
 
 @dataclass
 class View:
-    """A namespace and its files."""
+    """A namespace and its files; `given` are the input images, which a program may save over but not change."""
 
     files: dict[str, File] = field(default_factory=dict)
-    inputs: tuple[str, ...] = ()
+    given: dict[str, File] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
 
 
@@ -79,7 +83,7 @@ class ShownImage:
     image: Image.Image
     name: str
     position: int
-    source: Any = None
+    source: Source = None
 
 
 class Context:
@@ -167,7 +171,7 @@ class Context:
             raise OSError(f"cannot write mode {image.mode} as {kind}")
         if len(name) > NAME_CHARS or not name.isprintable():
             raise OSError(f"the file name {name[:40]!r} is too long or holds control characters")
-        saved = [key for key, file in self.view.files.items() if not file.input]
+        saved = self.view.files.keys() - self.view.given.keys()
         if name not in self.view.files and len(saved) >= self.limits.files:
             raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
         if 0 in image.size:  # as Pillow does, since a program may handle it
@@ -179,7 +183,9 @@ class Context:
             if not self.repair_paths:
                 raise FileNotFoundError(f"there is no folder {posixpath.dirname(path)!r} here: save as {name!r}.")
             self.repair(f"path {path!r} saved as {name!r}")
-        self.view.files[name] = File(lambda: copy, copy.mode, copy.size, image=copy, changed=True, source=image)
+        self.view.files[name] = File(
+            lambda: copy, copy.mode, copy.size, image=copy, changed=True, source=_source(image)
+        )
         return name
 
     def repair(self, what: str) -> None:
@@ -206,20 +212,18 @@ class Context:
                 image = to_image(thing)
                 if image is None:
                     raise TypeError(f"show() takes images, not {type(thing).__name__}")
-                self._hand_over(image, "", thing)
+                self._hand_over(image, "", _source(thing))
 
-    def _hand_over(self, image: Image.Image, name: str, source: Any, position: int | None = None) -> None:
+    def _hand_over(self, image: Image.Image, name: str, source: Source, position: int | None = None) -> None:
         check_image(image, self.limits, "handed over")
         if len(self.shown) < 4 * self.limits.images:
             # The image of a file never changes; the program may still draw on any other.
             rgb = image if name and image.mode == "RGB" else image.convert("RGB")
+            rgb.info = {}  # may hold any object of the program
             self.shown.append(ShownImage(rgb, name, self.length if position is None else position, source))
 
-    def finish(self, result: Any) -> tuple[str, list[ShownImage]]:
+    def finish(self) -> tuple[str, list[ShownImage]]:
         """Collect the outcome of the run.
-
-        Args:
-            result: The value of the variable `result` or `output`; `None` if neither was assigned.
 
         Returns:
             The text without lines that only name a returned image, and the images in order.
@@ -230,7 +234,6 @@ class Context:
             position += len(line)
             if not self._names_only(line, position):
                 kept.append(line)
-        self._result(result)
         shown: list[ShownImage] = []
         for one in sorted(self.shown, key=lambda one: one.position):
             if not any(_same(one, other) for other in shown):
@@ -266,7 +269,8 @@ class Context:
         # With a blank in the folder, this is a sentence that ends with a path.
         return name if folder and len(folder.split()) == 1 and name in self.view.files else None
 
-    def _result(self, result: Any) -> None:
+    def take(self, result: Any) -> None:
+        """Hand over the value of the variable `result` or `output`; `None` if neither was assigned."""
         things = list(result) if isinstance(result, (list, tuple)) else [result]
         for thing in things[: 4 * self.limits.images]:
             try:
@@ -276,7 +280,7 @@ class Context:
                 elif isinstance(thing, Image.Image) or _is_image_array(thing):
                     image = to_image(thing)
                     if image is not None:
-                        self._hand_over(image, "", thing)
+                        self._hand_over(image, "", _source(thing))
             except (ResultError, ValueError, TypeError, OSError) as problem:
                 self.problems.append(f"result cannot be shown: {problem}")
 
@@ -288,6 +292,13 @@ def _snapshot(image: Image.Image) -> Image.Image:
     image.load()
     image.readonly = 1
     return image._new(image.im)
+
+
+def _source(thing: Any) -> Source:
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return None
 
 
 def _same(one: ShownImage, other: ShownImage) -> bool:

@@ -76,6 +76,8 @@ class LanguagePolicy(RestrictingNodeTransformer):
         super().__init__()
         self.reads: set[str] = set()
         self.binds: set[str] = set()
+        self.words: set[str] = set()
+        self.imports: set[str] = set()
         self._limits = limits
         self._nodes_left = limits.code_nodes
         self._depth_left = limits.code_depth
@@ -126,7 +128,12 @@ class LanguagePolicy(RestrictingNodeTransformer):
             self.error(node, f"the name {name!r} is reserved: choose one without leading and trailing underscores.")
 
     def check_import_names(self, node: Any) -> ast.AST:
-        """Check the names that an import binds."""
+        """Check the names that an import binds; collect what is imported."""
+        if isinstance(node, ast.ImportFrom):
+            self.imports.add(node.module or "")
+            self.words.update(name.name for name in node.names)
+        else:
+            self.imports.update(name.name for name in node.names)
         if any(name.name == "*" for name in node.names):
             module = getattr(node, "module", None) or "math"
             self.error(node, f"`import *` is not available here: name what you use, as in `from {module} import …`.")
@@ -171,6 +178,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
         return self._guard_target(node, "_write_")
 
     def _check_attribute(self, node: ast.AST, name: str, reading: bool) -> None:
+        self.words.add("__name__" if name == CLASS_NAME else name)
         if name in INSPECT_ATTRIBUTES:
             self.error(node, f"the attribute {name!r} is not available here.")
         elif name.startswith("__") and name.strip("_"):
@@ -193,6 +201,12 @@ class LanguagePolicy(RestrictingNodeTransformer):
 
     visit_Call = visit_Assign = visit_AugAssign = visit_AnnAssign = visit_With = _visit_children
     visit_Match = visit_match_case = visit_MatchSingleton = visit_MatchSequence = visit_MatchOr = _visit_children
+
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        """Arguments by name."""
+        if node.arg in (None, "where"):
+            self.words.add("**" if node.arg is None else "where=")
+        return self.node_contents_visit(node)
 
     def visit_Global(self, node: ast.Global | ast.Nonlocal) -> ast.AST:
         """`global x` and `nonlocal x`."""
@@ -253,6 +267,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
 
     def visit_MatchClass(self, node: ast.MatchClass) -> ast.AST:
         """`case Point(x=0)`, which reads attributes without the guard, so only harmless names are allowed."""
+        self.words.update(node.kwd_attrs)
         for name in node.kwd_attrs:
             if name.startswith("_") or name in INSPECT_ATTRIBUTES or name in HIDDEN_ATTRIBUTES:
                 self.error(node, f"the attribute {name!r} is not available in a pattern: read it with `.{name}`.")
@@ -285,11 +300,16 @@ class Program:
         code: The code object to execute.
         reads: Names that it reads, at any level.
         binds: Names that it assigns, imports or defines, at any level.
+        words: Attributes that it reads or assigns, and names that it imports from modules; `"where="` for a call with
+            that argument, which leaves parts of its result as they were, and `"**"` for arguments from a dict.
+        imports: Modules that it imports.
     """
 
     code: types.CodeType
     reads: frozenset[str]
     binds: frozenset[str]
+    words: frozenset[str] = frozenset()
+    imports: frozenset[str] = frozenset()
 
 
 def parse(source: str) -> ast.Module:
@@ -326,4 +346,4 @@ def compile_program(tree: ast.Module, limits: Limits) -> Program:
         code = compile(tree, "<code>", "exec", dont_inherit=True)
     finally:
         sys.setrecursionlimit(ordinary)
-    return Program(code, frozenset(policy.reads), frozenset(policy.binds))
+    return Program(code, *map(frozenset, (policy.reads, policy.binds, policy.words, policy.imports)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -17,6 +18,8 @@ name, or a path to save to; `imports`: a module of `repairs.IMPORTS` that is use
 NAME_CHARS = 100
 """Characters of the longest file name."""
 
+_NOT_BARE = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")
+
 MOST_REPAIRS = 20
 """Repairs that one run reports."""
 
@@ -25,6 +28,11 @@ REPAIR_CHARS = 300
 
 _MOST = {"wall_s": 1e6, "output_chars": 100_000, "error_chars": 20_000, "code_chars": 300_000, "files": 500}
 """Upper bounds: of waiting times, and of parts of a message, which must fit into it in their longest encoding."""
+
+
+def is_bare_name(name: object) -> bool:
+    """Return whether this is a file name without a folder or a control character."""
+    return isinstance(name, str) and len(name) <= NAME_CHARS and not _NOT_BARE.search(name)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,17 @@ class FileEntry(TypedDict):
     width: int
     height: int
     mode: str
-    input: bool
 
 
-Views = dict[str, dict[str, FileEntry]]
-"""By view and file name: the files."""
+class ViewFiles(TypedDict):
+    """The files of a view by name: its input images, whose memory never changes, and those that programs saved."""
+
+    given: dict[str, FileEntry]
+    saved: dict[str, FileEntry]
+
+
+Views = dict[str, ViewFiles]
+"""The files by view."""
 
 
 class Setup(TypedDict):
@@ -29,7 +35,6 @@ class Setup(TypedDict):
     limits: dict[str, Any]
     persist: Literal["images", "variables"]
     repairs: list[str]
-    views: Views
     inputs_bytes: int
 
 
@@ -46,7 +51,8 @@ class RunRequest(TypedDict):
 class RunReply(TypedDict):
     """The outcome of a run.
 
-    An image is `[offset, width, height, name]` in the arena, a file `[name, offset, width, height, mode]`.
+    An image is `[offset, width, height, name]` in the arena, a file `[name, offset, width, height, mode]`. A `spent`
+    worker must not serve another run: the program may have left something in it.
     """
 
     stop: str
@@ -55,3 +61,4 @@ class RunReply(TypedDict):
     repairs: list[str]
     images: list[list[Any]]
     files: list[list[Any]]
+    spent: bool

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from codev_env.sandbox.language.facade import Facade
 from codev_env.sandbox.language.facades import numpy, pil, std
+from codev_env.sandbox.worker import traces
 
 MODULES: dict[str, Facade] = {}
 """The façades by import name."""
@@ -54,6 +55,7 @@ def load(kind: str) -> dict[str, str]:
     for library in libraries:
         _provide(library)
     left_out = _load_science() if kind == "science" else {}
+    traces.learn(MODULES)
     known = {name.partition(".")[0] for name in MODULES} | left_out.keys()
     ELSEWHERE[:] = [name for name in _OPTIONAL if name not in known and _is_installed(name)]
     return left_out

@@ -10,7 +10,7 @@ import mmap
 import os
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from PIL import Image
@@ -24,8 +24,8 @@ from codev_env.sandbox.language.program_builtins import ProgramExit, make_builti
 from codev_env.sandbox.language.repairs import IMPORTS, READY, parse_repaired
 from codev_env.sandbox.wire import frames, pixels
 from codev_env.sandbox.wire.limits import Limits
-from codev_env.sandbox.wire.messages import FileEntry, RunReply, RunRequest, Setup
-from codev_env.sandbox.worker import kernel, libraries
+from codev_env.sandbox.wire.messages import FileEntry, RunReply, RunRequest, Setup, ViewFiles
+from codev_env.sandbox.worker import kernel, libraries, traces
 
 _RESULT_NAMES = ("result", "output")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
@@ -85,6 +85,7 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
             images (read-only) and of the images that programs save and show.
         zygote_pid: Process id of the zygote.
     """
+    gc.disable()  # but within runs: no finalizer of a program runs at another time
     layers = kernel.lock_down(zygote_pid)
     if not frames.is_waiting(sock):
         rehearse()
@@ -102,8 +103,6 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     os.close(arena_fd)
     layers.update(kernel.close_up(limits))
     worker = Worker(limits, setup["persist"], setup["repairs"], {"inputs": inputs, "arena": arena})
-    for name, files in setup["views"].items():
-        worker.add_view(name, files)
     frames.send(sock, {"layers": layers})
     while True:
         try:
@@ -114,8 +113,6 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
         for name, files in request["views"].items():
             worker.add_view(name, files)
         frames.send(sock, {**worker.run(request), "number": message["number"]})
-        state.set_current(None)
-        gc.collect()  # finalizers that a program left behind run now, while no run and no view can be changed
 
 
 def rehearse() -> None:
@@ -127,8 +124,8 @@ def rehearse() -> None:
         Limits(), "images", (), {"inputs": _REHEARSAL_PIXELS, "arena": bytearray(2 * len(_REHEARSAL_PIXELS))}
     )
     side = _REHEARSAL_SIDE
-    file: FileEntry = {"where": "inputs", "offset": 0, "width": side, "height": side, "mode": "RGB", "input": True}
-    worker.add_view("main", {"input.png": file})
+    file: FileEntry = {"where": "inputs", "offset": 0, "width": side, "height": side, "mode": "RGB"}
+    worker.add_view("main", {"given": {"input.png": file}, "saved": {}})
     gaps = [(0, 2 * len(_REHEARSAL_PIXELS))]
     frames.encode(worker.run({"code": _REHEARSAL, "view": "main", "seed": 0, "gaps": gaps, "views": {}}))
 
@@ -145,18 +142,17 @@ class Worker:
         self.builtins = _builtins()
         self._compiled: tuple[str, Program, list[str]] | None = None
 
-    def add_view(self, name: str, files: dict[str, FileEntry]) -> None:
+    def add_view(self, name: str, files: ViewFiles) -> None:
         """Make a view of files in shared memory."""
-        view = View(inputs=tuple(key for key, file in files.items() if file["input"]))
-        for key, file in files.items():
-            view.files[key] = self._stored(file)
-        self.views[name] = view
+        given = {key: self._stored(file, pixels.image_over) for key, file in files["given"].items()}
+        # The space of a saved file is used again.
+        saved = {key: self._stored(file, pixels.image_from) for key, file in files["saved"].items()}
+        self.views[name] = View(files={**given, **saved}, given=given)
 
-    def _stored(self, file: FileEntry) -> File:
+    def _stored(self, file: FileEntry, read: Callable[..., Image.Image]) -> File:
         mode, start, size = file["mode"], file["offset"], (file["width"], file["height"])
         memory = memoryview(self.memory[file["where"]])[start : start + pixels.stored_bytes(mode, *size)]
-        image = pixels.image_over if file["input"] else pixels.image_from  # the space of a saved file is used again
-        return File(lambda: image(memory, mode, size), mode, size, input=file["input"])
+        return File(lambda: read(memory, mode, size), mode, size)
 
     def run(self, request: RunRequest) -> RunReply:
         """Run one program.
@@ -171,25 +167,16 @@ class Worker:
         view = self.views[request["view"]]
         context = Context(view, self.limits, repair_paths="paths" in self.repairs)
         state.set_current(context)
-        stop, error, result = "ok", None, None
-        source = request["code"]
-        try:
-            program = self._compile(source, context)
-            self._seed(request["seed"])
-            result = self._execute(program, view, context)
-        except BaseException as problem:  # an exception of a program is a result, and never ends the worker
-            stop, error = explain(problem, source)
+        stop, error, spent = self._perform(request, view, context)
         images: list[list[Any]] = []
         files: list[list[Any]] = []
         try:
-            text, shown = context.finish(result)
+            text, shown = context.finish()
             images, files = self._store(view, shown, [list(gap) for gap in request["gaps"]])
         except MemoryError:
             stop, error, text = "memory", NO_MEMORY, ""
         except ResultError as problem:
             stop, error = "result", str(problem)
-        except BaseException as problem:  # methods of the program's classes run there too
-            (stop, error), text = explain(problem, source), ""
         if stop == "ok" and context.problems:
             stop, error = "result", "\n".join(dict.fromkeys(context.problems))
         elif stop == "ok" and context.cut:
@@ -197,6 +184,7 @@ class Worker:
             error = f"more than {self.limits.output_chars} characters were printed, and the rest is cut: print less."
         if error is not None:
             error = without_places(error)[: self.limits.error_chars]
+        state.set_current(None)
         return {
             "stop": stop,
             "error": error,
@@ -204,7 +192,34 @@ class Worker:
             "repairs": context.repairs,
             "images": images,
             "files": files,
+            "spent": spent or stop == "memory",
         }
+
+    def _perform(self, request: RunRequest, view: View, context: Context) -> tuple[str, str | None, bool]:
+        """Run a program, and free what it made: from then on, none of its code can run.
+
+        Returns:
+            `Execution.stop`, the error, and whether the process must not serve another run.
+        """
+        stop, error, spent = "ok", None, False
+        source, stays = request["code"], self.persist == "variables"
+        names = view.namespace if stays else {}
+        survivors = None
+        gc.enable()
+        try:
+            program = self._compile(source, context)
+            self._seed(request["seed"])
+            if not stays:
+                survivors, spent = traces.Survivors(program.code), traces.may_leave_one(program)
+            context.take(self._execute(program, names, view, context))
+        except BaseException as problem:  # an exception of a program is a result, and never ends the worker
+            stop, error = explain(problem, source)
+        try:
+            spent = traces.clear_away(None if stays else names, survivors) or spent
+        except BaseException as problem:  # `OutputFull`, in a finalizer
+            stop, error = explain(problem, source)
+        gc.disable()
+        return stop, error, spent
 
     def _compile(self, source: str, context: Context) -> Program:
         if self._compiled is None or self._compiled[0] != source:
@@ -218,8 +233,7 @@ class Worker:
         random.seed(seed)
         libraries.seed(seed)
 
-    def _execute(self, program: Program, view: View, context: Context) -> Any:
-        names = view.namespace if self.persist == "variables" else {}
+    def _execute(self, program: Program, names: dict[str, Any], view: View, context: Context) -> Any:
         names["__builtins__"] = self.builtins
         names["__name__"] = "__main__"
         self._provide(names, program, view, context)
@@ -241,15 +255,15 @@ class Worker:
             names[name] = module
             if missing and name in program.reads:
                 context.repair(f"module {IMPORTS[name]} imported as {name}")
-        if not view.inputs:
+        if not view.given:
             return
-        first = view.inputs[0]
+        first = next(iter(view.given))
         if fresh & {"image", "img", "draw"}:
-            image = names["image"] = names["img"] = context.open(first)
+            image = names["image"] = names["img"] = view.given[first].opened(first)
             if "draw" in fresh:
                 names["draw"] = libraries.MODULES["PIL.ImageDraw"].Draw(image)
         if "images" in fresh:
-            names["images"] = [context.open(name) for name in view.inputs]
+            names["images"] = [file.opened(name) for name, file in view.given.items()]
         for name in fresh & {"image_path", "image_filename"}:
             names[name] = first
 

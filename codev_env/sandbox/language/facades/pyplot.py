@@ -231,23 +231,28 @@ def _fonts_in_memory() -> None:
     """Read the fonts of Matplotlib now: workers cannot open files, and a fork empties Matplotlib's font cache."""
     manager: Any = matplotlib.font_manager
     for path in (Path(matplotlib.get_data_path()) / "fonts" / "ttf").glob("*.ttf"):
-        _fonts[os.path.realpath(path)] = path.read_bytes()
+        # A worker cannot resolve links, so the path as Matplotlib has it must do as well.
+        _fonts[os.path.realpath(path)] = _fonts[str(path)] = path.read_bytes()
     own = [font for font in manager.fontManager.ttflist if os.path.realpath(font.fname) in _fonts]
     manager.fontManager.ttflist = own
     real = manager.ft2font
 
     def open_font(path: Any, *args: Any, **kwargs: Any) -> Any:
-        data = _fonts.get(os.path.realpath(path)) if isinstance(path, str | os.PathLike) else None
+        data = _fonts.get(_plain(path)) if isinstance(path, str | os.PathLike) else None
         return real.FT2Font(path if data is None else io.BytesIO(data), *args, **kwargs)
 
     def exists(path: Any) -> bool:
-        return os.path.realpath(path) in _fonts
+        return _plain(path) in _fonts
 
     manager.ft2font = _Patched(real, FT2Font=open_font)
     paths = _Patched(os.path, isfile=exists, exists=exists)
     modules: tuple[Any, ...] = (manager, _mathtext)
     for module in modules:
         module.os = _Patched(os, path=paths)
+
+
+def _plain(path: Any) -> str:
+    return str.__str__(os.fspath(path))  # Matplotlib has a class of its own, whose hash needs the path again
 
 
 def warm() -> None:

@@ -1,0 +1,173 @@
+"""Nothing of a run is left for another: no code runs after the reply, and a view finds everything as it was."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+from PIL import Image
+from test_sandbox_failures import used, worker_of
+from test_sandbox_fuzz import profiles
+from test_sandbox_programs import read_programs
+
+from codev_env.sandbox import Limits, Sandbox
+from codev_env.types import Execution
+
+PROGRAMS = read_programs(Path(__file__).with_name("leftovers.txt"))
+PROBE = """
+import json, random, re
+from collections import Counter
+from PIL import ImageColor, ImageFont, ImageStat
+def look():
+    yield image.size, ImageStat.Stat(image).mean
+    yield sorted(np.typecodes.items()), np.array([1 / 3]), np.geterr()
+    yield random.random(), np.random.rand(), np.random.default_rng().random()
+    yield ImageColor.getrgb('red'), json.dumps({'a': 1}), re.sub('a', 'b', 'aa'), Counter('aab')
+    yield ImageFont.load_default(12).getbbox('text'), image.rotate(9).getpixel((9, 9)), image.info
+    yield cv2.getTextSize('a', 0, 1, 1), cv2.cvtColor(np.array(image), cv2.COLOR_RGB2GRAY).sum()
+for value in look():
+    print(value)
+show(image)
+"""
+PLOT_PROBE = """
+import matplotlib.pyplot as plt
+from matplotlib import cm, colors, patches, ticker
+import zlib
+for table in (plt.rcParams, colors.CSS4_COLORS, colors.TABLEAU_COLORS):
+    print(zlib.crc32(str(sorted(table.items())).encode()))
+plt.rcParams['figure.dpi'] = 60
+fig, ax = plt.subplots()
+ax.plot([1, 2], color='red')
+ax.set_title('title')
+plt.savefig('plot.png')
+print('plot.png', plt.get_fignums(), cm.get_cmap('viridis')(0.5))
+"""
+SCIENCE_PROBE = """
+import sympy, scipy.constants, scipy.ndimage, skimage.color
+x = sympy.Symbol('x')
+print(sympy.integrate(x * sympy.sin(x), x), sympy.solve(x**2 - 2), scipy.constants.physical_constants['speed of light'])
+print(skimage.color.rgb2lab(np.array(image)[:4, :4]).sum(), scipy.ndimage.gaussian_filter(np.eye(5), 1).sum())
+"""
+
+
+def outcome(execution: Execution) -> tuple[Any, ...]:
+    return execution.stop, execution.error, execution.stdout, [image.tobytes() for image in execution.images]
+
+
+def probes(code: str) -> str:
+    if any(name in code for name in ("scipy", "sympy", "skimage")):
+        return SCIENCE_PROBE + PROBE
+    return PLOT_PROBE + PROBE if "matplotlib" in code else PROBE
+
+
+@pytest.fixture(scope="module")
+def patient_box() -> Any:
+    with Sandbox(Limits(wall_s=20)) as box:
+        yield box
+
+
+@pytest.mark.parametrize("persist", ["images", "variables"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_another_view_finds_everything_as_it_was(
+    name: str, persist: Literal["images", "variables"], patient_box: Sandbox, image: Image.Image
+) -> None:
+    code = PROGRAMS[name]
+    for library in ("cv2", "matplotlib", "scipy", "skimage", "sympy"):
+        if library in probes(code):
+            pytest.importorskip(library)
+    with patient_box.session({"input.png": image}, persist=persist) as session:
+        session.add_view("before", {"input.png": image})
+        expected = outcome(session.run(probes(code), view="before"))
+        session.run(code)
+        session.add_view("after", {"input.png": image})
+        assert outcome(session.run(probes(code), view="after")) == expected
+        if persist == "images":
+            assert outcome(session.run(probes(code))) == expected
+
+
+def test_work_left_behind_counts_against_its_own_run(quick_box: Sandbox, image: Image.Image) -> None:
+    with quick_box.session({"input.png": image}) as session:
+        execution = session.run("def g():\n    try:\n        yield\n    finally:\n        while True: pass\nx = g()\nnext(x)")
+        assert execution.stop == "timeout"
+        assert session.run("print(1)").stdout == "1\n"
+
+
+@pytest.mark.parametrize("persist", ["images", "variables"])
+def test_an_idle_worker_does_nothing(
+    persist: Literal["images", "variables"], box: Sandbox, image: Image.Image
+) -> None:
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("there is no /proc here")
+    with box.session({"input.png": image}, persist=persist) as session:
+        for code in PROGRAMS.values():
+            if "matplotlib" not in code and "sympy" not in code:
+                session.run(code)
+        worker = worker_of(session)
+        before = used(worker)
+        time.sleep(0.3)
+        assert used(worker) - before <= 1
+
+
+def test_memory_is_given_back(image: Image.Image) -> None:
+    hold = "x = np.ones(50_000_000)\ndef g(y):\n    try:\n        yield\n    finally:\n        keep.append(y)\nkeep = []\n"
+    hold += "z = g(x)\nnext(z)\nkeep.append(keep)"
+    with Sandbox(Limits(memory_mb=512, wall_s=20)) as box, box.session({"input.png": image}) as session:
+        for _ in range(3):
+            assert session.run(hold).stop == "ok"
+
+
+_PART = st.sampled_from(
+    [
+        "def make(n):\n    try:\n        yield n\n    finally:\n        print('late', n)\n        keep.append(make(n + 1))\n"
+        "        next(keep[-1])",
+        "def make(n):\n    try:\n        yield n\n    finally:\n        show(image.rotate(n))\n        image.save('late.png')",
+        "def make(n):\n    yield from (x for x in [n])",
+        "def make(n):\n    with Image.open('input.png') as im:\n        yield im.rotate(n)",
+    ]
+)
+_USE = st.sampled_from(
+    [
+        "g{n} = make({n})\nnext(g{n})",
+        "keep.append(make({n}))\nnext(keep[-1])",
+        "keep.append(keep)",
+        "image.info['g{n}'] = make({n})\nnext(image.info['g{n}'])\nshow(image)",
+        "f{n} = lambda *a: [print('called', {n}), next(make({n}))]\nsorted([3, 1, 2], key=f{n})",
+        "np.typecodes['All'] = 'changed {n}'",
+        "np.set_printoptions(precision={n})",
+        "np.seterrcall(print)",
+        "import functools\n@functools.lru_cache\ndef c{n}(x):\n    return make(x)\nnext(c{n}({n}))",
+        "class C{n}:\n    gens = [make({n})]\n    def __eq__(self, other):\n        print('eq'); return True\n"
+        "next(C{n}.gens[0])\nkeep.append(C{n}())",
+        "a{n} = np.empty(3, object)\na{n}[0] = make({n})\nnext(a{n}[0])\na{n}[1] = a{n}",
+        "import collections\nd{n} = collections.defaultdict(lambda: make({n}))\nnext(d{n}['x'])",
+        "import re\nre.sub('a', lambda m: keep.append(m) or 'b', 'aaa')",
+        "import json\njson.dumps({{'a': keep}}, default=lambda o: 'x', skipkeys=True) if {n} < 0 else None",
+        "try:\n    next(make({n})).nothing\nexcept Exception as e:\n    keep.append(e)",
+        "image.filter(ImageFilter.SHARPEN).info['x'] = keep",
+        "image.paste((0, 0, 0), (0, 0, 50, 50))\nimage.save('input.png')",
+        "ImageDraw.Draw(image).font = keep",
+        "u{n} = np.frompyfunc(lambda x: next(make(x)), 1, 1)\nu{n}(np.arange(3))",
+    ]
+)
+
+
+@profiles(quick=15, long=400)
+def test_a_random_program_leaves_nothing(profile: Any, patient_box: Sandbox, image: Image.Image) -> None:
+    pytest.importorskip("cv2")
+    with patient_box.session({"input.png": image}) as session:
+        expected = outcome(session.run(PROBE))
+
+    @profile
+    @given(_PART, st.lists(_USE, min_size=1, max_size=5))
+    def check(part: str, uses: list[str]) -> None:
+        code = "\n".join(["keep = []", part, *(use.format(n=n) for n, use in enumerate(uses))])
+        with patient_box.session({"input.png": image}) as session:
+            event(session.run(code).stop)
+            session.add_view("probe", {"input.png": image})
+            assert outcome(session.run(PROBE, view="probe")) == expected
+
+    check()
