@@ -91,15 +91,14 @@ def test_another_view_finds_everything_as_it_was(
 
 def test_work_left_behind_counts_against_its_own_run(quick_box: Sandbox, image: Image.Image) -> None:
     with quick_box.session({"input.png": image}) as session:
-        execution = session.run("def g():\n    try:\n        yield\n    finally:\n        while True: pass\nx = g()\nnext(x)")
+        code = "def g():\n    try:\n        yield\n    finally:\n        while True: pass\nx = g()\nnext(x)"
+        execution = session.run(code)
         assert execution.stop == "timeout"
         assert session.run("print(1)").stdout == "1\n"
 
 
 @pytest.mark.parametrize("persist", ["images", "variables"])
-def test_an_idle_worker_does_nothing(
-    persist: Literal["images", "variables"], box: Sandbox, image: Image.Image
-) -> None:
+def test_an_idle_worker_does_nothing(persist: Literal["images", "variables"], box: Sandbox, image: Image.Image) -> None:
     if not Path("/proc/self/stat").exists():
         pytest.skip("there is no /proc here")
     with box.session({"input.png": image}, persist=persist) as session:
@@ -113,18 +112,19 @@ def test_an_idle_worker_does_nothing(
 
 
 def test_memory_is_given_back(image: Image.Image) -> None:
-    hold = "x = np.ones(50_000_000)\ndef g(y):\n    try:\n        yield\n    finally:\n        keep.append(y)\nkeep = []\n"
+    hold = "x = np.ones(50_000_000)\nkeep = []\n"
+    hold += "def g(y):\n    try:\n        yield\n    finally:\n        keep.append(y)\n"
     hold += "z = g(x)\nnext(z)\nkeep.append(keep)"
     with Sandbox(Limits(memory_mb=512, wall_s=20)) as box, box.session({"input.png": image}) as session:
         for _ in range(3):
             assert session.run(hold).stop == "ok"
 
 
+_LATE = "def make(n):\n    try:\n        yield n\n    finally:\n        "
 _PART = st.sampled_from(
     [
-        "def make(n):\n    try:\n        yield n\n    finally:\n        print('late', n)\n        keep.append(make(n + 1))\n"
-        "        next(keep[-1])",
-        "def make(n):\n    try:\n        yield n\n    finally:\n        show(image.rotate(n))\n        image.save('late.png')",
+        f"{_LATE}print('late', n)\n        keep.append(make(n + 1))\n        next(keep[-1])",
+        f"{_LATE}show(image.rotate(n))\n        image.save('late.png')",
         "def make(n):\n    yield from (x for x in [n])",
         "def make(n):\n    with Image.open('input.png') as im:\n        yield im.rotate(n)",
     ]
