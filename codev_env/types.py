@@ -201,12 +201,20 @@ class StepScore:
         faithful: The tool call clearly showed a target as its main content.
         failed: The judge failed, and its options say to continue: `value` is `None`, and the episode must not be
             trained on.
+        any_crop: Some image, judged alone, clearly showed a target: the papers' criterion, which forgives any number
+            of other crops. `None`: the same as `faithful`.
+        spread: With this call the episode has shown so much of the image that chance explains what it found: it is
+            not faithful, even if an earlier call was.
+        definition: The definition of *faithful* that was applied; empty where unknown. Not compared.
     """
 
     value: float | None
     why: str = ""
     faithful: bool = False
     failed: bool = False
+    any_crop: bool | None = None
+    spread: bool = False
+    definition: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -293,6 +301,12 @@ class Step:
         return self.score is not None and self.score.faithful
 
     @property
+    def any_crop(self) -> bool:
+        """Some image of the tool call, judged alone, showed a target as its main content."""
+        found = None if self.score is None else self.score.any_crop
+        return self.faithful if found is None else found
+
+    @property
     def judge_failed(self) -> bool:
         """The judge failed on the tool call."""
         return self.score is not None and self.score.failed
@@ -333,5 +347,6 @@ class Episode:
 
     @property
     def is_faithful(self) -> bool:
-        """Some tool call showed a target as its main content."""
-        return any(step.faithful for step in self.steps)
+        """Some tool call showed a target as its main content, and the episode has not shown too much else."""
+        last = next((step.score for step in reversed(self.steps) if step.score_value is not None), None)
+        return any(step.faithful for step in self.steps) and not (last is not None and last.spread)

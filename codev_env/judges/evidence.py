@@ -1,95 +1,182 @@
-r"""How well a region of an image shows a box of evidence: coverage, compactness, detail.
+r"""How well an image shows a box of evidence: coverage, compactness, search, detail.
 
-With A the area of the original, T a target box and R the region shown (a polygon clipped to the original):
+With A the area of the original, T a target box, t = |T| / A, R the region shown (a polygon clipped to the original), V
+the share of the original that the image counts as showing (|R| / A for a crop; see `shown_share`) and W the share that
+the episode has shown in all to find it (`account`):
 
-    coverage = |T ∩ R| / |T|, of which only what `Region.seen` does not mark as painted over counts
-    limit    = max(min(max(4 |T|, A / 100), A / 8), 1.5 |T|), at most 0.9 A
-    lazy     = max(A / 4, min(2 limit, (A + limit) / 2))
-    compact  = 1 up to |R| = limit, 0 from |R| = lazy on, between them linear in log |R|
-    detail   = min(1, output pixels per original pixel)
-    share    = min(1, original_share / 0.1)          a stamp on a large drawing is not the main content
-    value    = coverage · compact · detail · share
+    coverage  = |T ∩ R| / |T|, of which only what `Region.seen` does not mark as painted over counts
+    limit     = 2.25 t^(2/3)
+    compact   = 1 up to V = limit / 2, 1/2 at V = limit, 0 from V = 2 limit on, between them linear in log V
+    search    = 1 up to W = 1.25 limit, 1/2 at W = 1.5 limit, 0 from W = 1.8 limit or nine tenths of the image on
+    detail    = min(1, s, √(P share / |R|))^p      s: output pixels per original pixel; P: pixels of the model's view
+    share     = min(1, original_share / 0.1)       a stamp on a large drawing is not the main content
+    value     = coverage · compact · search · detail · share
 
-So a crop twice as wide and high as its target, or a tenth of the image's width and height, is as good as a
-tighter one; a quarter of the image shows no small target as its main content.
+V ≤ limit is the same as tightness² / V ≥ 1 / 2.25³, with tightness = t / V: much of what is shown is target, and what
+is shown is a small part of the image. The limit is t^(-1/3) crops of 2.25 |T|, the crop of an expert who leaves a
+quarter of the target's width and height on each side: 10 of them for a target of 0.1 % of the image, 3 for 3.7 %, 2 for
+12.5 %, 1.4 for 40 %. Without a view (P = ∞) and with p = 1, detail is min(1, s).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from PIL import Image
 
+from codev_env.geometry import union_area
 from codev_env.provenance.coordinates import area, box_polygon, clip
 from codev_env.types import Box, Region
 
+EXPERT = 2.25
+"""Area of an expert's crop, in areas of its target."""
 CLEAR_COVERAGE, CLEAR_VALUE = 0.75, 0.5
+TOTAL = 1.5
+"""Limits that an episode may show in all: as often as one look, chance may explain a find."""
+_FREE = 1.25
 _PROMINENT = 0.1
 _SLACK = 1.01  # Half a pixel more on each side must not decide: boxes are whole pixels, fits are not.
-_GRID = 64
+WHOLE = 0.9 * _SLACK
+"""Share of the image from which an image, or all of them together, shows everything."""
 _SAMPLES = 16
+_THUMBNAIL = 64
+
+
+@dataclass(frozen=True)
+class ModelView:
+    """The model's view of an image, by which detail is measured.
+
+    Attributes:
+        pixels: The model sees an image at no more than this many pixels; `None`: as large as it is.
+        power: Exponent of detail.
+    """
+
+    pixels: int | None = None
+    power: float = 1.0
+
+
+AS_IT_IS = ModelView()
+"""The view of a model that sees every pixel."""
 
 
 @dataclass(frozen=True)
 class Showing:
-    """How a region shows one target; formulas in the module's docstring. All are 0 to 1.
+    """How an image shows one target; formulas in the module's docstring.
 
     Attributes:
         coverage: Share of the target that is seen.
-        compact: 1 if the target is the main content, 0 if the region is lazy.
-        detail: Output pixels per original pixel, at most 1.
+        shown: Share of the original that the image counts as showing.
+        total: Share of the original that the episode has shown to find it.
+        limit: The most that an image may show with the target as its main content, as a share of the original.
+        tightness: How much of what is shown is target, 0 to 1.
+        compact: 1 if the target is the main content, 1/2 at the limit.
+        search: 1 unless the episode has shown so much that chance explains the find.
+        detail: Pixels per original pixel that reach the model, at most 1.
         share: 1 unless next to nothing of the output stems from the original.
     """
 
     coverage: float
+    shown: float
+    total: float
+    limit: float
+    tightness: float
     compact: float
+    search: float
     detail: float
     share: float
 
     @property
     def value(self) -> float:
-        """The product of all four."""
-        return self.coverage * self.compact * self.detail * self.share
+        """The product of coverage, compactness, search, detail and share."""
+        return self.coverage * self.compact * self.search * self.detail * self.share
 
     @property
     def clear(self) -> bool:
         """The target is clearly shown as the main content: coverage at least 0.75, the others at least 0.5."""
-        return self.coverage >= CLEAR_COVERAGE and min(self.compact, self.detail, self.share) >= CLEAR_VALUE
+        return not self.missing
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of the conditions of `clear` that do not hold."""
+        least = {"coverage": CLEAR_COVERAGE} | dict.fromkeys(("compact", "search", "detail", "share"), CLEAR_VALUE)
+        return tuple(name for name, bound in least.items() if getattr(self, name) < bound)
+
+    def after(self, total: float) -> Showing:
+        """Return the same where the episode has shown so much in all."""
+        return replace(self, total=total, search=search_of(total, self.limit))
 
 
-def showing(region: Region, target: Box, size: tuple[int, int]) -> Showing:
-    """Measure how a region shows a target.
+def showing(
+    region: Region, target: Box, size: tuple[int, int], shown: float | None = None, view: ModelView = AS_IT_IS
+) -> Showing:
+    """Measure how an image shows a target, judged alone.
 
     Args:
-        region: The region that an image shows; its polygon must be known.
+        region: The region that the image shows; its polygon must be known.
         target: The evidence, in pixels of the original.
         size: (width, height) of the original.
+        shown: Share of the original that the image counts as showing; `None`: that of its region.
+        view: The model's view.
     """
     if region.polygon is None:
         raise ValueError("showing needs a region with a polygon")
-    shown = clip(region.polygon, (0, 0, *size))
-    coverage = area(clip(shown, target)) / area(box_polygon(target))
+    part = clip(region.polygon, (0, 0, *size))
+    target_area = area(box_polygon(target))
+    coverage = area(clip(part, target)) / target_area if target_area else 0.0
     if coverage and region.seen is not None:
         coverage *= _seen_share(region, target)
+    shown = area_share(region, size) if shown is None else shown
+    limit = limit_of(target_share_of(target, size))
     return Showing(
         coverage=coverage,
-        compact=compactness(area(shown), target, size),
-        detail=min(1.0, region.scale or 1.0),
+        shown=shown,
+        total=shown,
+        limit=limit,
+        tightness=min(1.0, target_share_of(target, size) / shown) if shown else 0.0,
+        compact=_falling(shown, limit / 2, limit),
+        search=1.0,
+        detail=detail_of(region, area(part), view),
         share=min(1.0, region.original_share / _PROMINENT),
     )
 
 
-def compactness(shown_area: float, target: Box, size: tuple[int, int]) -> float:
-    """Return 1 if a region of that area, in pixels of the original, has the target as its main content, 0 if lazy."""
-    whole, target_area = float(size[0] * size[1]), area(box_polygon(target))
-    limit = min(max(min(max(4 * target_area, whole / 100), whole / 8), 1.5 * target_area), 0.9 * whole)
-    lazy = max(whole / 4, min(2 * limit, (whole + limit) / 2))
-    if shown_area <= limit * _SLACK:
+def target_share_of(target: Box, size: tuple[int, int]) -> float:
+    """Return the share of an image of (width, height) that a target fills."""
+    return area(box_polygon(target)) / (size[0] * size[1])
+
+
+def limit_of(target_share: float) -> float:
+    """Return the share of the image that may be shown of which a target of that share is still the main content."""
+    return EXPERT * target_share ** (2 / 3)
+
+
+def search_of(total: float, limit: float) -> float:
+    """Return 1 where looks that show so much in all are a search, 1/2 at 1.5 limits, 0 where they show everything."""
+    return 0.0 if total >= WHOLE else _falling(total, _FREE * limit, TOTAL * limit)
+
+
+def _falling(value: float, full: float, half: float) -> float:
+    """Return 1 up to `full`, 1/2 at `half`, linear in the logarithm and never below 0."""
+    value /= _SLACK
+    if value <= full:
         return 1.0
-    return max(0.0, math.log(lazy / shown_area) / math.log(lazy / limit))
+    return max(0.0, 1 - 0.5 * math.log(value / full) / math.log(half / full)) if full > 0 else 0.0
+
+
+def detail_of(region: Region, shown_area: float, view: ModelView) -> float:
+    """Return the pixels per original pixel, along a side, that reach the model: at most 1.
+
+    Args:
+        region: The region that an image shows.
+        shown_area: Its area, in pixels of the original.
+        view: The model's view; a frame around the region takes its part of it.
+    """
+    found = min(1.0, region.scale or 1.0)
+    if view.pixels is not None and shown_area > 0:
+        found = min(found, math.sqrt(view.pixels * min(1.0, region.original_share) / shown_area))
+    return float(found**view.power)
 
 
 def area_share(region: Region, size: tuple[int, int]) -> float:
@@ -97,24 +184,37 @@ def area_share(region: Region, size: tuple[int, int]) -> float:
     return area(clip(region.polygon or (), (0, 0, *size))) / (size[0] * size[1])
 
 
-def union_share(regions: Iterable[Region], size: tuple[int, int]) -> float:
-    """Return the share of the original that several regions show together, to about 1/64 of a side."""
-    xs, ys = ((np.arange(_GRID) + 0.5) * length / _GRID for length in size)
-    covered = np.zeros((_GRID, _GRID), np.bool_)
-    for region in regions:
-        if region.polygon is not None:
-            covered |= _inside(np.array(region.polygon), xs[None, :], ys[:, None])
-    return float(covered.mean())
+def union_share(regions: list[Region], size: tuple[int, int]) -> float:
+    """Return the share of the original that regions with polygons show together."""
+    return union_area([clip(region.polygon or (), (0, 0, *size)) for region in regions]) / (size[0] * size[1])
 
 
-def _inside(polygon: NDArray[np.floating], x: NDArray[np.floating], y: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Which points lie in a convex polygon, whichever way round it goes."""
-    ends = np.roll(polygon, -1, 0)
-    sides = [
-        (bx - ax) * (y - ay) - (by - ay) * (x - ax)
-        for (ax, ay), (bx, by) in zip(polygon.tolist(), ends.tolist(), strict=True)
-    ]
-    return np.logical_and.reduce([side >= 0 for side in sides]) | np.logical_and.reduce([side <= 0 for side in sides])
+def shown_share(region: Region, image: Image.Image, original: Image.Image) -> float:
+    """Return the share of the original that an image counts as showing: that of its region, and the rest of the image.
+
+    Whatever else there is in the image, such as other parts of a collage, counts as if it were shown at the region's
+    scale. An even background, such as the margins of a plot, does not.
+
+    Args:
+        region: The region that the image shows; its polygon must be known.
+        image: The image.
+        original: The image that the region is a part of.
+    """
+    own, share = area_share(region, original.size), region.original_share
+    if region.seen is not None:  # Pixels painted over inside the region are no rest of the image.
+        share /= max(float(region.seen.mean()), share, 1e-9)
+    if share >= 1 - 1 / _THUMBNAIL or share <= 0 or region.box is None:
+        return own
+    content = 1 - min(1 - share, _plain_share(image, (0, 0, *image.size)))
+    own_content = share * (1 - _plain_share(original, region.box))
+    return own * min(1 / share, max(1.0, content / max(own_content, 1e-9)))
+
+
+def _plain_share(image: Image.Image, box: Box) -> float:
+    """Share of the pixels of a part of an image that have its most common colour."""
+    small = image.resize((_THUMBNAIL, _THUMBNAIL), Image.Resampling.NEAREST, box)
+    pixels = np.asarray(small.convert("RGB"), np.int64) @ np.array([65536, 256, 1])
+    return float(np.unique(pixels, return_counts=True)[1].max() / pixels.size)
 
 
 def _seen_share(region: Region, target: Box) -> float:

@@ -1,11 +1,10 @@
 """Scores a tool call by the regions it showed against the boxes of the evidence.
 
 An image that shows a part of the original is worth how well it shows the target it shows best, `value` in `evidence`,
+where all that the episode showed in vain counts as shown (`account`),
 
 - times 3/4 while another target has not been shown clearly by this step or an earlier one: one of several is partial,
-- times 3/4 if the task's image was turned and the crop is still turned, times 1/2 if it is turned the wrong way,
-- times 1 while the episode's crops (of up to a quarter of the image each) together show less than a quarter of the
-  image, falling to 0 where they show half of it: tiling the image is no search.
+- times 3/4 if the task's image was turned and the crop is still turned, times 1/2 if it is turned the wrong way.
 
 An image that shows nine tenths of the original or more is worth 0, and if it turns the image
 
@@ -13,10 +12,11 @@ An image that shows nine tenths of the original or more is worth 0, and if it tu
 - -1/4 if it turns it the wrong way.
 
 An image is *faithful* (clearly shows a target as its main content: coverage at least 0.75, everything else in
-`evidence` at least 0.5) in any orientation, unless tiling has brought its value below half. A step is faithful if at
-least half of its images are, and its value is the mean over them, so that many crops are no advantage; a step without
-an image is worth 0. Red lines (after CodeV, arXiv 2511.19661) are worth -1/2: a program that ends with an error, and an
-image that
+`evidence` at least 0.5) in any orientation. A step is faithful if at least half of its images are, and its value is the
+mean over them, so that many crops are no advantage; a step without an image is worth 0. An episode is faithful if some
+step is, and all that it shows until its end leaves one of the finds within the limit.
+
+Red lines (after CodeV, arXiv 2511.19661) are worth -1/2: a program that ends with an error, and an image that
 
 - reaches out of the original by more than 5 % of its area, or is one flat colour that stems from nowhere (invalid
   coordinates);
@@ -26,92 +26,134 @@ image that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from codev_env.errors import JudgeError
+from codev_env.errors import ConfigError, JudgeError
 from codev_env.geometry import iou
-from codev_env.judges.evidence import Showing, area_share, showing, union_share
+from codev_env.judges.account import Account, JudgedImage, JudgedLook
+from codev_env.judges.evidence import TOTAL, ModelView, Showing
 from codev_env.provenance.coordinates import area, clip
 from codev_env.transforms import CROP, needed, orientation
 from codev_env.types import Region, Step, StepScore, Task
 
 RED_LINE = -0.5
+MOST_POWER = 16.0
 UPRIGHT, TURNED_WRONG = 0.5, -0.25
 PARTIAL, STILL_TURNED, WRONG_TURN = 0.75, 0.75, 0.5
-_WHOLE = 0.9
-_TILE, _TILED = 0.25, 0.5
 _OUTSIDE = 0.05
 _SAME_IOU = 0.95
 _SAME_LEVELS = 2.0
 _AS_GIVEN = "rot0"
-
-
-class JudgedImage(NamedTuple):
-    """One returned image and what it shows."""
-
-    region: Region
-    image: Image.Image
+DEFINITION = "boxes 2"
+"""Name and version of the definition of *faithful*; counted up with every change of what is faithful."""
 
 
 class ImageScore(NamedTuple):
-    """The score of one returned image."""
+    """The score of one returned image, and how it shows the target that it shows best, where it shows any place."""
 
     value: float
     why: str
     faithful: bool = False
+    view: Showing | None = None
+
+
+@dataclass(frozen=True)
+class JudgedStep:
+    """A code turn as the judge sees it: its score, and that of each of its images."""
+
+    score: StepScore
+    images: tuple[ImageScore, ...] = ()
 
 
 class GroundTruthJudge:
-    """Compares where the returned pixels come from with the task's target boxes; formulas in the module's docstring."""
+    """Compares where the returned pixels come from with the task's target boxes; formulas in the module's docstring.
+
+    Args:
+        view_pixels: The policy sees an image at no more than this many pixels, so that a crop of more is worth less;
+            `None`: as large as it is.
+        detail_power: Exponent of detail; more than 1 asks for a crop that fills less of the view.
+
+    Raises:
+        ConfigError: A number that cannot be used.
+    """
 
     name = "ground_truth"
 
+    def __init__(self, view_pixels: int | None = None, detail_power: float = 1.0) -> None:
+        if view_pixels is not None and (
+            isinstance(view_pixels, bool) or view_pixels != int(view_pixels) or view_pixels < 1
+        ):
+            raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
+        if not 0 < detail_power <= MOST_POWER:
+            raise ConfigError(f"detail_power is {detail_power!r}; it must be above 0 and at most {MOST_POWER}.")
+        self.view = ModelView(view_pixels, float(detail_power))
+
+    @property
+    def definition(self) -> str:
+        """The definition of *faithful*: its version, and the view if detail is measured by one."""
+        parts = [DEFINITION]
+        if self.view.pixels is not None:
+            parts.append(f"view of {self.view.pixels} pixels")
+        if self.view.power != 1:
+            parts.append(f"detail^{self.view.power:g}")
+        return ", ".join(parts)
+
+    def for_view(self, view_pixels: int) -> GroundTruthJudge:
+        """Return this judge for a policy that sees an image at no more than `view_pixels` pixels."""
+        return GroundTruthJudge(view_pixels, self.view.power)
+
     def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         """Score a code turn; raises `JudgeError` for a task without targets."""
+        return self.examine(task, step, history).score
+
+    def examine(self, task: Task, step: Step, history: Sequence[Step]) -> JudgedStep:
+        """Score a code turn, and each of its images; raises `JudgeError` for a task without targets."""
         if not task.targets:
             raise JudgeError(f"task {task.task_id!r} has no target boxes: use judge='auto' or judge='none'.")
         if step.execution is None:
-            return StepScore(None, "no code ran")
-        if step.execution.error is not None:
-            return StepScore(RED_LINE, f"avoidable error ({step.execution.stop})")
+            return JudgedStep(StepScore(None, "no code ran"))
         shown = _shown(step)
+        if step.execution.error is None and any(region.how == "late" for region, _ in shown):
+            why = "no time to find out what is shown: is the machine overloaded?"
+            return JudgedStep(StepScore(None, why, failed=True))
+        scoring = _Scoring(task, [pair for earlier in history for pair in _shown(earlier)], shown, self.view)
+        spread = scoring.account.spread
+        score = StepScore(0.0, "no image", any_crop=False, spread=spread, definition=self.definition)
+        if step.execution.error is not None:
+            why = f"avoidable error ({step.execution.stop})"
+            return JudgedStep(replace(score, value=RED_LINE, why=why))
         if not shown:
-            return StepScore(0.0, "no image")
-        if any(region.how == "late" for region, _ in shown):
-            return StepScore(None, "no time to find out what is shown: is the machine overloaded?", failed=True)
-        scores = _Scoring(task, [pair for earlier in history for pair in _shown(earlier)], shown).scores()
-        value = sum(score.value for score in scores) / len(scores)
-        # Of many crops in one call, one shows a target by chance.
-        faithful = sum(score.faithful for score in scores) >= len(scores) / 2
-        return StepScore(value, "; ".join(score.why for score in scores), faithful)
+            return JudgedStep(score)
+        scores = scoring.scores()
+        score = replace(
+            score,
+            value=sum(one.value for one in scores) / len(scores),
+            why="; ".join(one.why for one in scores),
+            # Of many crops in one call, one shows a target by chance.
+            faithful=sum(one.faithful for one in scores) >= len(scores) / 2,
+            any_crop=any(look is not None and look.finds for look in scoring.looks),
+        )
+        return JudgedStep(score, tuple(scores))
 
 
 class _Scoring:
     """The images of one step, scored in the light of what the episode showed before."""
 
-    def __init__(self, task: Task, earlier: list[JudgedImage], shown: list[JudgedImage]) -> None:
+    def __init__(self, task: Task, earlier: list[JudgedImage], shown: list[JudgedImage], view: ModelView) -> None:
         self.task, self.earlier, self.shown = task, earlier, shown
-        self.size = task.image.size
         undo = needed(task.transform) - {CROP}
         self.upright = orientation(*undo) if undo else _AS_GIVEN
-        placed = [region for region, _ in earlier + shown if region.polygon is not None and region.image_index == 0]
-        self.wholes = [region for region in placed if area_share(region, self.size) >= _WHOLE]
-        tiles = [region for region in placed if area_share(region, self.size) <= _TILE]
-        explored = union_share(tiles, self.size)
-        self.search = min(1.0, max(0.0, (_TILED - explored) / (_TILED - _TILE)))
-        self.clear = {
-            i
-            for i, target in enumerate(task.targets)
-            if any(showing(region, target, self.size).clear for region in placed)
-        }
+        self.account = Account(task, earlier + shown, view)
+        self.looks = self.account.looks[len(earlier) :]
 
     def scores(self) -> list[ImageScore]:
-        return [self._score(shown) for shown in self.shown]
+        return [self._score(shown, look) for shown, look in zip(self.shown, self.looks, strict=True)]
 
-    def _score(self, shown: JudgedImage) -> ImageScore:
+    def _score(self, shown: JudgedImage, look: JudgedLook | None) -> ImageScore:
         region, image = shown
         if region.polygon is None or region.box is None:
             return _score_placeless(region, image)
@@ -122,11 +164,11 @@ class _Scoring:
             return ImageScore(RED_LINE, "no-op: the image unchanged")
         if region.image_index != 0:
             return ImageScore(0.0, "not the image with the target")
-        if any(region is whole for whole in self.wholes):
+        if look is None:
             return self._score_whole(region)
         if any(_repeats(shown, before) for before in self.earlier):
             return ImageScore(RED_LINE, "no-op: shown before")
-        return self._score_crop(region)
+        return self._score_look(look)
 
     def _score_whole(self, region: Region) -> ImageScore:
         """An overview shows no evidence, but a turned task has to be turned back."""
@@ -135,33 +177,37 @@ class _Scoring:
             return ImageScore(0.0, "the whole image")
         if turn != self.upright:
             return ImageScore(TURNED_WRONG, f"the whole image, turned the wrong way ({turn})")
-        turns = {whole.orientation for whole in self.wholes} - {None, _AS_GIVEN, self.upright}
+        turns = {whole.orientation for whole in self.account.wholes} - {None, _AS_GIVEN, self.upright}
         if turns or any(before.region.orientation == self.upright for before in self.earlier):
             return ImageScore(0.0, "the whole image, upright, but not at the first attempt")
         return ImageScore(UPRIGHT, "the whole image, turned upright")
 
-    def _score_crop(self, region: Region) -> ImageScore:
-        views = [showing(region, target, self.size) for target in self.task.targets]
-        index = max(range(len(views)), key=lambda i: (views[i].value, views[i].coverage))
-        value, why = views[index].value, _describe(views[index], area_share(region, self.size))
-        if value == 0.0:
-            return ImageScore(0.0, why)
-        for applies, factor, reason in (
-            (len(self.clear | {index}) < len(views), PARTIAL, "one of several targets"),
-            (region.orientation == _AS_GIVEN != self.upright, STILL_TURNED, "still turned"),
-            (region.orientation not in (None, _AS_GIVEN, self.upright), WRONG_TURN, "turned the wrong way"),
-            (self.search < 1, self.search, "tiles much of the image"),
-        ):
-            if applies:
-                value, why = value * factor, f"{why}, {reason} x{factor:.2f}"
-        return ImageScore(value, why, self.search >= 0.5 and any(view.clear for view in views))
+    def _score_look(self, look: JudgedLook) -> ImageScore:
+        views = [self.account.showing(look, target) for target in range(len(self.task.targets))]
+        best = max(range(len(views)), key=lambda i: (views[i].value, views[i].coverage))
+        view, region = views[best], look.region
+        value, why = view.value, describe(view)
+        if value > 0.0:
+            for applies, factor, reason in (
+                (len(self.account.found | {best}) < len(views), PARTIAL, "one of several targets"),
+                (region.orientation == _AS_GIVEN != self.upright, STILL_TURNED, "still turned"),
+                (region.orientation not in (None, _AS_GIVEN, self.upright), WRONG_TURN, "turned the wrong way"),
+            ):
+                if applies:
+                    value, why = value * factor, f"{why}, {reason} x{factor:.2f}"
+        return ImageScore(value, why, any(one.clear for one in views), view)
 
 
-def _describe(view: Showing, share_of_image: float) -> str:
-    text = f"coverage {view.coverage:.2f}, area {share_of_image:.3f} of the image, compact {view.compact:.2f}"
+def describe(view: Showing) -> str:
+    """Say how a look shows a target: every quantity that decides whether it is faithful, and which one fails."""
+    text = f"coverage {view.coverage:.2f}, tightness {view.tightness:.3f}, compact {view.compact:.2f}"
+    text += f" (shows {view.shown:.4f} of the image, limit {view.limit:.4f})"
+    if view.total > view.shown:
+        text += f", search {view.search:.2f} (shown in all {view.total:.4f}, limit {TOTAL * view.limit:.4f})"
     if min(view.detail, view.share) < 0.995:
         text += f", detail {view.detail:.2f}, original share {view.share:.2f}"
-    return text
+    verdict = f"not clear by {' and '.join(view.missing)}" if view.missing else "clear"
+    return f"{text}, {verdict}"
 
 
 def _score_placeless(region: Region, image: Image.Image) -> ImageScore:

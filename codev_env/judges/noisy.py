@@ -69,7 +69,9 @@ class NoisyJudge:
             return score
         right = nearest_level(score.value)
         value = float(rng.choice([level for level in LEVELS if level != right]))
-        return replace(score, value=value, faithful=not score.faithful, why=f"{score.why}; misjudged on purpose")
+        wrong = not score.faithful
+        why = f"{score.why}; misjudged on purpose"
+        return replace(score, value=value, faithful=wrong, any_crop=wrong, spread=False, why=why)
 
     def _digest(self, task: Task, step: Step) -> list[int]:
         digest = hashlib.blake2b(f"{self.seed}\n{task.question}".encode(), digest_size=16)

@@ -20,10 +20,12 @@ from codev_env.judges.client import Asker, Question
 from codev_env.judges.ground_truth import RED_LINE
 from codev_env.judges.judge import Item
 from codev_env.judges.options import JudgeStats, VLMOptions, make_options
-from codev_env.judges.rubrics import MAX_PRINTED, question_of, rubric_of
+from codev_env.judges.rubrics import MAX_PRINTED, VERSION, question_of, rubric_of
 from codev_env.types import Region, Step, StepScore, Task
 
 ORIGINAL_SHARE = 0.25
+DEFINITION = f"vlm {VERSION}"
+"""Name and version of what a model calls faithful; the version is that of its prompts."""
 T = TypeVar("T")
 _lock = threading.Lock()
 _judges: weakref.WeakSet[VLMJudge] = weakref.WeakSet()
@@ -151,6 +153,9 @@ class VLMJudge:
             return self._running[0]
 
     async def _score(self, asker: Asker, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
+        return replace(await self._judge(asker, task, step, history), definition=DEFINITION)
+
+    async def _judge(self, asker: Asker, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         execution = step.execution
         if execution is None:
             return StepScore(None, "no code ran")

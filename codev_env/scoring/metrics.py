@@ -1,8 +1,8 @@
 """Rates over trajectories, each with its 95 % interval.
 
 Definitions, after the CodeV evaluation protocol (arXiv 2511.19661): a tool call is *faithful* if it clearly shows any
-target as its main content; an episode is faithful if any of its tool calls is. Judged from where the pixels come from,
-not from the code.
+target as its main content; an episode is faithful if any of its tool calls is, and it has not shown too much else
+(docs/rewards.md). Judged from where the pixels come from, not from the code.
 
 | name | meaning |
 | --- | --- |

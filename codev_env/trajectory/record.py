@@ -41,7 +41,7 @@ class Trajectory:
         turns: The turns in order.
         final_answer: The agent's answer, `None` if it gave none.
         is_correct: Whether that is right.
-        is_faithful: Whether any tool call showed a target as its main content.
+        is_faithful: Whether some tool call showed a target as its main content, see `Episode.is_faithful`.
         stop_reason: Why the episode ended.
         meta: Anything else that is JSON-able; tuples become lists.
     """

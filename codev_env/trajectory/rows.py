@@ -3,7 +3,8 @@
 A turn of schema 2 has every field of schema 1, and more, so that it is read back as it was written: `answer` and
 `reason` (the text of an answer, the problem of a turn that could not be parsed), `image_index`, `names` and `repairs`
 (see `Code` and `Execution`), and `returned`: the images that the program returned where others were shown, else null.
-`score_why` is null where there is no score.
+`score_why` is null where there is no score. `any_crop`, `spread` and `definition` (see `StepScore`) are missing in rows
+of the first definition of *faithful*.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ _TURN_2: Row = _TURN_1 | {
     "names": (),
     "repairs": (),
     "returned": None,
+    "any_crop": None,
+    "spread": False,
+    "definition": "",
 }
 """Fields of a turn that a row may leave out, with their defaults."""
 
@@ -109,6 +113,9 @@ def _turn_row(step: Step, save: Save) -> Row:
         "score_why": None if step.score is None else step.score.why,
         "faithful": step.faithful,
         "judge_failed": step.judge_failed,
+        "any_crop": None if step.score is None else step.score.any_crop,
+        "spread": step.score is not None and step.score.spread,
+        "definition": "" if step.score is None else step.score.definition,
         "wall_s": step.wall_s,
         "regions": [{name: getattr(region, name) for name in _REGION} for region in step.regions],
         "problems": step.problems,
@@ -172,7 +179,8 @@ def _execution(row: Row, images: ImageFiles) -> Execution | None:
 
 
 def _score(row: Row) -> StepScore:
-    return StepScore(row["score"], row["score_why"], row["faithful"], row["judge_failed"])
+    names = ("score", "score_why", "faithful", "judge_failed", "any_crop", "spread", "definition")
+    return StepScore(*(row[name] for name in names))
 
 
 def _region(row: Row) -> Region:

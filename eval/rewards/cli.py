@@ -18,6 +18,7 @@ COMMANDS = {
     "list": "list the rewards by name, with terms, weights, needs and sources",
     "explain": "explain the reward of an episode, or another one, turn by turn and term by term",
     "redteam": "play cheating agents against the rewards",
+    "bound": "judge blind programs and experts at every size of target",
 }
 PARTS = ("after", "before")
 """Folders of a training run that hold trajectories, in the order of search."""
@@ -33,6 +34,10 @@ def _run(name: str, words: list[str]) -> int:
         from codev_eval.rewards.redteam import main as redteam
 
         return redteam(words)
+    if name == "bound":
+        from codev_eval.rewards.bound import main as bound
+
+        return bound(words)
     if name == "list":
         return run_list(parse(ListCommand, words, "codev rewards list"))
     return run_explain(parse(ExplainCommand, words, "codev rewards explain"))

@@ -57,3 +57,19 @@ class RedTeamOptions:
     """Print JSON instead of the table."""
     workers: Annotated[int, Field(ge=1)] = 2
     """Cheats played at the same time."""
+
+
+@option_class
+class BoundOptions:
+    """Print how often blind programs are faithful, beside one random crop of the same total area, and experts.
+
+    The programs are judged by the regions they show, without a sandbox. Exit code 1 if one is faithful more than 1.5
+    times as often as the random crop.
+    """
+
+    tasks: Annotated[int, Field(ge=1)] = 56
+    """Scenes for each program and size of target."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the scenes and of the programs' random choices."""
+    json: bool = False
+    """Print JSON instead of the tables."""

@@ -28,6 +28,7 @@ from codev_env.trajectory import FILE_NAME, Trajectory, TrajectoryWriter, read_t
 from codev_env.types import Answer, Box, Code, Episode, Execution, Region, Source, Step, Task, TaskSet
 from codev_eval.bench.runner import ordered_map
 from codev_eval.report.report import write_report
+from codev_eval.rewards.blind import FACTOR, chance, shown_in_all
 from codev_eval.rewards.options import RedTeamOptions
 
 FAITHFUL = "faithful"
@@ -155,7 +156,8 @@ class Bounds:
 
     A cheat without luck: nothing, which is also what an honest look at a wrong place must earn. A cheat with luck: the
     mean of honest crops at random places, as many as it made calls, of the size that pays best, and two standard errors
-    of a mean over as many episodes. The same for the share of faithful episodes.
+    of a mean over as many episodes. Its share of faithful episodes: 1.5 times that of one honest crop at a random
+    place that shows as much in all, and two standard errors.
 
     Args:
         tasks: The tasks.
@@ -172,6 +174,9 @@ class Bounds:
         """Return the bound of a cheat's mean over these episodes: of its tool reward, or of its faithful share."""
         if not cheat.luck:
             return 0.0
+        if reward is None:
+            chances = [min(1.0, FACTOR * chance(one.episode.task, shown_in_all(one.episode))) for one in played]
+            return float(np.mean(chances)) + ERRORS * math.sqrt(sum(p * (1 - p) for p in chances)) / len(played)
         calls = max(sum(isinstance(step.turn, Code) for step in one.episode.steps) for one in played)
         bounds = []
         for episodes in self._blind(max(1, calls)).values():

@@ -1,0 +1,127 @@
+"""Everything that an episode's images showed, added up: many crops have no more chances than one of their total area.
+
+A *look* is an image with a known place in the task's first image that leaves out a tenth of it or more. Where a look
+shows a target, all that was shown to find it counts: the union of that look with every other look that
+
+- shows no target clearly, judged alone, and
+- is small enough to have shown this target as its main content; wider ones are overviews, which cannot show it.
+
+Where that is more than 1.5 times the limit of `evidence`, or nine tenths of the image, chance explains the find. So a
+program that crops at random places is faithful at most 1.5 times as often as one random crop of the same total area (or
+of the limit, where that is less), however it shares the area out over calls, images and parts of images. Coarse-to-fine
+search costs nothing, and a wrong look costs its area.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from PIL import Image
+
+from codev_env.judges.evidence import (
+    CLEAR_VALUE,
+    WHOLE,
+    ModelView,
+    Showing,
+    area_share,
+    showing,
+    shown_share,
+    union_share,
+)
+from codev_env.types import Region, Task
+
+
+class JudgedImage(NamedTuple):
+    """One returned image and what it shows."""
+
+    region: Region
+    image: Image.Image
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedLook:
+    """An image that shows a part of the task's first image.
+
+    Attributes:
+        region: Where.
+        own: Share of the original that its region fills.
+        shown: Share of the original that the image counts as showing, see `shown_share`.
+        alone: How it shows each target, judged alone.
+    """
+
+    region: Region
+    own: float
+    shown: float
+    alone: tuple[Showing, ...]
+
+    @property
+    def finds(self) -> bool:
+        """Judged alone, it shows a target clearly: the papers' criterion for a faithful crop."""
+        return any(view.clear for view in self.alone)
+
+
+class Account:
+    """The looks among some images of an episode.
+
+    Args:
+        task: The task, with its targets.
+        images: The images so far, in order.
+        view: The model's view.
+
+    Attributes:
+        looks: For each image the look that it is, or `None`.
+        wholes: The regions of images that show the whole.
+    """
+
+    def __init__(self, task: Task, images: Sequence[JudgedImage], view: ModelView) -> None:
+        self.task, self.view, self.size = task, view, task.image.size
+        placed = [one.region.polygon is not None and one.region.image_index == 0 for one in images]
+        whole = [here and area_share(one.region, self.size) >= WHOLE for one, here in zip(images, placed, strict=True)]
+        self.wholes = [one.region for one, all_of_it in zip(images, whole, strict=True) if all_of_it]
+        self.looks = [
+            self._look(one) if here and not all_of_it else None
+            for one, here, all_of_it in zip(images, placed, whole, strict=True)
+        ]
+        self._looks = [look for look in self.looks if look is not None]
+
+    def showing(self, look: JudgedLook, target: int) -> Showing:
+        """Return how a look shows a target, by its number, in the light of all looks."""
+        in_vain, total = self._shown_in_vain[target]
+        if not any(other is look for other in in_vain):
+            if not in_vain:
+                return look.alone[target]
+            total = self._area([look, *in_vain])
+        return look.alone[target].after(max(total, look.shown))
+
+    @cached_property
+    def _shown_in_vain(self) -> list[tuple[list[JudgedLook], float]]:
+        """For each target the looks that show none but could have shown it as their main content, and their area."""
+        found = []
+        for target in range(len(self.task.targets)):
+            looks = [look for look in self._looks if not look.finds and look.alone[target].compact >= CLEAR_VALUE]
+            found.append((looks, self._area(looks)))
+        return found
+
+    def _area(self, looks: Sequence[JudgedLook]) -> float:
+        """The share of the original that looks count as showing together."""
+        return union_share([one.region for one in looks], self.size) + sum(one.shown - one.own for one in looks)
+
+    @property
+    def found(self) -> set[int]:
+        """The numbers of the targets that some look shows clearly, judged alone."""
+        return {target for look in self._looks for target, view in enumerate(look.alone) if view.clear}
+
+    @property
+    def spread(self) -> bool:
+        """Some look shows a target clearly, but by now chance explains every such find."""
+        finds = [(look, target) for look in self._looks for target, view in enumerate(look.alone) if view.clear]
+        return bool(finds) and not any(self.showing(look, target).clear for look, target in finds)
+
+    def _look(self, one: JudgedImage) -> JudgedLook:
+        region, image = one
+        shown = shown_share(region, image, self.task.image)
+        alone = tuple(showing(region, target, self.size, shown, self.view) for target in self.task.targets)
+        return JudgedLook(region, area_share(region, self.size), shown, alone)
