@@ -20,6 +20,9 @@ print("crop.png")
 Open an image by its given name. Save what you want to see and print only its file name. Write one code block per turn.
 When you know the answer, write <answer>your answer</answer>."""
 
+GO_ON = "Analyse the output: answer in <answer></answer>, or run more Python in <code></code>."
+"""What follows an output in `codev-released`, in our words."""
+
 
 class CodeVDialect(Dialect):
     """The turn grammar of CodeV; outputs come back in a user turn as `<sandbox_output>`."""
@@ -47,7 +50,7 @@ class CodeVDialect(Dialect):
         return "\n".join(lines)
 
     def parse(self, text: str) -> Turn:
-        """Read one turn: the first code block runs; of answers after the last `</think>` the last one counts.
+        """Read one turn: its code blocks run as one program; of answers after the last `</think>` the last one counts.
 
         Lenient where generation was cut at a stop string (no end tag), where a chat template already wrote `<think>`,
         and about fences. Flaws that the published format reward punishes are listed in `problems`. Tags inside the
@@ -57,7 +60,7 @@ class CodeVDialect(Dialect):
         block, rest = acting_block(text, "code", read_code, problems)
         if block is None:
             return boxed_turn(rest, "code", problems)
-        return tagged_turn(block, rest, problems)
+        return tagged_turn(block, rest, problems, join=True)
 
     def write(self, turn: Code | Answer, think: str = "") -> str:
         """Write a turn in the grammar of this dialect."""
@@ -73,3 +76,29 @@ class CodeVDialect(Dialect):
     def invalid(self, reason: str) -> str:
         """Return the reason as one `<sandbox_output>` block."""
         return "\n".join(["<sandbox_output>", *invalid_lines(reason), "</sandbox_output>"])
+
+
+class CodeVReleasedDialect(CodeVDialect):
+    """The turn grammar of CodeV with the observations of its released sandbox.
+
+    After a program that put something out, a line asks to go on from it; errors and empty outputs have none. The error
+    of a file that is not there names the image that is.
+
+    Source: rl/verl/workers/agent/envs/python_interpreter/python_interpreter.py of RenlyH/CodeV_internal.
+    """
+
+    name = "codev-released"
+
+    def render(self, execution: Execution, images: int) -> str:
+        """Return the output as one `<sandbox_output>` block, and after it what to do with it."""
+        if execution.error is not None:
+            error = execution.error
+            if "FileNotFoundError" in error:
+                error = f"FileNotFoundError: open the image with Image.open('{self.image_name(0)}')"
+            said = f"{IMAGE_PLACEHOLDER * images}Error: {error} Fix the program, then answer."
+            return f"<sandbox_output>{said}</sandbox_output>"
+        printed = execution.stdout.strip("\n")
+        if not printed and not images:
+            return "<sandbox_output>No output. Print values, or names of saved images to see them.</sandbox_output>"
+        shown = f"{printed}\n" * bool(printed and images) or printed
+        return f"<sandbox_output>{shown}{IMAGE_PLACEHOLDER * images}</sandbox_output>{GO_ON}"

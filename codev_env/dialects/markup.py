@@ -215,8 +215,15 @@ def call_turn(text: str, name: str, make: Callable[[dict[str, Any]], Code | str]
     return dataclasses.replace(made, problems=once(problems))
 
 
-def tagged_turn(block: Block, rest: str, problems: list[str]) -> Turn:
-    """Make a turn of a `<code>` or `<answer>` block and the text after it; of several answers the last one counts."""
+def tagged_turn(block: Block, rest: str, problems: list[str], *, join: bool = False) -> Turn:
+    """Make a turn of a `<code>` or `<answer>` block and the text after it; of several answers the last one counts.
+
+    Args:
+        block: The first block.
+        rest: The text after it.
+        problems: Flaws are added to it.
+        join: Several code blocks are one program; else the first one runs.
+    """
     if block.tag == "answer":
         text = last_answer(block, rest, problems)
         if "<code>" in rest or "<code>" in block.content:
@@ -226,8 +233,18 @@ def tagged_turn(block: Block, rest: str, problems: list[str]) -> Turn:
         problems.append(SEVERAL_CODES)
     if "<answer>" in rest:
         problems.append(ANSWER_AFTER_CODE)
-    code = block.content.strip("\r\n")
+    code = "\n".join(part.strip("\r\n") for part in (block.content, *(_later_code(rest) if join else ())))
     return Code(code, once(problems)) if code.strip() else Invalid("the code block is empty", once(problems))
+
+
+def _later_code(rest: str) -> list[str]:
+    """Return the contents of the code blocks in the text after the first one."""
+    found, start = list[str](), 0
+    while (start := rest.find("<code>", start)) >= 0:
+        block = read_code(rest, start + len("<code>"))
+        found.append(block.content)
+        start = block.end
+    return found
 
 
 def strays(rest: str, tags: tuple[str, ...]) -> list[str]:

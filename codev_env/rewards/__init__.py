@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from codev_env.errors import ConfigError
-from codev_env.rewards import codevision, group, terms
+from codev_env.rewards import codev, codevision, group, terms
 from codev_env.rewards.functions import RewardFunction, from_function
 from codev_env.rewards.reward import OUTCOME, Channel, GroupTerm, Reward, Term, change
 from codev_env.rewards.table import REWARDS
@@ -19,6 +19,7 @@ __all__ = [
     "RewardFunction",
     "Term",
     "change",
+    "codev",
     "codevision",
     "get_reward",
     "group",

@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from codev_env.geometry import area, iou
-from codev_env.rewards.terms import calls, is_view
+from codev_env.rewards.terms import calls, is_view, written
 from codev_env.transforms import CROP, IDENTITY, TRANSFORMS, needed, orientation, transform_image
 from codev_env.types import Code, Episode, Region, Task
 
@@ -171,7 +171,7 @@ def why_operations(episode: Episode) -> str:
 
 def _flaw(episode: Episode) -> str:
     """The first flaw of the text that the model wrote; empty where there is none."""
-    text = "\n".join(step.action for step in episode.steps).strip()
+    text = written(episode).strip()
     if not text.startswith("<think>"):
         return "it does not begin with <think>"
     if text.count("<think>") != text.count("</think>"):

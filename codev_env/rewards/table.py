@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codev_env.registry import Registry
-from codev_env.rewards import codevision, group, terms
+from codev_env.rewards import codev, codevision, group, terms
 from codev_env.rewards.functions import RewardFunction
 from codev_env.rewards.reward import Channel, GroupTerm, Reward, Term
 
@@ -44,8 +44,8 @@ _BY_NAME: dict[str, Reward] = {
             "tapo-released",
             (
                 Term("outcome", terms.outcome, 1.0, why=terms.why_outcome),
-                Term("format", terms.well_formed, 0.3, why=terms.why_format),
-                Term("tool", terms.tool_level, 0.5, why=terms.why_tool),
+                Term("format", codev.well_formed, 0.3, why=codev.why_format),
+                Term("tool", codev.tool, 0.5, why=codev.why_tool),
             ),
             tool_terms=("tool",),
             needs=("judge",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codev_env.types import Code, Episode, Invalid, Region, Step
+from codev_env.types import Answer, Code, Episode, Invalid, Region, Step
 
 STEMS = 0.5
 """Least share of an image's pixels that must stem from a task's image for the image to count as a view of it."""
@@ -127,6 +127,18 @@ def is_view(region: Region) -> bool:
 def has_seen(episode: Episode) -> bool:
     """Whether some call returned a view of one of the task's images."""
     return any(is_view(region) for step in _code_steps(episode) for region in step.regions)
+
+
+def written(episode: Episode) -> str:
+    """Return all that the model wrote, turn by turn; an end tag at which generation stopped is put back."""
+    return "\n".join(_whole(step) for step in episode.steps)
+
+
+def _whole(step: Step) -> str:
+    for tag, kind in (("answer", Answer), ("code", Code)):
+        if isinstance(step.turn, kind) and step.action.count(f"<{tag}>") == step.action.count(f"</{tag}>") + 1:
+            return f"{step.action}</{tag}>"
+    return step.action
 
 
 def why_outcome(episode: Episode) -> str:

@@ -171,6 +171,7 @@ def test_what_emerges(shown: Region, image, emerges: bool) -> None:
     [
         (["<think>a</think><tool_call>{}</tool_call>", "<think>b</think><answer>red</answer>"], True),
         (["<think>a</think><answer>red</answer>\n"], True),
+        (["<think>a</think><answer>red"], True),  # cut at the stop string
         (["<answer>red</answer>"], False),  # no leading <think>
         (["So: <think>a</think><answer>red</answer>"], False),
         (["<think>a<think>b</think><answer>red</answer>"], False),

@@ -96,11 +96,12 @@ def test_bad_images_are_refused_with_a_reason(code: str, says: str, session: Ses
     assert execution.error is not None and says in execution.error
 
 
-def test_more_images_than_allowed(session: Session) -> None:
-    execution = session.run("for n in range(1, 9):\n    show(Image.new('RGB', (n, n)))")
-    assert execution.stop == "result"
+@pytest.mark.parametrize("printed", ["", "print('text')\n", "print('text', end='')\n"])
+def test_more_images_than_allowed_are_cut(session: Session, printed: str) -> None:
+    execution = session.run(f"{printed}for n in range(1, 9):\n    show(Image.new('RGB', (n, n)))")
+    assert (execution.stop, execution.error) == ("ok", None)
     assert [shown.width for shown in execution.images] == [1, 2, 3, 4, 5]
-    assert execution.error is not None and "8 images were handed over, 5 are allowed" in execution.error
+    assert execution.stdout == "text\n" * bool(printed) + "Only the first 5 images are shown.\n"
 
 
 def test_images_shown_before_an_error_count(session: Session) -> None:

@@ -238,12 +238,11 @@ class Context:
         for one in sorted(self.shown, key=lambda one: one.position):
             if not any(_same(one, other) for other in shown):
                 shown.append(one)
+        text = clean("".join(kept))
         if len(shown) > self.limits.images:
-            self.problems.append(
-                f"{len(shown)} images were handed over, {self.limits.images} are allowed per run: "
-                f"the first {self.limits.images} are shown."
-            )
-        return clean("".join(kept)), shown[: self.limits.images]
+            note = f"Only the first {self.limits.images} images are shown.\n"
+            text += note if not text or text.endswith("\n") else f"\n{note}"
+        return text, shown[: self.limits.images]
 
     def _names_only(self, line: str, position: int) -> bool:
         """Hand over the files that a printed line names; return whether the line consists of one name only."""
