@@ -26,7 +26,7 @@ RATE = 1e-5
 
 def make_play(case: Case, played: Counter[int]) -> Callable[..., ScriptedPlay]:
     """Return the factory of a run's environments; `played` counts their tasks."""
-    from codev_env.envs.bench import CodeVBenchEnv
+    from codev_env.envs.codev_env import CodeVBenchEnv
 
     return lambda **options: ScriptedPlay(CodeVBenchEnv(bench="vstar", **options), case, played)
 

@@ -14,12 +14,20 @@ class ConfigError(CodevError, ValueError):
     """An option, name or value that cannot be used."""
 
 
+class ArgumentError(ConfigError, TypeError):
+    """A keyword argument that a function does not have."""
+
+
 class UsageError(ConfigError):
     """A command line without a command that exists; `codev` then exits with 2."""
 
 
 class TaskError(CodevError, ValueError):
     """A data set, a row or an image that cannot be read or does not make sense."""
+
+
+class FormatError(TaskError):
+    """Data without the files or columns of the format that was asked for."""
 
 
 class SandboxError(CodevError, RuntimeError):

@@ -17,7 +17,7 @@ def register_envs() -> None:
         if env_id not in gymnasium.registry:
             gymnasium.register(
                 id=env_id,
-                entry_point="codev_env.envs.bench:CodeVBenchEnv",
+                entry_point="codev_env.envs.codev_env:CodeVBenchEnv",
                 vector_entry_point="codev_env.envs.vector:make_vec",
                 kwargs=arguments,
                 # Its checker loses the first observation where the first reset fails, and then fails itself. Each id

@@ -47,6 +47,7 @@ class Registry(Mapping[str, Any], Generic[T]):
         accepts: Whether an object is of this kind.
         expected: The objects that `accepts` accepts, for messages, for example `"a function"`.
         makes: A class is called to make the object; so is any other callable that `accepts` refuses.
+        needs: Attributes that every object has; a message names those that are missing.
         forms: Other spellings that the caller of `find` understands, for messages, for example `"URL#NAME"`.
     """
 
@@ -58,9 +59,11 @@ class Registry(Mapping[str, Any], Generic[T]):
         expected: str = "a function",
         makes: bool = False,
         forms: Iterable[str] = (),
+        needs: Iterable[str] = (),
     ) -> None:
         self.kind, self.expected = kind, expected
         self._rows, self._accepts, self._makes, self._forms = dict(rows), accepts, makes, tuple(forms)
+        self._needs = tuple(needs)
 
     def __getitem__(self, name: str) -> Any:
         """Return the object of a row as it is; raises `KeyError` for other names."""
@@ -96,9 +99,29 @@ class Registry(Mapping[str, Any], Generic[T]):
             found = self._make(name, found, options)
         elif options:
             raise ConfigError(f"{self.kind} {name!r} has no options, got {sorted(options)}. Leave them out.")
+        return self.checked(found, f"{self.kind} {name!r}")
+
+    def checked(self, found: Any, label: str = "") -> T:
+        """Return an object if it is of this kind.
+
+        Args:
+            found: Any object.
+            label: Names it in messages; empty for the kind alone.
+
+        Raises:
+            ConfigError: It is of another kind, or a class instead of an instance.
+        """
+        label = label or self.kind
+        if isinstance(found, type) and (self._makes or not self._accepts(found)):
+            raise ConfigError(f"{label} is the class {found.__name__}; give an instance: {found.__name__}().")
         if not self._accepts(found):
-            raise ConfigError(f"{self.kind} {name!r} is a {type(found).__name__}; it must be {self.expected}.")
-        return found
+            missing = " and ".join(repr(name) for name in self._needs if not hasattr(found, name))
+            lacks = f" without {missing}" if missing and len(missing) < len(repr(self._needs)) - 2 else ""
+            names = ", ".join([*self._rows, *self._forms, PATH])
+            raise ConfigError(
+                f"{label} is a {type(found).__name__}{lacks}; it must be {self.expected}, or one of: {names}."
+            )
+        return found  # type: ignore[no-any-return]
 
     def _make(self, name: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> Any:
         signature = inspect.signature(maker)

@@ -45,4 +45,4 @@ def get_dialect(name: str | Dialect) -> Dialect:
     Raises:
         ConfigError: If there is no such dialect.
     """
-    return name if isinstance(name, Dialect) else _DIALECTS.find(name)
+    return _DIALECTS.find(name) if isinstance(name, str) else _DIALECTS.checked(name)

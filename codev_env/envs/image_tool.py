@@ -71,6 +71,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         scorer: str | Scorer = "rules",
         render_mode: str | None = None,
     ) -> None:
+        from codev_env.envs.trial import check_judge, check_scorer
         from codev_env.judges import get_judge
         from codev_env.scoring import get_scorer
 
@@ -99,20 +100,26 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self.dialect = get_dialect(dialect)
         self.reward = get_reward(reward, reward_weights)
         self.judge = get_judge(judge)
-        if not isinstance(scorer, str) and not callable(scorer):
-            raise ConfigError(f"scorer is {scorer!r}; it must be a name or a function of a task and an answer.")
-        self.scorer = get_scorer(scorer) if isinstance(scorer, str) else scorer
+        self.scorer = get_scorer(scorer)
+        check_judge(self.judge)
+        check_scorer(self.scorer)
         self.system_prompt = self.dialect.system_prompt()
         self.observation_space: spaces.Space[Any] = spaces.Dict({"text": Unicode(), "images": Images()})
         self.action_space = Unicode()
         self._limits, self._given_sandbox = make_limits(limits), sandbox
         self._episode: Episode | None = None
+        self._copied = False
         self._index = 0
         self._paid: dict[str, float] = {}
         self._broken = False
         self._session: Session | None = None
         self._tracker: Tracker | None = None
         self._seen: tuple[str, ...] = ()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make the environment again from its arguments, without the episode."""
+        super().__setstate__(state)
+        self._copied = True
 
     @property
     def task(self) -> Task:
@@ -123,7 +130,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
     def episode(self) -> Episode:
         """The episode so far; raises `ResetNeeded` before the first reset."""
         if self._episode is None:
-            raise ResetNeeded("there is no episode yet; call reset() first.")
+            copied = " A copied or unpickled environment starts without the running episode." if self._copied else ""
+            raise ResetNeeded(f"there is no episode yet; call reset() first.{copied}")
         return self._episode
 
     @property
@@ -203,8 +211,11 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
 
     def finish(self, step: Step, score: StepScore | None) -> tuple[Observation, float, bool, bool, StepInfo]:
         """Add a turn with its score to the episode, and compute its reward and the next observation."""
+        from codev_env.envs.trial import check_score
+
         episode = self.episode
         with self._or_break():
+            check_score(self.judge, score)
             step = replace(step, score=score)
             episode.steps.append(step)
             self._conclude(episode, step)

@@ -16,6 +16,7 @@ _CROPS = (640, 0, 960, 480)
 _TEXT = (0, 480, 960, 640)
 _TARGET, _CROP = (40, 170, 80), (230, 60, 40)
 _LINES, _COLUMNS = 11, 150
+_LAST = 4  # lines of a long text that are kept at its end
 
 
 def frame(episode: Episode) -> NDArray[np.uint8]:
@@ -79,6 +80,6 @@ def _place(canvas: Image.Image, image: Image.Image, area: tuple[int, int, int, i
 def _drawable(message: str) -> str:
     """Wrap text and replace what Pillow's built-in font may not know."""
     lines = [part for line in message.splitlines() for part in (textwrap.wrap(line, _COLUMNS) or [""])]
-    if len(lines) > _LINES:
-        lines = [*lines[: _LINES - 1], "..."]
+    if len(lines) > _LINES:  # The end has the score.
+        lines = [*lines[: _LINES - 1 - _LAST], "...", *lines[-_LAST:]]
     return "\n".join(lines).encode("latin-1", "replace").decode("latin-1")

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from codev_env.envs.bench import CodeVBenchEnv
+from codev_env.envs.codev_env import CodeVBenchEnv
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, JudgeError
 from codev_env.types import Code, Observation, Step, StepInfo, StepScore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from codev_env.envs.bench import CodeVBenchEnv
+from codev_env.envs.codev_env import CodeVBenchEnv
 
 
 class CodeVVStarEnv(CodeVBenchEnv):

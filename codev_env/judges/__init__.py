@@ -45,9 +45,10 @@ JUDGES: Registry[Judge] = Registry(
     "judge",
     {**{judge.name: judge for judge in (AutoJudge, GroundTruthJudge, NoJudge)}, "vlm": _vlm},
     accepts=lambda found: isinstance(found, Judge),
-    expected="a codev_env Judge, or make one",
+    expected="a codev_env Judge (an attribute name and a method score)",
     makes=True,
     forms=("noisy:RATE", "URL#NAME"),
+    needs=("name", "score"),
 )
 """The classes and functions that make the package's judges, by name."""
 
@@ -78,9 +79,7 @@ def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
         return JUDGES.find(judge)
     if isinstance(judge, Mapping):
         return _made(**{"name": "vlm", **judge})
-    if isinstance(judge, Judge):
-        return judge
-    raise ConfigError(f"judge is a {type(judge).__name__}; it must be one of {sorted(JUDGES)} or a codev_env Judge.")
+    return JUDGES.checked(judge)
 
 
 def _parse(text: str) -> Mapping[str, Any]:

@@ -32,18 +32,20 @@ SCORERS = tuple(_SCORERS)
 """The names that `get_scorer` knows, besides `"URL#NAME"` and `"module:attribute"`."""
 
 
-def get_scorer(name: str = "rules", **options: Any) -> Scorer:
+def get_scorer(name: str | Scorer = "rules", **options: Any) -> Scorer:
     """Return a scorer, a function of a task and an answer's text.
 
     Args:
-        name: One of `SCORERS`; `"URL#NAME"`, short for `answer` with that `base_url` and `model`; or
-            `"module:attribute"` of a function `(task, answer) -> Score`, or of a class of such.
+        name: One of `SCORERS`; `"URL#NAME"`, short for `answer` with that `base_url` and `model`;
+            `"module:attribute"` of a function `(task, answer) -> Score`, or of a class of such; or such a function.
         options: Given to the scorer's class: `OfficialScorer`, `MathVerifyScorer`, `LLMScorer` and `AnswerScorer` have
             some.
 
     Raises:
         ConfigError: An unknown name, an option that the scorer lacks, or a missing optional package.
     """
+    if not isinstance(name, str):
+        return _SCORERS.checked(name)
     if is_address(name):
         url, model = split_address(name, "scorer")
         return get_scorer("answer", base_url=url, model=model, **options)

@@ -64,7 +64,7 @@ def default_split(bench: str) -> str:
 
 
 def load_tasks(
-    data: str | os.PathLike[str],
+    data: Any,
     split: str,
     *,
     bench: str = "vstar",
@@ -83,7 +83,8 @@ def load_tasks(
     Args:
         data: A path: the data's folder or file. `"hub"`: the published data, downloaded unless that was done before.
             `"synthetic"`: generated scenes. `"auto"`: the data if it is found under `$CODEV_DATA` or `./data`, else
-            generated scenes with one warning. For `bench="dataset"` also a data set's name on the hub, `"owner/name"`.
+            generated scenes with one warning. For `bench="dataset"` also a data set's name on the hub, `"owner/name"`,
+            or rows in memory: a list of dicts, a `pandas.DataFrame`, a `datasets.Dataset`; no `"auto"`.
         split: `"train"`, `"val"`, `"test"`, or another that the real data has.
         bench: The benchmark or training set: a name in `BENCHES`.
         scenes: The kind of generated scenes: a preset's name (`"toy"`, `"vstar"`, `"vstar-4k"`, …), a mapping of
@@ -104,7 +105,14 @@ def load_tasks(
         TaskError: Missing or invalid data.
         ConfigError: An option that cannot be used.
     """
-    data, found = os.fspath(data), get_bench(bench)
+    found = get_bench(bench)
+    if isinstance(data, os.PathLike):
+        data = os.fspath(data)
+    if not isinstance(data, str) and bench != "dataset":
+        raise ConfigError(
+            f"data is a {type(data).__name__}; bench={bench!r} reads files: give their path. "
+            "Rows in memory are data of your own: bench='dataset'."
+        )
     wrapped = parse_wrappers(wrap)
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
@@ -116,18 +124,20 @@ def load_tasks(
         raise ConfigError(
             f"columns, reader and image_folder describe your own data: leave them out for bench={bench!r}."
         )
-    if data in ("synthetic", "auto"):
+    if isinstance(data, str) and data in ("synthetic", "auto"):
         try:
             tasks = _generated_or_found(data, split, found, scenes, options)
         except ConfigError as error:
             raise _with_variants(error, options["subset"], wrapped) from None
     elif scenes is not None:
+        given = f"the path {data!r}" if isinstance(data, str) else f"a {type(data).__name__}"
         raise ConfigError(
-            f"option 'scenes' is {scenes!r}, but data is the path {data!r}: scenes only describe generated tasks. "
+            f"option 'scenes' is {scenes!r}, but data is {given}: scenes only describe generated tasks. "
             "Leave it out, or use data='synthetic'."
         )
     else:
-        _check_word(data)
+        if isinstance(data, str):
+            _check_word(data)
         try:
             tasks = open_bench(bench, data, split, **options)
         except TaskError as error:
@@ -161,6 +171,12 @@ def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, option
     splits = dict.fromkeys((*_GENERATED_SPLITS, *bench.splits))
     if split not in splits:
         raise unknown("split", split, splits)
+    if data == "auto" and not bench.places():
+        raise ConfigError(
+            f"{bench.env_id} is for data of your own and has no default folder. Name it: data='rows.jsonl' (JSONL, "
+            "JSON, TSV, Parquet or a folder; --data on the command line), or a list of dicts. "
+            "data='synthetic' gives generated scenes."
+        )
     place = bench.find() if data == "auto" else None
     if place is not None and split in bench.splits:
         return open_bench(bench.name, place, split, **options)
@@ -168,11 +184,7 @@ def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, option
     tasks = parse_scenes(scenes, kind, options["subset"], default=bench.scenes, bench=bench.name)
     if data == "auto":
         looked = " or ".join(str(path) for path in bench.places())
-        reason = (
-            f"{bench.title} has no split {split!r}" if place else f"no {bench.title} found at {looked or 'any path'}"
-        )
-        if not bench.places():
-            reason = f"bench={bench.name!r} has no default folder"
+        reason = f"{bench.title} has no split {split!r}" if place else f"no {bench.title} found at {looked}"
         warnings.warn(
             f"{reason}: using generated scenes ({tasks.name}). Their scores are not those of the benchmark. "
             "Give the benchmark's folder as data, or data='synthetic' to ask for generated scenes.",

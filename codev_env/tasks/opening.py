@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from codev_env.benches import BENCHES, Bench
-from codev_env.errors import unknown
+from codev_env.errors import FormatError, unknown
 from codev_env.registry import Registry
 from codev_env.tasks.readers import hub
 from codev_env.tasks.readers.dataset import open_dataset
@@ -89,9 +89,14 @@ def open_bench(
         if option not in own or option in bench.reader_options:
             free = set(own) - {*_LOADING, *bench.reader_options}
             raise unknown(f"option of the reader of {bench.name!r}", option, free)
-    place = hub.fetch(bench.name) if str(path) == "hub" else path
+    place = hub.fetch(bench.name) if isinstance(path, str) and path == "hub" else path
     given: dict[str, Any] = {"subset": subset, "seed": seed, "on_error": on_error, "images": images}
-    return reader(place, split or bench.splits[0], bench=bench, **given, **bench.reader_options, **options)
+    try:
+        return reader(place, split or bench.splits[0], bench=bench, **given, **bench.reader_options, **options)
+    except FormatError as error:
+        if bench.name == "dataset" or "bench='dataset'" in str(error):
+            raise
+        raise FormatError(f"{error} If these are rows of your own, use bench='dataset' (--bench dataset).") from None
 
 
 def get_bench(name: str) -> Bench:

@@ -23,7 +23,7 @@ from codev_env.app import cli
 from codev_env.app.completion import OPTIONS
 from codev_env.benches import BENCHES, environments
 from codev_env.dialects import dialect_names, get_dialect
-from codev_env.envs.bench import CodeVBenchEnv
+from codev_env.envs.codev_env import CodeVBenchEnv
 from codev_env.rewards import REWARDS, GroupTerm, Reward
 from codev_env.rewards.reward import about
 from codev_env.types import Answer, Execution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ class ArrowTable(RowTable):
         self.columns = tuple(dataset.column_names)
         files = [Path(entry["filename"]) for entry in dataset.cache_files]
         states = tuple((str(file), *file_state(file)) for file in files)
-        # Data in memory has no files: it is the same as long as it is the same object.
-        self.signature = (source, len(dataset), states or id(dataset))
+        # Data in memory has no files; another data set may later lie at the same address.
+        self.signature = (source, len(dataset), states or uuid.uuid4().hex)
 
     @classmethod
     def saved(cls, path: Path, split: str) -> ArrowTable:
@@ -43,7 +44,7 @@ class ArrowTable(RowTable):
             raise TaskError(f"{path}: cannot be read by datasets ({_short(error)}).") from error
         if hasattr(found, "column_names") and not isinstance(found, dict):
             return cls(found, str(path), path)
-        return cls(found[_split_name(str(path), split, list(found))], f"{path}, split {split}", path)
+        return cls(found[split_name(str(path), split, list(found))], f"{path}, split {split}", path)
 
     @classmethod
     def from_hub(cls, name: str, split: str, config: str | None) -> ArrowTable:
@@ -56,7 +57,7 @@ class ArrowTable(RowTable):
                 f"{name}: there is no such path, and as a data set of the hub it could not be loaded "
                 f"({_short(error)}). Check the name and the network, or give the path of a local copy."
             ) from error
-        return cls(found[_split_name(name, split, list(found))], f"{name}, split {split}", Path())
+        return cls(found[split_name(name, split, list(found))], f"{name}, split {split}", Path())
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -91,7 +92,7 @@ class ArrowTable(RowTable):
         return dict(self._dataset[index : index + 1].to_pylist()[0])
 
 
-def _split_name(source: str, split: str, known: list[str]) -> str:
+def split_name(source: str, split: str, known: list[str]) -> str:
     """Return the name that a data set gives to a split."""
     for name in (split, *SPLIT_NAMES.get(split, ())):
         if name in known:

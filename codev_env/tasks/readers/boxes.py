@@ -15,19 +15,30 @@ from codev_env.types import Box
 Frame = Literal["stored", "shown"]
 """Box coordinates: in pixels as the file stores them, or in pixels of the upright image."""
 
+BoxForm = Literal["xyxy", "xywh", "normalized", "thousand"]
+"""Form of a box: `[x1, y1, x2, y2]` or `[x, y, width, height]` in pixels, or the former from 0 to 1 or to 1000."""
+
+THOUSAND = 1000.0
+_UNITS: dict[BoxForm, float] = {"normalized": 1.0, "thousand": THOUSAND}
+_NAMES = {
+    "xyxy": "[x1, y1, x2, y2] in pixels",
+    "xywh": "[x, y, width, height] in pixels",
+    "normalized": "[x1, y1, x2, y2] from 0 to 1",
+    "thousand": "[x1, y1, x2, y2] from 0 to 1000",
+}
 _EDGE = 1.0  # pixels by which rounding may move a box out of its image
 
 
-def boxes_from(value: Any, where: str, *, form: Literal["xyxy", "xywh"] = "xyxy") -> tuple[tuple[float, ...], ...]:
+def boxes_from(value: Any, where: str, *, form: BoxForm | None = "xyxy") -> tuple[tuple[float, ...], ...]:
     """Read boxes as data sets write them: one box, a list of boxes, or none; a box of zeros is none.
 
     Args:
         value: `None`, `[…4 numbers…]` or a list of those.
         where: Names row and file in errors.
-        form: `"xyxy"` for `[x1, y1, x2, y2]`, `"xywh"` for `[x, y, width, height]`.
+        form: Form of the boxes; `None` for `"xyxy"` unless a box cannot have that form, which is an error that asks.
 
     Returns:
-        Boxes `(x1, y1, x2, y2)` with `x1 < x2` and `y1 < y2`, as floats.
+        Boxes `(x1, y1, x2, y2)` with `x1 < x2` and `y1 < y2`, as floats; in pixels, or in the units of the form.
 
     Raises:
         TaskError: Anything else.
@@ -45,29 +56,48 @@ def _is_nothing(entry: Any) -> bool:
     return entry is None or (isinstance(entry, Sequence) and not isinstance(entry, str) and not any(entry))
 
 
-def _box(entry: Any, where: str, form: str) -> tuple[float, float, float, float]:
-    names = "[x, y, width, height]" if form == "xywh" else "[x1, y1, x2, y2]"
+def _box(entry: Any, where: str, form: BoxForm | None) -> tuple[float, float, float, float]:
+    names = _NAMES[form or "xyxy"]
     if not isinstance(entry, Sequence) or len(entry) != 4 or not all(is_number(v) for v in entry):
-        raise TaskError(f"{where}: a box is {brief(entry)}; expected {names} in pixels.")
+        raise TaskError(f"{where}: a box is {brief(entry)}; expected {names}.")
     x1, y1, x2, y2 = (float(v) for v in entry)
+    if form is None and min(entry) >= 0 and max(entry) <= 1:
+        raise TaskError(f"{where}: the box {brief(entry)} looks like shares of the image. {ask_form('normalized')}")
+    unit = _UNITS.get(form) if form else None
+    if unit is not None and not (min(entry) >= 0 and max(entry) <= unit):
+        raise TaskError(f"{where}: the box {brief(entry)} is not {names}. Correct it, or give another form as boxes.")
     if form == "xywh":
         x2, y2 = x1 + x2, y1 + y2
     if x1 >= x2 or y1 >= y2:
-        raise TaskError(f"{where}: the box {brief(entry)} ({names}) has no area. Correct or remove it.")
+        may_be = f" {ask_form('xywh')}" if form is None and min(entry) >= 0 and x2 > 0 < y2 else ""
+        raise TaskError(f"{where}: the box {brief(entry)} ({names}) has no area. Correct or remove it.{may_be}")
     return x1, y1, x2, y2
 
 
+def ask_form(likely: BoxForm) -> str:
+    """Return the sentence that asks for the form of the boxes and names the likely one."""
+    return (
+        f"If boxes are {_NAMES[likely]}, give boxes={likely!r} (--reader boxes={likely}); "
+        f"if they are {_NAMES['xyxy']}, boxes='xyxy'."
+    )
+
+
 def place_boxes(
-    boxes: Iterable[Sequence[float]], image: DecodedImage, where: str, frame: Frame = "stored"
+    boxes: Iterable[Sequence[float]],
+    image: DecodedImage,
+    where: str,
+    frame: Frame = "stored",
+    form: BoxForm | None = "xyxy",
 ) -> tuple[Box, ...]:
     """Convert boxes to pixels of a decoded image.
 
     Args:
-        boxes: Boxes `(x1, y1, x2, y2)` in pixels of `frame`.
+        boxes: Boxes `(x1, y1, x2, y2)` of `frame`, as `boxes_from` returns them.
         image: The image they belong to.
         where: Names row and file in errors.
         frame: `"stored"`: boxes are in pixels as the file stores them and turn with the image; `"shown"`: they already
             are in pixels of the upright image.
+        form: The form they were read with: whether they are in pixels or in shares of the image.
 
     Returns:
         Boxes in pixels of `image.image`, rounded outwards and clipped to it.
@@ -77,8 +107,11 @@ def place_boxes(
     """
     width, height = image.stored if frame == "stored" else image.upright
     across, down = (new / old for new, old in zip(image.image.size, image.upright, strict=True))
+    unit = _UNITS.get(form) if form else None
+    along = (1.0, 1.0) if unit is None else (width / unit, height / unit)
     placed = []
-    for box in boxes:
+    for entry in boxes:
+        box = tuple(value * along[axis % 2] for axis, value in enumerate(entry))
         check_inside(box, width, height, where)
         x1, y1, x2, y2 = box
         if frame == "stored":
@@ -87,10 +120,15 @@ def place_boxes(
     return tuple(placed)
 
 
+def is_inside(box: Sequence[float], width: int, height: int) -> bool:
+    """Return whether a box `(x1, y1, x2, y2)` exceeds the image by at most a pixel."""
+    x1, y1, x2, y2 = box
+    return -_EDGE <= x1 < width and -_EDGE <= y1 < height and x2 <= width + _EDGE and y2 <= height + _EDGE
+
+
 def check_inside(box: Sequence[float], width: int, height: int, where: str) -> None:
     """Raise `TaskError` if a box `(x1, y1, x2, y2)` exceeds the image by more than a pixel."""
-    x1, y1, x2, y2 = box
-    if x1 < -_EDGE or y1 < -_EDGE or x2 > width + _EDGE or y2 > height + _EDGE or x1 >= width or y1 >= height:
+    if not is_inside(box, width, height):
         raise TaskError(
             f"{where}: the box [{', '.join(f'{v:g}' for v in box)}] ([x1, y1, x2, y2]) lies outside the image, which "
             f"is {width}x{height} pixels. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import json
 import re
 import sys
@@ -11,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.fields import brief
 
 _PATH = 1024  # characters that a path has at most
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16")
 _DATA_URI = re.compile(r"^data:[^,]{0,100};base64,")
 
 
@@ -63,7 +67,7 @@ def image_sources(value: Any, where: str, folder: Path) -> tuple[bytes | Path, .
 
     Args:
         value: Bytes; base64 text, with or without `data:` prefix; a path; `{"bytes": …, "path": …}` as Hugging Face
-            writes it; or a list of these, also as JSON text.
+            writes it; a `PIL.Image.Image`; or a list of these, the texts also as JSON.
         where: Names row and file in errors.
         folder: Folder of relative paths, which may also be in its `images/`.
 
@@ -94,9 +98,15 @@ def _image_source(value: Any, where: str, folder: Path) -> bytes | Path:
         value = data if data is not None else value.get("path") or value.get("image")
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, Image.Image):
+        file = io.BytesIO()
+        value.save(file, "PNG" if value.mode in _PNG_MODES else "TIFF")  # both without loss
+        return file.getvalue()
     if isinstance(value, str) and value.strip():
         return _from_text(value.strip(), where, folder)
-    raise TaskError(f"{where}: the image is {brief(value)}; expected bytes, base64 text, or a path.")
+    raise TaskError(f"{where}: the image is {brief(value)}; expected a path, bytes, base64 text, or a PIL image.")
 
 
 def _from_text(value: str, where: str, folder: Path) -> bytes | Path:

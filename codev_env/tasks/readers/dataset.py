@@ -6,20 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from codev_env.benches import BENCHES, Bench
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.readers.arrow import ArrowTable
-from codev_env.tasks.readers.boxes import Frame, boxes_from
-from codev_env.tasks.readers.cells import nested_value, parsed
+from codev_env.tasks.readers.box_form import likely_form
+from codev_env.tasks.readers.boxes import BoxForm, Frame, ask_form, boxes_from
+from codev_env.tasks.readers.cells import image_sources, nested_value, parsed
 from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
-from codev_env.tasks.readers.images import Rules
+from codev_env.tasks.readers.images import Rules, image_size
+from codev_env.tasks.readers.in_memory import table_in_memory
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
 from codev_env.tasks.readers.table import RowTable, SelectedTable
-
-BoxForm = Literal["xyxy", "xywh"]
 
 FIELDS = {
     "id": ("id",),
@@ -36,15 +36,16 @@ FIELDS = {
 
 _REQUIRED = ("image", "question", "answer")
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
+_SAMPLES = 8  # images whose sizes are compared with their boxes
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def open_dataset(
-    source: str | Path,
+    source: Any,
     split: str = "train",
     *,
     columns: Mapping[str, str | Sequence[str]] | None = None,
-    boxes: BoxForm = "xyxy",
+    boxes: BoxForm | None = None,
     frame: Frame = "shown",
     shuffle_choices: bool = False,
     config: str | None = None,
@@ -60,11 +61,14 @@ def open_dataset(
     Args:
         source: A Parquet, JSONL, JSON or TSV file, used whatever the split; a folder with such files (also in `data/`,
             or in a folder named like the split), whose names may contain a split (`train-….parquet`, `val.jsonl`); a
-            folder that `datasets` saved (`save_to_disk`); or a data set's name on the hub, `"owner/name"`.
+            folder that `datasets` saved (`save_to_disk`); a data set's name on the hub, `"owner/name"`; or rows in
+            memory: a list of dicts, a `pandas.DataFrame`, a `datasets.Dataset` or `DatasetDict`.
         split: `"train"`, `"val"`, `"test"` or another name. Files whose names contain no split serve any.
         columns: Task field to column name; see `FIELDS`. `"a.b"` is field `b` of column `a`. `"choices"` may also be a
             list of columns, one per option. `"split"` names a column whose value must be the split.
-        boxes: Form of the boxes: `"xyxy"` `[x1, y1, x2, y2]`, or `"xywh"` `[x, y, width, height]`, in pixels.
+        boxes: Form of the boxes: `"xyxy"` `[x1, y1, x2, y2]` or `"xywh"` `[x, y, width, height]` in pixels;
+            `"normalized"` or `"thousand"`, `[x1, y1, x2, y2]` from 0 to 1 or to 1000; `None` for `"xyxy"` unless the
+            boxes look like another form, which is an error that asks.
         frame: Box coordinates: `"shown"`, pixels of the upright image as viewers and annotation tools show it, or
             `"stored"`, pixels of the file before EXIF orientation.
         shuffle_choices: Shuffle options by `seed` and task id, for data whose first option is always the right one.
@@ -76,8 +80,9 @@ def open_dataset(
         on_error: How to treat bad rows, see `RowTaskSet`.
         images: Which images are accepted; `None` for the defaults.
 
-    An image is a path (relative to `image_folder`, or to `images/` in it), base64 text, bytes, or `{"bytes", "path"}`;
-    or a list of these. An answer is the text of a choice, its letter, or its number from 0; without choices, any text.
+    An image is a path (relative to `image_folder`, or to `images/` in it), base64 text, bytes, `{"bytes", "path"}` or a
+    PIL image; or a list of these. An answer is the text of a choice, its letter, or its number from 0; without choices,
+    any text.
 
     Raises:
         TaskError: Missing or invalid data; the message names file and row. For a
@@ -85,7 +90,7 @@ def open_dataset(
         ConfigError: An option that cannot be used.
     """
     for option, value, allowed in (("boxes", boxes, get_args(BoxForm)), ("frame", frame, get_args(Frame))):
-        if value not in allowed:
+        if value not in allowed and not (option == "boxes" and value is None):
             raise unknown(option, value, allowed)
     table = _table(source, split, config)
     folder = None if image_folder is None else Path(image_folder)
@@ -95,13 +100,18 @@ def open_dataset(
     if "split" in names:
         table = _of_split(table, names.pop("split")[0], split)
     reader = DatasetReader(tuple(names.items()), boxes, frame, seed if shuffle_choices else None, bench.name)
-    return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images, image_folder=folder)
+    tasks = RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images, image_folder=folder)
+    if boxes is None:
+        reader.check_form(table, folder)
+    return tasks
 
 
 # ---- finding the rows
 
 
-def _table(source: str | Path, split: str, config: str | None) -> RowTable:
+def _table(source: Any, split: str, config: str | None) -> RowTable:
+    if not isinstance(source, str | Path):
+        return table_in_memory(source, split)
     path = Path(source)
     if path.is_dir() and any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return ArrowTable.saved(path, split)
@@ -140,6 +150,8 @@ def _of_split(table: RowTable, column: str, split: str) -> RowTable:
 def _columns(table: RowTable, columns: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Return the columns of each field, checked."""
     found: dict[str, tuple[str, ...]] = {}
+    if len(table) == 0:
+        raise TaskError(f"{table.source}: is empty. Give data with at least one row.")
     for name, column in columns.items():
         if name not in FIELDS:
             raise unknown("field in columns", name, FIELDS)
@@ -171,13 +183,13 @@ class DatasetReader:
 
     Attributes:
         columns: Field and its columns.
-        boxes: Form of the boxes.
+        boxes: Form of the boxes; `None` where it was not stated.
         frame: Box coordinates.
         shuffle_seed: Seeds the order of options; `None` keeps the rows' order.
     """
 
     columns: tuple[tuple[str, tuple[str, ...]], ...]
-    boxes: BoxForm
+    boxes: BoxForm | None
     frame: Frame
     shuffle_seed: int | None
     bench: str
@@ -186,6 +198,11 @@ class DatasetReader:
     def image_column(self) -> str:
         """Name of the column with images."""
         return dict(self.columns)["image"][0]
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the rows have boxes."""
+        return "targets" in dict(self.columns)
 
     def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, answers, options and the form of boxes of all rows."""
@@ -203,6 +220,31 @@ class DatasetReader:
             except TaskError as error:
                 problems[row] = str(error)
         return Scan(ids, categories, problems)
+
+    def check_form(self, table: RowTable, image_folder: Path | None) -> None:
+        """Raise `TaskError` if the boxes look like another form than pixels; a few images are opened for their size."""
+        found: list[tuple[int, tuple[tuple[float, ...], ...]]] = []
+        for row, value in enumerate(table.values(dict(self.columns)["targets"][0]) if self.has_targets else ()):
+            try:
+                boxes = boxes_from(parsed(value, ""), "")
+            except TaskError:  # a bad row, which was reported or skipped before
+                continue
+            found += [(row, boxes)] if boxes else []
+        samples = []
+        for row, boxes in found[:_SAMPLES]:
+            try:
+                cell = nested_value(table.row(row), self.image_column)
+                source = image_sources(cell, "", image_folder or table.folder(row))[0]
+                samples.append((boxes, image_size(source, "", upright=self.frame == "shown")))
+            except TaskError:  # reported when the task is read
+                continue
+        form = likely_form([box for _, boxes in found for box in boxes], samples)
+        if form is not None:
+            boxes, (width, height) = samples[0]
+            raise TaskError(
+                f"{table.source}: boxes such as {list(boxes[0])}, on an image of {width}x{height} pixels, do not look "
+                f"like pixels. {ask_form(form)}"
+            )
 
     def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, str, tuple[str, ...], tuple[Any, ...]]:
         """Return question, answer, choices and boxes."""
@@ -231,6 +273,7 @@ class DatasetReader:
             answer=answer,
             choices=choices,
             boxes=boxes,
+            box_form=self.boxes,
             transform=tuple(str(name) for name in names if str(name)),
             category=plain(fields.get("category")),
             meta={**rest, **own},

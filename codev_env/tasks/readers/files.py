@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from codev_env.errors import TaskError
+from codev_env.errors import FormatError, TaskError
 from codev_env.tasks.readers.fields import brief, read_text
 from codev_env.tasks.readers.parquet import ParquetTable
 from codev_env.tasks.readers.table import JsonlTable, ListTable, RowTable, TsvTable
@@ -34,12 +34,13 @@ def find_files(path: str | Path, suffixes: Sequence[str], expected: str) -> list
         expected: Description of the expected files, for errors.
 
     Raises:
-        TaskError: No such path, or nothing in it.
+        TaskError: No such path.
+        FormatError: None of the expected files.
     """
     root = Path(path)
     if root.is_file():
         if root.suffix.lower() not in suffixes:
-            raise TaskError(f"{root}: is not a file of a known kind ({', '.join(suffixes)}). Expected {expected}.")
+            raise FormatError(f"{root}: is not a file of a known kind ({', '.join(suffixes)}). Expected {expected}.")
         return [root]
     if not root.is_dir():
         raise TaskError(f"{root}: no such file or folder. Expected {expected}.")
@@ -49,7 +50,7 @@ def find_files(path: str | Path, suffixes: Sequence[str], expected: str) -> list
             found = sorted(file for file in files if file.is_file())
             if found:
                 return found
-    raise TaskError(f"{root}: has none of the files that are expected here: {expected}.")
+    raise FormatError(f"{root}: has none of the files that are expected here: {expected}.")
 
 
 def of_split(files: Sequence[Path], split: str) -> list[Path]:

@@ -154,15 +154,21 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> D
     return DecodedImage(_sized(pixels, where, rules), stored, orientation)
 
 
-def image_size(data: bytes | Path, where: str) -> tuple[int, int]:
-    """Read width and height from an image's header, before EXIF orientation.
+def image_size(data: bytes | Path, where: str, *, upright: bool = False) -> tuple[int, int]:
+    """Read width and height from an image's header.
+
+    Args:
+        data: The encoded image or its path.
+        where: Names row and file in errors.
+        upright: Return the size after EXIF orientation instead of that before.
 
     Raises:
         TaskError: No image of a known format.
     """
     try:
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data, formats=_formats()) as image:
-            return image.size
+            turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+            return image.size[::-1] if turned else image.size
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, *_BROKEN) as error:
         raise TaskError(
             f"{where}: is not an image that can be read ({_first_line(error)}). Restore it or download it again."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.benches import Bench
-from codev_env.errors import TaskError
+from codev_env.errors import FormatError, TaskError
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, letter_answer, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, only_split, table_of
@@ -54,7 +54,7 @@ def open_lettered(
     if Path(path).is_dir() and bench.files:
         files = [file for file in files if file.match(bench.files)]
         if not files:
-            raise TaskError(f"{path}: holds no {bench.title}. Expected {expected}.")
+            raise FormatError(f"{path}: holds no {bench.title}. Expected {expected}.")
     chosen = sorted(file for file in files if file.suffix == files[0].suffix)
     reader = LetteredReader(bench.name, bench.categories, needs_cycle)
     return RowTaskSet(table_of(chosen), reader, subset=subset, on_error=on_error, images=images)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.benches import Bench
-from codev_env.errors import TaskError
+from codev_env.errors import FormatError, TaskError
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.cells import nested_value
 from codev_env.tasks.readers.fields import brief, jsonable, optional, plain, scorer_meta
@@ -59,7 +59,7 @@ def open_mathvista(
     if Path(path).is_dir():
         files = [file for file in files if "testmini" in file.name]
         if not files:
-            raise TaskError(f"{path}: has no file of testmini. Expected {_EXPECTED}.")
+            raise FormatError(f"{path}: has no file of testmini. Expected {_EXPECTED}.")
     table = json_table(files[0]) if files[0].suffix == ".json" else table_of(files)
     return RowTaskSet(table, MathVistaReader(bench.name), subset=subset, on_error=on_error, images=images)
 

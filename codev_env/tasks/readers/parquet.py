@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from codev_env.errors import TaskError
+from codev_env.errors import FormatError, TaskError
 from codev_env.files import locked
 from codev_env.tasks.readers.cache import SizedCache, cleared_after_fork
 from codev_env.tasks.readers.cells import import_optional
@@ -102,7 +102,7 @@ class ParquetTable(RowTable):
         for path, schema in zip(self._paths, self._schemas, strict=True):
             for name in names:
                 if not has_field(schema, name):
-                    raise TaskError(
+                    raise FormatError(
                         f"{path}: has no column {name!r}.{nearest(name, schema.names)} "
                         f"Its columns: {', '.join(schema.names) or 'none'}."
                     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from codev_env.errors import TaskError, unknown
-from codev_env.tasks.readers.boxes import Frame, place_boxes
+from codev_env.tasks.readers.boxes import BoxForm, Frame, place_boxes
 from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.readers.cells import image_path, image_sources
 from codev_env.tasks.readers.images import Rules, decode, image_rules
@@ -58,7 +58,8 @@ class DraftTask:
         question: As in `Task`, as are `answer`, `choices`, `transform`, `category` and `meta`.
         answer: One of `choices` where there are any.
         choices: In the order shown.
-        boxes: Boxes `(x1, y1, x2, y2)` in pixels of the first image, in the frame of the reader.
+        boxes: Boxes `(x1, y1, x2, y2)` on the first image, in the frame of the reader.
+        box_form: The form they were read with, see `boxes_from`.
         transform: Transforms that were applied to the original image.
         category: Empty where there is none.
         meta: Other fields of the row, as JSON values.
@@ -69,6 +70,7 @@ class DraftTask:
     answer: str
     choices: tuple[str, ...] = ()
     boxes: tuple[tuple[float, ...], ...] = ()
+    box_form: BoxForm | None = "xyxy"
     transform: tuple[str, ...] = ()
     category: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -276,7 +278,7 @@ class RowTaskSet:
         draft = self._reader.read(self._table.row(row), where, row)
         folder = self._folder(row)
         decoded = [decode(data, where, self._rules) for data in image_sources(draft.images, where, folder)]
-        boxes = place_boxes(draft.boxes, decoded[0], where, self._reader.frame)
+        boxes = place_boxes(draft.boxes, decoded[0], where, self._reader.frame, draft.box_form)
         resized = [image.resized for image in decoded]
         return Task(
             task_id=self._ids[row],

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from codev_env.errors import TaskError
+from codev_env.errors import FormatError, TaskError
 from codev_env.tasks.readers.cells import nested_value
 from codev_env.tasks.readers.fields import nearest, parse_json
 
@@ -62,10 +62,10 @@ class RowTable(ABC):
         return None
 
     def require(self, *names: str) -> None:
-        """Raise `TaskError` unless all columns are there; the message lists those that are and the nearest name."""
+        """Raise `FormatError` unless all columns are there; the message lists those that are and the nearest name."""
         for name in names:
             if not self.has(name):
-                raise TaskError(
+                raise FormatError(
                     f"{self.source}: has no column {name!r}.{nearest(name, self.columns)} "
                     f"Its columns: {', '.join(self.columns) or 'none'}."
                 )

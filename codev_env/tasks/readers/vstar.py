@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.benches import BENCHES, Bench
-from codev_env.errors import TaskError, unknown
+from codev_env.errors import FormatError, TaskError, unknown
 from codev_env.tasks.readers.boxes import Frame, check_inside
 from codev_env.tasks.readers.fields import (
     brief,
@@ -79,9 +79,9 @@ class VStarTaskSet(RowTaskSet):
         root = Path(folder)
         files = _files(root)
         if not files and root.is_file():
-            raise TaskError(
+            raise FormatError(
                 f"{root}: is no Parquet or TSV file ({', '.join(_TABLES)}). Give one, or the folder that "
-                f"holds {CATEGORIES[0]}/ and {CATEGORIES[1]}/; for your own rows use bench='dataset'."
+                f"holds {CATEGORIES[0]}/ and {CATEGORIES[1]}/."
             )
         if not files and not root.is_dir():
             raise TaskError(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.utils import EzPickle
 
+from codev_env.envs import shared_observations  # noqa: F401 - AsyncVectorEnv then knows the spaces
 from codev_env.envs.image_tool import ImageToolEnv
-from codev_env.errors import ConfigError
+from codev_env.errors import ArgumentError, ConfigError, unknown
 from codev_env.types import TaskSet
 
 if TYPE_CHECKING:
@@ -18,6 +21,20 @@ if TYPE_CHECKING:
     from codev_env.rewards import Reward, RewardFunction
     from codev_env.sandbox import Limits, Sandbox
     from codev_env.scoring import Scorer
+
+
+def _names_near_arguments(init: Callable[..., None]) -> Callable[..., None]:
+    """Let a constructor raise `ArgumentError` with the nearest known name for an argument that it does not have."""
+    known = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def checked(self: CodeVBenchEnv, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name not in known:
+                raise unknown("argument of the environment", name, known, ArgumentError)
+        init(self, *args, **kwargs)
+
+    return checked
 
 
 class CodeVBenchEnv(ImageToolEnv):
@@ -95,7 +112,7 @@ class CodeVBenchEnv(ImageToolEnv):
     | argument | default | meaning |
     | --- | --- | --- |
     | `bench` | set by the id | which data: a name in `codev_env.tasks.BENCHES` |
-    | `data` | `"auto"` | `"synthetic"`: generated scenes; a path; `"hub"`; `"auto"`: the data where it is found, else scenes, with a warning; or a `TaskSet` |
+    | `data` | `"auto"` | `"synthetic"`: generated scenes; a path; `"hub"`; `"auto"`: the data where it is found, else scenes, with a warning; or a `TaskSet`. `CodeV-Dataset-v0` needs a path, rows in memory (a list of dicts, a `pandas.DataFrame`, a `datasets.Dataset`) or `"synthetic"` |
     | `split` | `""` | part of the data; empty for the first one that the real data has |
     | `subset` | `None` | only this category, or this variant of `wrap` |
     | `scenes` | `None` | settings of the generated scenes: a name or a mapping |
@@ -116,11 +133,12 @@ class CodeVBenchEnv(ImageToolEnv):
     * v0: first version.
     """  # noqa: E501 - rows of tables cannot be wrapped
 
+    @_names_near_arguments
     def __init__(
         self,
         *,
         bench: str,
-        data: str | os.PathLike[str] | TaskSet = "auto",
+        data: Any = "auto",
         split: str = "",
         subset: str | None = None,
         dialect: str | Dialect = "codev",
@@ -140,6 +158,7 @@ class CodeVBenchEnv(ImageToolEnv):
         sandbox: Sandbox | None = None,
     ) -> None:
         from codev_env.tasks import default_split, load_tasks, narrow, wrap_tasks
+        from codev_env.tasks.readers.fields import brief
 
         shared: dict[str, Any] = {
             "split": split or default_split(bench),
@@ -155,14 +174,15 @@ class CodeVBenchEnv(ImageToolEnv):
         described: dict[str, Any] = {"scenes": scenes, "subset": subset, "columns": columns, "reader": reader}
         changed: dict[str, Any] = {"wrap": wrap, "only": only}
         data = os.fspath(data) if isinstance(data, os.PathLike) else data
-        if isinstance(data, str):
+        if isinstance(data, str) or (bench == "dataset" and not isinstance(data, TaskSet)):
             tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described, **changed)
         elif isinstance(data, TaskSet) and not any(described.values()):
             tasks = narrow(wrap_tasks(data, wrap), only)
         else:
             given = ", ".join(name for name, value in described.items() if value) or "nothing else"
             raise ConfigError(
-                f"data is {data!r} with {given}: give a str, or a TaskSet without {', '.join(described)}."
+                f"data is {brief(data)} with {given}: give a str, or a TaskSet without {', '.join(described)}. "
+                "Rows in memory are data of your own: CodeV-Dataset-v0."
             )
         super().__init__(tasks, sandbox=sandbox, **shared)
         EzPickle.__init__(self, bench=bench, data=data, on_error=on_error, **described, **changed, **shared)

@@ -1,0 +1,92 @@
+"""A trial call of scorers and judges from elsewhere, so that a wrong result is found when an environment is made."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from PIL import Image
+
+from codev_env.errors import ConfigError
+from codev_env.judges import AsyncJudge, Judge, ServedJudge
+from codev_env.scoring import Score, Scorer
+from codev_env.types import Code, Execution, Region, Step, StepScore, Task
+
+logger = logging.getLogger(__name__)
+
+_OWN = ("codev_env.", "codev_agents.", "codev_train.", "codev_eval.")
+
+
+def check_scorer(scorer: Scorer) -> None:
+    """Raise `ConfigError` if a scorer from elsewhere returns anything but a `Score` for a made-up task."""
+    if _from_elsewhere(scorer):
+        _try("scorer", _name(scorer), functools.partial(scorer, _task(), "A"), Score)
+
+
+def check_judge(judge: Judge) -> None:
+    """Raise `ConfigError` if a judge from elsewhere returns anything but a `StepScore` for a made-up tool call.
+
+    A copy is tried, so that the judge itself sees only real calls. Judges that ask a server or hold more than plain
+    values, such as a model or a client, are not tried: `check_score` sees their results.
+    """
+    if _from_elsewhere(judge) and not isinstance(judge, AsyncJudge | ServedJudge) and _is_plain(vars(judge)):
+        score = copy.deepcopy(judge).score
+        _try("judge", repr(judge.name), functools.partial(score, _task(), _step(), ()), StepScore)
+
+
+def check_score(judge: Judge, score: object) -> None:
+    """Raise `ConfigError` unless a judge's result is a `StepScore`, or `None` where there was nothing to judge."""
+    if score is not None:
+        _check("judge", repr(judge.name), score, StepScore)
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value holds nothing but numbers, texts, scores and collections of these."""
+    if isinstance(value, Mapping):
+        return all(_is_plain(entry) for pair in value.items() for entry in pair)
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(_is_plain(entry) for entry in value)
+    return value is None or isinstance(value, int | float | str | StepScore)
+
+
+def _from_elsewhere(found: object) -> bool:
+    inner = found.func if isinstance(found, functools.partial) else found
+    module = getattr(inner, "__module__", None) or type(inner).__module__
+    return not module.startswith(_OWN)
+
+
+def _name(scorer: object) -> str:
+    return repr(getattr(scorer, "__qualname__", type(scorer).__name__))
+
+
+def _try(kind: str, name: str, call: Callable[[], object], expected: type) -> None:
+    try:
+        found = call()
+    except Exception as error:  # It may need what only real tasks have.
+        logger.debug("%s %s failed on a made-up task: %r", kind, name, error)
+        return
+    _check(kind, name, found, expected)
+
+
+def _check(kind: str, name: str, found: Any, expected: type) -> None:
+    if not isinstance(found, expected):
+        example = "Score(correct=True)" if expected is Score else "StepScore(0.5, 'why')"
+        raise ConfigError(
+            f"{kind} {name} returned a {type(found).__name__} ({found!r:.60}); it must return a "
+            f"{expected.__module__.split('.scorer')[0]}.{expected.__name__}, for example {example}."
+        )
+
+
+def _task() -> Task:
+    image = Image.new("RGB", (64, 64), "grey")
+    return Task("trial", (image,), "Which letter is it?", "A", choices=("A", "B"), targets=((16, 16, 48, 48),))
+
+
+def _step() -> Step:
+    code = "show(image)"
+    region = Region(((0, 0), (64, 0), (64, 64), (0, 64)), (0, 0, 64, 64), 0, "rot0", 1.0, 1.0, "probe")
+    image = Image.new("RGB", (64, 64), "grey")
+    return Step(f"<code>{code}</code>", Code(code), Execution(images=(image,), names=("",)), (region,))
