@@ -121,7 +121,7 @@ class Registry(Mapping[str, Any], Generic[T]):
             raise ConfigError(
                 f"{label} is a {type(found).__name__}{lacks}; it must be {self.expected}, or one of: {names}."
             )
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _make(self, name: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> Any:
         signature = inspect.signature(maker)

@@ -17,6 +17,7 @@ from gymnasium.utils import EzPickle
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs import render
 from codev_env.envs.pool import make_limits, shared_sandbox
+from codev_env.envs.trial import check_judge, check_score, check_scorer, check_verdict
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
 from codev_env.images import to_array, to_shown_array
 from codev_env.rewards import Reward, RewardFunction, change, get_reward
@@ -71,7 +72,6 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         scorer: str | Scorer = "rules",
         render_mode: str | None = None,
     ) -> None:
-        from codev_env.envs.trial import check_judge, check_scorer
         from codev_env.judges import get_judge
         from codev_env.scoring import get_scorer
 
@@ -211,8 +211,6 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
 
     def finish(self, step: Step, score: StepScore | None) -> tuple[Observation, float, bool, bool, StepInfo]:
         """Add a turn with its score to the episode, and compute its reward and the next observation."""
-        from codev_env.envs.trial import check_score
-
         episode = self.episode
         with self._or_break():
             check_score(self.judge, score)
@@ -294,7 +292,9 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
     def _conclude(self, episode: Episode, step: Step) -> None:
         if isinstance(step.turn, Answer):
             episode.answer = step.turn.text
-            episode.is_correct = self.scorer(episode.task, step.turn.text).correct
+            verdict = self.scorer(episode.task, step.turn.text)
+            check_verdict(self.scorer, verdict)
+            episode.is_correct = verdict.correct
             episode.stop_reason = "answer"
         elif len(episode.steps) >= self.max_turns:
             episode.stop_reason = "max_turns"

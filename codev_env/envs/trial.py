@@ -43,6 +43,11 @@ def check_score(judge: Judge, score: object) -> None:
         _check("judge", repr(judge.name), score, StepScore)
 
 
+def check_verdict(scorer: Scorer, found: object) -> None:
+    """Raise `ConfigError` unless a scorer's result is a `Score`."""
+    _check("scorer", _name(scorer), found, Score)
+
+
 def _is_plain(value: object) -> bool:
     """Return whether a value holds nothing but numbers, texts, scores and collections of these."""
     if isinstance(value, Mapping):
@@ -65,6 +70,8 @@ def _name(scorer: object) -> str:
 def _try(kind: str, name: str, call: Callable[[], object], expected: type) -> None:
     try:
         found = call()
+    except ConfigError:
+        raise
     except Exception as error:  # It may need what only real tasks have.
         logger.debug("%s %s failed on a made-up task: %r", kind, name, error)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,7 @@ def get_scorer(name: str | Scorer = "rules", **options: Any) -> Scorer:
 def _checked(name: str, scorer: Callable[[Task, str], Any]) -> Scorer:
     """Wrap a scorer from elsewhere, so that anything but a `Score` is an error and not a truth value."""
 
+    @functools.wraps(scorer)
     def checked(task: Task, answer: str, /) -> Score:
         score = scorer(task, answer)
         if not isinstance(score, Score):

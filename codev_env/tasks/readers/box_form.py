@@ -17,6 +17,8 @@ Size = tuple[int, int]
 def likely_form(boxes: Boxes, samples: Sequence[tuple[Boxes, Size]]) -> BoxForm | None:
     """Return the form that boxes of unstated form seem to have, or `None` if they look like pixels.
 
+    Widths and heights read as corners never leave the image, but among a few boxes one has no area: `boxes_from` asks.
+
     Args:
         boxes: All boxes of the data, read as `[x1, y1, x2, y2]`.
         samples: The boxes of some rows, each with the (width, height) of the row's image in pixels.
@@ -24,9 +26,6 @@ def likely_form(boxes: Boxes, samples: Sequence[tuple[Boxes, Size]]) -> BoxForm 
     fits = all(is_inside(box, *size) for row, size in samples for box in row)
     to_thousand = all(value <= THOUSAND for box in boxes for value in box)
     if not fits:
-        # [x, y, width, height] was read as [x1, y1, x2, y2], so the corner is the sum of the two.
-        if all(is_inside((x, y, x + w, y + h), *size) for row, size in samples for x, y, w, h in row):
-            return "xywh"
         return "thousand" if to_thousand else None
     all_large = all(min(size) > _LARGE for _, size in samples)
     largest = max((value for box in boxes for value in box), default=0.0)

@@ -1,0 +1,154 @@
+"""Each wrong argument of an environment is one clear error when it is made."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from types import SimpleNamespace
+
+import gymnasium as gym
+import pytest
+from gymnasium.error import ResetNeeded
+
+import codev_env  # noqa: F401 - registers the environments
+from codev_env.dialects.codev import CodeVDialect
+from codev_env.errors import ConfigError
+from codev_env.types import StepScore
+
+CODE = "<think>look</think>\n<code>\n```python\nshow(image)\n```\n</code>"
+
+
+class Floating:
+    """Returns a float."""
+
+    name = "floating"
+
+    def score(self, task, step, history):
+        return 0.5
+
+
+class Nameless:
+    """Has no name."""
+
+    def score(self, task, step, history):
+        return StepScore(0.5)
+
+
+class Listed:
+    """Returns one given score after the other."""
+
+    name = "listed"
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    def score(self, task, step, history):
+        return self.scores.pop(0)
+
+
+def truth(task, answer):
+    return True
+
+
+def plain_number(task, answer):
+    return 1.0
+
+
+def judge(*arguments):
+    return 0.5
+
+
+class Scoring:
+    """A class of scorers."""
+
+    def __call__(self, task, answer):
+        return True
+
+
+NAMES = {"Floating": Floating(), "Nameless": Nameless(), "truth": truth, "plain_number": plain_number, "judge": 0.5}
+
+
+def make(**arguments):
+    return gym.make("CodeV-VStar-v0", data="synthetic", scenes="toy", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("scorer", truth, "'truth' returned a bool .True.; it must return a codev_env.scoring.Score"),
+        ("scorer", plain_number, "returned a float"),
+        ("scorer", Scoring, r"scorer is the class Scoring; give an instance: Scoring\(\)"),
+        ("scorer", Scoring(), "'Scoring' returned a bool"),
+        ("scorer", 3, "scorer is a int; it must be a function"),
+        ("judge", Floating(), "judge 'floating' returned a float .0.5.; it must return a codev_env.types.StepScore"),
+        ("judge", Floating, r"judge is the class Floating; give an instance: Floating\(\)"),
+        ("judge", Nameless(), "judge is a Nameless without 'name'"),
+        ("judge", judge, "judge is a function; it must be a codev_env Judge"),
+        ("dialect", CodeVDialect, r"dialect is the class CodeVDialect; give an instance"),
+        ("dialect", SimpleNamespace(), "dialect is a SimpleNamespace; it must be a codev_env Dialect"),
+    ],
+)
+def test_objects_of_the_wrong_kind(name, value, words):
+    with pytest.raises(ConfigError, match=words):
+        make(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "words"),
+    [
+        ("scorer", "truth", "returned a bool"),
+        ("scorer", "Scoring", "returned a bool"),
+        ("judge", "Floating", "returned a float"),
+        ("judge", "NAMELESS", "is a Nameless without 'name'"),
+        ("dialect", "truth", "dialect"),
+    ],
+)
+def test_paths_of_the_wrong_kind(name, attribute, words, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "NAMELESS", Nameless(), raising=False)
+    with pytest.raises(ConfigError, match=words):
+        make(**{name: f"{__name__}:{attribute}"})
+
+
+def test_a_judge_is_tried_on_a_copy():
+    scores = [StepScore(0.25), StepScore(0.75)]
+    env = make(judge=Listed(scores)).unwrapped
+    env.reset(seed=0)
+    assert len(scores) == 2
+    assert env.step(CODE)[4]["reward_terms"]["tool"] == pytest.approx(0.5 * 0.25)
+
+
+def test_a_wrong_score_of_a_judge_that_was_not_tried_is_told_at_the_step():
+    class Later(Floating):
+        def __init__(self):
+            self.model = object()
+
+    env = make(judge=Later())
+    env.reset(seed=0)
+    with pytest.raises(ConfigError, match="judge 'floating' returned a float"):
+        env.step(CODE)
+
+
+def test_a_wrong_result_of_a_scorer_is_told_at_the_answer():
+    env = make(scorer=lambda task, answer: task.meta["bench"] == "vstar")
+    env.reset(seed=0)
+    with pytest.raises(ConfigError, match="returned a bool"):
+        env.step("<think>x</think>\n<answer>A</answer>")
+
+
+@pytest.mark.parametrize(("given", "near"), [("scene", "scenes"), ("maxturns", "max_turns"), ("rewards", "reward")])
+def test_an_unknown_argument_names_the_nearest(given, near):
+    with pytest.raises(ConfigError, match=f"unknown argument of the environment '{given}'. Did you mean '{near}'"):
+        make(**{given: "x"})
+
+
+def test_a_copy_says_that_it_has_no_episode():
+    env = make()
+    env.reset(seed=0)
+    with pytest.raises(ResetNeeded, match="A copied or unpickled environment starts without the running episode"):
+        copy.deepcopy(env).step("hm")
+    with pytest.raises(ResetNeeded, match=r"call reset\(\) first.$"):
+        make().unwrapped.step("hm")
+
+
+def test_the_registry_is_printed_under_the_package():
+    assert "===== codev_env =====\nCodeV" in gym.pprint_registry(disable_print=True)
