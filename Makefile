@@ -67,7 +67,8 @@ integration: $(VENV)/.installed
 soak: $(VENV)/.installed
 	$(PYTEST) --timeout 14400 --hypothesis-profile soak -m "soak or (hypothesis and not integration)" $(ARGS)
 
-# Tokens, images, the hf engine, packing and FSDP2 at the real vocabulary of 151 936 tokens, which dashscope ships.
+# Tokens, images, engines, packing and FSDP2 at the real vocabulary of 151 936 tokens, which dashscope ships; vLLM
+# where `make vllm` has installed it.
 rehearsal: $(VENV)/.installed build/dashscope
 	CODEV_DASHSCOPE=build/dashscope $(BIN)/python -m pytest tests/rehearsal --timeout 1200 -m integration $(ARGS)
 

@@ -1,6 +1,11 @@
-"""The `hf` engine at the real vocabulary: stop strings inside tokens, six images, weights pushed."""
+"""The engines at the real vocabulary: stop strings inside tokens, borders of turns, six images, weights pushed.
+
+`hf`, or `vllm` by a Python that has vLLM: `test_vllm.py` runs this file with it.
+"""
 
 from __future__ import annotations
+
+import importlib.util
 
 import pytest
 import torch
@@ -9,10 +14,12 @@ from models import IDS, NARROW, make_policy, photograph, recite
 from codev_agents.engines import make_engine
 from codev_agents.engines.batch import collate
 from codev_agents.rollout.engine import Prompt, Sampling
+from codev_agents.rollout.tokens import TokenSequence
 from codev_env.types import IMAGE_PLACEHOLDER
 from codev_train.learn.scorer import TokenScorer
 
 pytestmark = pytest.mark.integration
+ENGINE = "vllm" if importlib.util.find_spec("vllm") else "hf"
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +29,7 @@ def policy():
 
 @pytest.fixture(scope="module")
 def engine(policy):
-    return make_engine("hf", policy.model, policy.processor, max_batch=8, seed=0, max_length=16384)
+    return make_engine(ENGINE, policy.model, policy.processor, max_batch=8, seed=0, max_length=16384)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +53,24 @@ def test_a_stop_string_that_ends_inside_a_token_ends_the_completion_after_it(pol
     assert stop not in cut, f"the completion went on after {stop}: {policy.processor.decode(found.ids)!r}"
 
 
+@pytest.mark.parametrize(("role", "rest"), [("assistant", "\n<sandbox_output>"), ("user", "\n<sandbox_output>")])
+def test_the_border_of_two_turns_reaches_the_engine_as_it_was_sampled(policy, engine, role, rest):
+    """Written as text, the environment's first line break would become one token with what is before it."""
+    recite(policy, "A crop.</code>")
+    engine.sync(policy.model)
+    processor, sequence = policy.processor, TokenSequence()
+    sequence.add_observation(processor.prompt("Be brief.", "Which colour?", []))
+    (found,) = engine.generate([Prompt(sequence.ids)], Sampling(0.0, 64, ("</code>",)))
+    sequence.add_action(found.ids, found.logprobs, 0)
+    image = processor.image(photograph(280, 140))
+    text = f"{rest} {IMAGE_PLACEHOLDER}\n</sandbox_output>"
+    sequence.add_observation(processor.observation(text, [image], sequence.ids, role), [image])
+    again = processor.tokenizer(processor.tokenizer.decode(sequence.ids))["input_ids"]
+    assert again != sequence.ids, "no border merges: this case checks nothing"
+    (found,) = engine.generate([Prompt(sequence.ids, sequence.images)], Sampling(0.0, 2))
+    assert list(found.prompt_ids) == sequence.ids
+
+
 def test_weights_that_were_pushed_are_sampled_from(policy, engine):
     prompt = Prompt(policy.processor.prompt("Be brief.", "Which colour?", []))
     for text in ("The bird is red", "Zwei graue Katzen"):
@@ -56,7 +81,7 @@ def test_weights_that_were_pushed_are_sampled_from(policy, engine):
 
 
 def test_tokens_in_are_tokens_out_with_six_images(policy, engine):
-    """The ids of six photographs of 1600x900 pixels (10 944 image tokens) and of the reply are those trained on, and
+    """The ids of six images of 1600x900 pixels (10 944 image tokens) and of the reply are those trained on, and
     the trainer computes the engine's log-probabilities for them."""
     torch.manual_seed(1)
     with torch.no_grad():
