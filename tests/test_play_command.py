@@ -84,3 +84,28 @@ def test_a_wrong_option_is_explained(monkeypatch, capsys, tmp_path, option, valu
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert cli.main(["play", "--scenes", "toy", "--out", str(tmp_path), option, value]) == 1
     assert value in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["help", "/help", "?", " Help "])
+def test_help_is_no_turn(monkeypatch, capsys, tmp_path, word):
+    _, out = play(monkeypatch, capsys, tmp_path, f"{word}\n")
+    assert out.count("/crop X1 Y1 X2 Y2") == 2 and "turn reward" not in out
+
+
+def test_a_wrong_answer_names_the_right_one(monkeypatch, capsys, tmp_path, task):
+    _, out = play(monkeypatch, capsys, tmp_path, "/answer nothing of the kind\n")
+    assert f"The answer is wrong; the right one is: {task.answer}." in out
+
+
+def test_long_lines_break_between_words(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("COLUMNS", "40")
+    _, out = play(monkeypatch, capsys, tmp_path, "<code>\n```python\nprint('several words ' * 20)\n```\n</code>\n")
+    printed = [line for line in out.splitlines() if "several" in line]
+    assert len(printed) > 5 and all(len(line) <= 40 and set(line.split()) == {"several", "words"} for line in printed)
+
+
+def test_nothing_is_left_in_the_temporary_folder(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", io.StringIO("/crop 1 1 50 50\n"))
+    assert cli.main(["play", "--scenes", "toy", "--index", "3"]) == 0
+    assert "codev-play-" in capsys.readouterr().out and not list(tmp_path.glob("codev-play-*"))

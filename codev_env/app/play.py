@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import shutil
 import sys
 import tempfile
+import textwrap
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +25,7 @@ Write a turn as a model would. It ends with {stop}, or with a line that holds on
   /crop X1 Y1 X2 Y2   look at a box of the image, in pixels
   /answer TEXT        answer
   /prompt             show the system prompt of the model
+  /help               show this text; so does help or ?
   Ctrl-D              end"""
 
 
@@ -40,12 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         max_turns=given.max_turns,
         **({"scenes": given.scenes} if given.scenes else {}),
     )
-    folder = given.out or Path(tempfile.mkdtemp(prefix="codev-play-"))
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(player.env.close)
+        folder = given.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="codev-play-")))
         folder.mkdir(parents=True, exist_ok=True)
         play(player, folder, index=given.index, seed=given.seed, show=given.open)
-    finally:
-        player.env.close()
     return 0
 
 
@@ -85,7 +88,7 @@ def _read_turn(player: EpisodeRunner, heading: str) -> str | None:
         print(heading)
     lines: list[str] = []
     while (line := _read_line()) is not None:
-        if not lines and line.startswith("/"):
+        if not lines and (line.startswith("/") or line.strip().lower() in ("help", "?")):
             turn = _shortcut(player, line)
             if turn is not None:
                 return turn
@@ -128,7 +131,7 @@ def _shortcut(player: EpisodeRunner, line: str) -> str | None:
 
 def _show(observation: Observation, paths: list[Path], show: bool) -> None:
     """Save the images and print the text, with paths in place of the images."""
-    text = observation["text"]
+    text = _wrapped(observation["text"])
     for image, path in zip(observation["images"], paths, strict=True):
         to_pil(image).save(path)
         text = text.replace(IMAGE_PLACEHOLDER, f"[image: {path}]", 1)
@@ -138,15 +141,22 @@ def _show(observation: Observation, paths: list[Path], show: bool) -> None:
         print(text, flush=True)
 
 
+def _wrapped(text: str) -> str:
+    """Break lines between words at the width of the terminal."""
+    width = shutil.get_terminal_size().columns
+    whole = {"break_long_words": False, "break_on_hyphens": False, "drop_whitespace": True}
+    return "\n".join(line if len(line) <= width else textwrap.fill(line, width, **whole) for line in text.splitlines())
+
+
 def _tell_end(player: EpisodeRunner) -> None:
     if not player.done:
         print("\nThe episode was left before its end.")
         return
     task = player.base.task
-    right = "right" if player.info["is_correct"] else "not right"
+    verdict = "right" if player.info["is_correct"] else f"wrong; the right one is: {task.answer}"
     looked = "showed" if player.info["is_faithful"] else "did not show"
     targets = list(task.targets) or "unknown"
-    print(f"\nThe answer is {right}: {task.answer}. The images {looked} the evidence: {targets}.")
+    print(f"\nThe answer is {verdict}. The images {looked} the evidence: {targets}.")
     print(f"reward: {_terms(player.reward_terms)}")
 
 
@@ -169,6 +179,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reward", default="tapo", help="reward: a name of `codev rewards list` (default: tapo)")
     parser.add_argument("--judge", default="auto", help="judge of tool calls: auto, ground_truth, none, or URL#NAME")
     parser.add_argument("--max-turns", type=int, default=6, help="turns, the answer included (default: 6)")
-    parser.add_argument("--out", type=Path, help="folder for the images (default: a new temporary one)")
+    parser.add_argument("--out", type=Path, help="folder for the images (default: a temporary one, removed at the end)")
     parser.add_argument("--open", action="store_true", help="open each image in the desktop's program")
     return parser

@@ -25,7 +25,7 @@ class ProgressBar:
     def __init__(self, title: str, total: int, initial: int, options: EvalOptions) -> None:
         self._bar = tqdm(total=total, initial=initial, desc=title, unit="ep", file=sys.stderr)
         self._options = options
-        self.played = self.right = self.faithful = self._failed = 0
+        self.played = self.right = self.faithful = self._failed = self._judged = 0
         self._tokens = usage(())
 
     def start(self, found: Sequence[Trajectory]) -> None:
@@ -36,7 +36,9 @@ class ProgressBar:
     def add(self, trajectory: Trajectory) -> None:
         """Show one more episode."""
         self._note(trajectory)
-        shown = {"accuracy": f"{self.right / self.played:.0%}", "faithful": f"{self.faithful / self.played:.0%}"}
+        shown = {"accuracy": f"{self.right / self.played:.0%}"}
+        if self._judged:  # without boxes and without a judge the rate is unknown, not 0
+            shown["faithful"] = f"{self.faithful / self.played:.0%}"
         if tokens := self._tokens["prompt_tokens"] + self._tokens["completion_tokens"]:
             shown["tokens"] = f"{tokens:,}"
         if cost := self._options.cost(self._tokens):
@@ -59,5 +61,6 @@ class ProgressBar:
         self.played += 1
         self.right += trajectory.is_correct
         self.faithful += trajectory.is_faithful
+        self._judged += any(step.score is not None and step.score.value is not None for step in trajectory.turns)
         for name, count in usage((trajectory,)).items():
             self._tokens[name] += count
