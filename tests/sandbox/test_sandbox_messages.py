@@ -38,7 +38,7 @@ _NAME = st.sampled_from(["", "b.png", "c.png", "input.png", "../d.png", "\ud800"
 _IMAGE = st.tuples(_NUMBER, _NUMBER, _NUMBER, _NAME).map(list) | _JSON
 _FILE = st.tuples(_NAME, _NUMBER, _NUMBER, _NUMBER, st.sampled_from(["RGB", "L", "RGBA", "P"])).map(list) | _JSON
 _GOOD: dict[str, Any] = {
-    "stop": "ok", "error": None, "stdout": "text", "repairs": [], "images": [], "files": [], "spent": False,
+    "stop": "ok", "error": None, "stdout": "text", "repairs": [], "images": [], "files": [], "data": [], "spent": False,
 }  # fmt: skip
 _LIE = st.fixed_dictionaries(
     {},
@@ -51,6 +51,7 @@ _LIE = st.fixed_dictionaries(
         "repairs": _JSON,
         "number": _JSON,
         "spent": st.booleans() | _JSON,
+        "data": st.lists(st.tuples(_NAME, st.sampled_from(["", "YQ==", "a", "é"])).map(list) | _JSON) | _JSON,
         "more": _JSON,
     },
 )

@@ -26,6 +26,7 @@ GOOD: dict[str, Any] = {
     "repairs": ["indentation removed"],
     "images": [[64, 5, 4, "a.png"]],
     "files": [["a.png", 64, 5, 4, "RGB"], ["b.png", 400, 10, 10, "L"]],
+    "data": [["notes.txt", "YQ=="]],
     "spent": False,
 }
 
@@ -68,6 +69,11 @@ def test_an_honest_reply_passes() -> None:
         {"files": [["a\\b.png", 64, 5, 4, "RGB"]]},
         {"files": [["a\n.png", 64, 5, 4, "RGB"]]},
         {"spent": None},
+        {"data": [["..", "YQ=="]]},
+        {"data": [["notes.txt", "Y"]]},
+        {"data": [["notes.txt", "Y" * (4 << 20)]]},
+        {"data": [["notes.txt"]]},
+        {"data": None},
         {"spent": 0},
         {"files": [["a.png", 64, 5, 4, "P"]]},
         {"files": [["a.png", 64, 5, 4, ["RGB"]]]},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from codev_env.sandbox.wire.limits import MOST_REPAIRS, NAME_CHARS, REPAIR_CHARS, Limits, is_bare_name
+from codev_env.sandbox.wire.limits import DATA_BYTES, MOST_REPAIRS, NAME_CHARS, REPAIR_CHARS, Limits, is_bare_name
 from codev_env.sandbox.wire.pixels import RAW, stored_bytes
 from codev_env.types import Stop
 
@@ -43,6 +44,7 @@ class CheckedReply:
     repairs: tuple[str, ...]
     images: tuple[Stored, ...]
     files: tuple[Stored, ...]
+    data: tuple[tuple[str, str], ...]
     spent: bool
 
 
@@ -78,6 +80,7 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         repairs=tuple(_text(one, REPAIR_CHARS, "repair") for one in repairs),
         images=tuple(_image(one, limits, gaps) for one in images),
         files=tuple(_file(one, limits, gaps) for one in files),
+        data=tuple(_data(one) for one in _list(message.get("data"), 2 * limits.files + 8, "data")),
         spent=spent,
     )
 
@@ -95,6 +98,18 @@ def _file(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Stored
     if not is_bare_name(name):
         raise BadReply("file without a bare name")
     return _stored(offset, width, height, mode, name, limits, gaps)
+
+
+def _data(value: Any) -> tuple[str, str]:
+    name, contents = _fields(value, 2)
+    if not is_bare_name(name):
+        raise BadReply("data without a bare name")
+    text = _text(contents, -(-DATA_BYTES // 3) * 4, "data")
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise BadReply("data that is not base 64") from error
+    return name, text
 
 
 def _stored(

@@ -18,7 +18,7 @@ from codev_env.errors import NoRoom, SandboxError
 from codev_env.sandbox.host import descriptors, memory, process, replies
 from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
 from codev_env.sandbox.wire import frames
-from codev_env.sandbox.wire.limits import Limits, is_bare_name
+from codev_env.sandbox.wire.limits import DATA_BYTES, Limits, is_bare_name
 from codev_env.sandbox.wire.messages import FileEntry, RunRequest, Setup, Views, Where
 from codev_env.types import Execution
 
@@ -65,7 +65,9 @@ class Session:
         with ExitStack() as undo:
             self._inputs = pool.take(list(plain.values()))
             undo.callback(pool.give_back, self._inputs)
-            self._files: Views = {MAIN: {"given": _table(plain, self._inputs.offsets, "inputs"), "saved": {}}}
+            self._files: Views = {
+                MAIN: {"given": _table(plain, self._inputs.offsets, "inputs"), "saved": {}, "data": {}}
+            }
             self._arena = memory.Arena((self._limits.files_mb << 20) + room)
             undo.callback(self._arena.close)
             self._spawn(MAIN)
@@ -142,7 +144,7 @@ class Session:
                 memory.write(self._arena.fd, start, image)
                 self._arena.keep(name, f"{key} as given", start, start + need)
                 offsets.append(start)
-            self._files[name] = {"given": _table(plain, offsets, "arena"), "saved": {}}
+            self._files[name] = {"given": _table(plain, offsets, "arena"), "saved": {}, "data": {}}
 
     def _forget(self, view: str) -> None:
         """Delete a view; its name may be used again."""
@@ -274,6 +276,8 @@ class Session:
         for stored in reply.files:
             self._files[view]["saved"][stored.name] = _entry(stored)
             self._arena.keep(view, stored.name, stored.offset, stored.offset + stored.bytes)
+            self._files[view]["data"].pop(stored.name, None)
+        self._files[view]["data"].update(reply.data)
         if reply.spent and self._persist == "images":
             self._replace(view)
         return Execution(
@@ -289,9 +293,12 @@ class Session:
     def _check_room(self, view: str, reply: replies.CheckedReply) -> None:
         """Raise `BadReply` if more files are saved than `Context.save` allows: each is kept until the session ends."""
         files = self._files[view]
-        saved = files["saved"].keys() | {stored.name for stored in reply.files}
+        data = {**files["data"], **dict(reply.data)}
+        saved = files["saved"].keys() | {stored.name for stored in reply.files} | data.keys()
         if len(saved - files["given"].keys()) > self._limits.files:
             raise replies.BadReply("more files than are allowed")
+        if sum(len(text) * 3 // 4 - 2 for text in data.values()) > DATA_BYTES:
+            raise replies.BadReply("larger files than are allowed")
 
     def _lost(self, view: str, stop: Any, why: str, started: float) -> Execution:
         """Replace a worker that is gone: the new one takes over the files saved by earlier runs."""

@@ -7,33 +7,38 @@ import re
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
-import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from codev_env.sandbox.wire.limits import MOST_REPAIRS, NAME_CHARS, REPAIR_CHARS, Limits
+from codev_env.sandbox.language.clock import Clock
+from codev_env.sandbox.language.guards import guarded_getattr
+from codev_env.sandbox.language.imaging import ResultError, check_image, is_image_array, snapshot, to_image
+from codev_env.sandbox.language.streams import Output
+from codev_env.sandbox.wire.limits import DATA_BYTES, MOST_REPAIRS, REPAIR_CHARS, Limits, is_bare_name
+
+WORKING_FOLDER = "/workspace"
+TEMPORARY_FOLDER = "/tmp"
 
 FORMATS = {
     ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".gif": "GIF", ".tif": "TIFF",
-    ".tiff": "TIFF", ".ppm": "PPM",
+    ".tiff": "TIFF", ".ppm": "PPM", ".pdf": "PDF",
 }  # fmt: skip
 """By file extension: the format that Pillow uses."""
 
-CONVERTERS: list[Callable[[Any], Image.Image | None]] = []
-"""Functions of façades that make an image of an object of their library, or return `None` for any other object."""
-
-_REFUSING = {"JPEG": ("RGBA", "LA", "P", "PA", "F", "I", "I;16"), "BMP": ("LA", "F", "I", "CMYK"), "PNG": ("F", "CMYK")}
+_REFUSING = {
+    "JPEG": ("RGBA", "LA", "P", "PA", "F", "I", "I;16"),
+    "BMP": ("LA", "F", "I", "CMYK"),
+    "PNG": ("F", "CMYK"),
+    "PDF": ("F", "I"),
+}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _NAME = re.compile(r"[^\s'\"()\[\]{},;:=]+")
 
 
 Source = weakref.ref[Any] | None
 """The object that an image was made of. Two references to one object are the same reference, also after its end."""
-
-
-class ResultError(ValueError):
-    """An image that cannot be accepted; the message says why."""
 
 
 class OutputFull(BaseException):
@@ -69,9 +74,19 @@ class File:
 
 @dataclass
 class View:
-    """A namespace and its files; `given` are the input images, which a program may save over but not change."""
+    """A namespace and its files.
+
+    Attributes:
+        files: The images by name.
+        given: The input images, which a program may save over but not change.
+        data: The contents of all other files.
+        written: Names in `data` that the host does not know yet.
+        namespace: The variables.
+    """
 
     files: dict[str, File] = field(default_factory=dict)
+    data: dict[str, bytes] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
     given: dict[str, File] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
 
@@ -99,6 +114,13 @@ class Context:
         self.shown: list[ShownImage] = []
         self.repairs: list[str] = []
         self.problems: list[str] = []
+        self.clock = Clock()
+        self.environ: dict[str, str] = {}
+        self.folders = {WORKING_FOLDER, TEMPORARY_FOLDER}
+        self.temporary = 0
+        self.opened: list[Any] = []
+        self.stdout: Any = Output("<stdout>", self.write)
+        self.stderr: Any = Output("<stderr>", lambda _text: None)
 
     # Text
 
@@ -109,12 +131,13 @@ class Context:
         for name, text in (("sep", sep), ("end", end)):
             if text is not None and not isinstance(text, str):
                 raise TypeError(f"{name} must be None or a string, not {type(text).__name__}")
+        write = guarded_getattr(self.stdout if file is None else file, "write")
         separator = " " if sep is None else plain(sep)
         for number, value in enumerate(values):
             if number:
-                self.write(separator)
-            self.write(plain(str(value)))
-        self.write("\n" if end is None else plain(end))
+                write(separator)
+            write(plain(str(value)))
+        write("\n" if end is None else plain(end))
 
     def write(self, text: str) -> None:
         """Keep printed text up to the limit; raises `OutputFull` far beyond it."""
@@ -135,20 +158,63 @@ class Context:
             FileNotFoundError: There is no such file; the message lists the files.
         """
         path = _text(path)
-        files = self.view.files
+        files = self.view.files.keys() | self.view.data.keys()
         if path in files:
             return path
-        name = posixpath.basename(path.replace("\\", "/"))
-        own = posixpath.normpath(path) == name
+        name, own = self._place(path)
         if name in files and (own or self.repair_paths):
             if not own:
                 self.repair(f"path {path!r} read as {name!r}")
             return name
-        raise FileNotFoundError(f"there is no file {path!r} here. Files: {', '.join(files) or 'none'}.")
+        known = [*self.view.files, *self.view.data]
+        raise FileNotFoundError(f"there is no file {path!r} here. Files: {', '.join(known) or 'none'}.")
+
+    def _place(self, path: str) -> tuple[str, bool]:
+        """The bare name of a path, and whether it lies in a folder that the program may expect."""
+        folder, name = posixpath.split(path.replace("\\", "/"))
+        return name, posixpath.normpath(posixpath.join(WORKING_FOLDER, folder)) in self.folders
+
+    def name_for(self, path: Any) -> str:
+        """The bare name under which a program saves a file.
+
+        Raises:
+            FileNotFoundError: The path has a folder, and paths are not repaired.
+            OSError: The name cannot be used, or too many files are saved.
+        """
+        path = _text(path)
+        name, own = self._place(path)
+        if not is_bare_name(name) or not name.isprintable():
+            raise OSError(f"the file name {name[:40]!r} is too long or holds control characters")
+        files = self.view.files.keys() | self.view.data.keys()
+        saved = files - self.view.given.keys()
+        if name not in files and len(saved) >= self.limits.files:
+            raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
+        if not own:
+            if not self.repair_paths:
+                raise FileNotFoundError(f"there is no folder {posixpath.dirname(path)!r} here: save as {name!r}.")
+            self.repair(f"path {path!r} saved as {name!r}")
+        return name
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep bytes as a file; raises `OSError` where the files are too large together."""
+        others = sum(len(other) for key, other in self.view.data.items() if key != name)
+        if others + len(data) > DATA_BYTES:
+            raise OSError(f"files other than images may have {DATA_BYTES >> 20} MiB together: keep it in a variable")
+        self.view.data[name] = data
+        self.view.written.add(name)
+        self.view.files.pop(name, None)
+
+    def close_files(self) -> None:
+        """Keep what was written to files that are still open; raises as `keep` does."""
+        opened, self.opened = self.opened, []
+        for file in opened:
+            file.flush()
 
     def open(self, path: Any) -> Image.Image:
         """`Image.open(name)`."""
         name = self.find(path)
+        if name not in self.view.files:
+            raise UnidentifiedImageError(f"cannot identify image file {name!r}")
         return self.view.files[name].opened(name)
 
     def save(self, image: Image.Image, path: Any) -> str:
@@ -162,27 +228,20 @@ class Context:
             OSError: The format cannot hold the image's mode, the name cannot be used, or too many files are saved.
         """
         path = _text(path)
-        name = posixpath.basename(path.replace("\\", "/"))
-        extension = posixpath.splitext(name)[1].lower()
+        extension = posixpath.splitext(path)[1].lower()
         if extension not in FORMATS:
             raise ValueError(f"unknown file extension: {extension}")
         kind = FORMATS[extension]
         if image.mode in _REFUSING.get(kind, ()):
             raise OSError(f"cannot write mode {image.mode} as {kind}")
-        if len(name) > NAME_CHARS or not name.isprintable():
-            raise OSError(f"the file name {name[:40]!r} is too long or holds control characters")
-        saved = self.view.files.keys() - self.view.given.keys()
-        if name not in self.view.files and len(saved) >= self.limits.files:
-            raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
         if 0 in image.size:  # as Pillow does, since a program may handle it
             raise ValueError(f"an image of {image.width}x{image.height} pixels cannot be saved: check the crop box.")
         check_image(image, self.limits, "saved")
-        copy = image.convert("RGB") if image.mode not in ("RGB", "RGBA", "L") else _snapshot(image)
+        copy = image.convert("RGB") if image.mode not in ("RGB", "RGBA", "L") else snapshot(image)
         copy.info = {}
-        if name != path and posixpath.normpath(path) != name:
-            if not self.repair_paths:
-                raise FileNotFoundError(f"there is no folder {posixpath.dirname(path)!r} here: save as {name!r}.")
-            self.repair(f"path {path!r} saved as {name!r}")
+        name = self.name_for(path)
+        self.view.data.pop(name, None)
+        self.view.written.discard(name)
         self.view.files[name] = File(
             lambda: copy, copy.mode, copy.size, image=copy, changed=True, source=_source(image)
         )
@@ -207,6 +266,7 @@ class Context:
                 self.show(*thing)
             elif isinstance(thing, str):
                 name = self.find(thing)
+                self.open(name)
                 self._hand_over(self.view.files[name].pixels(), name, self.view.files[name].source)
             else:
                 image = to_image(thing)
@@ -276,21 +336,12 @@ class Context:
                 thing = plain(thing) if isinstance(thing, str) else thing
                 if isinstance(thing, str) and thing in self.view.files:
                     self._hand_over(self.view.files[thing].pixels(), thing, self.view.files[thing].source)
-                elif isinstance(thing, Image.Image) or _is_image_array(thing):
+                elif isinstance(thing, Image.Image) or is_image_array(thing):
                     image = to_image(thing)
                     if image is not None:
                         self._hand_over(image, "", _source(thing))
             except (ResultError, ValueError, TypeError, OSError) as problem:
                 self.problems.append(f"result cannot be shown: {problem}")
-
-
-def _snapshot(image: Image.Image) -> Image.Image:
-    """An image that keeps the present pixels; they are copied only if a program writes to its own image."""
-    if image.readonly:  # its memory may belong to an array, which writes to it directly
-        return image.copy()
-    image.load()
-    image.readonly = 1
-    return image._new(image.im)
 
 
 def _source(thing: Any) -> Source:
@@ -307,56 +358,6 @@ def _same(one: ShownImage, other: ShownImage) -> bool:
     return same_source and one.image.size == other.image.size and one.image.tobytes() == other.image.tobytes()
 
 
-def _is_image_array(thing: Any) -> bool:
-    return isinstance(thing, np.ndarray) and thing.dtype == np.uint8 and thing.ndim in (2, 3) and min(thing.shape) > 0
-
-
-def to_image(thing: Any) -> Image.Image | None:
-    """The image of an object that a program hands over: an image, an array or a figure; `None` for other objects.
-
-    Raises:
-        ResultError: An array whose shape or type is not that of an image.
-    """
-    if isinstance(thing, Image.Image):
-        return thing
-    if isinstance(thing, np.ndarray):
-        return _from_array(thing)
-    drawn = (draw(thing) for draw in CONVERTERS)
-    return next((image for image in drawn if image is not None), None)
-
-
-def _from_array(array: np.ndarray) -> Image.Image:
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
-        raise ResultError(f"an array of shape {array.shape} is no image: (height, width) or (height, width, 3) is.")
-    if array.dtype.kind not in "uifb":
-        raise ResultError(f"an array of {array.dtype} is no image: convert it to uint8.")
-    if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            raise ResultError("an array that holds NaN or infinity is no image.")
-        array = array * 255 if array.size and array.max() <= 1.0 else array
-    elif array.dtype.kind == "b":
-        array = array.astype(np.uint8) * 255
-    return Image.fromarray(np.ascontiguousarray(np.clip(array, 0, 255).astype(np.uint8)))
-
-
-def check_image(image: Image.Image, limits: Limits, what: str) -> None:
-    """Raise `ResultError` for an image that is empty, has too many pixels, or is too long and narrow."""
-    width, height = image.size
-    if width < 1 or height < 1:
-        raise ResultError(f"an image of {width}x{height} pixels cannot be {what}: check the crop box.")
-    if width * height > limits.image_pixels:
-        raise ResultError(
-            f"an image of {width}x{height} pixels cannot be {what}: at most {limits.image_pixels} pixels are allowed."
-        )
-    if max(width, height) > limits.aspect * min(width, height) and what != "saved":
-        raise ResultError(
-            f"an image of {width}x{height} pixels cannot be {what}: "
-            f"its sides may differ by a factor of {limits.aspect:g} at most."
-        )
-
-
 def plain(text: str) -> str:
     """The same text as a plain `str`, without the methods of a class that a program derived from it."""
     return str.__str__(text)
@@ -368,6 +369,7 @@ def clean(text: str) -> str:
 
 
 def _text(path: Any) -> str:
+    path = str(path) if isinstance(path, PurePath) else path
     if not isinstance(path, str):
         raise TypeError(f"a file name must be text, not {type(path).__name__}")
     return plain(path)

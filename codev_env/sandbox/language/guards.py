@@ -66,6 +66,7 @@ class _Rule(NamedTuple):
     kinds: tuple[type, ...]
     how: Callable[[Any], Any] | None
     instead: str = ""
+    of_class: bool = False
 
 
 _SPECIAL: dict[str, list[_Rule]] = {}
@@ -75,6 +76,11 @@ _SPECIAL: dict[str, list[_Rule]] = {}
 def handle(kinds: tuple[type, ...], name: str, how: Callable[[Any], Any]) -> None:
     """Read an attribute of instances (and subclasses) of some types by calling `how` with the object."""
     _add_rule(name, _Rule(kinds, how))
+
+
+def handle_class(kinds: tuple[type, ...], name: str, how: Callable[[Any], Any]) -> None:
+    """Read a class method of some types, also through an instance, by calling `how` with the class."""
+    _add_rule(name, _Rule(kinds, how, of_class=True))
 
 
 def hide(kinds: tuple[type, ...], *names: str, instead: str = "") -> None:
@@ -110,13 +116,15 @@ def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
     """Replaces `obj.name` and `getattr(obj, name)` in programs."""
     if type(name) is not str:
         raise TypeError("attribute name must be string")
-    for kinds, how, instead in _SPECIAL.get(name, ()):
+    for kinds, how, instead, of_class in _SPECIAL.get(name, ()):
         if isinstance(obj, _ALIASES):
             return guarded_getattr(obj.__origin__, name, default)  # an alias would read it unguarded
         subject = cast(Any, obj).__self__ if type(obj) is super else obj
         if isinstance(subject, kinds) or (isinstance(subject, type) and issubclass(subject, kinds)):
             if how is None:
                 raise _hidden(obj, name, instead)
+            if of_class:
+                return how(subject if isinstance(subject, type) else type(subject))
             return _unbound(subject, name, how) if isinstance(subject, type) else how(subject)
     if name[:1] in ("_", " "):
         return _underscored(obj, name, default)
@@ -166,6 +174,8 @@ def _underscored(obj: Any, name: str, default: Any) -> Any:
         return type(obj).__name__
     if name == "__dict__" and own and not isinstance(obj, type):
         return dict(obj.__dict__)
+    if name in ("__cause__", "__context__") and isinstance(obj, BaseException):
+        return getattr(obj, name)
     if name == "__version__" and isinstance(obj, Facade) and hasattr(obj, name):
         return getattr(obj, name)
     if default is not _MISSING:
@@ -250,7 +260,7 @@ def guarded_setattr(obj: Any, name: str, value: Any) -> None:
         if not name.startswith("__") and name not in INSPECT_ATTRIBUTES:
             setattr(obj, name, value)
             return
-    for kind, names in _SETTABLE:
+    for kind, names in reversed(_SETTABLE):
         if isinstance(obj, kind) and name in names:
             setattr(obj, name, value)
             return

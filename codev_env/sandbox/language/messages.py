@@ -6,7 +6,8 @@ import re
 import sys
 import traceback
 
-from codev_env.sandbox.language.context import OutputFull, ResultError, clean, plain
+from codev_env.sandbox.language.context import OutputFull, clean, plain
+from codev_env.sandbox.language.imaging import ResultError
 from codev_env.sandbox.language.refusals import Refused
 
 NO_MEMORY = "the program needed more memory than is allowed: work on a smaller crop."

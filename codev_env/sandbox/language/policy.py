@@ -30,7 +30,7 @@ MAGIC_METHODS = frozenset(
 CLASS_NAME = "__class__ __name__"
 """The name passed to the guard for `x.__class__.__name__`; no attribute has such a name."""
 
-READABLE_DUNDERS = frozenset({"__name__", "__doc__", "__version__", "__dict__"})
+READABLE_DUNDERS = frozenset({"__name__", "__doc__", "__version__", "__dict__", "__cause__", "__context__"})
 """Attributes with a double underscore that a program may read, of the objects that `guards` allows."""
 
 HIDDEN_ATTRIBUTES = set(
@@ -40,10 +40,8 @@ HIDDEN_ATTRIBUTES = set(
 """Attributes with a rule in `guards` for some type; a class pattern would read them unguarded."""
 
 _INSTEAD = {
-    "AsyncFunctionDef": "write a plain function",
     "AsyncFor": "write a plain for loop",
     "AsyncWith": "write a plain with statement",
-    "Await": "call the function directly",
     "TryStar": "write `except`",
     "TypeAlias": "assign the type to a name",
     "TypeVar": "leave the type parameters out",
@@ -122,7 +120,8 @@ class LanguagePolicy(RestrictingNodeTransformer):
             return
         if allow_magic_methods and name in MAGIC_METHODS:
             return
-        if name == "__name__" and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        loads = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        if name in ("__name__", "__file__") and loads or name == "__slots__" and isinstance(node, ast.Name):
             return
         if name.startswith("__") or name in _GUARD_NAMES or (name.endswith("_") and len(name) > 2):
             self.error(node, f"the name {name!r} is reserved: choose one without leading and trailing underscores.")
@@ -199,7 +198,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
         """Constructs that are allowed as they are; targets of assignments are guarded when they are visited."""
         return self.node_contents_visit(node)
 
-    visit_Call = visit_Assign = visit_AugAssign = visit_AnnAssign = visit_With = _visit_children
+    visit_Call = visit_Assign = visit_AugAssign = visit_AnnAssign = visit_With = visit_Await = _visit_children
     visit_Match = visit_match_case = visit_MatchSingleton = visit_MatchSequence = visit_MatchOr = _visit_children
 
     def visit_keyword(self, node: ast.keyword) -> ast.AST:
@@ -221,6 +220,8 @@ class LanguagePolicy(RestrictingNodeTransformer):
         self.check_name(node, node.name, allow_magic_methods=node.col_offset > 0)
         self.check_function_argument_names(node)
         return self.node_contents_visit(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """Classes are made by the metaclass that checks their bases."""

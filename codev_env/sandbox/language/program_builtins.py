@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +95,39 @@ def _vars(*objects: Any) -> dict[str, Any]:
     return dict(objects[0].__dict__)
 
 
+def _caller() -> types.FrameType:
+    frame = sys._getframe(2)
+    if frame.f_code.co_filename != "<code>":
+        raise RefusedCall("locals() and globals() are called by the program itself here.")
+    return frame
+
+
+def _visible(names: Any) -> dict[str, Any]:
+    return {name: value for name, value in names.items() if not name.startswith(("__", ".")) and not name.endswith("_")}
+
+
+def _locals() -> dict[str, Any]:
+    """`locals()`, as a dict of its own."""
+    return _visible(_caller().f_locals)
+
+
+def _globals() -> dict[str, Any]:
+    """`globals()`, as a dict of its own."""
+    return _visible(_caller().f_globals)
+
+
+def _hash(obj: Any) -> int:
+    """`hash`, of values: that of other objects is their address."""
+    own = isinstance(type(obj), SandboxClass) and type(obj).__hash__ is not object.__hash__
+    if isinstance(obj, tuple | frozenset):
+        for part in obj:
+            _hash(part)
+    elif not own and not isinstance(obj, str | bytes | int | float | complex | np.generic | type(None)):
+        type(obj).__hash__ or hash(obj)  # raises for a type without a hash
+        raise RefusedCall(f"hash() of a {type(obj).__name__} differs from run to run: use values, such as a tuple.")
+    return hash(obj)
+
+
 class ProgramExit(BaseException):
     """`exit()` and `quit()`: the program ends, and its output so far counts."""
 
@@ -110,7 +145,7 @@ _PLAIN = (
 
 
 def make_builtins(
-    import_: Callable[..., Any], print_: Callable[..., None], show: Callable[..., None]
+    import_: Callable[..., Any], print_: Callable[..., None], show: Callable[..., None], **others: Any
 ) -> dict[str, Any]:
     """Make the builtins of a program: guards, functions that only compute, and stand-ins.
 
@@ -118,6 +153,7 @@ def make_builtins(
         import_: The function that the statement `import` calls.
         print_: The function `print`.
         show: The function `show`.
+        others: More builtins by name.
     """
     names = {name: value for name, value in safe_builtins.items() if name not in ("id", "hash", "delattr")}
     names.update({name: getattr(builtins, name) for name in _PLAIN})
@@ -140,17 +176,16 @@ def make_builtins(
         vars=_vars,
         exit=exit_program,
         quit=exit_program,
-        open=refuse("open", "load pictures with Image.open(name) and keep other data in variables"),
         eval=refuse("eval", "write the expression itself"),
         exec=refuse("exec", "write the statements themselves"),
         compile=refuse("compile", "write the statements themselves"),
-        input=refuse("input", "nobody can answer"),
-        globals=refuse("globals", "use a dict of your own"),
-        locals=refuse("locals", "use a dict of your own"),
+        globals=_globals,
+        locals=_locals,
         id=refuse("id", "it differs from run to run; compare with `is`"),
-        hash=refuse("hash", "it differs from run to run"),
+        hash=_hash,
         delattr=refuse("delattr", "assign None instead"),
         breakpoint=refuse("breakpoint", "print what you want to know"),
         memoryview=refuse("memoryview", "use bytes or np.frombuffer"),
     )
+    names.update(others)
     return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -18,6 +19,9 @@ IMPORTS = {
     "ImageChops": "PIL.ImageChops", "ImageStat": "PIL.ImageStat",
 }  # fmt: skip
 """By name: the module that it stands for when a program uses it without an import."""
+
+_COMMAND = re.compile(r"^([ \t]*)(?:%%?[a-zA-Z_]|!).*$", re.MULTILINE)
+"""A line such as `%matplotlib inline` or `!pip install x`."""
 
 READY = frozenset("Image ImageDraw ImageEnhance ImageFilter ImageFont ImageOps np math cv2".split())
 """Names that are defined for every program; their use needs no repair."""
@@ -46,6 +50,10 @@ def _candidates(source: str) -> Iterator[tuple[str, str]]:
     spaced = source.replace("\u00a0", " ")
     if spaced != source:
         yield spaced, "no-break spaces replaced"
+    plain = _COMMAND.sub(r"\1pass", spaced)
+    if plain != spaced:
+        yield plain, "notebook commands removed"
+        spaced = plain
     dedented = textwrap.dedent(spaced.expandtabs(4)).strip("\n")
     yield dedented, "indentation removed"
     # The first line of a block often loses its indentation when the block is cut out of a message.

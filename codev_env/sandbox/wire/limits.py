@@ -11,12 +11,16 @@ from codev_env.errors import ConfigError
 REPAIRS = ("indentation", "paths", "imports")
 """Repairs that may be made to programs.
 
-`indentation`: a block indented as a whole, or all but its first line; `paths`: a path to a file that exists by its bare
-name, or a path to save to; `imports`: a module of `repairs.IMPORTS` that is used without an import.
+`indentation`: a block indented as a whole, or all but its first line, and commands of notebooks; `paths`: a path to a
+file that exists by its bare name, or a path to save to; `imports`: a module of `repairs.IMPORTS` that is used without
+an import.
 """
 
 NAME_CHARS = 100
 """Characters of the longest file name."""
+
+DATA_BYTES = 2 << 20
+"""Bytes of the files of an episode that are no images, together: they travel in messages."""
 
 _NOT_BARE = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")
 

@@ -19,10 +19,17 @@ class FileEntry(TypedDict):
 
 
 class ViewFiles(TypedDict):
-    """The files of a view by name: its input images, whose memory never changes, and those that programs saved."""
+    """The files of a view by name.
+
+    Attributes:
+        given: The input images, whose memory never changes.
+        saved: The images that programs saved.
+        data: The contents of other files, in base 64; one of the name of an image replaces it.
+    """
 
     given: dict[str, FileEntry]
     saved: dict[str, FileEntry]
+    data: dict[str, str]
 
 
 Views = dict[str, ViewFiles]
@@ -51,7 +58,8 @@ class RunRequest(TypedDict):
 class RunReply(TypedDict):
     """The outcome of a run.
 
-    An image is `[offset, width, height, name]` in the arena, a file `[name, offset, width, height, mode]`. A `spent`
+    An image is `[offset, width, height, name]` in the arena, a file `[name, offset, width, height, mode]`, an
+    entry of `data` `[name, contents in base 64]`. A `spent`
     worker must not serve another run: the program may have left something in it.
     """
 
@@ -61,4 +69,5 @@ class RunReply(TypedDict):
     repairs: list[str]
     images: list[list[Any]]
     files: list[list[Any]]
+    data: list[list[str]]
     spent: bool

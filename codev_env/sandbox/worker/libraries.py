@@ -6,7 +6,7 @@ import importlib.util
 from typing import Protocol
 
 from codev_env.sandbox.language.facade import Facade
-from codev_env.sandbox.language.facades import numpy, pil, std
+from codev_env.sandbox.language.facades import files, numpy, pil, run, std, tables
 from codev_env.sandbox.worker import traces
 
 MODULES: dict[str, Facade] = {}
@@ -40,7 +40,7 @@ def load(kind: str) -> dict[str, str]:
     Returns:
         By name: why a library was left out, because the guards do not fit its version.
     """
-    libraries: list[Library] = [std, pil, numpy]
+    libraries: list[Library] = [std, files, run, tables, pil, numpy]
     if kind != "plain":
         from codev_env.sandbox.language.facades import cv2
 

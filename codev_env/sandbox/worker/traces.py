@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from codev_env.sandbox.language.facade import Facade
+from codev_env.sandbox.language.facades import files
 from codev_env.sandbox.language.policy import Program
 from codev_env.sandbox.language.repairs import IMPORTS
 
@@ -28,7 +29,8 @@ _STANDARD = (
     "math cmath random re json collections collections.abc itertools functools operator statistics string textwrap "
     "fractions heapq bisect base64 zlib hashlib struct os os.path io copy datetime time pprint unicodedata colorsys "
     "difflib numbers typing dataclasses enum abc contextlib traceback warnings types uuid __future__ csv pathlib glob "
-    "tempfile"
+    "tempfile sys logging asyncio "
+    "IPython IPython.display imageio imageio.v2 imageio.v3"
 )
 """Modules of which every name is harmless: they compute, or act on the run's own files, text and clock."""
 
@@ -68,12 +70,14 @@ _TYPES: tuple[type, ...] = (
     BaseException, OSError, SyntaxError, UnicodeError, KeyError, StopIteration, io.BytesIO, io.StringIO,
     collections.deque, collections.Counter, collections.OrderedDict, collections.defaultdict, re.Pattern, re.Match,
     types.GeneratorType, functools.partial, np.ndarray, np.generic, np.dtype, np.finfo, np.iinfo, np.flatiter,
-    np.random.Generator, Image.Image, Image.Exif, ImageDraw.ImageDraw, ImageFont.FreeTypeFont,
+    files.Path, files.TemporaryDirectory, np.random.Generator, Image.Image, Image.Exif, ImageDraw.ImageDraw,
+    ImageFont.FreeTypeFont,
 )  # fmt: skip
 _OTHERS = (
     # Attributes that `dir` does not list; and the interface of numbers, of dates and of paths.
     "mean median stddev var rms sum sum2 count extrema enhance name value "
     "days seconds total_seconds year month day hour minute second microsecond weekday isoformat strftime strptime "
+    "stdout stderr setLevel debug info warning error critical log write writelines flush isatty __file__ __cause__ "
     "min max eps tiny bits __name__ __doc__ __version__ __class__"
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import functools
@@ -16,8 +17,10 @@ from typing import Any, cast
 from PIL import Image
 
 from codev_env.sandbox.language import state
-from codev_env.sandbox.language.context import Context, File, ResultError, ShownImage, View
+from codev_env.sandbox.language.context import WORKING_FOLDER, Context, File, ShownImage, View
+from codev_env.sandbox.language.facades import files, run
 from codev_env.sandbox.language.facades.std import make_import
+from codev_env.sandbox.language.imaging import ResultError
 from codev_env.sandbox.language.messages import NO_MEMORY, explain, without_places
 from codev_env.sandbox.language.policy import Program, compile_program, parse
 from codev_env.sandbox.language.program_builtins import ProgramExit, make_builtins
@@ -110,8 +113,8 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
         except frames.FrameClosed:
             return
         request = cast(RunRequest, message)
-        for name, files in request["views"].items():
-            worker.add_view(name, files)
+        for name, known in request["views"].items():
+            worker.add_view(name, known)
         frames.send(sock, {**worker.run(request), "number": message["number"]})
 
 
@@ -125,7 +128,7 @@ def rehearse() -> None:
     )
     side = _REHEARSAL_SIDE
     file: FileEntry = {"where": "inputs", "offset": 0, "width": side, "height": side, "mode": "RGB"}
-    worker.add_view("main", {"given": {"input.png": file}, "saved": {}})
+    worker.add_view("main", {"given": {"input.png": file}, "saved": {}, "data": {}})
     gaps = [(0, 2 * len(_REHEARSAL_PIXELS))]
     frames.encode(worker.run({"code": _REHEARSAL, "view": "main", "seed": 0, "gaps": gaps, "views": {}}))
 
@@ -147,7 +150,9 @@ class Worker:
         given = {key: self._stored(file, pixels.image_over) for key, file in files["given"].items()}
         # The space of a saved file is used again.
         saved = {key: self._stored(file, pixels.image_from) for key, file in files["saved"].items()}
-        self.views[name] = View(files={**given, **saved}, given=given)
+        data = {key: base64.b64decode(text) for key, text in files["data"].items()}
+        kept = {key: file for key, file in {**given, **saved}.items() if key not in data}
+        self.views[name] = View(files=kept, data=data, given=given)
 
     def _stored(self, file: FileEntry, read: Callable[..., Image.Image]) -> File:
         mode, start, size = file["mode"], file["offset"], (file["width"], file["height"])
@@ -185,15 +190,18 @@ class Worker:
         if error is not None:
             error = without_places(error)[: self.limits.error_chars]
         state.set_current(None)
-        return {
+        reply: RunReply = {
             "stop": stop,
             "error": error,
             "stdout": text,
             "repairs": context.repairs,
             "images": images,
             "files": files,
+            "data": [[name, base64.b64encode(view.data[name]).decode()] for name in sorted(view.written)],
             "spent": spent or stop == "memory",
         }
+        view.written.clear()
+        return reply
 
     def _perform(self, request: RunRequest, view: View, context: Context) -> tuple[str, str | None, bool]:
         """Run a program, and free what it made: from then on, none of its code can run.
@@ -213,6 +221,10 @@ class Worker:
                 survivors, spent = traces.Survivors(program.code), traces.may_leave_one(program)
             context.take(self._execute(program, names, view, context))
         except BaseException as problem:  # an exception of a program is a result, and never ends the worker
+            stop, error = explain(problem, source)
+        try:
+            context.close_files()
+        except OSError as problem:
             stop, error = explain(problem, source)
         try:
             spent = traces.clear_away(None if stays else names, survivors) or spent
@@ -236,6 +248,7 @@ class Worker:
     def _execute(self, program: Program, names: dict[str, Any], view: View, context: Context) -> Any:
         names["__builtins__"] = self.builtins
         names["__name__"] = "__main__"
+        names["__file__"] = f"{WORKING_FOLDER}/program.py"
         self._provide(names, program, view, context)
         try:
             exec(program.code, names)
@@ -297,7 +310,8 @@ class Worker:
 @functools.cache
 def _builtins() -> dict[str, Any]:
     """The builtins of all programs, made in the zygote; a worker serves one session, so no two sessions share them."""
-    return make_builtins(make_import(libraries.MODULES, libraries.ELSEWHERE), _print, _show)
+    import_ = make_import(libraries.MODULES, libraries.ELSEWHERE)
+    return make_builtins(import_, _print, _show, open=files.open_file, **run.builtins())
 
 
 def _print(*values: Any, **how: Any) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from codev_env.sandbox.language import guards
+from codev_env.sandbox.language import guards, state
 from codev_env.sandbox.language.facade import Facade, pick, whole
+from codev_env.sandbox.language.facades.tables import ARRAY_FILES
 from codev_env.sandbox.language.program_builtins import ndarray
 from codev_env.sandbox.language.refusals import RefusedCall
 
@@ -20,10 +21,11 @@ _REFUSED = frozenset(
     "who disp safe_eval byte_bounds add_docstring add_newdoc add_newdoc_ufunc deprecate deprecate_with_doc "
     "set_string_function set_numeric_ops compare_chararrays fromfunction_ maximum_sctype".split()
 )
-_FILES = "files hold pictures only; save an image or keep the array in a variable"
 _HINTS = {
-    **dict.fromkeys(("save", "savez", "savez_compressed", "savetxt"), _FILES),
-    **dict.fromkeys(("load", "loadtxt", "genfromtxt", "fromfile"), "files hold pictures only; use Image.open(name)"),
+    # NumPy's own advice for names that it has removed.
+    **{name: advice for name, advice in getattr(np, "__expired_attributes__", {}).items()},
+    **{name: f"use {name}, Python's own type" for name in ("int", "float", "complex", "object", "str", "bool")},
+    **dict.fromkeys(("genfromtxt", "fromfile"), "use np.load, np.loadtxt or Image.open"),
     **dict.fromkeys(("matrix", "asmatrix", "mat", "bmat"), "use np.array and the operator @"),
     "lib": "use np.lib.stride_tricks.sliding_window_view",
     "random": "use np.random.default_rng(seed)",
@@ -90,6 +92,25 @@ def _fromiter(iter: Any, dtype: Any, count: int = -1) -> np.ndarray:
     return np.fromiter(iter, dtype, count)
 
 
+class _DateMeta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, np.datetime64)
+
+    def __call__(cls, value: Any = None, *unit: Any) -> Any:
+        if isinstance(value, str) and value.strip().lower() in ("now", "today"):
+            seconds = np.datetime64(int(state.current().clock.now()), "s")
+            whole_days = value.strip().lower() == "today"
+            return seconds.astype(f"M8[{unit[0]}]" if unit else "M8[D]" if whole_days else "M8[s]")
+        return np.datetime64(*(() if value is None else (value,)), *unit)
+
+
+class datetime64(metaclass=_DateMeta):
+    """Stands for `numpy.datetime64`, whose "now" and "today" are those of the run's clock."""
+
+    __module__ = "numpy"
+    dtype = np.dtype("M8")
+
+
 def modules() -> dict[str, Facade]:
     """The façades by import name."""
     names: dict[str, Any] = {}
@@ -104,6 +125,7 @@ def modules() -> dict[str, Facade]:
     names.update(pick(np, "dtype finfo iinfo errstate printoptions vectorize broadcast ndindex ndenumerate flatiter"))
     names.update(pick(np, "poly1d mgrid ogrid r_ c_ s_ index_exp newaxis"))
     names.update(ndarray=ndarray, frombuffer=_frombuffer, fromiter=_fromiter, fromstring=_fromstring)
+    names.update(ARRAY_FILES, datetime64=datetime64)
     names.update(typecodes=dict(np.typecodes), __version__=np.__version__)
     random: dict[str, Callable[..., Any] | type] = {
         name: getattr(_legacy, name) for name in dir(_legacy) if not name.startswith("_") and name not in _UNSEEDED

@@ -27,7 +27,8 @@ from PIL import (
     ImageTransform,
 )
 
-from codev_env.sandbox.language import context, guards, state
+from codev_env.sandbox.language import guards, imaging, state
+from codev_env.sandbox.language.context import FORMATS
 from codev_env.sandbox.language.facade import Facade, pick
 
 _IMAGE_FUNCTIONS = (
@@ -62,17 +63,24 @@ _real_transform = Image.Image.transform
 
 def _open(fp: Any, mode: str = "r", formats: Any = None) -> Image.Image:
     """`Image.open`: the episode's files by name, or encoded bytes in memory."""
-    if isinstance(fp, io.BytesIO):
-        image = _real_open(fp, "r", formats=_FORMATS)
-        context.check_image(image, state.current().limits, "opened")
-        image.load()
-        return image.copy()
-    return state.current().open(fp)
+    return decode(fp) if isinstance(fp, io.BytesIO) else state.current().open(fp)
+
+
+def decode(fp: io.BytesIO) -> Image.Image:
+    """Decode an image of one of the known formats; raises as `Image.open` does."""
+    image = _real_open(fp, "r", formats=_FORMATS)
+    imaging.check_image(image, state.current().limits, "opened")
+    image.load()
+    copy = image.copy()
+    copy.format = image.format
+    return copy
 
 
 def _save(image: Image.Image, fp: Any, format: str | None = None, **params: Any) -> None:
     """`image.save`: into the episode's files, or encoded into bytes in memory."""
     if isinstance(fp, io.BytesIO):
+        extension = posixpath.splitext(str(getattr(fp, "name", "")))[1].lower()
+        format = FORMATS.get(extension) if format is None else format
         if format is None or str(format).upper() not in (*_FORMATS, "JPG"):
             raise ValueError(f"format={format!r}: one of {', '.join(_FORMATS)} is needed to save to a BytesIO")
         options = {key: value for key, value in params.items() if key in _SAVE_OPTIONS and _is_plain(value)}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from codev_env.sandbox.language import context, guards, state
+from codev_env.sandbox.language import guards, imaging, state
 from codev_env.sandbox.language.facade import Facade, is_metaclass, pick
 from codev_env.sandbox.language.refusals import RefusedCall, refuse
 
@@ -147,8 +147,8 @@ def modules() -> dict[str, Facade]:
         return {}
     matplotlib.figure.Figure.savefig = _figure_savefig  # type: ignore[assignment]
     _keep_in()
-    context.CONVERTERS.append(_figure_pixels)
-    guards.hide((matplotlib.figure.FigureBase,), "canvas", instead="use savefig('plot.png') or show(figure)")
+    imaging.CONVERTERS.append(_figure_pixels)
+    guards.handle((matplotlib.figure.FigureBase,), "canvas", Canvas)
     maps = {name: getattr(matplotlib.cm, name) for name in matplotlib.colormaps if hasattr(matplotlib.cm, name)}
     cm = Facade("matplotlib.cm", {**maps, "get_cmap": plt.get_cmap, **pick(matplotlib.cm, "ScalarMappable")})
     style = Facade("matplotlib.style", {"use": _use_style, "available": list(matplotlib.style.available)})
@@ -161,7 +161,11 @@ def modules() -> dict[str, Facade]:
     found["figure"] = Facade("matplotlib.figure", {"Figure": matplotlib.figure.Figure})
     found["font_manager"] = Facade("matplotlib.font_manager", pick(matplotlib.font_manager, "FontProperties"))
     own = {"use": _use, "__version__": matplotlib.__version__, **pick(matplotlib, "rcParams colormaps rc")}
+    found["image"] = Facade("matplotlib.image", {"imread": _imread, "imsave": _imsave})
+    agg = Facade("matplotlib.backends.backend_agg", {"FigureCanvasAgg": _canvas, "FigureCanvas": _canvas})
+    found["backends"] = Facade("matplotlib.backends", {"backend_agg": agg})
     package = Facade("matplotlib", {**found, **own})
+    found["backends.backend_agg"] = agg
     return {"matplotlib": package, **{f"matplotlib.{name}": facade for name, facade in found.items()}, **_toolkits()}
 
 
@@ -214,6 +218,56 @@ def _toolkits() -> dict[str, Facade]:
     solid = Facade("mpl_toolkits.mplot3d", pick(mplot3d, "Axes3D"))
     package = Facade("mpl_toolkits", {"axes_grid1": grid, "mplot3d": solid})
     return {"mpl_toolkits": package, "mpl_toolkits.axes_grid1": grid, "mpl_toolkits.mplot3d": solid}
+
+
+class Canvas:
+    """`figure.canvas`: the pixels of a figure."""
+
+    __module__ = "matplotlib.backends"
+
+    def __init__(self, figure: Any) -> None:
+        self._figure = figure
+        self.figure = figure
+
+    def draw(self, *_args: Any) -> None:
+        """Draw the figure."""
+        self._figure.canvas.draw()
+
+    draw_idle = flush_events = draw
+
+    def buffer_rgba(self) -> memoryview:
+        """The pixels, height x width x 4, drawn if they are not yet."""
+        self._figure.canvas.draw()
+        return memoryview(np.array(self._figure.canvas.buffer_rgba()))
+
+    def tostring_rgb(self) -> bytes:
+        """The pixels as bytes, red, green and blue."""
+        return np.asarray(self.buffer_rgba())[:, :, :3].tobytes()
+
+    def tostring_argb(self) -> bytes:
+        """The pixels as bytes, alpha first."""
+        return np.asarray(self.buffer_rgba())[:, :, [3, 0, 1, 2]].tobytes()
+
+    def get_width_height(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        return self._figure.canvas.get_width_height()
+
+    def print_png(self, file: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Save the figure."""
+        _figure_savefig(self._figure, file)
+
+    print_figure = print_jpg = print_png
+
+    def get_renderer(self, *_args: Any) -> Canvas:
+        """The canvas itself, which has the pixels too."""
+        return self
+
+
+def _canvas(figure: Any) -> Canvas:
+    """`FigureCanvasAgg`."""
+    if not isinstance(figure, matplotlib.figure.Figure):
+        raise TypeError("a canvas needs a figure")
+    return Canvas(figure)
 
 
 class _Patched:

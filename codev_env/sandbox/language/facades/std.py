@@ -8,10 +8,8 @@ import cmath
 import collections
 import collections.abc
 import colorsys
-import contextlib
 import copy
 import dataclasses
-import datetime
 import decimal
 import difflib
 import fractions
@@ -20,12 +18,10 @@ import hashlib
 import heapq
 import io
 import itertools
-import json
 import math
 import numbers
 import operator
 import os
-import posixpath
 import pprint
 import random
 import re
@@ -49,27 +45,29 @@ from codev_env.sandbox.language.classes import SandboxClass
 from codev_env.sandbox.language.facade import Facade, pick, whole
 from codev_env.sandbox.language.facades import program_types
 from codev_env.sandbox.language.guards import guarded_getattr
-from codev_env.sandbox.language.program_builtins import exit_program
 from codev_env.sandbox.language.refusals import RefusedCall, RefusedImport
 
 _INSTEAD = {
-    "os": "files are pictures only: Image.open(name), image.save(name)",
-    "subprocess": "no other programs can be started",
+    "subprocess": "no other programs can be started; use Pillow, NumPy or OpenCV",
     "socket": "there is no network",
     "requests": "there is no network",
     "urllib": "there is no network",
     "threading": "a program has one thread",
     "multiprocessing": "a program has one process",
-    "asyncio": "write plain functions",
-    "logging": "use print",
-    "pickle": "keep values in variables",
-    "sklearn": "use numpy or scipy",
+    "pickle": "keep values in variables, or save arrays with np.save and others with json.dump",
+    "sklearn": "use numpy, or scipy.cluster.vq.kmeans2, scipy.spatial.cKDTree and scipy.optimize",
     "seaborn": "use matplotlib.pyplot",
-    "pathlib": "give file names as plain text",
-    "shutil": "files are pictures only: Image.open(name), image.save(name)",
-    "glob": "the file names are in the task",
-    "pandas": "use numpy, or dicts and lists",
-    "torch": "use numpy",
+    "shutil": "open a file and save it under another name",
+    "pandas": "use csv.DictReader with dicts and lists, or numpy",
+    "torch": "use numpy; there are no models here",
+    "torchvision": "use Pillow, numpy or cv2; there are no models here",
+    "transformers": "there are no models here: look at the image yourself",
+    "tensorflow": "use numpy; there are no models here",
+    "ultralytics": "there are no models here: look at the image yourself",
+    "openai": "there is no network: answer yourself",
+    "httpx": "there is no network",
+    "plotly": "use matplotlib.pyplot",
+    "paddleocr": "crop and enlarge the text, then look at it yourself",
     "pytesseract": "crop and enlarge the text, then look at it yourself",
     "easyocr": "crop and enlarge the text, then look at it yourself",
 }
@@ -95,19 +93,6 @@ def _deepcopy(x: Any) -> Any:
 def _make_random(seed: Any = None) -> random.Random:
     """`random.Random`: without a seed, seeded by the run's own stream."""
     return random.Random(_stream.getrandbits(64) if seed is None else seed)
-
-
-def _dumps(obj: Any, *, indent: Any = None, sort_keys: bool = False, ensure_ascii: bool = True, **other: Any) -> str:
-    """`json.dumps` without `cls`."""
-    allowed = {key: other[key] for key in ("default", "separators", "skipkeys", "allow_nan") if key in other}
-    if len(allowed) != len(other):
-        raise RefusedCall(f"json.dumps() does not take {', '.join(other.keys() - allowed.keys())} here.")
-    return json.dumps(obj, indent=indent, sort_keys=sort_keys, ensure_ascii=ensure_ascii, **allowed)
-
-
-def _loads(s: str | bytes) -> Any:
-    """`json.loads` of text."""
-    return json.loads(s)
 
 
 def _wraps(wrapped: Any) -> Callable[[Any], Any]:
@@ -166,25 +151,6 @@ def _attrgetter(*names: str) -> Callable[[Any], Any]:
     return lambda obj: one(obj, names[0]) if len(names) == 1 else tuple(one(obj, name) for name in names)
 
 
-def _normpath(path: str) -> str:
-    """`os.path.normpath`; some versions of Python take theirs from the module of system calls."""
-    return posixpath.normpath(path)
-
-
-def _exists(path: str) -> bool:
-    """`os.path.exists`: of the episode's files."""
-    try:
-        state.current().find(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _listdir(_path: str = ".") -> list[str]:
-    """`os.listdir`: the episode's files."""
-    return list(state.current().view.files)
-
-
 def _uuid4() -> uuid.UUID:
     """`uuid.uuid4`, from the run's own stream: programs name their files with it."""
     return uuid.UUID(int=_stream.getrandbits(128), version=4)
@@ -203,7 +169,6 @@ def warm() -> None:
     re.compile("a+")
     os.environ["TZ"] = "UTC"  # the same on every machine
     time.tzset()
-    datetime.datetime.strptime("2024-01-31 10:20", "%Y-%m-%d %H:%M").strftime("%A %d %B")
     unicodedata.normalize("NFKD", "é")
     pprint.pformat({"a": [1]})
     for name in ("md5", "sha1", "sha256"):
@@ -216,18 +181,7 @@ def modules() -> dict[str, Facade]:
         "random randint randrange choice choices sample shuffle uniform gauss normalvariate triangular betavariate "
         "expovariate gammavariate lognormvariate getrandbits"
     )
-    paths = {
-        **pick(posixpath, "join basename dirname splitext split"),
-        "normpath": _normpath,
-        "exists": _exists,
-        "isfile": _exists,
-    }
-    os_path = Facade("os.path", paths)
-    os_names = {"path": os_path, "listdir": _listdir, "makedirs": _nothing, "mkdir": _nothing, "sep": "/"}
-    guards.hide((datetime.date,), "now", "today", "utcnow", instead=f"{_NO_TIME}: give the date, datetime(2024, 1, 31)")
     guards.allow_setting(decimal.Context, "prec", "rounding", "Emin", "Emax")
-    timing = dict.fromkeys("time perf_counter monotonic process_time localtime strftime time_ns".split(), _NO_TIME)
-    system = {"exit": exit_program, **pick(sys, "maxsize float_info byteorder")}
     changing = {"wraps": _wraps, "total_ordering": _total_ordering}
     texts = {name: value for name, value in vars(string).items() if isinstance(value, str) and name[0] != "_"}
     operators = {name: value for name, value in vars(operator).items() if name in _OPERATORS}
@@ -236,7 +190,6 @@ def modules() -> dict[str, Facade]:
         "cmath": whole(cmath, "cmath"),
         "random": Facade("random", {**pick(_stream, streams), "seed": _reseed, "Random": _make_random}),
         "re": whole(re, "re", "template"),
-        "json": Facade("json", {"dumps": _dumps, "loads": _loads, "JSONDecodeError": json.JSONDecodeError}),
         "collections": Facade(
             "collections", pick(collections, "Counter defaultdict OrderedDict deque namedtuple ChainMap")
         ),
@@ -246,18 +199,14 @@ def modules() -> dict[str, Facade]:
         "operator": Facade("operator", {**operators, "attrgetter": _attrgetter}),
         "statistics": whole(statistics, "statistics"),
         "string": Facade("string", {**texts, **pick(string, "capwords")}),
-        "datetime": Facade("datetime", pick(datetime, _DATETIME)),
         "dataclasses": Facade("dataclasses", {**pick(dataclasses, _DATACLASSES), "dataclass": _dataclass}),
         "typing": Facade("typing", {**pick(typing, _TYPING), "NamedTuple": program_types.NamedTuple}),
         "enum": Facade("enum", program_types.ENUM),
         "abc": Facade("abc", program_types.ABC_NAMES),
         "types": Facade("types", {"SimpleNamespace": program_types.SimpleNamespace}),
         "numbers": Facade("numbers", pick(numbers, "Number Complex Real Rational Integral")),
-        "contextlib": Facade("contextlib", pick(contextlib, "contextmanager suppress nullcontext closing")),
         "pprint": Facade("pprint", {"pprint": _pprint, "pp": _pprint, **pick(pprint, "pformat")}),
         "traceback": Facade("traceback", {"format_exc": _format_exc, "print_exc": _print_exc}),
-        "time": Facade("time", {}, {**timing, "sleep": "nothing here needs to be waited for"}),
-        "sys": Facade("sys", system, dict.fromkeys(("argv", "stdin", "stdout", "stderr", "modules", "path"), _NO_SYS)),
         "colorsys": whole(colorsys, "colorsys"),
         "difflib": Facade("difflib", pick(difflib, "SequenceMatcher get_close_matches ndiff unified_diff")),
         "hashlib": Facade("hashlib", pick(hashlib, "md5 sha1 sha224 sha256 sha384 sha512")),
@@ -276,8 +225,6 @@ def modules() -> dict[str, Facade]:
         "heapq": whole(heapq, "heapq"),
         "bisect": Facade("bisect", pick(bisect, "bisect bisect_left bisect_right insort insort_left insort_right")),
         "warnings": Facade("warnings", {"filterwarnings": _nothing, "simplefilter": _nothing, "warn": _nothing}),
-        "os": Facade("os", os_names, dict.fromkeys(("environ", "system", "getcwd", "popen"), _INSTEAD["os"])),
-        "os.path": os_path,
         "__future__": Facade("__future__", {"annotations": None, "division": None, "print_function": None}),
     }
     found["collections"].__dict__["abc"] = found["collections.abc"]
@@ -293,15 +240,12 @@ _TYPING = (
     "Generator ClassVar Type TypeVar Generic DefaultDict Deque Counter OrderedDict Hashable Annotated NoReturn Self "
     "Collection Container Reversible Sized SupportsFloat SupportsInt Text TypeAlias MutableMapping MutableSequence cast"
 )
-_DATETIME = "date time datetime timedelta timezone tzinfo UTC MINYEAR MAXYEAR"
 _DATACLASSES = "field asdict astuple replace fields is_dataclass InitVar KW_ONLY MISSING"
 _FUNCTOOLS = "partial reduce lru_cache cache cmp_to_key cached_property partialmethod"
 _DECIMAL = (
     "Decimal getcontext localcontext InvalidOperation DivisionByZero ROUND_HALF_UP ROUND_HALF_EVEN ROUND_HALF_DOWN "
     "ROUND_DOWN ROUND_UP ROUND_CEILING ROUND_FLOOR"
 )
-_NO_TIME = "programs do not see the time"
-_NO_SYS = "print what you want to know"
 
 
 def make_import(found: dict[str, Facade], elsewhere: Collection[str] = ()) -> Callable[..., Any]:
