@@ -14,7 +14,7 @@ from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.generators.charts import ChartOptions
 from codev_env.tasks.generators.counting import CountingOptions
 from codev_env.tasks.generators.documents import DocumentOptions
-from codev_env.tasks.generators.generator import SceneOptions
+from codev_env.tasks.generators.generator import SPLIT_KEYS, SceneOptions
 from codev_env.tasks.generators.grid import GridOptions
 from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
@@ -63,9 +63,6 @@ DEFAULT_SCENES = "vstar"
 SIZES: dict[str, int] = {"train": 1_000_000, "val": 1_000, "test": 1_000}
 """Default number of scenes of each split; a scene is drawn only when it is read."""
 
-# The split is part of the seed: splits never share a scene.
-_SPLIT_KEYS = {"train": 0, "val": 1, "test": 2}
-
 
 class SceneTaskSet:
     """Generated scenes, each drawn when it is read; equal arguments give equal scenes."""
@@ -88,8 +85,8 @@ class SceneTaskSet:
         Raises:
             ConfigError: An unknown split, or a size or seed out of range.
         """
-        if split not in _SPLIT_KEYS:
-            raise unknown("split", split, _SPLIT_KEYS)
+        if split not in SPLIT_KEYS:
+            raise unknown("split", split, SPLIT_KEYS)
         self.options, self.split = options, split
         self.size = _at_least("size", SIZES[split] if size is None else size, 1)
         self.seed = _at_least("seed", seed, 0)
@@ -108,7 +105,7 @@ class SceneTaskSet:
         return replace(task, meta={"bench": self.bench, **task.meta}) if self.bench else task
 
     def _draw(self, scene: int) -> Task:
-        stream = np.random.SeedSequence(self.seed, spawn_key=(_SPLIT_KEYS[self.split], scene))
+        stream = np.random.SeedSequence(self.seed, spawn_key=(SPLIT_KEYS[self.split], scene))
         return self.options.draw(f"{self.name}-{scene}", stream)
 
     def index_of(self, task_id: str) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.corruption_kinds import CORRUPTIONS, SEVERITIES
 from codev_env.tasks.corruptions import LIBRARY, check_library, corrupt, widen
+from codev_env.tasks.frames import FRAMES, Frame, is_relational, turn_words, turns_of
 from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.scenes import place_of
 from codev_env.transforms import CROP, TRANSFORMS, transform_box, transform_image
@@ -52,6 +53,7 @@ class WrapOptions:
     mode: Mode = "each"
     seed: int = 0
     shares: tuple[float, ...] | None = None
+    frame: Frame = "upright"
 
 
 def suite(name: str, severities: Sequence[int] = SEVERITIES, *, moving: bool = False) -> tuple[str, ...]:
@@ -122,8 +124,9 @@ def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> Wrap
     Args:
         spec: `None` or an empty list for none. A suite's name (`"orientation"`, `"corruption"`). A variant or a list
             of variants (`["rotate_90", "jpeg:3"]`): every task in each of them. Or a mapping with `"transforms"` (one
-            of these) and optionally `"mode"`, `"seed"`, `"shares"` (variant to weight, for mode `"one"`) and, for the
-            corruption suite, `"severities"` and `"moving"`; also as JSON text. A list of one text is that text.
+            of these) and optionally `"mode"`, `"seed"`, `"shares"` (variant to weight, for mode `"one"`), `"frame"`
+            and, for the corruption suite, `"severities"` and `"moving"`; also as JSON text. A list of one text is that
+            text.
 
     Returns:
         The options, or `None` for no wrapping.
@@ -142,7 +145,7 @@ def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> Wrap
             raise ConfigError(f"wrap {spec!r} is not JSON ({error}). Put it in quotes for the shell.") from error
     if not isinstance(spec, Mapping):
         return WrapOptions(_names(spec, {}))
-    keys = ("transforms", "mode", "seed", "shares", "severities", "moving")
+    keys = ("transforms", "mode", "seed", "shares", "frame", "severities", "moving")
     for key in spec:
         if key not in keys:
             raise unknown("key of wrap", key, keys)
@@ -157,7 +160,7 @@ def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> Wrap
             if name not in names:
                 raise unknown("variant in shares", name, names)
         shares = tuple(shares.get(name, 0) for name in names)
-    return WrapOptions(names, spec.get("mode", "each"), spec.get("seed", 0), shares)
+    return WrapOptions(names, spec.get("mode", "each"), spec.get("seed", 0), shares, spec.get("frame", "upright"))
 
 
 def _names(spec: Any, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -191,7 +194,13 @@ def wrap_tasks(
     if options is None:
         return tasks
     return TransformedTaskSet(
-        tasks, options.transforms, options.mode, options.seed, shares=options.shares, subset=subset
+        tasks,
+        options.transforms,
+        options.mode,
+        options.seed,
+        shares=options.shares,
+        subset=subset,
+        frame=options.frame,
     )
 
 
@@ -216,6 +225,7 @@ class TransformedTaskSet:
         *,
         shares: Sequence[float] | None = None,
         subset: str | None = None,
+        frame: Frame = "upright",
     ) -> None:
         """Wrap a task set; no task is read yet.
 
@@ -227,6 +237,9 @@ class TransformedTaskSet:
             seed: Seeds that decision and the corruptions, whose patterns otherwise depend on the task's id alone.
             shares: For mode `"one"`: a weight for each variant; equal if `None`.
             subset: For mode `"each"`: only this variant.
+            frame: Where questions about left, right, above and below are asked: `"upright"` as CodeVision does, the
+                answer stays, and the image has to be turned back; or `"shown"`, where question, choices and answer name
+                the directions of the image as it is shown, and `transform` asks for nothing.
 
         Raises:
             ConfigError: A name, mode, seed or weight that cannot be used, a variant given twice, or a corruption whose
@@ -241,6 +254,8 @@ class TransformedTaskSet:
                 raise ConfigError(f"transform {name!r} is given twice. Remove one of them.")
         if mode not in MODES:
             raise unknown("mode", mode, MODES)
+        if frame not in FRAMES:
+            raise unknown("frame", frame, FRAMES)
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise ConfigError(f"seed is {seed!r}; it must be an integer of at least 0.")
         if shares is not None and mode != "one":
@@ -253,6 +268,7 @@ class TransformedTaskSet:
             variants = (variants[names.index(subset)],)
         self._version = check_library() if any(":" in step for v in variants for step in v.steps) else ""
         self.tasks, self.variants, self.mode, self.seed = tasks, variants, mode, int(seed)
+        self.frame: Frame = frame
         self._bounds = _cumulative(shares, len(variants))
         self._places = {variant.name: place for place, variant in enumerate(variants)}
         self._token = object()
@@ -294,7 +310,7 @@ class TransformedTaskSet:
         else:
             task = self.tasks[number]
             variant = self._choose(task.task_id)
-        return _apply(task, variant, self.seed, self._version)
+        return _apply(task, variant, self.seed, self._version, self.frame)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_token"}
@@ -320,7 +336,7 @@ def _cumulative(shares: Sequence[float] | None, count: int) -> list[float]:
     return [float(bound) for bound in bounds]
 
 
-def _apply(task: Task, variant: Variant, seed: int, version: str) -> Task:
+def _apply(task: Task, variant: Variant, seed: int, version: str, frame: Frame) -> Task:
     images, targets = task.images, task.targets
     done = [step for step in variant.steps if step != CROP or targets]  # without targets there is nothing to crop
     for step in done:
@@ -343,6 +359,16 @@ def _apply(task: Task, variant: Variant, seed: int, version: str) -> Task:
     meta["variant"] = f"{meta['variant']}+{variant.name}" if "variant" in meta else variant.name
     if any(":" in step for step in variant.steps):
         meta["corrupted_by"] = f"{LIBRARY} {version}"
+    if frame == "shown" and is_relational((task.question, *task.choices)):
+        turn = turns_of(done, TRANSFORMS)
+        done = [step for step in done if step not in TRANSFORMS]
+        meta |= {"frame": frame, "shown_transform": turn}
+        task = replace(
+            task,
+            question=turn_words(task.question, turn),
+            answer=turn_words(task.answer, turn),
+            choices=tuple(turn_words(choice, turn) for choice in task.choices),
+        )
     return replace(
         task,
         task_id=f"{task.task_id}@{variant.name}",

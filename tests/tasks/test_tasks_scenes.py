@@ -257,6 +257,30 @@ def test_photographs_are_used_where_they_are_installed():
     assert all(name.startswith("photo:") for name in backgrounds) and len(backgrounds) > 1
 
 
+@pytest.mark.parametrize("preset", ["vstar", "hrbench-4k", "mvtool", "codev-rl"])
+def test_splits_share_no_photograph(preset):
+    if not photos.photographs():
+        pytest.skip("scikit-image and scikit-learn are not installed (extra `photos`)")
+    files = {split: set(photos.photographs(split)) for split in ("train", "val", "test")}
+    assert set().union(*files.values()) == set(photos.photographs())
+    assert sum(map(len, files.values())) == len(photos.photographs())
+    assert files["train"] and files["test"]
+    seen = {}
+    for split in ("train", "test"):
+        tasks = load_tasks("synthetic", split, scenes={"preset": preset, "size": 12})
+        seen[split] = {tasks[i].meta.get("background", "") for i in range(12)} - {"", "texture"}
+    assert not seen["train"] & seen["test"]
+
+
+def test_scenes_with_directions_show_which_way_is_up():
+    assert {"F", "L", "2", "4"} <= set(drawing.telling())
+    assert not {"A", "H", "0", "8", "6", "9", "M", "W"} & set(drawing.telling())
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        puzzle = search.position_puzzle(rng, (0, 1))
+        assert any(look.label in drawing.telling() for look in puzzle.looks)
+
+
 def test_without_photographs_one_warning_and_the_same_objects(monkeypatch, caplog):
     options = dataclasses.replace(SMALL, photo_share=1.0)
     usual = SceneTaskSet(options, "train")[0]

@@ -16,6 +16,9 @@ from codev_env.types import Task
 
 T = TypeVar("T")
 
+SPLIT_KEYS = {"train": 0, "val": 1, "test": 2}
+"""The first key of a scene's seed, by split: splits never share a scene."""
+
 
 @dataclass(frozen=True)
 class SceneOptions(ABC):
@@ -148,6 +151,11 @@ def grade_range(difficulty: float, easiest: tuple[float, float], hardest: tuple[
 def child_seed(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
     """Return one of a seed's independent children; unlike `SeedSequence.spawn`, without changing the seed."""
     return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
+
+
+def split_of(seed: np.random.SeedSequence) -> str:
+    """Return the split that a scene's seed belongs to; `""` for a seed of no split."""
+    return next((split for split, key in SPLIT_KEYS.items() if seed.spawn_key[:1] == (key,)), "")
 
 
 def stream(seed: np.random.SeedSequence, number: int) -> np.random.Generator:

@@ -17,28 +17,34 @@ logger = logging.getLogger(__name__)
 # Files that are part of the packages' wheels. They are opened by path: importing the packages takes a second, and
 # their loaders can use the network.
 _PHOTOS = {
-    "skimage": (
-        "data/astronaut.png",
-        "data/brick.png",
-        "data/chelsea.png",
-        "data/coffee.png",
-        "data/grass.png",
-        "data/gravel.png",
-        "data/hubble_deep_field.jpg",
-        "data/motorcycle_left.png",
-        "data/rocket.jpg",
-    ),
-    "sklearn": ("datasets/images/china.jpg", "datasets/images/flower.jpg"),
+    "skimage": {
+        "data/astronaut.png": "train",
+        "data/brick.png": "train",
+        "data/chelsea.png": "test",
+        "data/coffee.png": "train",
+        "data/grass.png": "train",
+        "data/gravel.png": "val",
+        "data/hubble_deep_field.jpg": "train",
+        "data/motorcycle_left.png": "test",
+        "data/rocket.jpg": "train",
+    },
+    "sklearn": {"datasets/images/china.jpg": "test", "datasets/images/flower.jpg": "train"},
 }
+"""The files of each package, and the split whose scenes they are behind: no two splits share a photograph."""
 
 
-@lru_cache(maxsize=1)
-def photographs() -> tuple[Path, ...]:
+@lru_cache(maxsize=4)
+def photographs(split: str = "") -> tuple[Path, ...]:
     """Find the photographs that are part of scikit-image and scikit-learn (extra `photos`).
 
+    Args:
+        split: Only those of `"train"`, `"val"` or `"test"`; `""` for all.
+
     Returns:
-        The files found, in a fixed order. Without any, one warning is logged and textures are used.
+        The files found, in a fixed order. Without any of all, one warning is logged and textures are used.
     """
+    if split:
+        return tuple(path for path in photographs() if _split_of(path) == split)
     found = []
     for package, names in _PHOTOS.items():
         spec = importlib.util.find_spec(package)
@@ -52,8 +58,12 @@ def photographs() -> tuple[Path, ...]:
     return tuple(found)
 
 
+def _split_of(path: Path) -> str:
+    return next(split for names in _PHOTOS.values() for name, split in names.items() if Path(name).name == path.name)
+
+
 def background(
-    rng: np.random.Generator, size: tuple[int, int], photo_share: float, coarse: int = 1
+    rng: np.random.Generator, size: tuple[int, int], photo_share: float, coarse: int = 1, split: str = ""
 ) -> tuple[Image.Image, str]:
     """Draw a background.
 
@@ -63,15 +73,16 @@ def background(
         photo_share: Probability of a photograph instead of a texture.
         coarse: Draw it this many times smaller and repeat its pixels: smooth enlargement of a photograph to 8K would
             take most of a scene's time and add no detail.
+        split: Whose photographs; `""` for any.
 
     Returns:
         A new RGB image, and `"photo:<name>"` or `"texture"`.
     """
     if coarse > 1:
-        small, name = background(rng, (-(-size[0] // coarse), -(-size[1] // coarse)), photo_share)
+        small, name = background(rng, (-(-size[0] // coarse), -(-size[1] // coarse)), photo_share, split=split)
         return small.resize(size, Image.Resampling.NEAREST), name
     wants_photo = rng.random() < photo_share
-    files = photographs() if wants_photo else ()
+    files = photographs(split) if wants_photo else ()
     if not files:
         return _texture(rng, size), "texture"
     path = pick(rng, files)

@@ -25,6 +25,7 @@ from codev_env.tasks.generators.generator import (
     require_range,
     require_sizes,
     sample,
+    split_of,
     stream,
 )
 from codev_env.types import Task
@@ -152,7 +153,7 @@ class ScatterOptions(SceneOptions):
         if puzzle.axes:
             where = [position(places[0], places[1], axis) for axis in puzzle.axes]
             puzzle = puzzle._replace(answer=" and ".join(where))
-        image, backdrop = photos.background(look, size, self.photo_share, self.coarse)
+        image, backdrop = photos.background(look, size, self.photo_share, self.coarse, split_of(seed))
         objects = [self._paste(image, look_, *place) for look_, place in zip(puzzle.looks, places, strict=True)]
         return Task(
             task_id=task_id,
@@ -271,6 +272,9 @@ def position_puzzle(rng: np.random.Generator, distractors: tuple[int, int], diag
     first = random_look(rng)
     second = near_miss(rng, (first,))
     others = [near_miss(rng, (first, second)) for _ in range(between(rng, *distractors))]
+    if not any(look.label in drawing.telling() for look in (first, second, *others)):
+        # Left and right need an upright image, and a scene must show which way is up.
+        first = first._replace(label=drawing.telling()[ord(first.label) % len(drawing.telling())])
     looks = [first, second, *others]
     one, other = (f"the {look.color} {look.shape}" for look in (first, second))
     if diagonal:
