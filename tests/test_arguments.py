@@ -214,3 +214,37 @@ def test_options_are_frozen_checked_when_replaced_and_have_no_other_names():
     with pytest.raises(ValueError):
         Options(kind="red", turns=3)
     assert [option.name for option in options_of(Inner)] == ["low", "high"]
+
+
+@option_class
+class Long:
+    """A command with many options."""
+
+    COMMON = ("often", "inner.low")
+    often: int = 1
+    """Used often."""
+    seldom: int = 2
+    """Used seldom."""
+    flag: bool = False
+    """Used seldom, too."""
+    needed: str
+    """Always needed."""
+    inner: Inner = Field(default_factory=Inner)
+    """Nested."""
+
+
+def test_help_shows_the_common_options_and_help_all_the_rest(capsys):
+    for flag, shown in (("--help", False), ("--help-all", True)):
+        with pytest.raises(SystemExit) as caught:
+            parse(Long, [flag], "codev test")
+        out = capsys.readouterr().out
+        assert caught.value.code == 0 and "--often" in out and "--needed" in out
+        assert ("--seldom" in out) is shown and ("--flag" in out) is shown and "--no-flag" not in out
+        assert ("more options" in out) is not shown
+    assert parse(Long, ["--seldom", "5", "--needed", "x"], "codev test").seldom == 5
+
+
+def test_a_command_without_common_options_shows_all_and_has_no_help_all(capsys):
+    with pytest.raises(SystemExit):
+        options("--help")
+    assert "--help-all" not in capsys.readouterr().out

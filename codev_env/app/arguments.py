@@ -8,6 +8,7 @@ import inspect
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, get_origin
 
@@ -61,22 +62,29 @@ class Parser(argparse.ArgumentParser):
         kind: The option class.
         prog: The command, for example `"codev eval"`.
         about: Text of the help; the docstring of the class without.
+
+    `--help` shows the options that the class names in `COMMON`, `--help-all` all of them; a class without it has few.
     """
 
     def __init__(self, kind: type[Any], prog: str, about: str = "") -> None:
         self.kind, self.options = kind, {option.name: option for option in options_of(kind)}
+        self._common = frozenset(vars(kind).get("COMMON", self.options))
+        self._hidden = [option.name for option in self.options.values() if not self._is_common(option)]
+        self._shows_all = False
         self._many = {option.flag for option in self.options.values() if option.many}
         places = [option.flag for option in self.options.values() if option.positional]
         width = min(shutil.get_terminal_size((120, 24)).columns, 140) - 2
         super().__init__(
             prog=prog,
             usage=" ".join([prog, *places, "[options]"]),
-            description=inspect.cleandoc(about or kind.__doc__ or ""),
+            description=_wrapped(inspect.cleandoc(about or kind.__doc__ or ""), width),
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, 2, 34, width),
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
         )
         self._negative_number_matcher = _NEGATIVE  # that of argparse lacks exponents before Python 3.14
+        if self._hidden:
+            self.add_argument("--help-all", action=_HelpAll, help=f"show all {len(self.options)} options and exit")
         groups: dict[str, Any] = {"": self}
         for option in self.options.values():
             place = option.name.rpartition(".")[0]
@@ -120,6 +128,25 @@ class Parser(argparse.ArgumentParser):
         """Print one line and leave with the exit code of a wrong command line."""
         self.exit(2, f"{self.prog}: {message}\n")
 
+    def format_help(self) -> str:
+        """Return the text of `--help`; that of `--help-all` where it was asked for."""
+        hidden = [] if self._shows_all else [action for action in self._actions if action.dest in self._hidden]
+        helps = [action.help for action in hidden]
+        for action in hidden:
+            action.help = argparse.SUPPRESS
+        text = super().format_help()
+        for action, about in zip(hidden, helps, strict=True):
+            action.help = about
+        more = f"\n`--help-all` shows {len(self._hidden)} more options.\n"
+        return text if self._shows_all or not self._hidden else text + more
+
+    def show_all(self) -> None:
+        """Let the help show all options."""
+        self._shows_all = True
+
+    def _is_common(self, option: Option) -> bool:
+        return option.name in self._common or option.positional or option.field.is_required()
+
     def _leave_if_usage(self, error: OptionError) -> None:
         if any(problem.is_usage for problem in error.problems):
             self.error(str(error))
@@ -162,6 +189,25 @@ class Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(flag, [option.flag for option in self.options.values()], n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         self.error(f"unknown option {flag}.{hint} `{self.prog} --help` shows all.")
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Break each line of a text between words."""
+    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help with all options and exits."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **given: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **given)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Print and exit."""
+        if isinstance(parser, Parser):
+            parser.show_all()
+        parser.print_help()
+        parser.exit()
 
 
 def _number(text: str) -> int | float | str:

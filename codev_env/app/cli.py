@@ -237,7 +237,7 @@ def missing_package(error: ImportError, extra: str) -> str | None:
 
 def _only_prints(name: str, arguments: Sequence[str]) -> bool:
     """Return whether a command only prints, so that closed output is no failure."""
-    if {"-h", "--help", "--dry-run"} & set(arguments):
+    if {"-h", "--help", "--help-all", "--dry-run"} & set(arguments):
         return True
     command = arguments[0] if arguments else ""
     return name in ("doctor", "completion") or (name, command) in _PRINTING

@@ -7,7 +7,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -70,8 +70,41 @@ def completions() -> dict[str, list[str]]:
     return found
 
 
+def option_values() -> dict[str, list[str]]:
+    """Return the values that may follow an option, by its flag: names of the package, and choices that are fixed."""
+    from codev_env.app.cli import load
+    from codev_env.dialects import dialect_names
+    from codev_env.judges import JUDGES
+    from codev_env.registration import ENV_IDS
+    from codev_env.rewards import REWARDS
+    from codev_env.scoring import SCORERS
+    from codev_env.tasks import BENCHES, SCENES
+
+    found: dict[str, list[str]] = {
+        "--bench": sorted(BENCHES),
+        "--scenes": sorted(SCENES),
+        "--reward": sorted(REWARDS),
+        "--dialect": dialect_names(),
+        "--judge": sorted(JUDGES),
+        "--scorer": sorted(SCORERS),
+        "--env.id": [f"codev_env:{env_id}" for env_id in ENV_IDS],
+    }
+    found |= {f"--env.{name}": found[f"--{name}"] for name in ("scenes", "dialect", "judge")}
+    with contextlib.suppress(ImportError):  # packages of the trainer
+        from codev_env.app.options import options_of
+
+        found["--preset"] = load("codev_train.run.config:presets")()
+        for path in OPTIONS.values():
+            for option in options_of(load(path)):
+                choices = [str(value) for value in get_args(option.kind)] if get_origin(option.kind) is Literal else []
+                if choices:  # commands may differ in the choices of an option
+                    found[option.flag] = list(dict.fromkeys([*found.get(option.flag, ()), *choices]))
+    return found
+
+
 def bash(words: dict[str, list[str]]) -> str:
-    """Return the script for bash."""
+    """Return the script for bash; after an option with known values it completes these."""
+    values = [f'        {flag}) words="{" ".join(known)}" ;;' for flag, known in sorted(option_values().items())]
     paths = sorted(filter(None, words), key=len, reverse=True)
     cases = [f'        "{path}" | "{path} "*) words="{" ".join(words[path])}" ;;' for path in paths]
     return "\n".join(
@@ -85,6 +118,9 @@ def bash(words: dict[str, list[str]]) -> str:
             '    case "${path# }" in',
             f'        "") words="{" ".join(words[""])}" ;;',
             *cases,
+            "    esac",
+            "    case ${COMP_WORDS[COMP_CWORD-1]} in",
+            *values,
             "    esac",
             '    COMPREPLY=($(compgen -W "$words" -- "$current"))',
             "}",

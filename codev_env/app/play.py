@@ -144,8 +144,8 @@ def _show(observation: Observation, paths: list[Path], show: bool) -> None:
 def _wrapped(text: str) -> str:
     """Break lines between words at the width of the terminal."""
     width = shutil.get_terminal_size().columns
-    whole = {"break_long_words": False, "break_on_hyphens": False, "drop_whitespace": True}
-    return "\n".join(line if len(line) <= width else textwrap.fill(line, width, **whole) for line in text.splitlines())
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line if len(line) <= width else wrapper.fill(line) for line in text.splitlines())
 
 
 def _tell_end(player: EpisodeRunner) -> None:

@@ -60,6 +60,11 @@ class CompareOptions:
 class EvalOptions(TaskOptions):
     """Evaluate a model on tasks; write trajectories, metrics.json and report.html."""
 
+    # The options that `--help` shows.
+    COMMON = (
+        "model", "out", "data", "bench", "n", "split", "samples", "perturb", "dual", "scorer", "judge", "seed",
+        "dialect", "max_turns", "temperature", "max_tokens", "engine", "batch", "workers", "overwrite",
+    )  # fmt: skip
     model: str
     """The model: `scripted:oracle|random|lazy|none`, `URL#NAME` (an OpenAI-compatible server), or a model folder."""
     out: Path

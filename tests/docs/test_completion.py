@@ -52,6 +52,12 @@ def test_options_of_missing_packages_are_omitted(monkeypatch):
         (["train", "--env.max"], {"--env.max-turns"}),
         (["train", "--preset", "tiny", "--env.max"], {"--env.max-turns"}),
         (["completion", "z"], {"zsh"}),
+        (["train", "--preset", "ti"], {"tiny"}),
+        (["train", "--reward", "tapo-r"], {"tapo-released"}),
+        (["play", "--scenes", "vstar-"], {"vstar-4k"}),
+        (["eval", "--bench", "hrb"], {"hrbench4k", "hrbench8k"}),
+        (["train", "--engine", "vllm-"], {"vllm-server"}),
+        (["eval", "--data", "x"], set()),
         (["play", "no-such"], set()),
     ],
 )

@@ -104,6 +104,11 @@ class StageOptions:
 class SFTOptions:
     """Cold start: from random weights or a model folder to a policy that uses the tool at all."""
 
+    # The options that `--help` shows.
+    COMMON = (
+        "name", "out", "seed", "model", "trajectories", "pool", "micro_batch", "threads", "env.id", "env.data",
+        "env.dialect", "env.max_turns", "ground.steps", "ground.optimizer.lr", "imitate.steps", "imitate.optimizer.lr",
+    )  # fmt: skip
     name: FolderName = "start"
     """Name of the run."""
     out: str = "runs"
@@ -190,6 +195,12 @@ class EstimateOptions:
 class TrainOptions:
     """TAPO: group-relative policy optimisation on episodes whose reward includes a score of each tool call."""
 
+    # The options that `--help` shows.
+    COMMON = (
+        "name", "out", "seed", "model", "resume", "processes", "sharding", "reward", "steps", "prompts", "group",
+        "max_tokens", "max_length", "engine", "loss", "epochs", "optimizer.lr", "lora.rank", "token_budget",
+        "env.id", "env.data", "env.dialect", "env.judge", "env.max_turns", "eval.every", "save_every", "push_to_hub",
+    )  # fmt: skip
     name: FolderName = "tapo"
     """Name of the run."""
     out: str = "runs"
