@@ -67,8 +67,8 @@ def main() -> None:
     policy.model.to(options.device)
     prompts = make_prompts(policy, options.rollouts)
     sampling = Sampling(1.0, options.tokens)
-    parts = (policy.model, policy.processor, len(prompts), 0)
-    engines = {name: make_engine(name, *parts, VllmOptions(), 4096) for name in ("hf", "vllm")}
+    parts = (policy.model, policy.processor, len(prompts), 0, VllmOptions(), 4096, options.device)
+    engines = {name: make_engine(name, *parts) for name in ("hf", "vllm")}
     results: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     for number in range(options.rounds + 1):
         for name, engine in engines.items():

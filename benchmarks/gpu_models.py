@@ -115,6 +115,12 @@ def make_model(size: Size, device: str) -> Any:
         return Qwen2_5_VLForConditionalGeneration(make_config(size))
 
 
+def narrow_base(model: Any, options: Any) -> None:
+    """Turn weights that adapters are going to leave frozen to bf16 where `TrainOptions` read them so."""
+    for parameter in model.parameters() if options.has_bf16_base else ():
+        parameter.data = parameter.data.to(torch.bfloat16)
+
+
 @dataclass(frozen=True, eq=False)
 class Made:
     """A made-up trajectory: half of it images, half of the text sampled, in four turns."""

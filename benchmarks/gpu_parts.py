@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from gpu_attention import attention
 from gpu_cells import CUDA, DEVICE, GIB, Cell, Missing, Row, clear, memory, timed
-from gpu_models import SIZES, make_model, make_samples, useful_flops
+from gpu_models import SIZES, make_model, make_samples, narrow_base, useful_flops
 
 LENGTHS = (2048, 8192, 16384, 32768)
 
@@ -110,6 +110,7 @@ def make_updater(size: Any, way: str, budget: int = 0, like: Any = None) -> Any:
         return Updater(like.module, like.optimizer, size.ids, options, like.accelerator)
     policy = Policy(make_model(size, DEVICE), size.ids)
     speed_up(policy.model)
+    narrow_base(policy.model, options)
     policy.restrict(options.train_vision, options.lora)
     policy.model.gradient_checkpointing_enable()
     scorer = TokenScorer(policy.model)
@@ -189,7 +190,7 @@ def sleep_and_wake(toy: bool) -> Row:
     )
     image = policy.processor.image(np.zeros((256, 256, 3), dtype=np.uint8))
     prompt = Prompt(policy.processor.prompt("a line", f"another {IMAGE_PLACEHOLDER} text", [image]), [image])
-    engine = VllmEngine(policy.model, policy.processor, VllmOptions(), max_batch=8, max_length=2048)
+    engine = VllmEngine(policy.model, policy.processor, VllmOptions(), 8, 2048, device=DEVICE)
 
     def greedy() -> list[int]:
         return list(engine.generate([prompt], Sampling(0.0, 16))[0].ids)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_models import Ids, Size, make_config, make_model, make_samples
+from gpu_models import Ids, Size, make_config, make_model, make_samples, narrow_base
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from codev_agents.engines.options import LoraOptions
@@ -155,6 +155,7 @@ def measure(case: Case) -> tuple[dict[str, float], dict[str, float]]:
     policy = Policy(make_qwen3(size) if case.qwen3 else make_model(size, "cpu"), size.ids)
     memory = estimate.memory(size_of(policy.model, ""), options)
     speed_up(policy.model)
+    narrow_base(policy.model, options)
     policy.restrict(options.train_vision, options.lora)
     if options.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable()

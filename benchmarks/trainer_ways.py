@@ -36,6 +36,7 @@ def run_ours(case: Case, model: str, steps: int, checkpointing: bool, packed: bo
     from accelerate import Accelerator
 
     from codev_agents.engines import make_engine
+    from codev_train.learn.trained import distribute
     from codev_train.run.monitor import Monitor
     from codev_train.tapo import tapo
 
@@ -70,7 +71,9 @@ def run_ours(case: Case, model: str, steps: int, checkpointing: bool, packed: bo
             watch.end_step()
 
     with tempfile.TemporaryDirectory() as folder:
-        tapo(options, policy, engine, Path(folder), Steps(Path(folder), active=False), Accelerator())
+        accelerator = Accelerator()
+        trained = distribute(options, policy, accelerator)
+        tapo(options, trained, engine, Path(folder), Steps(Path(folder), active=False), accelerator)
     return watch.close() | {"tasks": list(played)}
 
 

@@ -18,14 +18,13 @@ from accelerate import PartialState
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
 from codev_agents.engines import make_engine
-from codev_agents.engines.policy import Policy
 from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
 from codev_train.checks import PlannedRun, check
 from codev_train.evaluate import comparison, drop_evaluations, evaluate, scores
 from codev_train.learn import checkpoint
-from codev_train.learn.scorer import compile_layers
 from codev_train.learn.sharding import make_accelerator
+from codev_train.learn.trained import load_trained
 from codev_train.run.config import OPTIONS, Request
 from codev_train.run.interrupt import INTERRUPTED, Interrupted
 from codev_train.run.machine import cpu_threads, free_folder, make_folder
@@ -69,8 +68,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     with _timed(seconds, "cold start"):
         start = options.model or find_start(request, say)
     make_folder(run.parent)
-    policy = _load_policy(options, start, resume)
-    policy.model.to(accelerator.device)
+    trained = load_trained(options, start, resume, accelerator)
+    policy = trained.policy
     engine = make_engine(
         options.engine,
         policy.model,
@@ -79,6 +78,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         options.seed,
         options.vllm,
         options.max_length,
+        accelerator.device,
     )
     if accelerator.is_main_process:
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
@@ -95,7 +95,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
                 monitor.scalars(scores(held_out(run / "before", "before")), 0)
         with _timed(seconds, "training"), cpu_threads(options.threads):
             given = dataclasses.replace(options, model=start)
-            finished = tapo(given, policy, engine, run, monitor, accelerator, resume)
+            finished = tapo(given, trained, engine, run, monitor, accelerator, resume)
         if not finished and accelerator.is_main_process:
             seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
             write_json(run / "seconds.json", seconds)
@@ -132,17 +132,6 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     say(comparison(before, after))
     say(f"\nPolicy:      {run / 'model'}\nNumbers:     {run / SUMMARY}")
     return run
-
-
-def _load_policy(options: TrainOptions, start: str, resume: Path | None) -> Policy:
-    # A saved model has its adapters merged: they are trained on beside the weights that they were started with.
-    policy = Policy.load(str(resume / "model") if resume and not options.lora.rank else start)
-    policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
-    if options.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable()
-    if options.compile:
-        compile_layers(policy.model)
-    return policy
 
 
 def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[[str], Any]) -> None:

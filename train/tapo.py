@@ -16,7 +16,6 @@ from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 
 from codev_agents.engines.policy import Policy
-from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.engine import Engine, Sampling
 from codev_agents.rollout.player import STRAGGLER
 from codev_agents.rollout.runner import Rollout, RolloutRunner
@@ -28,12 +27,11 @@ from codev_train.learn import checkpoint
 from codev_train.learn.blind import least_guessable
 from codev_train.learn.credit import channel_factors, combine, get_credit
 from codev_train.learn.curriculum import TaskChooser
-from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
+from codev_train.learn.optimizer import learning_rate, set_learning_rate
 from codev_train.learn.reference import make_reference
 from codev_train.learn.resample import draw_groups, with_signal
 from codev_train.learn.sample import make_samples
-from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sequence import make_sequence_group
+from codev_train.learn.trained import TrainedPolicy
 from codev_train.learn.update import Updater
 from codev_train.run.environments import make_train_env
 from codev_train.run.health import Health, Unhealthy
@@ -45,23 +43,19 @@ from codev_train.run.ranks import begin_peak, peak_memory, spread
 
 def tapo(
     options: TrainOptions,
-    policy: Policy,
+    trained: TrainedPolicy,
     engine: Engine,
     run: Path,
     monitor: Monitor,
     accelerator: Accelerator,
     resume: Path | None = None,
 ) -> bool:
-    """Train the policy; returns whether it finished (false: interrupted, with a checkpoint to resume from).
+    """Train a policy; returns whether it finished (false: interrupted, with a checkpoint to resume from).
 
     Raises:
         Unhealthy: The numbers of the run show that it no longer learns; it is saved.
     """
-    scorer = TokenScorer(policy.model, make_sequence_group(accelerator, options.sequence_parallel))
-    optimizer = make_optimizer(scorer, options.optimizer)
-    module, optimizer = accelerator.prepare(scorer, optimizer)
-    if is_sharded(policy.model):
-        engine.sync(policy.model)  # The engine was built before sharding.
+    policy, module, optimizer = trained.policy, trained.module, trained.optimizer
     reference = make_reference(options, module, accelerator)
     updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)
     done = checkpoint.load_optimizer(resume, policy.model, optimizer) if resume else 0

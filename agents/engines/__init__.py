@@ -8,6 +8,8 @@ from codev_agents.engines.options import VllmOptions
 from codev_env.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
+    import torch
+
     from codev_agents.rollout.engine import Engine
     from codev_agents.rollout.families import Family
     from codev_agents.rollout.tokens import ChatProcessor
@@ -24,6 +26,7 @@ def make_engine(
     seed: int,
     vllm: VllmOptions | None = None,
     max_length: int = 32768,
+    device: torch.device | str = "cpu",
 ) -> Engine:
     """Make an engine; torch is imported here, not with the package.
 
@@ -35,6 +38,7 @@ def make_engine(
         seed: Seed of the sampling.
         vllm: Options of the engines that run vLLM.
         max_length: Longest sequence, in tokens.
+        device: The device of this process.
 
     Raises:
         ConfigError: There is no engine of that name, what it needs is missing, or it is not tested with the model.
@@ -46,15 +50,15 @@ def make_engine(
         case "hf":
             from codev_agents.engines.hf import HFEngine
 
-            return HFEngine(model, processor, max_batch, seed)
+            return HFEngine(model, processor, max_batch, seed, device)
         case "vllm":
             from codev_agents.engines.vllm import VllmEngine
 
-            return VllmEngine(model, processor, vllm, max_batch, max_length, seed)
+            return VllmEngine(model, processor, vllm, max_batch, max_length, seed, device)
         case "vllm-server":
             from codev_agents.engines.vllm_server import VllmServerEngine
 
-            return VllmServerEngine(model, processor, vllm, max_batch, seed)
+            return VllmServerEngine(model, processor, vllm, max_batch, seed, device)
     raise unknown("engine", name, ENGINES)
 
 

@@ -29,15 +29,25 @@ class HFEngine:
         processor: The tokenizer side.
         max_batch: Most rows decoded together.
         seed: Seed of the sampling.
+        device: The device that samples: that of the model, unless its weights are sharded.
     """
 
-    def __init__(self, model: Any, processor: ChatProcessor, max_batch: int = 256, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: Any,
+        processor: ChatProcessor,
+        max_batch: int = 256,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
         self.model = model
         self.processor = processor
         self.max_batch = max_batch
-        self.generator = torch.Generator(device=model.device).manual_seed(seed)
+        self.device = torch.device(device)
+        self.generator = torch.Generator(device=device).manual_seed(seed)
         self._stop_ids = {processor.eos_id, processor.pad_id}
         self._prefixes = PrefixStore()
+        self.sync(model)
 
     def seed(self, seed: int) -> None:
         """Make the next samples a function of `seed`."""
@@ -56,9 +66,7 @@ class HFEngine:
         if not is_sharded(model):
             return {}
         if self.model is model:
-            with torch.random.fork_rng():
-                self.model = type(model)(model.config).to(model.device).requires_grad_(False).eval()
-            speed_up(self.model)
+            self.model = _empty_copy(model, self.device)
         own = dict(self.model.named_parameters())
         for name, weight in named_weights(model):
             own[name].copy_(weight)
@@ -89,7 +97,7 @@ class HFEngine:
 
     @torch.inference_mode()
     def _batch(self, prompts: list[Prompt], prefixes: list[Prefix], sampling: Sampling) -> list[Completion]:
-        device = self.model.device
+        device = self.device
 
         # 1. Prefill.
         logits, cache, mask, offset = self._extend(prompts, prefixes) if prefixes else self._prefill(prompts)
@@ -141,7 +149,7 @@ class HFEngine:
         """
         unique = list({id(p): p for p in prompts}.values())
         place = {id(p): i for i, p in enumerate(unique)}
-        expand = torch.tensor([place[id(p)] for p in prompts], device=self.model.device)
+        expand = torch.tensor([place[id(p)] for p in prompts], device=self.device)
         batch = self._collate([p.ids for p in unique], [p.images for p in unique])
         positions, offset = rope_positions(self.model, batch)
         out = self.model(**batch, position_ids=positions, use_cache=True, logits_to_keep=1)
@@ -159,7 +167,7 @@ class HFEngine:
         # Positions are those of the whole sequences; of images they only need the grids.
         whole = self._collate([p.ids for p in prompts], [[] for _ in prompts])
         if grids := [image.grid for p in prompts for image in p.images if image.grid]:
-            whole["image_grid_thw"] = torch.tensor(grids, device=self.model.device)
+            whole["image_grid_thw"] = torch.tensor(grids, device=self.device)
         positions, offset = rope_positions(self.model, whole)
         width = new["input_ids"].shape[1]
         mask = torch.cat([known, new.pop("attention_mask")], dim=1)
@@ -174,7 +182,7 @@ class HFEngine:
         return out.logits[:, -1], cache, mask, offset
 
     def _collate(self, ids: list[Sequence[int]], images: list[Sequence[PixelBlock]]) -> dict[str, torch.Tensor]:
-        return to_device(collate(ids, images, self.processor.pad_id, self.processor.image_id, True), self.model.device)
+        return to_device(collate(ids, images, self.processor.pad_id, self.processor.image_id, True), self.device)
 
     def _sample(self, logits: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw one token per row of `[rows, vocabulary]` logits; returns ids and log-probabilities, each `[rows]`."""
@@ -197,3 +205,16 @@ class HFEngine:
         tails = self.processor.tokenizer.batch_decode([ids[row][-_STOP_WINDOW:] for row in running])
         for row, tail in zip(running, tails, strict=True):
             stopped[row] = any(s in tail for s in stop)
+
+
+def _empty_copy(model: Any, device: torch.device) -> Any:
+    """Make a model like one whose weights are sharded, in fp32, frozen and without values, on a device."""
+    with torch.device("meta"):
+        made = type(model)(model.config).float()  # where weights are in bf16, merged adapters would be rounded away
+    made.to_empty(device=device)
+    made.tie_weights()  # `to_empty` makes a weight of each use
+    buffers = dict(model.named_buffers())
+    for name, buffer in made.named_buffers():
+        buffer.copy_(buffers[name])
+    speed_up(made)
+    return made.requires_grad_(False).eval()

@@ -19,7 +19,7 @@ _TARGETS = rf".*language_model\..*\.({_ATTENTION}|gate_proj|up_proj|down_proj)"
 
 
 def add_adapters(model: Any, options: LoraOptions) -> None:
-    """Put fresh adapters on the linear layers of the language model and freeze everything else.
+    """Put fresh adapters, in fp32, on the linear layers of the language model and freeze everything else.
 
     Source: LoRA, arXiv 2106.09685: W x + (alpha / rank) B A x, with B = 0 at the start.
 
@@ -35,25 +35,13 @@ def add_adapters(model: Any, options: LoraOptions) -> None:
     inject_adapter_in_model(LoraConfig(r=options.rank, lora_alpha=options.alpha, target_modules=_TARGETS), model)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("lora_" in name)
+        if "lora_" in name:
+            parameter.data = parameter.data.float()  # peft gives them the type of the weights beside them
 
 
 def has_adapters(model: Any) -> bool:
     """Whether `add_adapters` was applied."""
     return any("lora_" in name for name, _ in model.named_parameters())
-
-
-def merged_state(model: Any) -> dict[str, torch.Tensor]:
-    """Return the state of the model as if the adapters had been part of its weights; the model is left as it is."""
-    adapted = {name: module for name, module in model.named_modules() if hasattr(module, "get_delta_weight")}
-    state = {}
-    for name, tensor in model.state_dict().items():
-        if "lora_" in name:
-            continue
-        layer, _, rest = name.rpartition(".base_layer.")
-        if layer and rest == "weight":
-            tensor = tensor + adapted[layer].get_delta_weight("default").to(tensor.dtype)
-        state[f"{layer}.{rest}" if layer else name] = tensor
-    return state
 
 
 def adapters(model: Any, keep: bool = True) -> dict[str, torch.Tensor]:

@@ -39,11 +39,13 @@ class Policy:
     processor: ChatProcessor
 
     @classmethod
-    def load(cls, path: str) -> Policy:
+    def load(cls, path: str, dtype: torch.dtype = torch.float32, whole: bool = True) -> Policy:
         """Load a policy.
 
         Args:
             path: A folder written by `save` or by `save_pretrained`, or a name on the model hub.
+            dtype: Type of the weights.
+            whole: Read the weights; if not, the model is on the meta device, for weights that another process sends.
 
         Raises:
             ConfigError: There is no model there, or not one of a tested family.
@@ -62,17 +64,7 @@ class Policy:
             family = family_of(config)
         except ConfigError as error:
             raise ConfigError(f"the model in {path} cannot be used: {error}") from error
-        try:
-            model, report = AutoModelForImageTextToText.from_pretrained(
-                path, dtype=torch.float32, output_loading_info=True
-            )
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise ConfigError(f"cannot load the weights in {path}: {error}") from error
-        wrong = sorted(report["missing_keys"]) + [str(m) for m in report["mismatched_keys"]]
-        if wrong:
-            raise ConfigError(
-                f"the weights in {path} are of another model than its config.json: {', '.join(wrong[:3])} …"
-            )
+        model = _read_model(path, dtype) if whole else _empty_model(config, dtype)
         try:
             image_processor = AutoImageProcessor.from_pretrained(path, backend="pil")
             tokenizer = AutoTokenizer.from_pretrained(path)
@@ -112,21 +104,20 @@ class Policy:
             self.write(weights, folder)
 
     def weights(self, keep: bool = True, copy: bool = False) -> PolicyWeights:
-        """Return whole weights, adapters merged; those that are gathered are on the CPU.
+        """Return whole weights in fp32, adapters merged; those that are gathered or merged are on the CPU.
 
         Args:
             keep: Whether this process needs them; if processes share the weights, all of them have to call this.
             copy: Copy all of them to the CPU, so that training can go on before they are written.
         """
         found: dict[str, torch.Tensor] = {}
-        if is_sharded(self.model):
-            for name, weight in named_weights(self.model):
+        if is_sharded(self.model) or (keep and lora.has_adapters(self.model)):
+            for name, weight in named_weights(self.model, torch.float32):
                 if keep:
                     found[name] = weight.to("cpu", copy=copy)
         elif keep:
-            found = lora.merged_state(self.model) if lora.has_adapters(self.model) else self.model.state_dict()
-            # Tied weights stay tied.
-            found = copied(found) if copy else found
+            found = self.model.state_dict()
+            found = copied(found) if copy else found  # Tied weights stay tied.
         return PolicyWeights(found, lora.adapters(self.model, keep))
 
     def write(self, weights: PolicyWeights, folder: Path) -> None:
@@ -136,3 +127,19 @@ class Policy:
             lora.save_adapters(weights.adapters, folder)
         self.processor.tokenizer.save_pretrained(folder)
         self.processor.image_processor.save_pretrained(folder)
+
+
+def _read_model(path: str, dtype: torch.dtype) -> Any:
+    try:
+        model, report = AutoModelForImageTextToText.from_pretrained(path, dtype=dtype, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ConfigError(f"cannot load the weights in {path}: {error}") from error
+    wrong = sorted(report["missing_keys"]) + [str(m) for m in report["mismatched_keys"]]
+    if wrong:
+        raise ConfigError(f"the weights in {path} are of another model than its config.json: {', '.join(wrong[:3])} …")
+    return model
+
+
+def _empty_model(config: Any, dtype: torch.dtype) -> Any:
+    with torch.device("meta"):
+        return AutoModelForImageTextToText.from_config(config, dtype=dtype).eval()

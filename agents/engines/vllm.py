@@ -41,6 +41,7 @@ class VllmEngine:
         max_batch: Most sequences decoded together.
         max_length: Longest sequence, in tokens.
         seed: Seed of the sampling.
+        device: The device of this process.
 
     Raises:
         ConfigError: vLLM is not installed.
@@ -54,11 +55,12 @@ class VllmEngine:
         max_batch: int = 256,
         max_length: int = 32768,
         seed: int = 0,
+        device: torch.device | str = "cpu",
     ) -> None:
         self.processor = processor
-        self.dtype = weight_dtype(options.dtype, model)
+        self.dtype = weight_dtype(options.dtype, device)
         self._exact = options.exact_replay
-        self._on_cpu = model.device.type == "cpu"
+        self._on_cpu = torch.device(device).type == "cpu"
         self._asleep = False
         self._images: WeakKeyDictionary[PixelBlock, Any] = WeakKeyDictionary()
         self._numbers = itertools.count()

@@ -47,6 +47,7 @@ class VllmServerEngine:
         options: Where the server is, and how long it may be gone.
         max_batch: Most requests under way.
         seed: Seed of the sampling.
+        device: The device of this process.
 
     Raises:
         ConfigError: The server reports other log-probabilities than those it samples from.
@@ -54,10 +55,16 @@ class VllmServerEngine:
     """
 
     def __init__(
-        self, model: Any, processor: ChatProcessor, options: VllmOptions, max_batch: int = 256, seed: int = 0
+        self,
+        model: Any,
+        processor: ChatProcessor,
+        options: VllmOptions,
+        max_batch: int = 256,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
     ) -> None:
         self.processor = processor
-        self.dtype = weight_dtype(options.dtype, model)
+        self.dtype = weight_dtype(options.dtype, device)
         self._client = Client(options.url, options.patience, options.timeout)
         self._seeds, self._exact = Seeds(seed), options.exact_replay
         self._threads = ThreadPoolExecutor(max_batch, "vllm-server")

@@ -15,9 +15,12 @@ def is_sharded(model: Any) -> bool:
 
 
 def whole(tensor: Any) -> torch.Tensor:
-    """Return the whole tensor of one that FSDP2 has sharded; all processes have to take part."""
+    """Return the whole tensor of one that FSDP2 has sharded; all processes have to take part.
+
+    Shards that are offloaded to CPU memory are gathered on the devices.
+    """
     tensor = tensor.detach()
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return tensor.to(tensor.device_mesh.device_type).full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def copied(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -46,8 +49,8 @@ def named_weights(model: Any, dtype: torch.dtype | None = None) -> Iterator[tupl
         yield (f"{layer}.{rest}" if adapted else name), weight.to(dtype or weight.dtype)
 
 
-def weight_dtype(name: str, model: Any) -> torch.dtype:
-    """Return the type of `VllmOptions.dtype`."""
+def weight_dtype(name: str, device: torch.device | str) -> torch.dtype:
+    """Return the type of `VllmOptions.dtype` for a trainer on a device."""
     if name == "auto":
-        name = "float32" if model.device.type == "cpu" else "bfloat16"
+        name = "float32" if torch.device(device).type == "cpu" else "bfloat16"
     return getattr(torch, name)

@@ -52,13 +52,13 @@ class SavedModel:
         self.name = path
         self.batch, self.workers, self.seed = batch, workers, seed
         policy = Policy.load(path)
-        if torch.cuda.is_available():
-            policy.model.to("cuda")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        policy.model.to(device)
         self._processor = policy.processor
         known = policy.model.config.get_text_config()
         self._longest = min(MAX_LENGTH, getattr(known, "max_position_embeddings", MAX_LENGTH))
         self._engine = make_engine(
-            engine, policy.model, policy.processor, batch, seed, VllmOptions(exact_replay=True), self._longest
+            engine, policy.model, policy.processor, batch, seed, VllmOptions(exact_replay=True), self._longest, device
         )
         self._engine.sync(policy.model)
         self._sampling = Sampling(temperature, max_tokens)

@@ -15,20 +15,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from micro_run import leave
 
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.options import LoraOptions
-from codev_agents.engines.policy import Policy
 from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.engine import Prompt, Sampling
 from codev_train.learn import checkpoint
-from codev_train.learn.optimizer import make_optimizer
 from codev_train.learn.reference import make_reference
 from codev_train.learn.sample import make_samples
-from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sequence import make_sequence_group
+from codev_train.learn.sharding import make_accelerator
+from codev_train.learn.trained import load_trained
 from codev_train.learn.update import Updater
 from codev_train.run.options import OptimizerOptions, TrainOptions
 
@@ -45,24 +42,17 @@ def options_from(folder: Path, changes: dict) -> tuple[TrainOptions, str]:
 
 
 def main(folder: Path, out: Path, shares: list[int], resume: Path | None, changes: dict) -> None:
-    checkpointing = changes.pop("gradient_checkpointing", False)
     options, name = options_from(folder, changes)
-    accelerator = Accelerator()
+    accelerator = make_accelerator(options.precision)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    policy = Policy.load(str(resume / "model") if resume and not options.lora.rank else options.model)
-    policy.restrict(True, options.lora, resume / "model" if resume else None)
-    if checkpointing:
-        policy.model.gradient_checkpointing_enable()
-    scorer = TokenScorer(policy.model, make_sequence_group(accelerator, options.sequence_parallel))
-    engine = HFEngine(policy.model, policy.processor)
+    trained = load_trained(options, options.model, resume, accelerator)
+    policy, module, optimizer = trained.policy, trained.module, trained.optimizer
     if name == "sgd":
         scale = options.lora.alpha / options.lora.rank if options.lora.rank else 1.0  # of both A and B
-        trained = [p for p in scorer.parameters() if p.requires_grad]
-        optimizer = torch.optim.SGD(trained, lr=0.05 / scale**2, momentum=0.5)
-    else:
-        optimizer = make_optimizer(scorer, options.optimizer)
-    module, optimizer = accelerator.prepare(scorer, optimizer)
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(parameters, lr=0.05 / scale**2, momentum=0.5)
+    engine = HFEngine(policy.model, policy.processor)
     reference = make_reference(options, module, accelerator)
     done = checkpoint.load_optimizer(resume, policy.model, optimizer) if resume else 0
     updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)

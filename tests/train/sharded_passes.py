@@ -16,15 +16,15 @@ from codev_agents.engines.batch import collate
 from codev_agents.engines.policy import Policy
 from codev_agents.engines.weights import is_sharded, whole
 from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sharding import make_accelerator
+from codev_train.learn.sharding import make_accelerator, prepare, reads_weights
 
 
 def main(folder: Path, out: Path, precision: str, kinds: list[str]) -> None:
     accelerator = make_accelerator(precision)
     torch.set_num_threads(1)
-    policy = Policy.load(str(folder / "policy"))
+    policy = Policy.load(str(folder / "policy"), whole=reads_weights(accelerator))
     scorer = TokenScorer(policy.model)
-    module, _ = accelerator.prepare(scorer, torch.optim.SGD(scorer.parameters(), lr=0.1))
+    module = prepare(accelerator, scorer)
     rollouts, _ = torch.load(folder / "rollouts.pt", weights_only=False)
     processor = policy.processor
     found = []

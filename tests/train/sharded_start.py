@@ -16,7 +16,7 @@ from micro_run import leave
 from codev_agents.engines.policy import Policy
 from codev_agents.engines.weights import is_sharded, whole
 from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sharding import make_accelerator
+from codev_train.learn.sharding import make_accelerator, prepare, reads_weights
 from codev_train.sft.cold_start import accumulate
 from codev_train.sft.examples import Example
 
@@ -24,9 +24,9 @@ from codev_train.sft.examples import Example
 def main(folder: Path, out: Path, shares: list[int]) -> None:
     accelerator = make_accelerator()
     torch.set_num_threads(1)
-    policy = Policy.load(str(folder / "policy"))
+    policy = Policy.load(str(folder / "policy"), whole=reads_weights(accelerator))
     scorer = TokenScorer(policy.model)
-    module, _ = accelerator.prepare(scorer, torch.optim.SGD(scorer.parameters(), lr=0.1))
+    module = prepare(accelerator, scorer)
     rollouts, _ = torch.load(folder / "rollouts.pt", weights_only=False)
     rank = accelerator.process_index
     tokens = [rollout.tokens for rollout in rollouts[sum(shares[:rank]) : sum(shares[: rank + 1])]]

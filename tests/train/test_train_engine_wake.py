@@ -77,10 +77,8 @@ class FakeCore:
         return ended
 
 
-class OnGpu:
-    """A model that says it is on a GPU."""
-
-    device = torch.device("cuda")
+class Offloaded:
+    """A model whose weights are in CPU memory, though it runs on a GPU."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -122,7 +120,9 @@ def gpu(monkeypatch) -> FakeGpu:
 @pytest.mark.parametrize("exact_replay", [False, True])
 def test_requests_have_seeds_of_their_own_if_exact_replay_is_asked_for(policy, gpu, monkeypatch, exact_replay):
     """Without, vLLM draws from the generators of the process: PyTorch's, or numpy's for its second model runner."""
-    engine = VllmEngine(OnGpu(policy.model), policy.processor, VllmOptions(exact_replay=exact_replay))
+    engine = VllmEngine(
+        Offloaded(policy.model), policy.processor, VllmOptions(exact_replay=exact_replay), device="cuda"
+    )
     asked = engine._llm.llm_engine.params
 
     def draw(seed: int) -> tuple[float, float]:
@@ -141,7 +141,7 @@ def test_requests_have_seeds_of_their_own_if_exact_replay_is_asked_for(policy, g
 
 def test_images_are_processed_beside_the_thread_that_steps_and_before_decoding_counts(policy, gpu):
     """Time in which vLLM has nothing but images that are being processed is idle time of the engine."""
-    engine = VllmEngine(OnGpu(policy.model), policy.processor, VllmOptions())
+    engine = VllmEngine(Offloaded(policy.model), policy.processor, VllmOptions(), device="cuda")
     core = engine._llm.llm_engine
     gpu.events.clear()
 
@@ -158,8 +158,8 @@ def test_images_are_processed_beside_the_thread_that_steps_and_before_decoding_c
 
 
 def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu, caplog):
-    model = OnGpu(policy.model)
-    engine = VllmEngine(model, policy.processor, VllmOptions())
+    model = Offloaded(policy.model)
+    engine = VllmEngine(model, policy.processor, VllmOptions(), device="cuda")
     assert gpu.events == ["load"], "vLLM is awake when it starts"
 
     engine.sleep()

@@ -146,10 +146,22 @@ def test_what_is_frozen_has_no_gradient():
     assert lora.reference == 0
     # Frozen norms do not keep what they normalise.
     assert lora.activations == frozen.activations - 80 * 2 * 2 * 4 * 8
-    # A bf16 copy of one layer and the head at a time with gradient checkpointing, else of all layers.
-    bf16 = run(lora=LoraOptions(rank=2), precision="bf16")
-    assert estimate.copied_bytes(SIZE, bf16) == 2 * (7400 + 800)
-    assert estimate.copied_bytes(SIZE, dataclasses.replace(bf16, gradient_checkpointing=True)) == 2 * (3700 + 800)
+
+
+def test_adapters_in_bf16_are_beside_weights_in_bf16():
+    adapters = 2 * 2 * 128
+    found = estimate.memory(SIZE, run(lora=LoraOptions(rank=2), precision="bf16"))
+    assert found.weights == 2 * 10_000 + 4 * adapters and found.copies == 2 * adapters
+    # The norms keep their inputs in fp32, and outputs in bf16 five times.
+    assert found.activations == 160 * 12 * 4 + 80 * 2 * (2 * 8 * (4 + 2 * 5 / 2) + 2 * 96)
+    whole = run(lora=LoraOptions(rank=2), precision="bf16", gradient_checkpointing=True)
+    assert estimate.memory(SIZE, whole).activations == 160 * 12 * 4 + 80 * 2 * 2 * 8  # the residual stream, in bf16
+    shard = estimate.memory(SIZE, run(lora=LoraOptions(rank=2), precision="bf16", shards=2))
+    assert shard.weights == found.weights / 2 and shard.copies == 2 * (2 * 3700 + 1600)
+    # `hf` samples with these weights, with sharded ones from a whole copy in fp32.
+    engine = estimate.engine_bytes(SIZE, run(lora=LoraOptions(rank=2), precision="bf16", engine="hf"))
+    assert engine == estimate.engine_bytes(SIZE, run(engine="hf")) / 2
+    assert shard.engine == 4 * 10_000 + 2 * engine
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("adamw", 80_000), ("adamw8bit", 20_000), ("muon", 4 * 8400 + 8 * 1600)])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from codev_agents.engines.batch import collate
-from codev_agents.engines.lora import ADAPTERS, WithoutAdapters, has_adapters, merged_state
+from codev_agents.engines.lora import ADAPTERS, WithoutAdapters, has_adapters
 from codev_agents.engines.options import LoraOptions
 from codev_agents.engines.policy import Policy
 from codev_env.errors import ConfigError
@@ -99,12 +99,30 @@ def test_fresh_adapters_change_nothing_and_have_gradients(policy, batch, checkpo
 def test_merged_weights_are_the_adapted_model(policy, adapted, batch):
     wanted = logits(adapted.model, batch)
     assert (wanted - logits(policy.model, batch)).abs().max() > 0.1
-    state = merged_state(adapted.model)
-    assert state.keys() == policy.model.state_dict().keys()
+    state = adapted.weights().merged
+    assert state.keys() == dict(policy.model.named_parameters()).keys()
     plain = fresh(policy)
-    plain.model.load_state_dict(state)
+    plain.model.load_state_dict(state, strict=False)  # the head is tied
     torch.testing.assert_close(logits(plain.model, batch), wanted, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(logits(adapted.model, batch), wanted, atol=0, rtol=0)
+
+
+def test_weights_in_bf16_have_adapters_in_fp32_and_are_merged_without_rounding(policy, tmp_path):
+    pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+    policy.save(tmp_path / "start")
+    made = Policy.load(str(tmp_path / "start"), torch.bfloat16)
+    made.restrict(True, OPTIONS)
+    with torch.no_grad():
+        for name, parameter in made.model.named_parameters():
+            assert parameter.dtype == (torch.float32 if "lora_" in name else torch.bfloat16), name
+            if "lora_" in name:
+                parameter.normal_(std=0.01)
+    made.save(tmp_path / "model")
+    saved = Policy.load(str(tmp_path / "model")).model.get_submodule("model.language_model.layers.0.self_attn.q_proj")
+    layer = made.model.get_submodule("model.language_model.layers.0.self_attn.q_proj")
+    wanted = layer.base_layer.weight.float() + layer.get_delta_weight("default")
+    torch.testing.assert_close(saved.weight, wanted, atol=0, rtol=0)
+    assert not torch.equal(wanted, wanted.bfloat16().float())
 
 
 def test_a_saved_policy_is_merged_and_training_goes_on_with_its_adapters(policy, adapted, batch, tmp_path):

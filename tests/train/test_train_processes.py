@@ -34,6 +34,16 @@ pytestmark = pytest.mark.integration
 HERE = Path(__file__).parent
 
 
+SHARDED = (str(HERE / "sharded_process.py"), "codev_env.app.cli")
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
+}
+"""What `accelerate launch` makes of `fsdp2.yaml`."""
+
+
 def launch(*command: str, environment: Mapping[str, str] = MappingProxyType({})) -> subprocess.CompletedProcess[str]:
     """Run a module or script in two processes."""
     paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
@@ -122,16 +132,34 @@ def test_shared_out_evaluations_are_those_of_one_process(whole, folder, tmp_path
 
 def test_processes_that_share_the_weights_evaluate_too(whole, folder, options):
     """FSDP2, more processes than held-out tasks: the history has the numbers of the episodes that are kept."""
-    script = str(HERE / "sharded_process.py")
-    fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
-    given = [*options("sharded"), "--eval.episodes", "1"]
-    done = launch(script, "codev_env.app.cli", "train", *given, environment=fsdp)
+    done = launch(*SHARDED, "train", *options("sharded"), "--eval.episodes", "1", environment=FSDP)
     assert done.returncode == 0, done.stderr
     run = folder / "sharded"
     metrics = json.loads((run / "eval" / "step-000002" / "metrics.json").read_text())
     assert metrics["n"] == 1 and history(run)[1]["eval/turns"] == metrics["turns"]
     weight = weights(run / "model")
     assert weight.keys() == weights(whole / "model").keys()
+
+
+def test_a_cold_start_and_its_evaluation_by_processes_that_share_the_weights(folder, options, tmp_path):
+    """All start with the weights of the cold start, whose stages are those of processes with whole copies."""
+    given = [*options("started"), "--out", str(folder / "fsdp")]
+    done = launch(*SHARDED, "train", *given, environment=FSDP)
+    assert done.returncode == 0, done.stderr
+    (start,) = (p.parent for p in (folder / "fsdp").glob("start-*/config.json"))
+    run = folder / "fsdp" / "started"
+    wanted = evaluated_alone(start, run, tmp_path / "alone")
+    found = read_trajectories(run / "before")
+    assert [[x.action for x in t.turns] for t in found] == [[x.action for x in t.turns] for t in wanted]
+    words = ["--config", str(folder / "micro.yaml"), "--threads", "1", "--out", str(folder / "copies")]
+    copies = launch("-m", "codev_env.app.cli", "sft", *words)
+    assert copies.returncode == 0, copies.stderr
+    (other,) = (p.parent for p in (folder / "copies").glob("start-*/config.json"))
+    a, b = weights(start), weights(other)
+    assert a.keys() == b.keys()
+    # Adam takes steps of the learning rate also where a gradient is nothing but rounding.
+    far = torch.cat([(a[name] - b[name]).abs().flatten() for name in a])
+    assert (far > 1e-4).double().mean() < 0.01, far.max()
 
 
 def test_two_processes_stop_together_and_go_on_as_if_never_stopped(whole, folder, options):

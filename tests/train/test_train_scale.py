@@ -120,6 +120,21 @@ def test_fsdp2_takes_the_steps_of_one_process(folder, options):
     same(found, wanted)
 
 
+@pytest.mark.integration
+def test_adapters_beside_weights_in_bf16_are_trained_by_processes_that_share_both(folder):
+    """As by one process, within the rounding of a computation in bf16; what is frozen stays what it was in bf16."""
+    options = ("micro_batch=2", "rank=2", "precision=bf16")
+    wanted, found = (updates(folder, config, *options) for config in ("", "fsdp2.yaml"))
+    before = weights(folder / "policy")
+    for state in (wanted[0], found[0]):
+        same = {name: torch.equal(state[name], weight.bfloat16().float()) for name, weight in before.items()}
+        assert {name for name, equal in same.items() if not equal} == {
+            name for name in before if "language_model.layers" in name and "_proj" in name
+        }
+    for a, b in zip(found[1]["updates"], wanted[1]["updates"], strict=True):
+        assert a == pytest.approx(b, abs=0.02, rel=0.1)
+
+
 PAIRS = [
     pytest.param("", "fsdp2.yaml", "optimizer=sgd", id="one-fsdp2"),
     pytest.param("fsdp2.yaml", "", "optimizer=adamw", id="fsdp2-one"),

@@ -17,8 +17,7 @@ from torch.testing import assert_close
 from codev_agents.engines.hf import HFEngine
 from codev_agents.rollout.engine import Sampling
 from codev_agents.rollout.runner import RolloutRunner
-from codev_train.learn import reference
-from codev_train.learn.scorer import TokenScorer
+from codev_train.learn import reference, trained
 from codev_train.learn.sharding import make_accelerator
 from codev_train.run.environments import make_env
 from codev_train.run.options import TrainOptions
@@ -97,17 +96,21 @@ def test_a_cold_start_takes_uneven_examples(folder):
     assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("sharded", "device"), [(True, "cpu"), (False, "meta")])
-def test_a_reference_that_is_going_to_be_sharded_is_not_moved_to_the_device_whole(
-    sharded, device, policy, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("main", [True, False])
+def test_of_the_processes_that_share_weights_the_main_one_alone_reads_them(main, policy, tmp_path, monkeypatch):
+    """The policy, and the reference of the KL term: nothing of them is moved to a device before it is sharded."""
     policy.save(tmp_path)
     given = []
-    accelerator = SimpleNamespace(is_fsdp2=sharded, device=torch.device("meta"), unwrap_model=lambda module: module)
-    monkeypatch.setattr(reference, "prepare_frozen", lambda _, module: given.append(module))
-    reference.make_reference(TrainOptions(kl=0.1, model=str(tmp_path)), TokenScorer(policy.model), accelerator)
-    assert {p.device.type for p in given[0].parameters()} == {device}
-    assert not any(p.requires_grad for p in given[0].parameters())
+    accelerator = SimpleNamespace(is_fsdp2=True, is_main_process=main, unwrap_model=lambda module: module)
+    for place in (reference, trained):
+        monkeypatch.setattr(place, "prepare", lambda _, module, trained=True: given.append((module, trained)) or module)
+    options = TrainOptions(kl=0.1, model=str(tmp_path))
+    found = trained.load_trained(options, options.model, None, accelerator)
+    reference.make_reference(options, found.module, accelerator)
+    for (module, _), learns in zip(given, (True, False), strict=True):
+        assert {p.device.type for p in module.parameters()} == {"cpu" if main else "meta"}
+        assert {p.requires_grad for p in module.parameters()} == {learns}
+    assert [learns for _, learns in given] == [True, False]
 
 
 def test_a_launch_for_fsdp2_on_cpus_says_that_it_shards_nothing(monkeypatch, capsys):

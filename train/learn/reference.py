@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from codev_agents.engines.lora import WithoutAdapters, has_adapters
 from codev_agents.engines.policy import Policy
 from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sharding import place, prepare_frozen
+from codev_train.learn.sharding import prepare, reads_weights
 from codev_train.run.options import TrainOptions
 
 
@@ -18,7 +18,7 @@ def make_reference(options: TrainOptions, module: Any, accelerator: Accelerator)
 
     Args:
         options: `kl` and `model`, the policy that the run started with.
-        module: The `TokenScorer` that is trained, as Accelerate wraps it.
+        module: The `TokenScorer` that is trained, as `prepare` wraps it.
         accelerator: Processes and devices.
 
     Returns:
@@ -29,5 +29,5 @@ def make_reference(options: TrainOptions, module: Any, accelerator: Accelerator)
     scorer = accelerator.unwrap_model(module)
     if has_adapters(scorer.model):
         return WithoutAdapters(module)
-    model = place(accelerator, Policy.load(options.model).model).requires_grad_(False)
-    return prepare_frozen(accelerator, TokenScorer(model, scorer.sequence).eval())
+    model = Policy.load(options.model, whole=reads_weights(accelerator)).model.requires_grad_(False)
+    return prepare(accelerator, TokenScorer(model, scorer.sequence).eval(), trained=False)

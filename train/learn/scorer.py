@@ -68,7 +68,8 @@ class TokenScorer(torch.nn.Module):
             if self.sequence:
                 inputs, chosen = self.sequence.fill(inputs, chosen)
         blank = "pixel_values" not in inputs and is_sharded(self.model)
-        nothing = 0.0 * self._run_vision() if blank else 0.0  # before the language model, as images are
+        # Before the language model, as images are.
+        nothing = 0.0 * self._run_vision(chosen.device) if blank else 0.0
         hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
         if blank:
             hidden = hidden + nothing
@@ -84,12 +85,12 @@ class TokenScorer(torch.nn.Module):
             return self.sequence.gather(values[0], counts), self.sequence.gather(values[1], counts)
         return values
 
-    def _run_vision(self) -> torch.Tensor:
+    def _run_vision(self, device: torch.device) -> torch.Tensor:
         """Run the vision tower on the smallest image and add its outputs up.
 
         Processes that share the weights meet in every layer, forward and backward: all of them run the same layers.
         """
-        image = to_device(smallest_image(self.model.config), self.model.device)
+        image = to_device(smallest_image(self.model.config), device)
         found = self.model.model.get_image_features(**image)
         return _total([found.pooler_output, getattr(found, "deepstack_features", ())])
 

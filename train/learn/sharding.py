@@ -1,4 +1,4 @@
-"""Modules whose weights processes share out (FSDP2)."""
+"""Modules and optimizers of a run, and how processes share weights out (FSDP2)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import KwargsHandler
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -25,9 +26,12 @@ def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHand
     """
     mixed = {"fp32": "no", None: None}.get(precision, precision)
     accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=list(handlers))
-    if accelerator.is_fsdp2 and accelerator.mixed_precision == "bf16":
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        accelerator.state.fsdp_plugin.mixed_precision_policy = policy
+    if accelerator.is_fsdp2:
+        plugin = accelerator.state.fsdp_plugin
+        plugin.cpu_ram_efficient_loading = True  # see `reads_weights`
+        if accelerator.mixed_precision == "bf16":
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            plugin.mixed_precision_policy = policy
     asked = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if asked and not accelerator.is_fsdp2 and accelerator.is_main_process:
         print(
@@ -38,19 +42,34 @@ def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHand
     return accelerator
 
 
-def place(accelerator: Accelerator, model: Any) -> Any:
-    """Move a model that Accelerate is going to wrap to this process's device; one to be sharded stays where it is.
+def reads_weights(accelerator: Accelerator) -> bool:
+    """Return whether this process reads weights from disk; if they are sharded, the main process alone does.
 
-    Accelerate sends a model that it shards to the devices weight by weight: none of them holds it whole.
+    The others make their models on the meta device, and `prepare` sends them their shards: see `Policy.load`.
     """
-    return model if accelerator.is_fsdp2 else model.to(accelerator.device)
+    return accelerator.is_main_process or not accelerator.is_fsdp2
 
 
-def prepare_frozen(accelerator: Accelerator, module: Any) -> Any:
-    """Let Accelerate wrap a module that is not trained, with the same ways of sharing weights out."""
+def prepare(accelerator: Accelerator, module: torch.nn.Module, trained: bool = True) -> Any:
+    """Wrap a module for the processes and their devices; all of them have to call this.
+
+    Weights that are sharded are sent from the main process one by one: no device holds them whole. Optimizers are made
+    afterwards, from the parameters of the result.
+
+    Args:
+        accelerator: Processes and devices.
+        module: On the CPU; if weights are sharded, on the meta device in the processes that have read none.
+        trained: Whether it gets gradients; if not, whole copies need not be kept equal.
+    """
     if not accelerator.is_fsdp2:
-        return accelerator.prepare_model(module, evaluation_mode=True)
-    # `prepare` asks for an optimizer; and where only the main process reads weights, the others have none to keep.
+        return accelerator.prepare_model(module, evaluation_mode=not trained)
+    # Not `Accelerator.prepare`, which finds the weights of an optimizer by their addresses: on meta they have none.
     from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 
+    for name, buffer in module.named_buffers(remove_duplicate=False):
+        value = torch.empty_like(buffer, device=accelerator.device)
+        value = value if buffer.is_meta else value.copy_(buffer)
+        dist.broadcast(value, src=0)
+        owner, _, own = name.rpartition(".")
+        setattr(module.get_submodule(owner), own, value)
     return fsdp2_prepare_model(accelerator, module)

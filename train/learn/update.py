@@ -110,8 +110,8 @@ class Updater:
     """Takes optimizer steps on samples.
 
     Attributes:
-        module: The `TokenScorer`, as Accelerate wraps it.
-        optimizer: As Accelerate wraps it.
+        module: The `TokenScorer`, as `prepare` wraps it.
+        optimizer: The optimizer of its weights.
         processor: The tokenizer side of the policy.
         options: The loss, epochs, minibatches, and how much goes into a forward pass.
         accelerator: Processes and devices.

@@ -24,7 +24,7 @@ class Memory:
     """Bytes of one process, by what they hold.
 
     Attributes:
-        weights: In fp32.
+        weights: In fp32; in bf16 those that adapters leave frozen in a computation in bf16.
         optimizer: Its moments.
         reference: The frozen copy for a KL term.
         gradients: In fp32.
@@ -86,10 +86,11 @@ def memory(size: ModelSize, options: TrainOptions) -> Memory:
     """
     shards, tokens = options.estimate.shards, tokens_per_pass(options)
     trained, whole = trained_parameters(size, options), float(size.parameters)
+    base = _base_width(options) * whole
     scored = tokens * sampled_tokens(options) // max(1, mean_trajectory(options)) / options.sequence_parallel
     activations, layer = activation_bytes(size, options, tokens)
     return Memory(
-        weights=4 * (whole + (trained if options.lora.rank else 0)) / shards,
+        weights=(base + (4 * trained if options.lora.rank else 0)) / shards,
         optimizer=optimizer_bytes(size, options) / shards,
         reference=4 * whole / shards if options.kl and not options.lora.rank else 0.0,
         gradients=4 * trained / shards,
@@ -105,17 +106,17 @@ def memory(size: ModelSize, options: TrainOptions) -> Memory:
 def copied_bytes(size: ModelSize, options: TrainOptions) -> float:
     """Return the bytes of weights in the type of the computation, or of those gathered from other shards.
 
-    Autocast keeps a bf16 copy of every trained matrix until the pass ends. It makes those of frozen ones at each use,
-    for the backward pass where this goes through them: not in the vision tower, and of one layer with gradient
-    checkpointing. The embedding table has none, unless it is the head.
+    Autocast keeps a bf16 copy of every trained matrix until the pass ends: with LoRA of the adapters alone, beside
+    which weights are in bf16. The embedding table has none, unless it is the head.
     """
     wide, layer = _width(options), size.language / size.layers
     if options.estimate.shards > 1:
         return wide * (2 * layer + size.tables)
     if wide == 4:
         return 0.0
-    layers = layer if options.lora.rank and options.gradient_checkpointing else size.language
-    return wide * (layers + size.table + (size.vision if _trains_vision(options) else 0))
+    if options.has_bf16_base:
+        return wide * trained_parameters(size, options)
+    return wide * (size.language + size.table + (size.vision if _trains_vision(options) else 0))
 
 
 def step_bytes(size: ModelSize, options: TrainOptions) -> float:
@@ -204,7 +205,8 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
     at a time again. In any case the backward pass adds two gradients of the width i.
     """
     wide, sharded, trained = _width(options), options.estimate.shards > 1, not options.lora.rank
-    stream = wide if sharded else 4  # a bf16 product added to an fp32 embedding is in fp32
+    # A bf16 product added to an fp32 embedding is in fp32.
+    stream = wide if sharded or options.has_bf16_base else 4
     q, patches = size.heads * size.head_dim, _PATCHES * tokens * options.estimate.images
     norms = _norms(size.hidden, wide, stream, 1 if wide == 4 or sharded else 5 / 2, trained)
     language = norms + _attention(size, options, tokens) + wide * 4 * size.intermediate
@@ -229,8 +231,8 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
 def _norms(hidden: int, wide: int, stream: int, uses: float, trained: bool) -> float:
     """Return the bytes that the two norms of a layer keep of one token.
 
-    Their inputs in fp32; normalised, for the gradient of their weights; and their outputs, which autocast copies to
-    bf16 for each layer that uses them.
+    Their inputs in fp32; normalised, for the gradient of their weights; and their outputs. Each layer that uses them
+    gets a bf16 copy of its own: from autocast, or because peft turns inputs to fp32 first.
     """
     return 2 * hidden * (4 + (stream if trained else 0) + wide * uses)
 
@@ -250,15 +252,16 @@ def _attention(size: ModelSize, options: TrainOptions, tokens: int) -> float:
 
 
 def engine_bytes(size: ModelSize, options: TrainOptions) -> float:
-    """Return the engine's part of the trainer's memory: vLLM its share, `hf` a key-value cache in fp32.
+    """Return the engine's part of the trainer's memory: vLLM its share, `hf` a key-value cache in the weights' type.
 
-    If weights are sharded, `hf` gathers a whole copy of them.
+    If weights are sharded, `hf` gathers a whole copy of them in fp32.
     """
     if options.engine == "vllm":
         return options.vllm.memory * GPUS[options.estimate.gpu].memory
     if options.engine == "hf":
         gathered = 4.0 * size.parameters if options.estimate.shards > 1 else 0.0
-        return gathered + 4.0 * size.kv_values * episodes_at_once(size, options) * longest_trajectory(options)
+        cached = size.kv_values * episodes_at_once(size, options) * longest_trajectory(options)
+        return gathered + float(_sampling_width(options)) * cached
     return 0.0
 
 
@@ -323,7 +326,7 @@ def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
     read = 2 * (mean - sampled) * size.language + 2 * _PATCHES * images * size.vision
     per_gpu = episodes / decoding_gpus(options)
     together = episodes_at_once(size, options)
-    wide = 4 if options.engine == "hf" else 2
+    wide = _sampling_width(options)
     traffic = wide * ((size.parameters - size.vision) + together * mean / 2 * size.kv_values)
     step = max(traffic / (gpu.bandwidth * estimate.decode), 2 * active * together / speed)
     waves = math.ceil(per_gpu / together) if together else math.inf
@@ -368,6 +371,18 @@ def checkpoint_bytes(size: ModelSize, options: TrainOptions) -> float:
     """Return the disk space of a run: `keep` checkpoints and one being written, and the policy at the end."""
     one = 4.0 * size.parameters + optimizer_bytes(size, options)
     return (options.keep + 1) * one + 4.0 * size.parameters
+
+
+def _base_width(options: TrainOptions) -> int:
+    """Return the bytes of a weight that adapters are beside, or of any if there are none."""
+    return 2 if options.has_bf16_base else 4
+
+
+def _sampling_width(options: TrainOptions) -> int:
+    """Return the bytes of a number in the engine; `hf` gathers sharded weights in fp32."""
+    if options.engine != "hf":
+        return 2
+    return 4 if options.estimate.shards > 1 else _base_width(options)
 
 
 def _width(options: TrainOptions) -> int:

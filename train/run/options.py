@@ -284,7 +284,7 @@ class TrainOptions:
     optimizer: OptimizerOptions = Field(default_factory=OptimizerOptions)
     """The optimizer."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Precision of the computation while training; weights and optimizer stay in fp32."""
+    """Precision of the computation while training; trained weights and optimizer stay in fp32."""
     gradient_checkpointing: bool = False
     """Trade compute for memory."""
     compile: bool = False
@@ -317,6 +317,11 @@ class TrainOptions:
     """Make this repository private if it is new; otherwise the owner's settings decide."""
     estimate: EstimateOptions = Field(default_factory=EstimateOptions)
     """Assumptions of `--dry-run`."""
+
+    @property
+    def has_bf16_base(self) -> bool:
+        """Whether weights that adapters leave frozen are kept in bf16: the computation needs no more."""
+        return self.lora.rank > 0 and self.precision == "bf16"
 
     @model_validator(mode="after")
     def _values_fit_together(self) -> Self:

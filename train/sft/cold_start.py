@@ -22,7 +22,7 @@ from codev_env.envs.image_tool import unwrap
 from codev_env.trajectory import Trajectory
 from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sharding import place
+from codev_train.learn.sharding import prepare, reads_weights
 from codev_train.run.environments import make_env
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import SFTOptions, StageOptions
@@ -44,17 +44,18 @@ def toy_policy(options: SFTOptions) -> Policy:
 def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) -> Policy:
     """Run all stages and return the policy; nothing is saved here."""
     recorded = read_recorded(options)
-    policy = Policy.load(options.model) if options.model else toy_policy(options)
-    scorer = TokenScorer(place(accelerator, policy.model))
+    whole = reads_weights(accelerator)
+    policy = Policy.load(options.model, whole=whole) if options.model else toy_policy(options)
+    module = prepare(accelerator, TokenScorer(policy.model))
     for number, name in enumerate(("ground", "imitate")):
         stage: StageOptions = getattr(options, name)
         if stage.steps:
-            _run_stage(scorer, policy, options, recorded, name, number, monitor, accelerator)
+            _run_stage(module, policy, options, recorded, name, number, monitor, accelerator)
     return policy
 
 
 def _run_stage(
-    scorer: TokenScorer,
+    module: Any,
     policy: Policy,
     options: SFTOptions,
     recorded: Sequence[Trajectory],
@@ -64,8 +65,7 @@ def _run_stage(
     accelerator: Accelerator,
 ) -> None:
     stage: StageOptions = getattr(options, name)
-    optimizer = make_optimizer(scorer, stage.optimizer)
-    module, optimizer = accelerator.prepare(scorer, optimizer)
+    optimizer = make_optimizer(module, stage.optimizer)
     seed = (options.seed, number, accelerator.process_index)
     data = StageData(
         functools.partial(example_maker, options, stage, policy.processor, recorded), stage, options.pool, seed
