@@ -10,19 +10,20 @@ from typing import Any
 from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
-from codev_env.scoring.metrics import judged_episodes
+from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.folder import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import by_task, difference_interval, mcnemar, share
+from codev_eval.bench.replay import judged_again
 from codev_eval.report.formats import difference
 from codev_eval.report.formats import share as shown
 from codev_eval.report.report import write_comparison
 from codev_eval.report.tables import Table
 from codev_eval.report.text import text_of
 
-RATES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "lazy")
+RATES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "any_crop", "lazy")
 SCHEMA = 1
 RESULT, PAGE = "comparison.json", "comparison.html"
 
@@ -33,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     if options.out is not None and options.out.exists() and not options.out.is_dir():
         raise ConfigError(f"--out {options.out} is a file; give a folder.")
     runs = [_read(folder) for folder in (options.a, options.b)]
+    if options.judge_again:
+        runs = [{bench: [judged_again(t) for t in episodes] for bench, episodes in run.items()} for run in runs]
     found = compare(*runs, common=options.common, seed=options.seed)
     record = {"schema": SCHEMA, "a": str(options.a), "b": str(options.b), "benches": found}
     print("\n\n".join(text_of(table) for table in tables(record)))
@@ -64,7 +67,7 @@ def compare(
         and `mcnemar` of the first samples, with `both`, `only_a`, `only_b`, `neither` and the exact two-sided `p`.
 
     Raises:
-        ConfigError: If the two did not evaluate the same tasks.
+        ConfigError: If the two did not evaluate the same tasks, or judged by different definitions of *faithful*.
     """
     if a.keys() != b.keys():
         raise ConfigError(f"the benchmarks differ: {', '.join(a)} and {', '.join(b)}. Evaluate the same ones.")
@@ -77,6 +80,7 @@ def _compare_bench(
     of_a, of_b = by_task(a), by_task(b)
     names = [name for name in of_a if name in of_b]
     _check_tasks(bench, of_a, of_b, names, common)
+    definition = _definition(bench, a, b)
     judged_a, judged_b = by_task(judged_episodes(a)), by_task(judged_episodes(b))
     rates = {}
     for rate in RATES:
@@ -102,6 +106,7 @@ def _compare_bench(
     }
     return {
         "tasks": len(names),
+        "faithful_definition": definition,
         "rates": rates,
         "mcnemar": counted | {"p": mcnemar(counted["only_a"], counted["only_b"])},
     }
@@ -122,6 +127,18 @@ def _check_tasks(bench: str, a: Mapping[str, Any], b: Mapping[str, Any], names: 
         x, y = _first(a[name]), _first(b[name])
         if (x.question, x.choices, x.answer) != (y.question, y.choices, y.answer):
             raise ConfigError(f"{bench}: task {name!r} differs between the runs (question, choices or answer).")
+
+
+def _definition(bench: str, a: Sequence[Trajectory], b: Sequence[Trajectory]) -> str | None:
+    """The definition of *faithful* by which both runs were judged; `None` where one of them has no judged call."""
+    definitions = definitions_of([*a, *b])
+    if len(definitions) > 1:
+        raise ConfigError(
+            f"{bench}: the runs were judged by different definitions of faithful ({', '.join(definitions)}), whose "
+            "rates cannot be compared. Add --judge-again to judge the recorded crops of both by the target boxes, or "
+            "evaluate again."
+        )
+    return definition_text(definitions)
 
 
 def _first(group: Sequence[Trajectory]) -> Trajectory:
@@ -150,6 +167,8 @@ def tables(record: Mapping[str, Any]) -> list[Table]:
             for name, r in row["rates"].items()
         )
         note = f"{row['tasks']} tasks, 95 % intervals by paired bootstrap"
+        if row["faithful_definition"]:
+            note += f"; definition of faithful: {row['faithful_definition']}"
         found.append(Table(bench, note, ("", "A", "B", "B - A"), rates))
         m = row["mcnemar"]
         found.append(

@@ -78,6 +78,9 @@ def test_rates_and_means():
         "faithful_given_correct": 0.5,
         "faithful_and_correct": 0.25,
         "faithful_calls": 0.0,
+        "any_crop": 0.0,
+        "any_crop_and_correct": 0.0,
+        "faithful_definition": "unversioned",
         "lazy": 0.25,
         "tool_calls": 1.0,
         "crops": 0.75,
@@ -86,10 +89,32 @@ def test_rates_and_means():
         "turns": 9 / 4,
         "reward_mean": 3.5 / 4,
     }
-    assert summary["ci95"].keys() == summary.keys() - {"n", "n_judged", "ci95"}
+    assert summary["ci95"].keys() == summary.keys() - {"n", "n_judged", "faithful_definition", "ci95"}
     assert summary["ci95"]["faithful_given_correct"] == wilson(1, 2)
     for name, interval in summary["ci95"].items():
         assert interval[0] <= summary[name] <= interval[1]
+
+
+def judged_by(definition: str, faithful: bool = True) -> Trajectory:
+    score = StepScore(1.0, "", faithful, any_crop=True, definition=definition)
+    return episode(True, faithful, dataclasses.replace(crop((0, 0, 10, 10)), score=score), ANSWER)
+
+
+def test_the_papers_criterion_stands_beside():
+    summary = summarize([judged_by("boxes 2"), judged_by("boxes 2", faithful=False)])
+    assert (summary["faithful"], summary["any_crop"], summary["any_crop_and_correct"]) == (0.5, 1.0, 1.0)
+    assert summary["faithful_definition"] == "boxes 2"
+
+
+def test_rates_of_different_definitions_are_not_mixed():
+    summary = summarize([judged_by("boxes 2"), judged_by(""), judged_by("boxes 2, view of 4900 pixels")])
+    assert summary["faithful_definition"] == "mixed: boxes 2 | boxes 2, view of 4900 pixels | unversioned"
+    for name in ("faithful", "faithful_given_correct", "faithful_and_correct", "any_crop", "faithful_calls"):
+        assert summary[name] is None and summary["ci95"][name] is None
+    assert summary["accuracy"] == 1.0
+    # Episodes without a call were judged by no definition.
+    idle = dataclasses.replace(episode(True, False, ANSWER), targets=((0, 0, 5, 5),))
+    assert summarize([judged_by("boxes 2"), idle])["faithful_definition"] == "boxes 2"
 
 
 @pytest.mark.parametrize("episodes", [[], [episode(False, True, ANSWER)], [episode(False, True, ANSWER)] * 5])

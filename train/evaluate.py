@@ -29,6 +29,7 @@ TABLE = (
     ("accuracy", "accuracy"),
     ("faithful", "faithful-tool rate"),
     ("faithful_given_correct", "faithful given correct"),
+    ("any_crop", "any crop, as in papers"),
     ("tool_calls", "tool calls per episode"),
 )
 """Rows of the table before and after: metric and its label."""
@@ -108,7 +109,7 @@ def drop_evaluations(run: Path, done: int) -> None:
 
 def scores(metrics: dict[str, Any]) -> dict[str, float]:
     """Return the metrics as `eval/NAME`, NaN where one is undefined."""
-    names = [name for name in metrics if name not in ("n", "n_judged", "ci95")]
+    names = [name for name in metrics if name not in ("n", "n_judged", "faithful_definition", "ci95")]
     return {f"eval/{name}": math.nan if metrics[name] is None else metrics[name] for name in names}
 
 

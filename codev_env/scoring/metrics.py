@@ -2,7 +2,8 @@
 
 Definitions, after the CodeV evaluation protocol (arXiv 2511.19661): a tool call is *faithful* if it clearly shows any
 target as its main content; an episode is faithful if any of its tool calls is, and it has not shown too much else
-(docs/rewards.md). Judged from where the pixels come from, not from the code.
+(docs/rewards.md). Judged from where the pixels come from, not from the code. Episodes that were judged by different
+definitions have no common rate: the faithful shares are `None` then.
 
 | name | meaning |
 | --- | --- |
@@ -13,6 +14,9 @@ target as its main content; an episode is faithful if any of its tool calls is, 
 | `faithful_given_correct` | share with a faithful crop among the correct ones; `None` if none is correct |
 | `faithful_and_correct` | share that is both |
 | `faithful_calls` | share of the tool calls, not of the episodes, that showed a target |
+| `any_crop` | share with a crop that, judged alone, shows a target: the papers' criterion |
+| `any_crop_and_correct` | share that is both |
+| `faithful_definition` | the definition by which the calls were judged; `None` if none was |
 | `lazy` | share with a crop whose box covers more than 90 % of the image |
 | `tool_calls` | programs run per episode |
 | `crops` | images returned per episode whose place in the original is known |
@@ -36,6 +40,17 @@ from codev_env.trajectory import Trajectory
 from codev_env.types import Task
 
 LAZY_SHARE = 0.9
+UNVERSIONED = "unversioned"
+"""The definition of calls that record none: judged before definitions had versions, or by a judge without one."""
+FAITHFUL_SHARES = (
+    "faithful",
+    "faithful_given_correct",
+    "faithful_and_correct",
+    "faithful_calls",
+    "any_crop",
+    "any_crop_and_correct",
+)
+"""The shares that depend on the definition of *faithful*."""
 MEANS: Mapping[str, Callable[[Trajectory], float]] = {
     "tool_calls": lambda t: sum(turn.kind == "code" for turn in t.turns),
     "crops": lambda t: sum(box is not None for turn in t.turns for box in turn.crop_boxes),
@@ -73,15 +88,37 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
         "faithful_given_correct": (sum(t.is_faithful for t in correct), len(correct)),
         "faithful_and_correct": (sum(t.is_faithful for t in correct), len(judged)),
         "faithful_calls": (sum(turn.faithful for turn in calls), len(calls)),
+        "any_crop": (sum(map(shows_target, judged)), len(judged)),
+        "any_crop_and_correct": (sum(map(shows_target, correct)), len(judged)),
         "lazy": (sum(map(is_lazy, episodes)), len(episodes)),
     }
+    definitions = definitions_of(judged)
+    if len(definitions) > 1:
+        shares |= dict.fromkeys(FAITHFUL_SHARES, (0, 0))
     means = {name: [value_of(t) for t in episodes] for name, value_of in MEANS.items()}
     values: dict[str, Any] = {"n": len(episodes), "n_judged": len(judged)}
+    values["faithful_definition"] = definition_text(definitions)
     values |= {name: hits / n if n else None for name, (hits, n) in shares.items()}
     values |= {name: sum(column) / len(column) if column else None for name, column in means.items()}
     intervals: dict[str, list[float] | None] = {name: wilson(hits, n) for name, (hits, n) in shares.items()}
     intervals |= _bootstrap(means, seed)
     return values | {"ci95": intervals}
+
+
+def shows_target(trajectory: Trajectory) -> bool:
+    """Whether some crop of an episode, judged alone, shows a target: the papers' criterion."""
+    return any(turn.any_crop for turn in trajectory.turns)
+
+
+def definitions_of(trajectories: Sequence[Trajectory]) -> tuple[str, ...]:
+    """Return the definitions of *faithful* by which tool calls were judged, in alphabetical order."""
+    scores = [turn.score for t in trajectories for turn in t.turns if turn.kind == "code"]
+    return tuple(sorted({score.definition or UNVERSIONED for score in scores if score and score.value is not None}))
+
+
+def definition_text(definitions: Sequence[str]) -> str | None:
+    """Return definitions as one text, which says so if there are several; `None` if there is none."""
+    return f"mixed: {' | '.join(definitions)}" if len(definitions) > 1 else next(iter(definitions), None)
 
 
 def judged_episodes(episodes: Sequence[Trajectory]) -> list[Trajectory]:

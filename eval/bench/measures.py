@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from codev_env.errors import JudgeError
 from codev_env.geometry import area, iou, overlap
+from codev_env.judges.ground_truth import DEFINITION
 from codev_env.scoring.metrics import (
+    FAITHFUL_SHARES,
     LAZY_SHARE,
     MEANS,
     is_lazy,
     judged_episodes,
     published_score,
+    shows_target,
     summarize,
     summarize_groups,
     wilson,
 )
 from codev_env.trajectory import Trajectory
-from codev_env.types import Episode
 from codev_eval.bench.kappa import accuracy, kappa
 from codev_eval.bench.paired import (
     Counts,
@@ -31,11 +32,11 @@ from codev_eval.bench.paired import (
     share,
     share_interval,
 )
-from codev_eval.bench.replay import episode_of
+from codev_eval.bench.replay import FROM_RECORD, judged_again
 from codev_eval.bench.suspicions import SUSPICIONS, hallucinates_tool_use, suspicions
 
 BINS = 10
-SHARES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "faithful_calls", "lazy")
+SHARES = ("accuracy", *FAITHFUL_SHARES, "lazy")
 """The shares of `summarize`, whose intervals resample tasks if a task has several samples."""
 USAGE = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
 """Counts in an agent's `meta`."""
@@ -73,6 +74,7 @@ def measure(episodes: Sequence[Trajectory], bench: str, seed: int = 0, provenanc
         found["score"] = score
     if provenance:
         found["provenance"] = by_provenance(episodes)
+        found["provenance_definition"] = f"{DEFINITION}, {FROM_RECORD}"
     return found
 
 
@@ -152,35 +154,20 @@ def by_provenance(episodes: Sequence[Trajectory]) -> dict[str, Any]:
         `n` (judged episodes with target boxes), `faithful`, `faithful_given_correct`, `faithful_and_correct` by the
         boxes, and of the two judges `agreement` and Cohen's `kappa`; `None` where undefined.
     """
-    pairs = [(t, _shows_target(episode_of(t))) for t in judged_episodes(episodes) if t.targets]
+    pairs = [(t, judged_again(t)) for t in judged_episodes(episodes) if t.targets]
     n, correct = len(pairs), sum(t.is_correct for t, _ in pairs)
-    both = sum(shown and t.is_correct for t, shown in pairs)
+    both = sum(again.is_faithful and t.is_correct for t, again in pairs)
     table = np.zeros((2, 2))
-    for t, shown in pairs:
-        table[int(shown), int(t.is_faithful)] += 1
+    for t, again in pairs:
+        table[int(again.is_faithful), int(t.is_faithful)] += 1
     return {
         "n": n,
-        "faithful": sum(shown for _, shown in pairs) / n if n else None,
+        "faithful": sum(again.is_faithful for _, again in pairs) / n if n else None,
         "faithful_given_correct": both / correct if correct else None,
         "faithful_and_correct": both / n if n else None,
         "agreement": _number(accuracy(table)),
         "kappa": _number(kappa(table)),
     }
-
-
-def _shows_target(episode: Episode) -> bool:
-    from codev_env.judges import get_judge
-
-    judge = get_judge("ground_truth")
-    for number, step in enumerate(episode.steps):
-        if step.execution is None:
-            continue
-        try:
-            if judge.score(episode.task, step, tuple(episode.steps[:number])).faithful:
-                return True
-        except JudgeError:
-            continue
-    return False
 
 
 def _number(value: Any) -> float | None:
@@ -214,6 +201,10 @@ def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajec
         return sum(t.is_faithful for t in correct), len(correct)
     if name == "faithful_and_correct":
         return sum(t.is_faithful for t in correct), len(judged)
+    if name == "any_crop":
+        return sum(map(shows_target, judged)), len(judged)
+    if name == "any_crop_and_correct":
+        return sum(map(shows_target, correct)), len(judged)
     if name == "faithful_calls":
         calls = [turn for t in judged for turn in t.turns if turn.kind == "code"]
         return sum(turn.faithful for turn in calls), len(calls)
@@ -312,7 +303,7 @@ def suite_table(source: Sequence[Trajectory], variants: Sequence[Trajectory], se
     for t in variants:
         groups.setdefault(str(t.meta.get("task", {}).get("variant", "")), []).append(t)
     rows = {name: summarize(group, seed) for name, group in groups.items()}
-    kept = ("n", "n_judged", "accuracy", "faithful", "faithful_given_correct", "ci95")
+    kept = ("n", "n_judged", "accuracy", "faithful", "faithful_given_correct", "faithful_definition", "ci95")
     table = {name: {key: row[key] for key in kept} for name, row in rows.items()}
     for row in table.values():
         row["ci95"] = {name: row["ci95"][name] for name in ("accuracy", "faithful", "faithful_given_correct")}

@@ -52,6 +52,8 @@ class CompareOptions:
     """Folder for comparison.json and comparison.html, the two runs side by side."""
     common: bool = False
     """Compare the tasks that both have, even if each also has others."""
+    judge_again: bool = False
+    """Judge the recorded crops of both by the target boxes, for runs judged by different definitions of faithful."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the bootstrap."""
 

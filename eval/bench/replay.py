@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from codev_env.errors import JudgeError
+from codev_env.judges import Judge, get_judge
 from codev_env.rewards.reward import Reward, change
 from codev_env.trajectory import Trajectory
-from codev_env.types import Episode, Task
+from codev_env.types import Episode, Step, StepScore, Task
 
 TOLERANCE = 1e-9
 """Largest difference between a recorded reward and the same one computed again."""
@@ -58,6 +60,31 @@ def episode_of(trajectory: Trajectory) -> Episode:
         trajectory.is_correct,
         trajectory.stop_reason,
     )
+
+
+FROM_RECORD = "from the record"
+"""Marks a definition that was applied to recorded regions, which do not say what was painted over."""
+
+
+def judged_again(trajectory: Trajectory, judge: Judge | None = None) -> Trajectory:
+    """Judge the calls of a recorded episode with target boxes again; rewards stay as they were paid.
+
+    Args:
+        trajectory: The episode.
+        judge: Who judges; ground truth by default.
+    """
+    judge, episode = judge or get_judge("ground_truth"), episode_of(trajectory)
+    steps: list[Step] = []
+    for step in episode.steps:
+        score = None
+        if step.kind == "code":
+            try:
+                score = judge.score(episode.task, step, tuple(steps))
+                score = replace(score, definition=f"{score.definition}, {FROM_RECORD}")
+            except JudgeError as error:
+                score = StepScore(None, str(error), failed=True)
+        steps.append(replace(step, score=score))
+    return replace(trajectory, turns=tuple(steps), is_faithful=replace(episode, steps=steps).is_faithful)
 
 
 def prefixes(episode: Episode) -> Iterator[Episode]:

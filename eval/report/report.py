@@ -159,7 +159,9 @@ def _results(metrics: Mapping[str, Any]) -> tuple[Section, ...]:
         sections.append(
             replace(
                 section,
-                note=f"{counts}." if counts != f"{found.get('n')} episodes" else "",
+                note=" ".join(
+                    part for part in (f"{counts}." * (counts != f"{found.get('n')} episodes"), section.note) if part
+                ),
                 plots=tuple(
                     histogram(title, found[name]["bins"])
                     for name, title in (

@@ -28,6 +28,10 @@ METRICS = {
     "accuracy": Metric("Accuracy", "episodes with the right answer", share=True),
     "faithful_given_correct": Metric("Faithful, given correct", "of the right answers, those that looked", share=True),
     "faithful_and_correct": Metric("Faithful and correct", "looked at the evidence and answered right", share=True),
+    "any_crop": Metric("Any crop", "some crop alone shows the evidence: the papers' criterion", share=True),
+    "any_crop_and_correct": Metric(
+        "Any crop, and correct", "the papers' criterion, and the answer is right", share=True
+    ),
     "lazy": Metric("Lazy crops", "episodes with a crop of more than 90 % of the image", share=True),
     "lazy_crops": Metric("Lazy share of crops", "crops of more than 90 % of the image", share=True),
     "hallucinated_tool_use": Metric(
@@ -43,7 +47,7 @@ METRICS = {
 
 
 TILES = ("faithful", "accuracy", "faithful_and_correct")
-MAIN = ("faithful", "accuracy", "faithful_given_correct", "faithful_and_correct", "tool_calls")
+MAIN = ("faithful", "accuracy", "faithful_given_correct", "faithful_and_correct", "any_crop", "tool_calls")
 """Rows that are always open; the rest is behind a disclosure."""
 COUNTS = ("n", "n_judged", "n_failed", "tasks", "samples")
 """Numbers that the page gives in a sentence, not in a row."""
@@ -138,7 +142,18 @@ def metrics_section(results: Results, title: str = "", key: str = "results") -> 
         tuple(run for run, _ in results),
         tuple(_row(name, results) for name in names if name in MAIN),
         tuple(_row(name, results) for name in names if name not in MAIN),
+        note=definition_note([metrics for _, metrics in results]),
     )
+
+
+def definition_note(found: Sequence[Mapping[str, Any]]) -> str:
+    """Say by which definition of *faithful* metrics were made, and warn if it is not one and the same."""
+    names = list(dict.fromkeys(str(m["faithful_definition"]) for m in found if m.get("faithful_definition")))
+    if not names:
+        return ""
+    if len(names) > 1 or names[0].startswith("mixed"):
+        return f"Different definitions of faithful, whose rates cannot be compared: {'; '.join(names)}."
+    return f"Definition of faithful: {names[0]}."
 
 
 def _tile(name: str, results: Results) -> Tile:

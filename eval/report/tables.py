@@ -56,7 +56,7 @@ def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
     yield _perturbed(metrics)
     for name, suite in _of(metrics, "suites"):
         yield from _suite(name, suite)
-    yield _provenance(metrics.get("provenance") or {})
+    yield _provenance(metrics.get("provenance") or {}, str(metrics.get("provenance_definition") or ""))
     yield Table(
         "Place of the crops",
         "best crop and target of each episode that has both",
@@ -172,7 +172,7 @@ def _suite(name: str, suite: Mapping[str, Any]) -> Iterator[Table]:
         yield Table(f"Suite {name}: {rate} by severity", "", heads, tuple(grid))
 
 
-def _provenance(found: Mapping[str, Any]) -> Table:
+def _provenance(found: Mapping[str, Any], definition: str) -> Table:
     labels = {
         "faithful": "faithful by target boxes",
         "faithful_given_correct": "the same, given correct",
@@ -182,4 +182,4 @@ def _provenance(found: Mapping[str, Any]) -> Table:
     rows = [(text, share(found[key])) for key, text in labels.items() if found]
     if found:
         rows.append(("Cohen's kappa", UNDEFINED if found["kappa"] is None else f"{found['kappa']:.2f}"))
-    return Table("The judge against target boxes", "", ("", f"{found.get('n', 0)} episodes"), tuple(rows))
+    return Table("The judge against target boxes", definition, ("", f"{found.get('n', 0)} episodes"), tuple(rows))

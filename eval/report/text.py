@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from codev_eval.report.formats import is_number
-from codev_eval.report.results import bracket, names_of, shown
+from codev_eval.report.results import bracket, definition_note, names_of, shown
 from codev_eval.report.tables import Table, tables
 
 
@@ -36,7 +36,7 @@ def text_results(record: Mapping[str, Any]) -> str:
     for bench, metrics in record["benches"].items():
         tasks = record["sets"][bench]
         parts.append(f"\n{record['model']} on {bench} ({tasks['data']}, {tasks['source']}), {counts_line(metrics)}")
-        parts.append(text_table(metrics))
+        parts.append("\n".join(line for line in (text_table(metrics), definition_note([metrics])) if line))
         parts += [text_of(table) for table in tables(metrics)]
     used = record["usage"]
     if used["requests"]:

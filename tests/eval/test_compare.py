@@ -12,6 +12,9 @@ from test_report import Page
 
 from codev_env.app import cli
 from codev_env.errors import ConfigError
+from codev_env.provenance.coordinates import box_polygon
+from codev_env.types import Region
+from codev_eval.bench.replay import judged_again
 from codev_eval.compare import compare
 from codev_eval.report.tables import difference
 
@@ -109,3 +112,34 @@ def test_folders_without_an_evaluation_are_told(tmp_path, capsys):
     capsys.readouterr()
     assert cli.main(["eval", "compare", a, str(tmp_path)]) == 1
     assert "holds no metrics.json" in capsys.readouterr().err
+
+
+def with_definition(t, definition: str):
+    """An episode judged by another definition of faithful."""
+    turns = [
+        dataclasses.replace(turn, score=turn.score and dataclasses.replace(turn.score, definition=definition))
+        for turn in t.turns
+    ]
+    return dataclasses.replace(t, turns=tuple(turns))
+
+
+def test_runs_judged_by_different_definitions_are_refused_until_they_are_judged_again():
+    old, new = [played(i, True) for i in range(3)], [with_definition(played(i, True), "boxes 2") for i in range(3)]
+    with pytest.raises(ConfigError, match=r"boxes 2, unversioned.*--judge-again"):
+        compare({"vstar": old}, {"vstar": new})
+    assert compare({"vstar": new}, {"vstar": new})["vstar"]["faithful_definition"] == "boxes 2"
+    again = [[judged_again(t) for t in run] for run in (old, new)]
+    found = compare({"vstar": again[0]}, {"vstar": again[1]})["vstar"]
+    assert found["faithful_definition"] == "boxes 2, from the record"
+    assert found["rates"]["any_crop"]["difference"] == 0
+
+
+def test_a_recorded_episode_is_judged_again_from_what_it_showed():
+    for looks in (True, False):
+        recorded = played(0, True, looks=looks)
+        look, *rest = recorded.turns
+        (box,) = look.crop_boxes
+        seen = Region(box_polygon(box), box, 0, "rot0", 1.0, 1.0, "probe")
+        again = judged_again(dataclasses.replace(recorded, turns=(dataclasses.replace(look, regions=(seen,)), *rest)))
+        assert again.is_faithful == looks == any(turn.any_crop for turn in again.turns)
+        assert again.total_reward == played(0, True, looks=looks).total_reward
