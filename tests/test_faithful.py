@@ -9,11 +9,14 @@ import pytest
 from PIL import Image, ImageDraw
 
 from codev_agents.scripted import expand_box
+from codev_env.envs.image_tool import ImageToolEnv
+from codev_env.errors import ConfigError
 from codev_env.geometry import union_area
-from codev_env.judges import GroundTruthJudge
-from codev_env.judges.evidence import limit_of, showing, shown_share
+from codev_env.judges import GroundTruthJudge, for_view, get_judge
+from codev_env.judges.evidence import ModelView, limit_of, showing, shown_share
 from codev_env.provenance.coordinates import box_polygon
-from codev_env.types import Box, Code, Episode, Execution, Region, Step, Task
+from codev_env.tasks.scenes import GridOptions, SceneTaskSet
+from codev_env.types import Box, Code, Episode, Execution, Region, Step, StepScore, Task
 
 SIZE = (2000, 1500)
 IMAGE = Image.effect_noise(SIZE, 90).convert("RGB")
@@ -187,3 +190,67 @@ def test_areas_of_unions():
     diamond = ((5.0, -5.0), (15.0, 5.0), (5.0, 15.0), (-5.0, 5.0))
     assert union_area([diamond, box_polygon((0, 0, 10, 10))]) == pytest.approx(200)
     assert union_area([diamond, diamond[::-1], box_polygon((10, 0, 20, 10))]) == pytest.approx(275, rel=0.01)
+
+
+def detail(box: Box, view_pixels: int, power: float = 1.0, **changes) -> float:
+    view = ModelView(view_pixels, power)
+    return showing(region(box, **changes), target_of(0.01), SIZE, view=view).detail
+
+
+def test_detail_counts_the_pixels_that_reach_the_model():
+    box = (0, 0, 200, 200)
+    # min(1, s min(1, view / sqrt(area s^2))): 70 pixels a side for 200.
+    for scale in (0.5, 1.0, 3.0):
+        assert detail(box, 4900, scale=scale) == pytest.approx(min(1, scale * min(1, 70 / (200 * scale))))
+    assert detail(box, 4900, 4.0) == pytest.approx(0.35**4)
+    assert detail(box, 40_000) == 1.0 == detail(box, 10**9)
+    assert detail(box, 40_000, scale=0.25) == 0.25, "what was lost before does not come back"
+    # A frame takes its part of the view.
+    assert detail(box, 40_000, original_share=0.25) == pytest.approx(0.5)
+
+
+def test_a_view_is_an_option_of_judges_and_environments():
+    target = target_of(0.01)
+    crop = expand_box(target, SIZE, 0.25)  # 300 x 225 pixels
+    step = Step("", Code(""), Execution(images=(IMAGE.resize((40, 30), box=crop),)), (region(crop),))
+    for judge in (
+        get_judge({"name": "ground_truth", "view_pixels": 10_000}),
+        get_judge('{"name": "auto", "view_pixels": 10000, "on_error": "mask"}'),
+        for_view(get_judge("ground_truth"), 10_000),
+        for_view(get_judge("noisy:0"), 10_000),
+        for_view(get_judge({"name": "auto", "on_error": "raise"}), 10_000),
+        ImageToolEnv(SceneTaskSet(GridOptions(), "test", 4), view_pixels=10_000).judge,
+    ):
+        score = judge.score(task_of(target), step, ())
+        assert score.value == pytest.approx((10_000 / (300 * 225)) ** 0.5, rel=0.01) and not score.faithful
+        assert score.definition == "boxes 2, view of 10000 pixels"
+    assert (
+        get_judge({"name": "auto", "detail_power": 4}).score(task_of(target), step, ()).definition
+        == "boxes 2, detail^4"
+    )
+    assert GroundTruthJudge().score(task_of(target), step, ()).definition == "boxes 2"
+    assert (
+        get_judge("none") is not None and for_view(get_judge("none"), 9).score(task_of(target), step, ()).value is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("judge", "view", "match"),
+    [
+        ("auto", 0, "view_pixels is 0"),
+        ("auto", 70.5, "view_pixels is 70.5"),
+        ({"name": "auto", "detail_power": 0}, None, "detail_power is 0"),
+        ({"name": "none", "view_pixels": 9}, None, "view_pixels"),
+        ({"name": "ground_truth", "view": 9}, None, "Did you mean 'view_pixels'|view_pixels"),
+        ("judge_without_views", 9, "does not measure detail"),
+    ],
+)
+def test_views_that_cannot_be_used_are_refused(judge, view, match):
+    class Plain:
+        name = "plain"
+
+        def score(self, task, step, history):
+            return StepScore(1.0)
+
+    with pytest.raises(ConfigError, match=match):
+        for_view(Plain() if judge == "judge_without_views" else get_judge(judge), view)

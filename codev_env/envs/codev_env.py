@@ -124,6 +124,7 @@ class CodeVBenchEnv(ImageToolEnv):
     | `dialect` | `"codev"` | how the model talks |
     | `reward`, `reward_weights` | `"tapo"`, `None` | a name, a function of an `Episode`, a `"module:attribute"` path or a `Reward` (docs/rewards.md); weights to change, by term |
     | `judge` | `"auto"` | who scores tool calls: a name, `"URL#NAME"`, a mapping with name and options, or a `Judge` (docs/judges.md) |
+    | `view_pixels` | `None` | the policy sees an image at no more than this many pixels: a crop of more has less detail (docs/judges.md) |
     | `max_turns` | `6` | turns of the model, the answer included |
     | `limits` | `None` | limits of the sandbox: a mapping such as `{"wall_s": 5}` or `Limits` |
     | `sandbox` | `None` | a live `Sandbox` to use instead of the one that the environments of a process share |
@@ -156,6 +157,7 @@ class CodeVBenchEnv(ImageToolEnv):
         only: str | None = None,
         scorer: str | Scorer = "rules",
         sandbox: Sandbox | None = None,
+        view_pixels: int | None = None,
     ) -> None:
         from codev_env.tasks import default_split, load_tasks, narrow, wrap_tasks
         from codev_env.tasks.readers.fields import brief
@@ -165,6 +167,7 @@ class CodeVBenchEnv(ImageToolEnv):
             "dialect": dialect,
             "reward": reward,
             "judge": judge,
+            "view_pixels": view_pixels,
             "max_turns": max_turns,
             "limits": limits,
             "render_mode": render_mode,

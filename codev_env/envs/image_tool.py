@@ -66,13 +66,14 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         reward: str | Reward | RewardFunction = "tapo",
         reward_weights: Mapping[str, float] | None = None,
         judge: str | Mapping[str, Any] | Judge = "auto",
+        view_pixels: int | None = None,
         max_turns: int = 6,
         limits: Limits | Mapping[str, Any] | None = None,
         sandbox: Sandbox | None = None,
         scorer: str | Scorer = "rules",
         render_mode: str | None = None,
     ) -> None:
-        from codev_env.judges import get_judge
+        from codev_env.judges import for_view, get_judge
         from codev_env.scoring import get_scorer
 
         EzPickle.__init__(
@@ -83,6 +84,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             reward=reward,
             reward_weights=reward_weights,
             judge=judge,
+            view_pixels=view_pixels,
             max_turns=max_turns,
             limits=limits,
             scorer=scorer,
@@ -103,6 +105,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self.scorer = get_scorer(scorer)
         check_judge(self.judge)
         check_scorer(self.scorer)
+        self.judge = for_view(self.judge, view_pixels)
         self.system_prompt = self.dialect.system_prompt()
         self.observation_space: spaces.Space[Any] = spaces.Dict({"text": Unicode(), "images": Images()})
         self.action_space = Unicode()

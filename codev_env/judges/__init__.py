@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 from codev_env.chat_model import is_address, split_address
 from codev_env.errors import ConfigError, unknown
 from codev_env.judges.ground_truth import GroundTruthJudge
-from codev_env.judges.judge import AsyncJudge, AutoJudge, BatchJudge, Judge, MaskingJudge, NoJudge, ServedJudge
+from codev_env.judges.judge import (
+    AsyncJudge,
+    AutoJudge,
+    BatchJudge,
+    Judge,
+    MaskingJudge,
+    NoJudge,
+    ServedJudge,
+    ViewJudge,
+    for_view,
+)
 from codev_env.judges.noisy import NoisyJudge
 from codev_env.registry import Registry
 
@@ -28,10 +38,14 @@ __all__ = [
     "NoisyJudge",
     "ServedJudge",
     "VLMJudge",
+    "ViewJudge",
+    "for_view",
     "get_judge",
 ]
 
 ON_ERROR = ("raise", "mask")
+DETAIL_OPTIONS = ("view_pixels", "detail_power")
+"""Options of the judges by ground truth, see `GroundTruthJudge`."""
 
 
 def _vlm(**options: Any) -> Judge:
@@ -60,7 +74,8 @@ def get_judge(judge: str | Mapping[str, Any] | Judge = "auto") -> Judge:
         judge: A name (`"auto"`, `"ground_truth"`, `"none"`); `"noisy:RATE"`, see `NoisyJudge`; `"URL#NAME"`, such as
             `"http://localhost:8000/v1#my-model"`, for a vision-language judge; `"module:attribute"` of a judge, or of
             what makes one without arguments; a mapping with the name and options,
-            such as `{"name": "vlm", "model": "my-model", "cache": "verdicts"}`, or its JSON; or a `Judge`. Every judge
+            such as `{"name": "vlm", "model": "my-model", "cache": "verdicts"}` or
+            `{"name": "ground_truth", "view_pixels": 4900}`, or its JSON; or a `Judge`. Every judge
             named in a mapping knows the option `on_error`: `"raise"`, or `"mask"` for scores without a value where it
             fails.
             Vision-language judges with equal options are one and the same within a process.
@@ -95,12 +110,14 @@ def _parse(text: str) -> Mapping[str, Any]:
 def _made(name: object, **options: Any) -> Judge:
     if name == "vlm":
         return JUDGES.find(name, **options)
-    judge = JUDGES.find(name)
     on_error = options.pop("on_error", "raise")
     if on_error not in ON_ERROR:
         raise unknown(f"judge {name!r}: option on_error", on_error, ON_ERROR)
+    known = DETAIL_OPTIONS if name in (AutoJudge.name, GroundTruthJudge.name) else ()
     for option in options:
-        raise unknown(f"option of judge {name!r}", option, ["on_error"])
+        if option not in known:
+            raise unknown(f"option of judge {name!r}", option, ["on_error", *known])
+    judge = JUDGES.find(name, **options)
     return MaskingJudge(judge) if on_error == "mask" else judge
 
 

@@ -88,7 +88,7 @@ class GroundTruthJudge:
             isinstance(view_pixels, bool) or view_pixels != int(view_pixels) or view_pixels < 1
         ):
             raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
-        if not 0 < detail_power <= MOST_POWER:
+        if isinstance(detail_power, (bool, str)) or not 0 < detail_power <= MOST_POWER:
             raise ConfigError(f"detail_power is {detail_power!r}; it must be above 0 and at most {MOST_POWER}.")
         self.view = ModelView(view_pixels, float(detail_power))
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from codev_env.errors import JudgeError
+from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges.ground_truth import GroundTruthJudge
 from codev_env.types import Step, StepScore, Task
 
@@ -67,10 +67,39 @@ class ServedJudge(Judge, Protocol):
         ...
 
 
+@runtime_checkable
+class ViewJudge(Judge, Protocol):
+    """Can score for a policy whose processor shrinks large images."""
+
+    def for_view(self, view_pixels: int) -> Judge:
+        """Return this judge for a policy that sees an image at no more than `view_pixels` pixels."""
+        ...
+
+
+def for_view(judge: Judge, view_pixels: int | None) -> Judge:
+    """Return a judge for a policy that sees an image at no more than `view_pixels` pixels; `None` changes nothing.
+
+    Raises:
+        ConfigError: The number cannot be used, or the judge does not measure detail.
+    """
+    if view_pixels is None:
+        return judge
+    if not isinstance(judge, ViewJudge):
+        raise ConfigError(
+            f"view_pixels is {view_pixels!r}, but judge {judge.name!r} does not measure detail: leave view_pixels out, "
+            "or choose judge='auto' or 'ground_truth'."
+        )
+    return judge.for_view(view_pixels)
+
+
 class NoJudge:
     """Scores nothing: every value is `None`."""
 
     name = "none"
+
+    def for_view(self, view_pixels: int) -> NoJudge:
+        """Return this judge: it looks at nothing."""
+        return self
 
     def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         """Return a score without a value."""
@@ -78,13 +107,22 @@ class NoJudge:
 
 
 class AutoJudge:
-    """Ground truth for tasks that know their targets; no score, and one warning, for the others."""
+    """Ground truth for tasks that know their targets; no score, and one warning, for the others.
+
+    Args:
+        view_pixels: As for `GroundTruthJudge`.
+        detail_power: As for `GroundTruthJudge`.
+    """
 
     name = "auto"
 
-    def __init__(self) -> None:
-        self._ground_truth = GroundTruthJudge()
+    def __init__(self, view_pixels: int | None = None, detail_power: float = 1.0) -> None:
+        self._ground_truth = GroundTruthJudge(view_pixels, detail_power)
         self._warned = False
+
+    def for_view(self, view_pixels: int) -> AutoJudge:
+        """Return this judge for a policy that sees an image at no more than `view_pixels` pixels."""
+        return AutoJudge(view_pixels, self._ground_truth.view.power)
 
     def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         """Score by ground truth where there is one."""
@@ -111,6 +149,10 @@ class MaskingJudge:
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
         self.name = judge.name
+
+    def for_view(self, view_pixels: int) -> MaskingJudge:
+        """Return the same around a judge for that view; raises `ConfigError` if the judge does not know views."""
+        return MaskingJudge(for_view(self.judge, view_pixels))
 
     def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         """Score by the judge; a `JudgeError` gives a score that has `failed` set."""

@@ -58,6 +58,12 @@ class NoisyJudge:
             raise ConfigError(f"judge {spec!r}: write noisy:RATE or noisy:RATE:SEED, with a rate from 0 to 1.")
         return cls(None, rate, seed)
 
+    def for_view(self, view_pixels: int) -> NoisyJudge:
+        """Return the same around a judge for that view; raises `ConfigError` if the judge does not know views."""
+        from codev_env.judges.judge import for_view
+
+        return NoisyJudge(for_view(self.inner, view_pixels), self.rate, self.seed)
+
     def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         """Score a code turn; raises what the other judge raises."""
         score = self.inner.score(task, step, history)

@@ -60,6 +60,7 @@ def make_env(
             reward=reward,
             reward_weights=dict(weights or {}),
             judge=options.judge,
+            view_pixels=options.view_pixels or None,
             max_turns=options.max_turns,
             **wrapped,
         )
