@@ -67,7 +67,7 @@ FROM_RECORD = "from the record"
 
 
 def judged_again(trajectory: Trajectory, judge: Judge | None = None) -> Trajectory:
-    """Judge the calls of a recorded episode with target boxes again; rewards stay as they were paid.
+    """Judge the calls of a recorded episode with target boxes again; its rewards stay as recorded.
 
     Args:
         trajectory: The episode.
