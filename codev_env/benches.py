@@ -55,6 +55,7 @@ class Bench:
         scenes: Preset in `codev_env.tasks.SCENES` of the generated scenes that replace it.
         scoring: Whose published evaluation scores it; `None` where there is none.
         variants: More environments over it: id to the `wrap` argument.
+        suites: Groups of benchmarks that it belongs to, such as `"zoom"`; see `suite_of`.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Bench:
     scenes: str = "vstar"
     scoring: Scoring | None = None
     variants: Mapping[str, str] = field(default_factory=dict)
+    suites: tuple[str, ...] = ()
 
     def places(self) -> tuple[Path, ...]:
         """Return the folders that `data="auto"` looks for, in order."""
@@ -93,6 +95,7 @@ BENCHES: dict[str, Bench] = {
             name="vstar",
             title="V*Bench",
             env_id="CodeV-VStar-v0",
+            suites=("zoom",),
             variants={"CodeV-Orientation-v0": "orientation", "CodeV-Corruption-v0": "corruption"},
             splits=("test",),
             reader="vstar",
@@ -105,6 +108,7 @@ BENCHES: dict[str, Bench] = {
             name="hrbench4k",
             title="HR-Bench 4K",
             env_id="CodeV-HRBench4K-v0",
+            suites=("zoom",),
             splits=("test",),
             reader="lettered",
             reader_options={"needs_cycle": True},
@@ -119,6 +123,7 @@ BENCHES: dict[str, Bench] = {
             name="hrbench8k",
             title="HR-Bench 8K",
             env_id="CodeV-HRBench8K-v0",
+            suites=("zoom",),
             splits=("test",),
             reader="lettered",
             reader_options={"needs_cycle": True},
@@ -150,6 +155,77 @@ BENCHES: dict[str, Bench] = {
             folder="MVToolBench",
             hub=HubFiles("kkwok/MVToolBench", _PARQUET, license="cc-by-sa-4.0"),
             scenes="mvtool",
+        ),
+        Bench(
+            name="treebench",
+            title="TreeBench",
+            env_id="CodeV-TreeBench-v0",
+            suites=("zoom",),
+            splits=("test",),
+            reader="annotated",
+            reader_options={"needs": ("options", "boxes", "category")},
+            folder="TreeBench",
+            hub=HubFiles("HaochenWang/TreeBench", ("TreeBench.tsv",)),
+        ),
+        Bench(
+            name="visualprobe",
+            title="VisualProbe",
+            env_id="CodeV-VisualProbe-v0",
+            suites=("zoom",),
+            splits=("test",),
+            reader="annotated",
+            folder="VisualProbe_Hard",
+        ),
+        Bench(
+            name="mme-realworld-lite",
+            title="MME-RealWorld-Lite",
+            env_id="CodeV-MMERealWorldLite-v0",
+            suites=("zoom",),
+            splits=("test",),
+            reader="annotated",
+            reader_options={"needs": ("options", "category")},
+            folder="MME-RealWorld-Lite",
+            hub=HubFiles("yifanzhang114/MME-RealWorld-Base64", ("mme_realworld_lite.tsv",)),
+        ),
+        Bench(
+            name="o3bench",
+            title="O3-Bench",
+            env_id="CodeV-O3Bench-v0",
+            suites=("zoom",),
+            splits=("test",),
+            reader="annotated",
+            folder="O3-Bench/test",
+            hub=HubFiles("m-Just/O3-Bench", ("test/metadata.jsonl", "test/images/*")),
+            scenes="mathvista",
+        ),
+        Bench(
+            name="zoombench",
+            title="ZoomBench",
+            env_id="CodeV-ZoomBench-v0",
+            suites=("zoom",),
+            splits=("test",),
+            reader="annotated",
+            folder="ZoomBench",
+        ),
+        Bench(
+            name="zoombench-crop",
+            title="ZoomBench, the crops",
+            env_id="CodeV-ZoomBenchCrop-v0",
+            suites=("zoom",),
+            splits=("test",),
+            reader="annotated",
+            reader_options={"image": "crop_image"},
+            folder="ZoomBench",
+        ),
+        Bench(
+            name="blink",
+            title="BLINK",
+            env_id="CodeV-BLINK-v0",
+            splits=("test", "val"),
+            reader="annotated",
+            reader_options={"needs": ("options", "category")},
+            folder="BLINK",
+            files="BLINK*",
         ),
         Bench(
             name="codev-rl",
@@ -201,6 +277,13 @@ def environments() -> dict[str, dict[str, Any]]:
     for bench in BENCHES.values():
         found |= {env_id: {"bench": bench.name, "wrap": wrap} for env_id, wrap in bench.variants.items()}
     return found
+
+
+def suite_of(name: str) -> tuple[str, ...]:
+    """Return the benchmarks of a group: `"zoom"`, questions that need a look at detail, or `"all"` published ones."""
+    if name == "all":
+        return tuple(bench.name for bench in BENCHES.values() if "test" in bench.splits and bench.folder)
+    return tuple(bench.name for bench in BENCHES.values() if name in bench.suites)
 
 
 def scoring_of(name: str) -> Scoring | None:

@@ -34,7 +34,7 @@ def evaluate(argv: Sequence[str]) -> int:
     print(f"codev eval: {len(failures)} episodes could not be evaluated:", file=sys.stderr)
     for failed in failures[:SHOWN_FAILURES]:
         where = (
-            f"{failed.bench} {failed.condition}".rstrip() + " " if len(options.bench) > 1 or failed.condition else ""
+            f"{failed.bench} {failed.condition}".rstrip() + " " if len(options.benches) > 1 or failed.condition else ""
         )
         print(f"  {where}task {failed.failure.index}: {failed.failure.reason}", file=sys.stderr)
     if len(failures) > SHOWN_FAILURES:

@@ -10,6 +10,7 @@ from codev_env.benches import BENCHES, Bench
 from codev_env.errors import FormatError, unknown
 from codev_env.registry import Registry
 from codev_env.tasks.readers import hub
+from codev_env.tasks.readers.annotated import open_annotated
 from codev_env.tasks.readers.dataset import open_dataset
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.lettered import open_lettered
@@ -43,6 +44,7 @@ READERS: Registry[Reader] = Registry(
     {
         "vstar": open_vstar,
         "lettered": open_lettered,
+        "annotated": open_annotated,
         "mathvista": open_mathvista,
         "verl": open_verl,
         "dataset": open_dataset,

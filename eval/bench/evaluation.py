@@ -113,7 +113,7 @@ class Evaluation:
 
     def __init__(self, options: EvalOptions) -> None:
         self.options = options
-        self.tasks = {bench: options.load(bench) for bench in options.bench}
+        self.tasks = {bench: options.load(bench) for bench in options.benches}
         self.counts = {bench: self._count(tasks) for bench, tasks in self.tasks.items()}
         self.wrapped = {
             name: {bench: _each(name, wrap_tasks(tasks, spec)) for bench, tasks in self.tasks.items()}
@@ -161,7 +161,7 @@ class Evaluation:
 
     def _count(self, tasks: TaskSet) -> int:
         n, split = self.options.n, self.options.split
-        if n is not None and n > len(tasks) and len(self.options.bench) == 1:
+        if n is not None and n > len(tasks) and len(self.options.benches) == 1:
             raise ConfigError(f"--n is {n}, but {tasks.name} has {len(tasks)} tasks in split {split!r}.")
         return len(tasks) if n is None else min(n, len(tasks))
 
@@ -306,6 +306,7 @@ class Evaluation:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         elif read_episodes(out) or (out / METRICS).exists() or (out / REPORT).exists():
             self._check_same(found[0], mine)
+            write_json(out / STATE, {"schema": SCHEMA, "options": mine})
             return False
         new = not out.exists()
         try:
@@ -328,12 +329,19 @@ class Evaluation:
             raise ConfigError(
                 f"{out / STATE} is broken ({error!r}): give another folder, or add --overwrite."
             ) from None
+        if changed == ["n"] and _is_more(mine["n"], theirs["n"]):
+            return  # The tasks so far are the first of the new ones.
         if changed:
             name = changed[0]
             raise ConfigError(
                 f"--out {out} holds an evaluation with other options: --{name.replace('_', '-')} was "
                 f"{theirs.get(name)!r} and is {mine.get(name)!r}. Give another folder, or add --overwrite."
             )
+
+
+def _is_more(n: int | None, than: int | None) -> bool:
+    """Whether `--n` is larger than another; `None` is all tasks."""
+    return than is not None and (n is None or n > than)
 
 
 def _sweep(out: Path, made: bool) -> None:

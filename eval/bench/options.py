@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from codev_env.app.options import POSITIONAL, option_class
+from codev_env.benches import suite_of
 from codev_env.tasks import BENCHES, load_tasks
 from codev_env.types import TaskSet
 from codev_eval.bench.choice import TaskOptions
@@ -69,12 +70,15 @@ class EvalOptions(TaskOptions):
     )  # fmt: skip
     model: str
     """The model: `scripted:oracle|random|lazy|none`, `URL#NAME` (an OpenAI-compatible server), or a model folder."""
-    out: Path
-    """Folder for the results; a stopped evaluation with the same options continues there."""
+    out: Path = Path("runs/eval")
+    """Folder for the results; an evaluation with the same options, or a larger `--n`, continues there."""
     data: tuple[str, ...]
     """`synthetic`, `hub` (the published data), or a path (a benchmark, or a folder of them); one, or one per bench."""
     bench: Annotated[tuple[str, ...], Field(min_length=1)] = ("vstar",)
-    """Benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, a training set, or `dataset`."""
+    """Benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, `treebench`, `visualprobe`,
+    `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, a training set, or `dataset`."""
+    suite: Literal["", "zoom", "all"] = ""
+    """Benchmarks instead of `--bench`: `zoom` (those that need a look at detail), or `all` published ones."""
     samples: Count = 1
     """Episodes of each task; more than one needs a model that samples."""
     perturb: tuple[Perturbation, ...] = ()
@@ -125,9 +129,11 @@ class EvalOptions(TaskOptions):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"--{name} {' '.join(values)}: names one twice. Leave it out.")
-        if len(self.data) not in (1, len(self.bench)):
+        if self.suite and self.bench != ("vstar",):
+            raise ValueError(f"--suite {self.suite} and --bench {' '.join(self.bench)} both name benchmarks: give one.")
+        if len(self.data) not in (1, len(self.benches)):
             raise ValueError(
-                f"--data has {len(self.data)} values for {len(self.bench)} of --bench: give one, or one for each."
+                f"--data has {len(self.data)} values for {len(self.benches)} of --bench: give one, or one for each."
             )
         if self.samples > 1 and self.temperature == 0 and not self.model.startswith("scripted:"):
             raise ValueError(f"--samples {self.samples} at --temperature 0 are all alike: raise --temperature.")
@@ -138,10 +144,15 @@ class EvalOptions(TaskOptions):
             raise ValueError(f"--severities {given} is only of --suites corruption: add it, or leave them out.")
         return self
 
+    @property
+    def benches(self) -> tuple[str, ...]:
+        """The benchmarks: those of `suite`, else `bench`."""
+        return suite_of(self.suite) if self.suite else self.bench
+
     def load(self, bench: str) -> TaskSet:
         """Load the tasks of a benchmark, all of them whatever `n` says."""
-        place = self.data[0] if len(self.data) == 1 else self.data[self.bench.index(bench)]
-        if len(self.data) == 1 and len(self.bench) > 1 and bench in BENCHES:
+        place = self.data[0] if len(self.data) == 1 else self.data[self.benches.index(bench)]
+        if len(self.data) == 1 and len(self.benches) > 1 and bench in BENCHES:
             inside = Path(place) / BENCHES[bench].folder
             place = str(inside) if BENCHES[bench].folder and inside.is_dir() else place
         return load_tasks(place, self.split, bench=bench, **self.described())
@@ -161,7 +172,8 @@ class EvalOptions(TaskOptions):
 
     def fixed(self) -> dict[str, Any]:
         """Return the options that decide the episodes; JSON-able."""
-        values = dataclasses.asdict(self)
+        values = dataclasses.asdict(self) | {"bench": self.benches}
+        del values["suite"]
         return {name: _jsonable(value) for name, value in values.items() if name not in FREE}
 
     def cost(self, usage: dict[str, int]) -> float:

@@ -11,6 +11,7 @@ import pytest
 
 from codev_agents import AgentError, Oracle, RandomCrop
 from codev_env.app import cli
+from codev_env.benches import suite_of
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_env.types import Step
 from codev_eval.bench import evaluation
@@ -162,6 +163,35 @@ def test_other_options_are_refused_by_name_and_free_ones_are_not(tmp_path, capsy
     assert run_eval(tmp_path, "--workers", "2", "--prompt-price", "1", n=2) == 0
     assert run_eval(tmp_path, "--seed", "1", "--overwrite", n=2) == 0
     assert len(read_trajectories(tmp_path)) == 2
+
+
+def test_a_larger_n_plays_only_what_is_new(tmp_path, capsys, monkeypatch):
+    assert run_eval(tmp_path, n=2) == 0
+    first = [t.task_id for t in read_trajectories(tmp_path)]
+    played = []
+    real = evaluation.TrajectoryWriter.append
+    monkeypatch.setattr(evaluation.TrajectoryWriter, "append", lambda self, t: (played.append(t.index), real(self, t)))
+    assert run_eval(tmp_path, n=5) == 0
+    assert sorted(played) == [2, 3, 4]
+    assert [t.task_id for t in read_trajectories(tmp_path)][:2] == first
+    assert metrics(tmp_path)["n"] == 5
+    played.clear()
+    assert run_eval(tmp_path, n=5) == 0 and played == []
+    assert run_eval(tmp_path, n=4) == 1, "fewer tasks are another evaluation"
+    assert "--n was 5 and is 4" in capsys.readouterr().err
+    assert run_eval(tmp_path, "--seed", "1", n=6) == 1
+
+
+def test_a_suite_of_benchmarks_and_the_default_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    options = ["--model", "scripted:none", "--data", "synthetic", "--scenes", "toy", "--n", "1", "--suite", "zoom"]
+    assert cli.main(["eval", *options]) == 0
+    record = json.loads((tmp_path / "runs" / "eval" / "metrics.json").read_text())
+    assert {"vstar", "hrbench4k", "hrbench8k", "treebench", "visualprobe", "zoombench"} < set(record["benches"])
+    assert "mathvista" not in record["benches"] and all(b["n"] == 1 for b in record["benches"].values())
+    assert cli.main(["eval", *options, "--bench", "mathvista"]) == 1
+    assert "both name benchmarks" in capsys.readouterr().err
+    assert "mathvista" in suite_of("all") and "codev-rl" not in suite_of("all") and "dataset" not in suite_of("all")
 
 
 def test_several_benchmarks_in_one_call(tmp_path, capsys):

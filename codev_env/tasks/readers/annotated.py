@@ -1,0 +1,216 @@
+"""Annotation files of newer benchmarks: one image, a question, its options in one text or in columns, and boxes.
+
+Formats read in public sources: data/README.md and the JSONL files of m-Just/InSight-o3 (TreeBench, VisualProbe,
+MME-RealWorld-Lite, O3-Bench), inference_treebench.py of Haochen-Wang409/TreeVGR (TreeBench.tsv),
+utils/convert_benchmark.py of inclusionAI/Zooming-without-Zooming (ZoomBench), verl/utils/dataset/multimodal_dataset.py
+of Mini-o3/Mini-o3 (VisualProbe's val.json), and vlmeval/dataset/image_mcq.py of open-compass/VLMEvalKit
+(MME-RealWorld-Lite and BLINK as TSV).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codev_env.benches import Bench
+from codev_env.errors import FormatError, TaskError
+from codev_env.tasks.readers.boxes import Frame, boxes_from
+from codev_env.tasks.readers.cells import image_path
+from codev_env.tasks.readers.fields import (
+    LETTERS,
+    brief,
+    jsonable,
+    letter_answer,
+    plain,
+    scorer_meta,
+    split_options,
+)
+from codev_env.tasks.readers.files import find_files, only_split, table_of
+from codev_env.tasks.readers.images import Rules
+from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
+from codev_env.tasks.readers.table import RowTable
+
+_SUFFIXES = (".jsonl", ".parquet", ".tsv", ".json")
+_NAMES = {
+    "image": ("image", "images", "file_name"),
+    "question": ("question", "problem", "prompt"),
+    "options": ("options", "multi-choice options"),
+    "answer": ("answer",),
+    "category": ("category", "subset"),
+    "id": ("question_id", "index"),
+    "boxes": ("target_instances",),
+}
+"""The columns of each field, the first one that a table has."""
+_PLACES = ("imgs", "data", "..")
+"""Folders of the images beside the annotations, where they are not in the annotations' folder or its `images/`."""
+
+
+def open_annotated(
+    path: str | Path,
+    split: str = "test",
+    *,
+    bench: Bench,
+    needs: Sequence[str] = (),
+    image: str = "",
+    subset: str | None = None,
+    seed: int = 0,
+    on_error: OnError = "raise",
+    images: Rules = None,
+) -> RowTaskSet:
+    """Open a benchmark whose annotations are one file.
+
+    Args:
+        path: A JSONL, Parquet, TSV or JSON file, or a folder that holds one.
+        split: A split of the benchmark.
+        bench: The benchmark; of a folder's files those that match `bench.files` are read.
+        needs: Fields that each row must have besides image, question and answer: `"options"`, `"boxes"`, `"category"`.
+        image: Column of the image instead of the usual ones.
+        subset: Only this category.
+        seed: Not used: the order of the options is part of the data.
+        on_error: How to treat bad rows, see `RowTaskSet`.
+        images: Which images are accepted; `None` for the defaults.
+
+    Raises:
+        TaskError: Missing or invalid data; the message names file and row.
+        ConfigError: An option that cannot be used.
+    """
+    only_split(bench.title, split, bench.splits)
+    expected = f"{bench.files or '*'} as {', '.join(_SUFFIXES)}"
+    files = find_files(path, _SUFFIXES, expected)
+    if Path(path).is_dir() and bench.files:
+        files = [file for file in files if file.match(bench.files)]
+        if not files:
+            raise FormatError(f"{path}: holds no {bench.title}. Expected {expected}.")
+    table = table_of([file for file in files if file.suffix == files[0].suffix])
+    reader = AnnotatedReader(bench.name, _columns(table, bench.title, image, needs), bench.categories, tuple(needs))
+    folder = _image_folder(table, reader.image_column)
+    return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images, image_folder=folder)
+
+
+def _columns(table: RowTable, title: str, image: str, needs: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the column of each field that the table has; raises `FormatError` if one that is needed is missing."""
+    names = _NAMES | ({"image": (image,)} if image else {})
+    found = {field: next((name for name in known if table.has(name)), "") for field, known in names.items()}
+    lettered = table.has("A") and table.has("B")
+    for field in ("image", "question", "answer", *needs):
+        if not found[field] and not (field == "options" and lettered):
+            raise FormatError(
+                f"{table.source}: has no column {' or '.join(map(repr, names[field]))}, which {title} needs. "
+                "docs/data.md describes the format that is read."
+            )
+    letters = [(letter, letter) for letter in LETTERS if lettered and not found["options"] and table.has(letter)]
+    return (*((field, name) for field, name in found.items() if name), *letters)
+
+
+def _image_folder(table: RowTable, column: str) -> Path | None:
+    """Return the folder that the first row's image path is relative to; `None` for the table's own, or no path."""
+    if not len(table):
+        return None
+    cell, folder = table.peek(0, column), table.folder(0)
+    first = cell[0] if isinstance(cell, list | tuple) and cell else cell
+    if not isinstance(first, str) or image_path(first, folder) is not None:
+        return None
+    return next((folder / place for place in _PLACES if image_path(first, folder / place) is not None), None)
+
+
+@dataclass(frozen=True)
+class AnnotatedReader:
+    """Rows of one image, a question, options or none, and boxes or none.
+
+    Attributes:
+        bench: Name of the benchmark.
+        columns: Pairs of a field (a key of `_NAMES`, or an option's letter) and its column.
+        categories: The allowed categories; any if empty.
+        needs: Fields that each row must have.
+    """
+
+    bench: str
+    columns: tuple[tuple[str, str], ...]
+    categories: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    frame: Frame = "stored"
+
+    @property
+    def image_column(self) -> str:
+        """Name of the column with images."""
+        return dict(self.columns)["image"]
+
+    def scan(self, table: RowTable) -> Scan:
+        """Check ids, questions, options, letters, categories and boxes of all rows."""
+        columns = {name: table.values(name) for field, name in self.columns if field != "image"}
+        own = dict(self.columns).get("id")
+        numbers = columns[own] if own else range(len(table))
+        ids = [f"{self.bench}-{plain(number)}" for number in numbers]
+        named = dict(self.columns).get("category")
+        categories = [plain(value) for value in columns[named]] if named else [""] * len(table)
+        return Scan(ids, categories, problems_of(table, columns, self._check))
+
+    def _check(self, row: Mapping[str, Any], where: str) -> tuple[str, dict[str, str], str]:
+        """Return question, options by letter and the right answer's text."""
+        cells = {field: row.get(name) for field, name in self.columns if field != "image"}
+        question, answer = plain(cells["question"]).replace("<image>", "").strip(), plain(cells["answer"])
+        for field, value in (("question", question), ("answer", answer)):
+            if not value:
+                raise TaskError(f"{where}: {dict(self.columns)[field]!r} is empty.")
+        if "id" in cells and not plain(cells["id"]):
+            raise TaskError(f"{where}: {dict(self.columns)['id']!r} is empty. Give each row its own.")
+        category = plain(cells.get("category"))
+        if (self.categories and category not in self.categories) or ("category" in self.needs and not category):
+            expected = ", ".join(self.categories) or "a name"
+            raise TaskError(f"{where}: 'category' is {brief(cells.get('category'))}; expected one of {expected}.")
+        options = self._options(cells, where)
+        if not options and "options" not in dict(self.columns):
+            question, options = split_options(question)
+        if "options" in self.needs and not options:
+            raise TaskError(f"{where}: has no options.")
+        if "boxes" in self.needs and not self._boxes(cells, where):
+            raise TaskError(f"{where}: 'target_instances' is empty; expected boxes [x1, y1, x2, y2] in pixels.")
+        return question, options, letter_answer(where, answer, options) if options else answer
+
+    def _options(self, cells: Mapping[str, Any], where: str) -> dict[str, str]:
+        """Read options from columns A, B, ..., from a list, or from a text with a letter before each."""
+        if "A" in cells:
+            return {name: plain(cells[name]) for name in LETTERS if plain(cells.get(name))}
+        value = cells.get("options")
+        value = _literal(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            value = "\n".join(map(plain, value))
+        if not plain(value):
+            return {}
+        options = split_options(f"?\n{plain(value)}")[1]
+        if not options:
+            raise TaskError(f"{where}: the options are {brief(value)}; expected 'A. ...' or '(A) ...', one a line.")
+        return options
+
+    def _boxes(self, cells: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...]:
+        value = cells.get("boxes")
+        return boxes_from(_literal(value) if isinstance(value, str) else value, where)
+
+    def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
+        """Read one row; the options keep the row's order."""
+        question, options, answer = self._check(row, where)
+        names = dict(self.columns)
+        used = {*names.values(), "crop_image"}
+        rest = {key: jsonable(value) for key, value in row.items() if key not in used}
+        kind = "multi_choice" if options else "free_form"
+        label = {"label": plain(row[names["answer"]]).strip("().: ").upper()} if options else {}
+        return DraftTask(
+            images=row[self.image_column],
+            question=question,
+            answer=answer,
+            choices=tuple(options.values()),
+            boxes=self._boxes({"boxes": row.get(names.get("boxes", ""))}, where),
+            category=plain(row.get(names.get("category", ""))),
+            meta={**rest, **scorer_meta(self.bench, question_type=kind), **label},
+        )
+
+
+def _literal(text: str) -> Any:
+    """Read a list that a TSV or JSONL file holds as text; `None` for an empty text, the text itself if it is none."""
+    try:
+        return ast.literal_eval(text) if text.strip() else None
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
