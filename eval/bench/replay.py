@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codev_env.errors import JudgeError
-from codev_env.judges import Judge, get_judge
+from codev_env.judges import GroundTruthJudge, Judge, get_judge
+from codev_env.judges.ground_truth import JudgedStep
 from codev_env.rewards.reward import Reward, change
 from codev_env.trajectory import Trajectory
 from codev_env.types import Episode, Step, StepScore, Task
@@ -85,6 +86,22 @@ def judged_again(trajectory: Trajectory, judge: Judge | None = None) -> Trajecto
                 score = StepScore(None, str(error), failed=True)
         steps.append(replace(step, score=score))
     return replace(trajectory, turns=tuple(steps), is_faithful=replace(episode, steps=steps).is_faithful)
+
+
+def examined(trajectory: Trajectory, judge: GroundTruthJudge) -> list[JudgedStep | None]:
+    """Judge each turn of a recorded episode by the target boxes, image by image; `None` for turns without images.
+
+    Args:
+        trajectory: The episode.
+        judge: Whose definition is applied.
+    """
+    episode = episode_of(trajectory)
+    if not episode.task.targets or not episode.task.images:
+        return [None] * len(episode.steps)
+    return [
+        judge.examine(episode.task, step, tuple(episode.steps[:number])) if step.regions else None
+        for number, step in enumerate(episode.steps)
+    ]
 
 
 def prefixes(episode: Episode) -> Iterator[Episode]:

@@ -17,6 +17,7 @@ from codev_eval.bench.suspicions import suspicions
 from codev_eval.report.formats import duration
 from codev_eval.report.highlight import Pieces, highlight
 from codev_eval.report.images import Drawing, ImageStore, Mark, StoredImage, draw
+from codev_eval.report.targets import SeenTarget, scaled_box, seen_targets
 
 # A model may write without end: the page shows the head of each text, the trajectory file has it all.
 MAX_TEXT = 6000
@@ -240,12 +241,14 @@ def _turn(turn: Step, first: int, trajectory: Trajectory, store: ImageStore) -> 
 def _crops(turn: Step, first: int, trajectory: Trajectory, store: ImageStore) -> tuple[Crop, ...]:
     boxes = list(turn.crop_boxes) + [None] * (len(turn.images) - len(turn.crop_boxes))
     return tuple(
-        _crop(store.add(turn.images, place), first + place, box, trajectory)
+        _crop(store.add(turn.images, place), first + place, box, trajectory, seen_targets(turn, place, trajectory))
         for place, box in enumerate(boxes[: len(turn.images)])
     )
 
 
-def _crop(stored: StoredImage, number: int, box: Sequence[int] | None, trajectory: Trajectory) -> Crop:
+def _crop(
+    stored: StoredImage, number: int, box: Sequence[int] | None, trajectory: Trajectory, seen: Sequence[SeenTarget]
+) -> Crop:
     if box is None:
         source = "source unknown"
     else:
@@ -253,8 +256,10 @@ def _crop(stored: StoredImage, number: int, box: Sequence[int] | None, trajector
         if trajectory.image_size is not None:
             area = (box[2] - box[0]) * (box[3] - box[1]) / max(1, trajectory.image_size[0] * trajectory.image_size[1])
             source += f" · {100 * area:.{2 if area < 0.1 else 0}f} % of the image"
+    source += "".join(f" · {target.text}" for target in seen)
+    marks = [Mark("target", scaled_box(target.part, stored)) for target in seen if target.part is not None]
     width = min(max(stored.width, CROP_WIDTHS[0]), CROP_WIDTHS[1])
-    return Crop(draw(stored, f"Returned image {number}, {source}", shown_width=width), number, source)
+    return Crop(draw(stored, f"Returned image {number}, {source}", marks, shown_width=width), number, source)
 
 
 def _end(trajectory: Trajectory) -> EpisodeEnd:

@@ -12,6 +12,7 @@ from codev_env.rewards import OUTCOME, REWARDS, GroupTerm, Reward, Term, get_rew
 from codev_env.rewards.reward import about
 from codev_env.trajectory import FILE_NAME, Trajectory, read_trajectories
 from codev_eval.bench.replay import TurnReward, episode_of, matches, turn_rewards
+from codev_eval.rewards.looks import Looks, looks, looks_notes, record_of_look, text_of_look
 from codev_eval.rewards.options import ExplainCommand, ListCommand
 
 COMMANDS = {
@@ -69,11 +70,12 @@ def run_explain(command: ExplainCommand) -> int:
     for trajectory in choose(command):
         reward = _reward(command, trajectory)
         rows = turn_rewards(reward, episode_of(trajectory))
-        notes = _notes(command, reward, trajectory, rows)
+        notes = _notes(command, reward, trajectory, rows) + looks_notes(trajectory)
+        found = looks(trajectory)
         if command.json:
-            records.append(_record(reward, trajectory, rows, notes))
+            records.append(_record(reward, trajectory, rows, notes, found))
         else:
-            _print(reward, trajectory, rows, notes)
+            _print(reward, trajectory, rows, notes, found)
     if command.json:
         print(json.dumps(records, indent=2))
     return 0
@@ -156,25 +158,38 @@ def _notes(command: ExplainCommand, reward: Reward, trajectory: Trajectory, rows
     return notes
 
 
-def _print(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnReward], notes: Sequence[str]) -> None:
+def _print(
+    reward: Reward, trajectory: Trajectory, rows: Sequence[TurnReward], notes: Sequence[str], found: Looks
+) -> None:
     width = max(map(len, reward.names))
     played = f", played by {trajectory.agent}" if trajectory.agent else ""
     print(f"Episode {trajectory.task_id} (index {trajectory.index}){played}")
     print(f"{reward.name} = {formula(reward)}   {f'({reward.source})' if reward.source else ''}".rstrip())
     for term in reward.all_terms:
         print(f"  {term.name:<{width}}  {about(term)}".rstrip())
-    for number, (turn, row) in enumerate(zip(trajectory.turns, rows, strict=True), 1):
+    for number, (turn, row, shown) in enumerate(zip(trajectory.turns, rows, found, strict=True), 1):
         print(f"\nTurn {number}, {turn.kind}: {row.total:+.3f}")
         for name, paid in row.terms.items():
             print(f"  {name:<{width}}  {paid:+.3f}  now {row.values[name]:+.3f}  {row.why.get(name, '')}".rstrip())
+        for place, image in enumerate(shown, 1):
+            print(f"  image {place}: {text_of_look(image)}")
     print(f"\nTotal {sum(row.total for row in rows):+.3f}")
     print("\n".join(notes) + "\n")
 
 
-def _record(reward: Reward, trajectory: Trajectory, rows: Sequence[TurnReward], notes: Sequence[str]) -> dict[str, Any]:
+def _record(
+    reward: Reward, trajectory: Trajectory, rows: Sequence[TurnReward], notes: Sequence[str], found: Looks
+) -> dict[str, Any]:
     turns = [
-        {"kind": turn.kind, "reward": row.total, "paid": row.terms, "values": row.values, "why": row.why}
-        for turn, row in zip(trajectory.turns, rows, strict=True)
+        {
+            "kind": turn.kind,
+            "reward": row.total,
+            "paid": row.terms,
+            "values": row.values,
+            "why": row.why,
+            "images": [record_of_look(image) for image in shown],
+        }
+        for turn, row, shown in zip(trajectory.turns, rows, found, strict=True)
     ]
     return {
         "task_id": trajectory.task_id,

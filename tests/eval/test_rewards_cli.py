@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from codev_agents import run_episode
+from codev_agents.scripted import RandomCrop
 from codev_env.app import cli
+from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.rewards import REWARDS
+from codev_env.tasks.scenes import GridOptions, SceneTaskSet
 from codev_env.trajectory import Trajectory, write_trajectories
 from codev_env.types import Answer, Step
 
@@ -154,3 +158,29 @@ def test_commands(capsys):
     assert rewards() == 2 and rewards("--help") == 0
     assert rewards("lits") == 2
     assert "Did you mean 'list'" in capsys.readouterr().err
+
+
+def test_explain_says_why_a_look_is_not_faithful(tmp_path, capsys):
+    env = ImageToolEnv(SceneTaskSet(GridOptions(), "test", 2), view_pixels=10_000)
+    played = run_episode(env, RandomCrop(side=0.5), options={"index": 0})
+    env.close()
+    write_trajectories(tmp_path, [played])
+    assert rewards("explain", tmp_path) == 0
+    text = capsys.readouterr().out
+    (line,) = [line for line in text.splitlines() if line.startswith("  image 1:")]
+    for part in (
+        "not faithful by",
+        "coverage",
+        "tightness",
+        "detail 0.30",
+        "share 1.00",
+        "compact",
+        "shown in all 25.00 %",
+    ):
+        assert part in line, line
+    assert "not faithful, by the definition: boxes 2, view of 10000 pixels." in text
+    assert "Images are explained" not in text
+    (record,) = explained(capsys, tmp_path)
+    (image,) = record["turns"][0]["images"]
+    assert image["missing"] and image["shown"] == pytest.approx(0.25) and not image["faithful"]
+    assert record["turns"][1]["images"] == []
