@@ -13,7 +13,7 @@ from codev_env.app.options import Problem
 from codev_env.errors import ConfigError
 from codev_train.run.config import OPTIONS, Request, read_file, read_request
 from codev_train.run.options import SFTOptions, TrainOptions
-from codev_train.run.processes import command_line, is_launched, launch, planned_processes, visible_gpus
+from codev_train.run.processes import Launch, is_first, is_launched, launch, planned_processes, visible_gpus
 
 
 def sft(argv: Sequence[str]) -> int:
@@ -24,20 +24,23 @@ def sft(argv: Sequence[str]) -> int:
     options = request.parse("sft", SFTOptions, "codev sft")
     if not options.ground.steps and not options.imitate.steps:
         raise ConfigError("nothing to learn: both stages have 0 steps. Use --preset tiny, or set --imitate.steps.")
+    if _launched("sft", options, argv):
+        return 0
+    say = print if is_first() else lambda *_: None
     from codev_train.checks import check_sft
     from codev_train.sft.start import make_start, start_folder
 
     check_sft(options)
     folder = start_folder(options)
     if (folder / "config.json").exists():
-        print(f"This start exists already: {folder}. Remove the folder to make it again.")
+        say(f"This start exists already: {folder}. Remove the folder to make it again.")
         return 0
     if request.about:
-        print(f"{request.about}\n")
+        say(f"{request.about}\n")
     steps = f"{options.ground.steps} + {options.imitate.steps} steps, seed {options.seed}"
-    print(f"Cold start from {options.model or 'random weights'}, {steps}: {folder}")
+    say(f"Cold start from {options.model or 'random weights'}, {steps}: {folder}")
     make_start(options, folder)
-    print(f"Start:       {folder}\nTrain it:    codev train --model {folder} …")
+    say(f"Start:       {folder}\nTrain it:    codev train --model {folder} …")
     return 0
 
 
@@ -50,17 +53,25 @@ def train(argv: Sequence[str]) -> Path | None:
         _dry_run(request, [word for word in argv if word != "--dry-run"])
         return None
     options = request.parse("train", TrainOptions, "codev train")
-    if not is_launched() and (number := planned_processes(options.processes, options.sharding)) > 1:
-        print(f"Starting {number} processes (--processes 1 starts one), as by:")
-        print(f"  {command_line(number, options.sharding, argv, not visible_gpus())}\n", flush=True)
-        if code := launch(number, options.sharding, argv):
-            raise SystemExit(code)
+    if _launched("train", options, argv):
         return None
     from codev_train.experiment import run_experiment
 
     if options.resume and asked.layers:
         request = dataclasses.replace(request, ignored=len(asked.layers))
     return run_experiment(request, options, started)
+
+
+def _launched(command: str, options: TrainOptions | SFTOptions, argv: Sequence[str]) -> bool:
+    """Run the command in several processes, if options and GPUs ask for it; returns whether they did."""
+    if is_launched() or (number := planned_processes(options)) == 1:
+        return False
+    wanted = Launch(number, options.sharding, options.replicas, (command, *argv))
+    print(f"Starting {number} processes (--processes 1 starts one), as by:")
+    print(f"  {wanted.line(not visible_gpus())}\n", flush=True)
+    if code := launch(wanted):
+        raise SystemExit(code)
+    return True
 
 
 def _dry_run(request: Request, argv: Sequence[str]) -> None:
@@ -71,7 +82,7 @@ def _dry_run(request: Request, argv: Sequence[str]) -> None:
     lacking: Status = "warn" if is_elsewhere(options) else "fail"
     number = options.estimate.gpus
     try:
-        number = number or planned_processes(options.processes, options.sharding)
+        number = number or planned_processes(options)
     except ConfigError as error:
         problems = [*problems, Problem("processes", str(error))]
     plan = PlannedRun(request, options, problems, max(1, number), dry=True, lacking=lacking)
@@ -80,7 +91,8 @@ def _dry_run(request: Request, argv: Sequence[str]) -> None:
     print(f"Start:       {shlex.join(['codev', 'train', *argv])}")
     if number > 1:
         on_cpus = not options.estimate.gpus and not visible_gpus()
-        print(f"By hand:     {command_line(number, options.sharding, argv, on_cpus)}")
+        wanted = Launch(number, options.sharding, options.replicas, ("train", *argv))
+        print(f"By hand:     {wanted.line(on_cpus)}")
 
 
 def _with_resumed_options(request: Request) -> Request:

@@ -12,6 +12,7 @@ from codev_train.learn.curriculum import get_curriculum
 from codev_train.learn.loss import check_loss
 from codev_train.run.model_files import folder_problem
 from codev_train.run.options import TrainOptions
+from codev_train.run.processes import replicas_problem
 
 
 def find_problems(options: TrainOptions, processes: int = 1, sharded: bool = True) -> Iterator[Problem]:
@@ -26,6 +27,8 @@ def find_problems(options: TrainOptions, processes: int = 1, sharded: bool = Tru
     if processes > 1 and options.sharding != "none" and not sharded:
         allowed = "none under this launcher, which shards nothing; without a launcher, codev train starts the right one"
         yield make_problem("sharding", options.sharding, allowed)
+    if processes > 1 and (text := replicas_problem(options, processes)):
+        yield Problem("replicas", text)
     if options.minibatches > rollouts:
         yield make_problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
     if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():

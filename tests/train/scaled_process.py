@@ -41,6 +41,12 @@ def options_from(folder: Path, changes: dict) -> tuple[TrainOptions, str]:
     return dataclasses.replace(made_from, **changes), name
 
 
+def shards(model: torch.nn.Module) -> list[int]:
+    """The mesh of the processes that share the weights out: copies and shards, or shards alone; empty without."""
+    weight = next(model.parameters())
+    return list(weight.device_mesh.shape) if is_sharded(model) else []
+
+
 def main(folder: Path, out: Path, shares: list[int], resume: Path | None, changes: dict) -> None:
     options, name = options_from(folder, changes)
     accelerator = make_accelerator(options.precision)
@@ -71,7 +77,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
         tokens = rollouts[0].tokens
         prompt = Prompt(tokens.ids[: tokens.turns.index(0)], tokens.images[:1])
         sampled = engine.generate([prompt], Sampling(0.0, 8))[0].ids
-        content = {"updates": told, "sampled": sampled, "sharded": is_sharded(policy.model)}
+        content = {"updates": told, "sampled": sampled, "sharded": shards(policy.model)}
         (out / "told.json").write_text(json.dumps(content))
     leave(accelerator)
 

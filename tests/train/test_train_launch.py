@@ -21,6 +21,9 @@ from codev_train import cli
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.run import processes
 from codev_train.run.config import OPTIONS
+from codev_train.run.options import SFTOptions, TrainOptions
+from codev_train.run.processes import Launch
+from codev_train.sft.start import start_folder
 
 LAUNCHERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "ACCELERATE_MIXED_PRECISION", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 SEVEN = ["--preset", "qwen2.5-vl-7b-tapo"]
@@ -42,7 +45,7 @@ def gpus(monkeypatch):
 def started(monkeypatch):
     """What would have been launched, or the number 1 for a run in this process."""
     seen: list = []
-    monkeypatch.setattr(cli, "launch", lambda *what: seen.append(what) or 0)
+    monkeypatch.setattr(cli, "launch", lambda what: seen.append(what) or 0)
     monkeypatch.setattr("codev_train.experiment.run_experiment", lambda *_: seen.append(1))
     return seen
 
@@ -50,7 +53,7 @@ def started(monkeypatch):
 def test_eight_gpus_get_eight_processes_that_shard(gpus, started, capsys):
     gpus(8)
     assert main(["train", *SEVEN, "--seed", "1"]) == 0
-    assert started == [(8, "fsdp2", [*SEVEN, "--seed", "1"])]
+    assert started == [Launch(8, "fsdp2", 2, ("train", *SEVEN, "--seed", "1"))]
     said = capsys.readouterr().out
     assert "Starting 8 processes (--processes 1 starts one)" in said
     assert "accelerate launch --config_file" in said and "fsdp2.yaml --num_processes 8" in said
@@ -67,6 +70,40 @@ def test_one_process_starts_no_other(count, words, gpus, started):
     assert started == [1]
 
 
+@pytest.fixture
+def start(monkeypatch, tmp_path):
+    """A file of options of a cold start, and whether it was made in this process."""
+    made: list = []
+    monkeypatch.setattr("codev_train.sft.start.make_start", lambda *_: made.append(1))
+    file = micro_run.write_config(tmp_path / "micro.yaml")
+    return ["--config", str(file), "--out", str(tmp_path)], made
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_cold_start_of_one_process_starts_no_other(count, gpus, started, start):
+    gpus(count)
+    words, made = start
+    assert main(["sft", *words]) == 0
+    assert made == [1] and not started
+
+
+def test_a_cold_start_gets_a_process_per_gpu_too(gpus, started, start, monkeypatch, capsys):
+    gpus(4)
+    words, made = start
+    assert main(["sft", *words, "--sharding", "hsdp"]) == 0
+    assert started == [Launch(4, "hsdp", 2, ("sft", *words, "--sharding", "hsdp"))] and not made
+    said = capsys.readouterr().out
+    assert "Starting 4 processes" in said and "hsdp.yaml --num_processes 4" in said and "codev_env.app.cli sft" in said
+    monkeypatch.setenv("RANK", "3")
+    assert main(["sft", *words]) == 0
+    assert made == [1] and not capsys.readouterr().out
+
+
+def test_the_name_of_a_cold_start_does_not_depend_on_its_processes():
+    plain = start_folder(SFTOptions())
+    assert plain == start_folder(SFTOptions(processes=8, sharding="hsdp", replicas=4))
+
+
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_a_process_that_was_launched_launches_no_other(name, gpus, started, monkeypatch):
     gpus(8)
@@ -79,7 +116,7 @@ def test_cpus_that_are_asked_for_are_used_instead_of_gpus(gpus, started, monkeyp
     gpus(8)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     assert main(["train", "--preset", "smoke", "--processes", "2"]) == 0
-    assert started == [(2, "none", ["--preset", "smoke", "--processes", "2"])]
+    assert started == [Launch(2, "none", 2, ("train", "--preset", "smoke", "--processes", "2"))]
     assert "ACCELERATE_USE_CPU=true torchrun --standalone --nproc-per-node 2 -m" in capsys.readouterr().out
 
 
@@ -87,7 +124,7 @@ def test_a_resumed_run_starts_the_processes_of_its_options(gpus, started, tmp_pa
     gpus(4)
     (tmp_path / OPTIONS).write_text(yaml.safe_dump({"train": {"model": "m", "sharding": "fsdp2"}}))
     assert main(["train", "--resume", str(tmp_path)]) == 0
-    assert started == [(4, "fsdp2", ["--resume", str(tmp_path)])]
+    assert started == [Launch(4, "fsdp2", 2, ("train", "--resume", str(tmp_path)))]
 
 
 def test_the_exit_code_is_that_of_the_processes(gpus, monkeypatch):
@@ -103,6 +140,12 @@ def test_the_exit_code_is_that_of_the_processes(gpus, monkeypatch):
     [
         (4, "--processes 8", "--processes is 8; it must be at most the 4 visible GPUs"),
         (0, "--processes 2 --sharding fsdp2", "--sharding fsdp2 needs GPUs, and there are none"),
+        (6, "--processes 0 --sharding hsdp --replicas 4", "--replicas is 4; with --sharding hsdp it must divide the 6"),
+        (
+            2,
+            "--processes 0 --sharding hsdp",
+            "--replicas is 2; with --sharding hsdp it must divide the 2 processes, with",
+        ),
     ],
 )
 def test_processes_that_cannot_be_started_are_refused(count, words, said, gpus, started, capsys):
@@ -119,23 +162,27 @@ def test_slurm_does_not_get_a_run_per_task_nor_one_machine_of_several(job, gpus,
     for name, value in job.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="one launcher per machine"):
-        processes.planned_processes(0, "none")
-    assert processes.planned_processes(8, "none") == 8
+        processes.planned_processes(TrainOptions())
+    assert processes.planned_processes(TrainOptions(processes=8)) == 8
 
 
 def test_a_job_of_one_machine_and_one_task_is_a_plain_start(gpus, monkeypatch):
     gpus(8)
     for name in ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"):
         monkeypatch.setenv(name, "1")
-    assert processes.planned_processes(0, "none") == 8
+    assert processes.planned_processes(TrainOptions()) == 8
 
 
 @pytest.mark.parametrize(
     ("words", "command"),
     [
         (SEVEN, "--num_processes 8 --main_process_port 0 -m codev_env.app.cli train --preset qwen2.5-vl-7b-tapo"),
-        ([*SEVEN, "--estimate.gpus", "32"], '--num_machines 4 --num_processes 32 --machine_rank "$MACHINE"'),
+        ([*SEVEN, "--estimate.gpus", "32"], 'fsdp2.yaml --num_processes 32 --machine_rank "$MACHINE"'),
         ([*SEVEN, "--sharding", "none", "--estimate.gpus", "32"], "torchrun --nnodes 4 --nproc-per-node 8 --node-rank"),
+        (
+            [*SEVEN, "--sharding", "hsdp", "--replicas", "4", "--estimate.gpus", "32"],
+            "32 --parallelism_config_dp_replicate_size 4 --parallelism_config_dp_shard_size 8 --machine_rank",
+        ),
         (["--preset", "smoke", "--processes", "2"], "ACCELERATE_USE_CPU=true torchrun --standalone --nproc-per-node 2"),
     ],
 )

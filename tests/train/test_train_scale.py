@@ -46,14 +46,17 @@ def updates(folder: Path, config: str, *options: str, start: str = "-") -> tuple
     """Two updates by two processes as `config` says, by one if it is empty; returns weights, notes and checkpoint."""
     name = "-".join([config.removesuffix(".yaml") or "one", start, *options])
     out = folder / name
-    arguments = [str(folder), name, "[3, 1]" if config else "[4]", start, *options]
+    hybrid = config == "hsdp.yaml"
+    arguments = [str(folder), name, "[1, 1, 1, 1]" if hybrid else "[3, 1]" if config else "[4]", start, *options]
     if not out.exists():  # what one process does is wanted by several tests
         paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
         command = [sys.executable, str(HERE / "sharded_process.py"), "scaled_process", *arguments]
         if config:
             launch = ["-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / config)]
-            command[1:1] = [*launch, "--num_processes", "2", "--main_process_port", "0"]
+            launch += ["--num_processes", "4" if hybrid else "2", "--main_process_port", "0"]
+            sizes = ["--parallelism_config_dp_replicate_size", "2", "--parallelism_config_dp_shard_size", "2"]
+            command[1:1] = launch + (sizes if hybrid else [])
         else:
             environment["ACCELERATE_USE_CPU"] = "true"
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
@@ -80,7 +83,7 @@ def test_a_shipped_configuration_is_one_that_accelerate_reads(name):
     found = load_config_from_file(str(LAUNCH / name))
     section = yaml.safe_load(text)["distributed_type"]
     assert found.distributed_type == section
-    assert f"{found.fsdp_config['fsdp_version']}" in name
+    assert found.fsdp_config["fsdp_version"] == 2
 
 
 WAYS = [
@@ -117,6 +120,16 @@ def test_fsdp2_takes_the_steps_of_one_process(folder, options):
     assert found[1]["sharded"] and not wanted[1]["sharded"]
     before = weights(folder / "policy")
     assert max(float((wanted[0][n] - before[n]).abs().max()) for n in before) > 1e-3
+    same(found, wanted)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("options", [WAYS[1], WAYS[2]])
+def test_two_sharded_copies_take_the_steps_of_one_process(folder, options):
+    """HSDP: two processes share out each of two copies of the weights."""
+    wanted = updates(folder, "", *options)
+    found = updates(folder, "hsdp.yaml", *options)
+    assert found[1]["sharded"] == [2, 2]
     same(found, wanted)
 
 

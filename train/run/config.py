@@ -179,7 +179,8 @@ def read_request(argv: Sequence[str]) -> Request:
 
 
 def fingerprint(options: Any) -> str:
-    """Return eight characters that stand for the values of all options that change the result."""
-    values = {k: v for k, v in dataclasses.asdict(options).items() if k not in ("name", "out", "threads")}
+    """Return eight characters that stand for the values of all options that say what is learned."""
+    same = ("name", "out", "threads", "processes", "sharding", "replicas")  # the result is for any of these
+    values = {k: v for k, v in dataclasses.asdict(options).items() if k not in same}
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

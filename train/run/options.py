@@ -16,6 +16,8 @@ NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
+Sharding = Literal["none", "fsdp2", "hsdp"]
+"""Whole copies; weights, gradients and moments by FSDP2; or several such copies (HSDP)."""
 
 
 def _is_folder_name(name: str) -> str:
@@ -139,6 +141,12 @@ class SFTOptions:
     """Maximum sequences per forward pass."""
     threads: CountOrNone = 0
     """CPU threads; 0 leaves the choice to torch."""
+    processes: CountOrNone = 0
+    """Processes that `codev sft` starts; 0 is one per visible GPU, or one on a CPU. Each makes examples of its own."""
+    sharding: Sharding = "none"
+    """As for `codev train`, which makes a cold start in its own processes."""
+    replicas: Annotated[int, Field(ge=2)] = 2
+    """As for `codev train`."""
 
 
 @option_class
@@ -215,8 +223,10 @@ class TrainOptions:
     """Run folder to continue from its last checkpoint, with the options it was started with."""
     processes: CountOrNone = 0
     """Processes that a plain start makes; 0 is one per visible GPU, or one on a CPU. A launcher overrides it."""
-    sharding: Literal["none", "fsdp2"] = "none"
-    """Sharding of the policy over these processes: whole copies, or weights, gradients and moments by FSDP2."""
+    sharding: Sharding = "none"
+    """Sharding over these processes: whole copies, FSDP2, or HSDP, which keeps `replicas` sharded copies."""
+    replicas: Annotated[int, Field(ge=2)] = 2
+    """Sharded copies with `sharding hsdp`, for example one per machine; each is shared by equally many processes."""
     env: EnvOptions = Field(default_factory=EnvOptions)
     """The environment that is trained in."""
     reward: str = "tapo"

@@ -8,10 +8,12 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 
 from codev_env.app import cli
 from codev_env.errors import CodevError, ConfigError
+from codev_train.run.options import SFTOptions, TrainOptions
 
 
 class ProcessLost(CodevError, RuntimeError):
@@ -41,17 +43,21 @@ def visible_gpus() -> int:
     return torch.cuda.device_count()
 
 
-def planned_processes(processes: int, sharding: str) -> int:
+def is_first() -> bool:
+    """Return whether this is the process of a launcher that prints, or there is no launcher."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def planned_processes(options: TrainOptions | SFTOptions) -> int:
     """Return how many processes a start on this machine makes.
 
     Args:
-        processes: The option; 0 is one per visible GPU, and one on a CPU.
-        sharding: The option.
+        options: `processes` (0 is one per visible GPU, and one on a CPU), `sharding` and `replicas`.
 
     Raises:
         ConfigError: They cannot be started here.
     """
-    gpus = visible_gpus()
+    processes, sharding, gpus = options.processes, options.sharding, visible_gpus()
     number = processes or max(1, gpus)
     if gpus and number > gpus:
         raise ConfigError(f"--processes is {processes}; it must be at most the {gpus} visible GPUs.")
@@ -61,7 +67,20 @@ def planned_processes(processes: int, sharding: str) -> int:
         )
     if not processes:
         _refuse_slurm(os.environ)
+    if number > 1 and (problem := replicas_problem(options, number)):
+        raise ConfigError(problem)
     return number
+
+
+def replicas_problem(options: TrainOptions | SFTOptions, processes: int) -> str:
+    """Return why so many processes cannot keep `replicas` copies of the weights; empty if they can."""
+    replicas = options.replicas
+    if options.sharding != "hsdp" or (processes % replicas == 0 and processes > replicas):
+        return ""
+    return (
+        f"--replicas is {replicas}; with --sharding hsdp it must divide the {processes} processes, with two or more of "
+        "them for each copy."
+    )
 
 
 def _refuse_slurm(environment: Mapping[str, str]) -> None:
@@ -83,32 +102,65 @@ def is_lost(error: RuntimeError) -> bool:
     return isinstance(error, DistError) or "gloo/" in str(error)
 
 
-def launch_arguments(number: int, sharding: str, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of the launcher for one machine: of `torchrun`, or of `accelerate launch` with shards."""
-    command = ["-m", cli.__spec__.name, "train", *arguments]
-    if sharding == "none":
-        return ["--standalone", "--nproc-per-node", str(number), *command]
-    return ["--config_file", _config(sharding), "--num_processes", str(number), "--main_process_port", "0", *command]
+@dataclass(frozen=True)
+class Launch:
+    """Processes of one command.
+
+    Attributes:
+        number: How many.
+        sharding: The option.
+        replicas: The option, for `hsdp`.
+        command: `train` or `sft`, and its arguments.
+    """
+
+    number: int
+    sharding: str
+    replicas: int
+    command: tuple[str, ...]
+
+    @property
+    def program(self) -> list[str]:
+        """The module that each process runs, and its arguments, for a launcher."""
+        return ["-m", cli.__spec__.name, *self.command]
+
+    @property
+    def launcher(self) -> list[str]:
+        """The launcher: of torch, or of Accelerate with shards."""
+        return ["torchrun"] if self.sharding == "none" else ["accelerate", "launch"]
+
+    @property
+    def shards(self) -> list[str]:
+        """The options of `accelerate launch` about the processes and their shards."""
+        found = ["--config_file", _config(self.sharding), "--num_processes", str(self.number)]
+        if self.sharding == "hsdp":
+            found += ["--parallelism_config_dp_replicate_size", str(self.replicas)]
+            found += ["--parallelism_config_dp_shard_size", str(self.number // self.replicas)]
+        return found
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of the launcher for one machine."""
+        if self.sharding == "none":
+            return ["--standalone", "--nproc-per-node", str(self.number), *self.program]
+        return [*self.shards, "--main_process_port", "0", *self.program]
+
+    def line(self, on_cpus: bool = False) -> str:
+        """Write the command that starts the processes, on several machines if there are more than eight."""
+        machines, rest = divmod(self.number, PER_MACHINE)
+        if machines < 2 or rest:
+            command = shlex.join([*self.launcher, *self.arguments])
+            return f"{_CPU}=true {command}" if on_cpus else command
+        words = ["--nnodes", str(machines), "--nproc-per-node", str(PER_MACHINE)]
+        rank, address, port = "--node-rank", "--master-addr", "--master-port"
+        if self.sharding != "none":
+            words = ["--num_machines", str(machines), *self.shards]
+            rank, address, port = "--machine_rank", "--main_process_ip", "--main_process_port"
+        where = f'{rank} "$MACHINE" {address} "$FIRST" {port} 29500'
+        return f"{shlex.join([*self.launcher, *words])} {where} {shlex.join(self.program)}"
 
 
-def command_line(number: int, sharding: str, arguments: Sequence[str], on_cpus: bool = False) -> str:
-    """Write the command that starts the processes of a run, on several machines if there are more than eight."""
-    machines, rest = divmod(number, PER_MACHINE)
-    if machines < 2 or rest:
-        command = shlex.join([*_launcher(sharding), *launch_arguments(number, sharding, arguments)])
-        return f"{_CPU}=true {command}" if on_cpus else command
-    words = ["--nnodes", str(machines), "--nproc-per-node", str(PER_MACHINE)]
-    rank, address, port = "--node-rank", "--master-addr", "--master-port"
-    if sharding != "none":
-        words = ["--config_file", _config(sharding), "--num_machines", str(machines), "--num_processes", str(number)]
-        rank, address, port = "--machine_rank", "--main_process_ip", "--main_process_port"
-    where = f'{rank} "$MACHINE" {address} "$FIRST" {port} 29500'
-    program = shlex.join(["-m", cli.__spec__.name, "train", *arguments])
-    return f"{shlex.join([*_launcher(sharding), *words])} {where} {program}"
-
-
-def launch(number: int, sharding: str, arguments: Sequence[str]) -> int:
-    """Start the processes of a run, wait for them, and return the exit code of the one that failed first, or 0.
+def launch(wanted: Launch) -> int:
+    """Start processes, wait for them, and return the exit code of the one that failed first, or 0.
 
     The launcher runs in this process: it hands a signal on to each process once, and waits while they save.
     """
@@ -117,16 +169,17 @@ def launch(number: int, sharding: str, arguments: Sequence[str]) -> int:
 
     if not visible_gpus():
         os.environ[_CPU] = "true"
-    words = launch_arguments(number, sharding, arguments)
     try:
-        _run(sharding, words)
+        _run(wanted.sharding, wanted.arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         if failure.exitcode >= 0:
             return failure.exitcode  # It has said why.
+        name = wanted.command[0]
+        again = "Continue with: codev train --resume RUN" if name == "train" else "Start again with the same command."
         print(
-            f"codev train: process {rank} was killed by {signal.Signals(-failure.exitcode).name}, and the others were "
-            "stopped. (SIGKILL often means that memory ran out.) Continue with: codev train --resume RUN",
+            f"codev {name}: process {rank} was killed by {signal.Signals(-failure.exitcode).name}, and the others were "
+            f"stopped. (SIGKILL often means that memory ran out.) {again}",
             file=sys.stderr,
         )
         return 128 - failure.exitcode
@@ -162,10 +215,6 @@ def _kill_children() -> None:
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-
-
-def _launcher(sharding: str) -> list[str]:
-    return ["torchrun"] if sharding == "none" else ["accelerate", "launch"]
 
 
 def _config(sharding: str) -> str:

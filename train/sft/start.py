@@ -10,6 +10,7 @@ from typing import Any
 
 from accelerate.utils import set_seed
 
+from codev_env.errors import ConfigError
 from codev_train.learn import checkpoint
 from codev_train.learn.sharding import make_accelerator
 from codev_train.run.config import Request, fingerprint
@@ -42,6 +43,11 @@ def make_start(options: SFTOptions, folder: Path) -> None:
     make_folder(folder.parent)
     set_seed(options.seed)
     accelerator = make_accelerator()
+    if options.sharding != "none" and accelerator.num_processes > 1 and not accelerator.is_fsdp2:
+        raise ConfigError(
+            f"--sharding is {options.sharding}, but this launcher shards nothing; without a launcher, codev sft starts "
+            "the right one."
+        )
     monitor = Monitor(folder.with_name(folder.name + "-log"), accelerator.is_main_process)
     try:
         with cpu_threads(options.threads):
