@@ -57,6 +57,11 @@ def saved_under_its_bare_name(name: str, size: tuple[int, int]) -> Any:
     return check
 
 
+def kept_in_the_episode(execution: Execution, session: Session) -> None:
+    """The canary's folder is as it was: the file is one of the episode."""
+    assert execution.stop == "ok" and "saved as" in execution.repairs[0]
+
+
 def nothing_is_shown(execution: Execution, session: Session) -> None:
     assert (execution.stop, execution.images, execution.stdout) == ("ok", (), "")
 
@@ -73,6 +78,8 @@ def an_item_is_no_attribute(execution: Execution, session: Session) -> None:
 DELIBERATE = {
     "cv2_imwrite": saved_under_its_bare_name("out_cv2.png", (4, 4)),
     "image_save_path": saved_under_its_bare_name("out_save.png", (800, 600)),
+    "np_save": kept_in_the_episode,
+    "np_savetxt": kept_in_the_episode,
     "result_missing": nothing_is_shown,
     "result_none": nothing_is_shown,
     "poison_input_image": a_run_changes_its_own_copy,

@@ -26,7 +26,11 @@ def read_programs(path: Path) -> dict[str, str]:
     return {name: code for name, _newline, code in (part.partition("\n") for part in parts)}
 
 
-PROGRAMS = read_programs(Path(__file__).with_name("everyday.txt"))
+PROGRAMS = {
+    name: code
+    for path in sorted(Path(__file__).parent.glob("everyday*.txt"))
+    for name, code in read_programs(path).items()
+}
 
 
 @contextlib.contextmanager

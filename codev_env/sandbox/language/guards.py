@@ -23,12 +23,22 @@ _MISSING: Any = object()
 _ALIASES: tuple[Any, ...] = (types.GenericAlias, *map(type, (typing.List, typing.List[int], typing.Optional[int])))  # noqa: UP006, UP045
 """Generic types, which pass on the attributes of their origin."""
 
-_NEVER_GIVEN = (
+_NEVER_GIVEN: tuple[type, ...] = (
     types.ModuleType,
     types.FrameType,
     types.CodeType,
     types.TracebackType,
 )
+
+
+def never_give(*kinds: type) -> None:
+    """Refuse to read any attribute whose value is an instance of these types: they lead to the whole of a library."""
+    global _NEVER_GIVEN
+    _NEVER_GIVEN += kinds
+
+
+_TRUSTING = ("scipy.",)
+"""Modules whose compiled code trusts the arrays of its objects: programs get copies that they cannot write to."""
 
 
 def _hidden(obj: Any, name: str, instead: str = "") -> RefusedAttribute:
@@ -42,11 +52,21 @@ def _view(array: Any) -> Callable[..., Any]:
             raise RefusedCall("ndarray.view takes a dtype of numbers here.")
         if dtype is None:
             return array.view()
-        if np.dtype(dtype).hasobject or array.dtype.hasobject:
+        wanted = np.dtype(dtype)  # once: an object with a `dtype` of its own may answer differently next time
+        if wanted.hasobject or array.dtype.hasobject:
             raise RefusedCall("ndarray.view takes a dtype of numbers here.")
-        return array.view(dtype)
+        return array.view(wanted)
 
     return view
+
+
+def _array_tobytes(array: Any) -> Callable[..., bytes]:
+    def tobytes(order: Any = "C") -> bytes:
+        if array.dtype.hasobject:
+            raise RefusedCall("tobytes() takes an array of numbers here: its objects have no bytes.")
+        return array.tobytes(order)
+
+    return tobytes
 
 
 def _image_load(image: Image.Image) -> Callable[[], Any]:
@@ -97,6 +117,7 @@ def _add_rule(name: str, rule: _Rule) -> None:
 handle((str,), "format", lambda text: _Formatter(text).format)
 handle((str,), "format_map", lambda text: _Formatter(text).format_map)
 handle((np.ndarray,), "view", _view)
+handle((np.ndarray, np.generic), "tobytes", _array_tobytes)
 handle((Image.Image,), "load", _image_load)
 hide((AttributeError, NameError, memoryview), "obj")
 hide((BaseException,), "with_traceback")
@@ -136,6 +157,9 @@ def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
         raise
     if isinstance(value, _NEVER_GIVEN):
         raise _hidden(obj, name)
+    if isinstance(value, np.ndarray) and type(obj).__module__.startswith(_TRUSTING):
+        value = value.copy()
+        value.flags.writeable = False
     return value
 
 

@@ -16,6 +16,8 @@ _FOLDERS = sorted({sys.base_prefix, *(path for path in sys.path if path.strip("/
 _INSTALLED = re.compile(rf"(?:{'|'.join(map(re.escape, _FOLDERS))})/[^\s'\")]*")
 """Paths of Python and its packages, which import errors name."""
 
+_PATH = re.compile(r"(?<![\w.:/*])/(?:[\w.+@-]+/)+[\w.+@-]*")
+
 
 def explain(problem: BaseException, source: str) -> tuple[str, str]:
     """The meaning of an exception of a program: `Execution.stop`, and a message that its author can act on."""
@@ -37,9 +39,14 @@ def explain(problem: BaseException, source: str) -> tuple[str, str]:
     return "error", f"{type(problem).__name__}: {message}"
 
 
-def without_places(message: str) -> str:
-    """A message without addresses of objects and paths of installed packages."""
-    return _INSTALLED.sub("…", clean(message))
+def without_places(message: str, source: str = "") -> str:
+    """A message without addresses of objects and paths of the machine; those that the program names stay."""
+
+    def replaced(found: re.Match[str]) -> str:
+        path = found[0]
+        return path if path in source or path.startswith(("/workspace", "/tmp/tmp")) else "…"
+
+    return _PATH.sub(replaced, _INSTALLED.sub("…", clean(message)))
 
 
 def _text(problem: BaseException) -> str:

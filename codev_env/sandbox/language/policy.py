@@ -221,7 +221,7 @@ class LanguagePolicy(RestrictingNodeTransformer):
         self.check_function_argument_names(node)
         return self.node_contents_visit(node)
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """Classes are made by the metaclass that checks their bases."""

@@ -59,7 +59,8 @@ class TextFile(io.StringIO):
 
     def __init__(self, name: str, mode: str, data: bytes, keep: Keep | None) -> None:
         super().__init__(data.decode("utf-8"), newline="\n")
-        self.name, self.mode, self._keep, self._dirty = name, mode, keep, False
+        self.name, self._keep, self._dirty = name, keep, False
+        self.mode = mode  # type: ignore[misc]
         if "a" in mode:
             self.seek(0, io.SEEK_END)
 
@@ -99,7 +100,8 @@ class BytesFile(io.BytesIO):
 
     def __init__(self, name: str, mode: str, data: bytes, keep: Keep | None) -> None:
         super().__init__(data)
-        self.name, self.mode, self._keep, self._dirty = name, mode, keep, False
+        self.name, self._keep, self._dirty = name, keep, False
+        self.mode = mode  # type: ignore[misc]
         if "a" in mode:
             self.seek(0, io.SEEK_END)
 

@@ -188,7 +188,7 @@ class Worker:
             stop = "output"
             error = f"more than {self.limits.output_chars} characters were printed, and the rest is cut: print less."
         if error is not None:
-            error = without_places(error)[: self.limits.error_chars]
+            error = without_places(error, request["code"])[: self.limits.error_chars]
         state.set_current(None)
         reply: RunReply = {
             "stop": stop,

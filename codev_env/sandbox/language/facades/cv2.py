@@ -25,7 +25,7 @@ _REFUSED_PREFIXES = tuple(
 _KEPT = frozenset(
     "getRotationMatrix2D getPerspectiveTransform getAffineTransform getStructuringElement getGaussianKernel "
     "getGaborKernel getTextSize getOptimalDFTSize getRectSubPix getDerivKernels getDefaultNewCameraMatrix "
-    "getFontScaleFromHeight setIdentity add addWeighted".split()
+    "getFontScaleFromHeight setRNGSeed setIdentity add addWeighted".split()
 )
 _CLASSES = (
     "error KeyPoint DMatch Subdiv2D SimpleBlobDetector_Params SimpleBlobDetector_create SimpleBlobDetector ORB "

@@ -10,6 +10,7 @@ import numpy as np
 
 from codev_env.sandbox.language import guards, state
 from codev_env.sandbox.language.facade import Facade, pick, whole
+from codev_env.sandbox.language.facades import buffers
 from codev_env.sandbox.language.facades.tables import ARRAY_FILES
 from codev_env.sandbox.language.program_builtins import ndarray
 from codev_env.sandbox.language.refusals import RefusedCall
@@ -75,9 +76,10 @@ def _pcg64(seed: Any = None) -> np.random.PCG64:
 
 def _frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> np.ndarray:
     """`np.frombuffer` of bytes, as numbers."""
-    if np.dtype(dtype).hasobject:
+    wanted = np.dtype(dtype)
+    if wanted.hasobject:
         raise RefusedCall("np.frombuffer takes a dtype of numbers here.")
-    return np.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+    return np.frombuffer(buffer, dtype=wanted, count=count, offset=offset)
 
 
 def _fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> np.ndarray:
@@ -169,6 +171,7 @@ def _polynomials() -> Facade:
 
 def warm() -> None:
     """Use once what NumPy loads lazily; let libraries that request a new stream draw from that of the run."""
+    buffers.tighten()
     np.random.default_rng = _default_rng
     numbers = np.arange(12.0).reshape(3, 4)
     for value in (numbers.sum(), numbers.mean(), numbers.std(), np.median(numbers), np.percentile(numbers, 50)):

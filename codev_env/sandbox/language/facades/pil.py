@@ -81,7 +81,8 @@ def _save(image: Image.Image, fp: Any, format: str | None = None, **params: Any)
     if isinstance(fp, io.BytesIO):
         extension = posixpath.splitext(str(getattr(fp, "name", "")))[1].lower()
         format = FORMATS.get(extension) if format is None else format
-        if format is None or str(format).upper() not in (*_FORMATS, "JPG"):
+        format = None if format is None else str.__str__(format).upper()
+        if format is None or format not in (*_FORMATS, "JPG"):
             raise ValueError(f"format={format!r}: one of {', '.join(_FORMATS)} is needed to save to a BytesIO")
         options = {key: value for key, value in params.items() if key in _SAVE_OPTIONS and _is_plain(value)}
         _real_save(image, fp, format, **options)

@@ -34,6 +34,7 @@ try:
     import matplotlib.style
     import matplotlib.ticker
     from matplotlib import _mathtext
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 except ImportError:
     matplotlib = None  # type: ignore[assignment]
 
@@ -93,6 +94,11 @@ def _figure_savefig(figure: Any, fname: Any, *_args: Any, dpi: Any = None, bbox_
         state.current().save(image, fname)
 
 
+def _agg(figure: Any) -> Any:
+    """The canvas of a figure; one that was made without `pyplot` has none that draws."""
+    return figure.canvas if hasattr(figure.canvas, "buffer_rgba") else FigureCanvasAgg(figure)
+
+
 def render(figure: Any, dpi: Any = None, bbox_inches: Any = None) -> Image.Image:
     """Draw a figure as RGB pixels."""
     dots = figure.get_dpi() if dpi in (None, "figure") else min(float(dpi), _MOST_DPI)
@@ -103,8 +109,9 @@ def render(figure: Any, dpi: Any = None, bbox_inches: Any = None) -> Image.Image
         return Image.open(buffer).convert("RGB")
     before = figure.get_dpi()
     figure.set_dpi(dots)
-    figure.canvas.draw()
-    pixels = np.asarray(figure.canvas.buffer_rgba())
+    canvas = _agg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())
     figure.set_dpi(before)
     return Image.fromarray(pixels).convert("RGB")
 
@@ -135,7 +142,10 @@ def _imread(fname: Any, format: Any = None) -> np.ndarray:
 
 def _use_style(style: Any) -> None:
     """`plt.style.use` of a style of Matplotlib, or of settings."""
-    for one in style if isinstance(style, list | tuple) else [style]:
+    # Copies: an object of a class of the program may be something else after the check.
+    given = list(style) if isinstance(style, list | tuple) else [style]
+    style = [dict(one) if isinstance(one, dict) else str.__str__(one) for one in given]
+    for one in style:
         if not isinstance(one, dict) and one != "default" and one not in matplotlib.style.library:
             raise OSError(f"there is no style {one!r}: {', '.join(matplotlib.style.available)}")
     matplotlib.style.use(style)
@@ -174,8 +184,10 @@ def _keep_in() -> None:
     module: Any = plt
     module.importlib = _Patched(module.importlib, import_module=refuse("figure.hooks", "call the function"))
     module.figure = _only_figures(plt.figure)
+    # Texts with fields read attributes: through the guard, as `str.format` of a program does.
     formatter: Any = matplotlib.ticker.StrMethodFormatter
-    formatter.__call__ = _numbers_only(formatter.__call__)
+    formatter.__call__ = lambda self, x, pos=None: _filled(self.fmt, x=x, pos=pos)
+    matplotlib.cbook._auto_format_str = _auto_format  # type: ignore[attr-defined]
     guards.hide((matplotlib.backend_bases.RendererBase,), "get_texmanager")
     guards.hide((type(matplotlib.colormaps),), "register", "unregister")
 
@@ -190,13 +202,16 @@ def _only_figures(real: Any) -> Any:
     return figure
 
 
-def _numbers_only(real: Any) -> Any:
-    def call(self: Any, x: Any, pos: Any = None) -> str:
-        if not isinstance(x, int | float | np.number) or not isinstance(pos, int | None):
-            raise TypeError("a tick is a number")
-        return real(self, x, pos)
+def _filled(text: Any, *args: Any, **fields: Any) -> str:
+    return guards.guarded_getattr(str.__str__(text), "format")(*args, **fields)
 
-    return call
+
+def _auto_format(fmt: Any, value: Any) -> str:
+    """`matplotlib.cbook._auto_format_str`."""
+    try:
+        return str.__str__(fmt) % (value,)
+    except (TypeError, ValueError):
+        return _filled(fmt, value)
 
 
 def _drawing(module: Any) -> Facade:
@@ -231,14 +246,15 @@ class Canvas:
 
     def draw(self, *_args: Any) -> None:
         """Draw the figure."""
-        self._figure.canvas.draw()
+        _agg(self._figure).draw()
 
     draw_idle = flush_events = draw
 
     def buffer_rgba(self) -> memoryview:
         """The pixels, height x width x 4, drawn if they are not yet."""
-        self._figure.canvas.draw()
-        return memoryview(np.array(self._figure.canvas.buffer_rgba()))
+        canvas = _agg(self._figure)
+        canvas.draw()
+        return memoryview(np.array(canvas.buffer_rgba()))
 
     def tostring_rgb(self) -> bytes:
         """The pixels as bytes, red, green and blue."""

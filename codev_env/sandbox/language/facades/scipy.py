@@ -96,6 +96,7 @@ def _without_files(cls: Any) -> Any:
             super().__init__(*args, **kwargs)
 
     Geometry.__name__ = Geometry.__qualname__ = cls.__name__
+    Geometry.__module__ = cls.__module__  # as its arrays are to be guarded
     return Geometry
 
 
@@ -128,8 +129,12 @@ def _tighten() -> None:
 
 def _check_indices() -> None:
     """Let sparse matrices check the indices that a program gives: compiled code trusts them."""
-    from scipy.sparse import _bsr, _compressed, _coo
+    from scipy.sparse import _bsr, _compressed, _coo, _dia
 
+    for cls in (_compressed._cs_matrix, _bsr._bsr_base, _coo._coo_base, _dia._dia_base):
+        cls.__init__ = _with_arrays_of_its_own(cls.__init__)
+        # The values, unlike the indices, may be anything; the shape of another view is that view's.
+        guards.handle((cls,), "data", lambda matrix: matrix.data[...])
     for cls in (_compressed._cs_matrix, _bsr._bsr_base):
         guards.handle((cls,), "indices", lambda matrix: matrix.indices.copy())
         guards.handle((cls,), "indptr", lambda matrix: matrix.indptr.copy())
@@ -137,6 +142,21 @@ def _check_indices() -> None:
     for name in ("toarray", "tocsr", "tocsc", "todia", "todok", "_matmul_vector", "_matmul_multivector"):
         if hasattr(_coo._coo_base, name):
             setattr(_coo._coo_base, name, _after_check(getattr(_coo._coo_base, name)))
+
+
+def _with_arrays_of_its_own(construct: Callable[..., None]) -> Callable[..., None]:
+    """A constructor of a sparse matrix that copies: a program could change an array that it gave after the check."""
+
+    @functools.wraps(construct)
+    def construct_of_copies(matrix: Any, *args: Any, **kwargs: Any) -> None:
+        construct(matrix, *args, **kwargs)
+        for name in ("data", "indices", "indptr", "offsets"):
+            if isinstance(matrix.__dict__.get(name), np.ndarray):
+                matrix.__dict__[name] = matrix.__dict__[name].copy()
+        if "coords" in matrix.__dict__:
+            matrix.coords = tuple(part.copy() for part in matrix.coords)
+
+    return construct_of_copies
 
 
 def _checked_format(check: Callable[..., None]) -> Callable[..., None]:

@@ -215,7 +215,7 @@ def modules() -> dict[str, Facade]:
         "uuid": Facade("uuid", {"uuid1": _uuid4, "uuid4": _uuid4}),
         "zlib": Facade("zlib", pick(zlib, "crc32 adler32 compress decompress")),
         "copy": Facade("copy", {"copy": copy.copy, "deepcopy": _deepcopy}),
-        "io": Facade("io", pick(io, "BytesIO StringIO")),
+        "io": Facade("io", pick(io, "BytesIO StringIO UnsupportedOperation SEEK_SET SEEK_CUR SEEK_END")),
         "base64": Facade(
             "base64", pick(base64, "b64encode b64decode urlsafe_b64encode urlsafe_b64decode b32encode b32decode")
         ),

@@ -10,7 +10,7 @@ import sys
 import types
 from typing import Any
 
-from codev_env.sandbox.language import state
+from codev_env.sandbox.language import guards, state
 from codev_env.sandbox.language.facade import Facade, is_metaclass, nested
 from codev_env.sandbox.language.refusals import RefusedCall, refuse
 
@@ -172,6 +172,17 @@ def _tighten(reader: Any) -> None:
         return make(mcl, name, **assumptions)
 
     function.UndefinedFunction.__new__ = make_with_assumptions
+    guards.never_give(formulas.mpmath.ctx_base.StandardBaseContext)
+    symbol = sympy.Symbol
+    construct = symbol.__new__
+
+    def named(cls: Any, name: Any, *args: Any, **assumptions: Any) -> Any:
+        # Rings and fields make attributes of their symbols, and NumPy believes those with double underscores.
+        if not isinstance(name, str) or str.__str__(name).startswith("__"):
+            raise RefusedCall(f"the name {str(name)[:40]!r} is none of a symbol here: choose a plain one.")
+        return construct(cls, str.__str__(name), *args, **assumptions)
+
+    symbol.__new__ = staticmethod(named)
     sympy.Dummy._base_dummy_index = 10**6  # drawn at random when SymPy is imported
 
 
