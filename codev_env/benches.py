@@ -228,6 +228,17 @@ BENCHES: dict[str, Bench] = {
             files="BLINK*",
         ),
         Bench(
+            name="charxiv",
+            title="CharXiv, reasoning",
+            env_id="CodeV-CharXiv-v0",
+            splits=("test", "val"),
+            reader="annotated",
+            reader_options={"image": "figure_id", "suffix": ".jpg", "needs": ("category",)},
+            folder="CharXiv",
+            files="reasoning_val*",
+            scenes="mathvista",
+        ),
+        Bench(
             name="codev-rl",
             title="CodeV-RL-Data",
             env_id="CodeV-RL-v0",

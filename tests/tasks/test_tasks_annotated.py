@@ -143,3 +143,14 @@ def test_blink_as_vlmevalkit_publishes_it(tmp_path):
     rows = [{**row, "category": "Relative_Depth", "image": str([image, image])}]
     task = open_bench("blink", write_tsv(tmp_path / "BLINK.tsv", rows), "val")[0]
     assert (task.choices, task.answer, len(task.images)) == (("first", "second"), "second", 2)
+
+
+def test_charxiv_names_its_figures_by_number(tmp_path):
+    put_image(tmp_path / "images" / "2.jpg")
+    row = {"figure_id": 2, "query": "Which line is lowest?", "answer": "fi = 0.13", "inst_category": 1, "qa_source": 3}
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "reasoning_val.json").write_text(json.dumps({"2": row}))
+    (tmp_path / "data" / "reasoning_test.json").write_text(json.dumps({"2": row | {"answer": ""}}))
+    task = open_bench("charxiv", tmp_path, "val")[0]
+    assert (task.task_id, task.category, task.image.size) == ("charxiv-2", "1", (64, 48))
+    assert is_correct(task, "fi = 0.13") and not is_correct(task, "fi = -0.13")

@@ -90,7 +90,7 @@ def test_unknown_name():
 def test_every_benchmark_but_ones_own_data_is_on_the_hub():
     assert [bench.name for bench in BENCHES.values() if bench.hub is None] == [
         # Their file layouts could not be read in a public source; docs/data.md says so.
-        *("visualprobe", "zoombench", "zoombench-crop", "blink"),
+        *("visualprobe", "zoombench", "zoombench-crop", "blink", "charxiv"),
         "dataset",
     ]
     for repo in (bench.hub for bench in BENCHES.values() if bench.hub):

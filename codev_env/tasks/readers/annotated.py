@@ -4,7 +4,7 @@ Formats read in public sources: data/README.md and the JSONL files of m-Just/InS
 MME-RealWorld-Lite, O3-Bench), inference_treebench.py of Haochen-Wang409/TreeVGR (TreeBench.tsv),
 utils/convert_benchmark.py of inclusionAI/Zooming-without-Zooming (ZoomBench), verl/utils/dataset/multimodal_dataset.py
 of Mini-o3/Mini-o3 (VisualProbe's val.json), and vlmeval/dataset/image_mcq.py of open-compass/VLMEvalKit
-(MME-RealWorld-Lite and BLINK as TSV).
+(MME-RealWorld-Lite and BLINK as TSV), data/reasoning_val.json and src/reasoning_utils.py of princeton-nlp/CharXiv.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from codev_env.tasks.readers.table import RowTable
 _SUFFIXES = (".jsonl", ".parquet", ".tsv", ".json")
 _NAMES = {
     "image": ("image", "images", "file_name"),
-    "question": ("question", "problem", "prompt"),
+    "question": ("question", "problem", "prompt", "query"),
     "options": ("options", "multi-choice options"),
     "answer": ("answer",),
-    "category": ("category", "subset"),
-    "id": ("question_id", "index"),
+    "category": ("category", "subset", "inst_category"),
+    "id": ("question_id", "index", "figure_id"),
     "boxes": ("target_instances",),
 }
 """The columns of each field, the first one that a table has."""
@@ -55,6 +55,7 @@ def open_annotated(
     bench: Bench,
     needs: Sequence[str] = (),
     image: str = "",
+    suffix: str = "",
     subset: str | None = None,
     seed: int = 0,
     on_error: OnError = "raise",
@@ -68,6 +69,7 @@ def open_annotated(
         bench: The benchmark; of a folder's files those that match `bench.files` are read.
         needs: Fields that each row must have besides image, question and answer: `"options"`, `"boxes"`, `"category"`.
         image: Column of the image instead of the usual ones.
+        suffix: What the column's value lacks of a file name, such as `".jpg"`.
         subset: Only this category.
         seed: Not used: the order of the options is part of the data.
         on_error: How to treat bad rows, see `RowTaskSet`.
@@ -85,8 +87,10 @@ def open_annotated(
         if not files:
             raise FormatError(f"{path}: holds no {bench.title}. Expected {expected}.")
     table = table_of([file for file in files if file.suffix == files[0].suffix])
-    reader = AnnotatedReader(bench.name, _columns(table, bench.title, image, needs), bench.categories, tuple(needs))
-    folder = _image_folder(table, reader.image_column)
+    reader = AnnotatedReader(
+        bench.name, _columns(table, bench.title, image, needs), bench.categories, tuple(needs), suffix
+    )
+    folder = _image_folder(table, reader)
     return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images, image_folder=folder)
 
 
@@ -105,12 +109,12 @@ def _columns(table: RowTable, title: str, image: str, needs: Sequence[str]) -> t
     return (*((field, name) for field, name in found.items() if name), *letters)
 
 
-def _image_folder(table: RowTable, column: str) -> Path | None:
+def _image_folder(table: RowTable, reader: AnnotatedReader) -> Path | None:
     """Return the folder that the first row's image path is relative to; `None` for the table's own, or no path."""
     if not len(table):
         return None
-    cell, folder = table.peek(0, column), table.folder(0)
-    first = cell[0] if isinstance(cell, list | tuple) and cell else cell
+    cell, folder = table.peek(0, reader.image_column), table.folder(0)
+    first = reader.image_of(cell[0] if isinstance(cell, list | tuple) and cell else cell)
     if not isinstance(first, str) or image_path(first, folder) is not None:
         return None
     return next((folder / place for place in _PLACES if image_path(first, folder / place) is not None), None)
@@ -125,18 +129,24 @@ class AnnotatedReader:
         columns: Pairs of a field (a key of `_NAMES`, or an option's letter) and its column.
         categories: The allowed categories; any if empty.
         needs: Fields that each row must have.
+        suffix: Added to the image column's value.
     """
 
     bench: str
     columns: tuple[tuple[str, str], ...]
     categories: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    suffix: str = ""
     frame: Frame = "stored"
 
     @property
     def image_column(self) -> str:
         """Name of the column with images."""
         return dict(self.columns)["image"]
+
+    def image_of(self, cell: Any) -> Any:
+        """Return the image that a cell names, as `DraftTask.images` takes it."""
+        return f"{plain(cell)}{self.suffix}" if self.suffix else cell
 
     def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, options, letters, categories and boxes of all rows."""
@@ -198,7 +208,7 @@ class AnnotatedReader:
         kind = "multi_choice" if options else "free_form"
         label = {"label": plain(row[names["answer"]]).strip("().: ").upper()} if options else {}
         return DraftTask(
-            images=row[self.image_column],
+            images=self.image_of(row[self.image_column]),
             question=question,
             answer=answer,
             choices=tuple(options.values()),
