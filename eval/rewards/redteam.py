@@ -157,7 +157,7 @@ class Bounds:
     A cheat without luck: nothing, which is also what an honest look at a wrong place must earn. A cheat with luck: the
     mean of honest crops at random places, as many as it made calls, of the size that pays best, and two standard errors
     of a mean over as many episodes. Its share of faithful episodes: 1.5 times that of one honest crop at a random
-    place that shows as much in all, and two standard errors.
+    place that shows as much in all, two standard errors and one find.
 
     Args:
         tasks: The tasks.
@@ -176,7 +176,8 @@ class Bounds:
             return 0.0
         if reward is None:
             chances = [min(1.0, FACTOR * chance(one.episode.task, shown_in_all(one.episode))) for one in played]
-            return float(np.mean(chances)) + ERRORS * math.sqrt(sum(p * (1 - p) for p in chances)) / len(played)
+            # One find more: among few episodes a single one proves nothing.
+            return (sum(chances) + ERRORS * math.sqrt(sum(p * (1 - p) for p in chances)) + 1) / len(played)
         calls = max(sum(isinstance(step.turn, Code) for step in one.episode.steps) for one in played)
         bounds = []
         for episodes in self._blind(max(1, calls)).values():

@@ -18,7 +18,7 @@ from codev_eval.study.jobs import Job, Run, Runner, StudySize, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import joined, read_numbers
 from codev_eval.study.options import StudyOptions
-from codev_eval.study.results import Results, read_run
+from codev_eval.study.results import Results, check_definitions, read_run
 
 STUDIES = ("tapo",)
 SCALE = "scale.json"
@@ -66,6 +66,7 @@ def run_study(options: StudyOptions) -> Path:
     # The page shows all runs in the folder, whatever the options of this call.
     settings, methods = _with_known(settings, SETTINGS), _with_known(methods, METHODS)
     found = [found for run in _runs_in(options.out, settings, methods) if (found := read_run(options.out, run))]
+    check_definitions(found)
     if not found and not failed:
         raise ConfigError(f"--report: {options.out} holds no finished run; leave --report out to run them.")
     facts = json.loads((options.out / SCALE).read_text("utf-8"))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codev_env.errors import ConfigError
+from codev_env.scoring.metrics import UNVERSIONED
 from codev_eval.report.training import read_history
 from codev_eval.study.jobs import EVALUATED, METRICS, NO_CUE, SUMMARY, Run, start_of
 
@@ -115,6 +117,7 @@ class Found:
         learned: Episodes until the faithful-tool rate, over `WINDOW` updates, reached `LEVEL`, or infinity.
         start: Digest of its first weights; runs of one seed can be compared if it is the same.
         machine: The machine that it ran on.
+        definition: The definition of *faithful* by which it was evaluated; empty if no call was judged.
     """
 
     run: Run
@@ -125,6 +128,7 @@ class Found:
     learned: float
     start: str
     machine: str
+    definition: str = UNVERSIONED
 
 
 def learned_after(faithful: Sequence[float], episodes: int) -> float:
@@ -162,8 +166,9 @@ def read_run(out: Path, run: Run) -> Found | None:
         except (KeyError, TypeError):
             continue
     start = _digest(start_of(out, run.setting.start, run.seed))
+    definition = str(plain.get("faithful_definition", UNVERSIONED) or "")
     if run.method is None:
-        return Found(run, values, {}, 0, 0.0, math.inf, start, this_machine())
+        return Found(run, values, {}, 0, 0.0, math.inf, start, this_machine(), definition)
     summary = json.loads((folder / SUMMARY).read_text("utf-8"))
     options = summary["options"]
     episodes = options["prompts"] * options["group"]
@@ -171,7 +176,18 @@ def read_run(out: Path, run: Run) -> Found | None:
     history = {name: [float(row[name]) for row in rows] for name in CURVES}
     seconds = summary["seconds"].get("training", 0.0)
     learned = learned_after(history["faithful"], episodes)
-    return Found(run, values, history, episodes, seconds, learned, start, this_machine())
+    return Found(run, values, history, episodes, seconds, learned, start, this_machine(), definition)
+
+
+def check_definitions(found: Sequence[Found]) -> None:
+    """Raise `ConfigError` if runs were evaluated by different definitions of *faithful*, whose rates do not compare."""
+    runs = {one.definition: one.run for one in found if one.definition}
+    if len(runs) > 1:
+        listed = "; ".join(f"{name} (such as {run.folder(Path())})" for name, run in sorted(runs.items()))
+        raise ConfigError(
+            f"the runs were evaluated by different definitions of faithful: {listed}. Give another --out, or remove "
+            "the evaluations of the older ones, so that they are made again."
+        )
 
 
 @functools.cache

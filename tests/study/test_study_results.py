@@ -17,7 +17,7 @@ from codev_eval.study.claims import claims
 from codev_eval.study.jobs import Run
 from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import NUMBERS, joined, read_numbers
-from codev_eval.study.results import MEASURES, Estimate, Found, Results, learned_after
+from codev_eval.study.results import MEASURES, Estimate, Found, Results, check_definitions, learned_after
 
 BASE = SETTINGS[0]
 BY_NAME = {method.name: method for method in METHODS}
@@ -29,6 +29,15 @@ def found(name: str | None, seed: int, faithful_rows: tuple[float, ...] = (), **
     history = {"faithful": faithful_rows, "accuracy": [0.5] * len(faithful_rows)} if name else {}
     learned = learned_after(faithful_rows, 100)
     return Found(Run(BASE, seed, method), values, history, 100, 60.0, learned, f"weights{seed}", "a laptop")
+
+
+def test_runs_of_different_definitions_of_faithful_are_not_compared():
+    old, new = found("tapo", 0), dataclasses.replace(found("tapo", 1), definition="boxes 2")
+    without_calls = dataclasses.replace(found(None, 2), definition="")
+    check_definitions([new, new, without_calls])
+    check_definitions([old, old])
+    with pytest.raises(ConfigError, match=r"boxes 2 \(such as base.*seed1.*\); unversioned"):
+        check_definitions([old, new, without_calls])
 
 
 def test_the_interval_is_students():
