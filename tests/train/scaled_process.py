@@ -47,6 +47,12 @@ def shards(model: torch.nn.Module) -> list[int]:
     return list(weight.device_mesh.shape) if is_sharded(model) else []
 
 
+def offloads(module: torch.nn.Module) -> bool:
+    """Whether a module's shards are copied to CPU memory between uses."""
+    group = module._get_fsdp_state()._fsdp_param_group
+    return bool(group) and all(parameter.offload_to_cpu for parameter in group.fsdp_params)
+
+
 def main(folder: Path, out: Path, shares: list[int], resume: Path | None, changes: dict) -> None:
     options, name = options_from(folder, changes)
     accelerator = make_accelerator(options.precision)
@@ -78,6 +84,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
         prompt = Prompt(tokens.ids[: tokens.turns.index(0)], tokens.images[:1])
         sampled = engine.generate([prompt], Sampling(0.0, 8))[0].ids
         content = {"updates": told, "sampled": sampled, "sharded": shards(policy.model)}
+        content["offloaded"] = any(getattr(m, "_get_fsdp_state", None) and offloads(m) for m in module.modules())
         (out / "told.json").write_text(json.dumps(content))
     leave(accelerator)
 

@@ -272,3 +272,13 @@ def test_the_size_of_a_saved_model_is_read(policy, tmp_path):
     found = find_size(str(tmp_path))
     assert found.parameters == sum(p.numel() for p in policy.model.parameters())
     assert found.layers == policy.model.config.text_config.num_hidden_layers
+
+
+def test_offload_keeps_shards_in_cpu_memory():
+    plain, offload = run(kl=0.1, shards=2), run(kl=0.1, shards=2, sharding="fsdp2-offload")
+    whole, found = estimate.memory(SIZE, plain), estimate.memory(SIZE, offload)
+    assert found.always == found.gradients == 0 and estimate.host_bytes(SIZE, plain) == 0
+    assert estimate.host_bytes(SIZE, offload) == whole.always + whole.gradients
+    assert (found.copies, found.activations, found.logits) == (whole.copies, whole.activations, whole.logits)
+    alone = run(sharding="fsdp2-offload")  # one process shards nothing
+    assert estimate.memory(SIZE, alone) == estimate.memory(SIZE, run()) and not estimate.host_bytes(SIZE, alone)

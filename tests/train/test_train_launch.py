@@ -140,6 +140,7 @@ def test_the_exit_code_is_that_of_the_processes(gpus, monkeypatch):
     [
         (4, "--processes 8", "--processes is 8; it must be at most the 4 visible GPUs"),
         (0, "--processes 2 --sharding fsdp2", "--sharding fsdp2 needs GPUs, and there are none"),
+        (2, "--processes 2 --sharding fsdp2-offload --optimizer.name muon", "adamw with sharding fsdp2-offload"),
         (6, "--processes 0 --sharding hsdp --replicas 4", "--replicas is 4; with --sharding hsdp it must divide the 6"),
         (
             2,

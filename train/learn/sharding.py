@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import KwargsHandler
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 
 
 def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHandler] = ()) -> Accelerator:
@@ -29,6 +29,8 @@ def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHand
     if accelerator.is_fsdp2:
         plugin = accelerator.state.fsdp_plugin
         plugin.cpu_ram_efficient_loading = True  # see `reads_weights`
+        if isinstance(plugin.cpu_offload, CPUOffloadPolicy) and accelerator.device.type == "cpu":
+            plugin.cpu_offload = CPUOffloadPolicy(pin_memory=False)  # pinned for a GPU
         if accelerator.mixed_precision == "bf16":
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
             plugin.mixed_precision_policy = policy

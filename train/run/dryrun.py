@@ -61,7 +61,8 @@ def _memory(size: ModelSize, options: TrainOptions) -> Iterator[Check]:
         yield Check("machine", "GPUs", "warn" if is_elsewhere(options) else "ok", f"{gpus} of {kind} wanted, {here}")
         room, what = GPUS[kind].memory, f"an {kind}"
         advice = (
-            "raise estimate.shards (FSDP) or sequence-parallel; lower token-budget, vllm.memory; use --lora.rank 64"
+            "raise estimate.shards (FSDP) or sequence-parallel; lower token-budget, vllm.memory; use --lora.rank 64 or "
+            "--sharding fsdp2-offload"
         )
     else:
         room = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -81,7 +82,10 @@ def report(size: ModelSize, options: TrainOptions) -> str:
     where = f"{assumed.gpus} x {assumed.gpu}, {assumed.shards} shards" if assumed.gpus else "this CPU"
     lines = [f"memory of one process, estimated, in GB ({size.name}, {where})"]
     lines += [f"  {name:<12} {value / _GB:9.3f}" for name, value in memory.parts().items() if value]
-    lines += [f"  update {memory.update / _GB:.3f}, rollouts {memory.rollouts / _GB:.3f}", ""]
+    lines.append(f"  update {memory.update / _GB:.3f}, rollouts {memory.rollouts / _GB:.3f}")
+    if host := estimate.host_bytes(size, options):
+        lines.append(f"  in CPU memory, beside the weights that the main process reads: {host / _GB:.3f}")
+    lines.append("")
     trajectories = f"{options.prompts * options.group} trajectories of {estimate.mean_trajectory(options)} tokens"
     lines.append(
         f"time of one update, estimated, in seconds ({trajectories}, {estimate.sampled_tokens(options)} sampled)"

@@ -77,8 +77,14 @@ class Memory:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def memory(size: ModelSize, options: TrainOptions) -> Memory:
-    """Estimate the memory of one process.
+def host_bytes(size: ModelSize, options: TrainOptions) -> float:
+    """Return the bytes that a process with `sharding fsdp2-offload` keeps in CPU memory; 0 with any other."""
+    held = memory(size, options, offloaded=True)
+    return held.always + held.gradients if options.offloads else 0.0
+
+
+def memory(size: ModelSize, options: TrainOptions, offloaded: bool = False) -> Memory:
+    """Estimate the memory of one process; shards in CPU memory count if they are `offloaded`.
 
     With `estimate.shards` > 1, weights, gradients, moments and the reference are split over them, and two layers and
     the tables are gathered at a time. A KL reference costs nothing with LoRA. With `sequence_parallel` > 1, a process
@@ -89,11 +95,12 @@ def memory(size: ModelSize, options: TrainOptions) -> Memory:
     base = _base_width(options) * whole
     scored = tokens * sampled_tokens(options) // max(1, mean_trajectory(options)) / options.sequence_parallel
     activations, layer = activation_bytes(size, options, tokens)
+    here = 0 if options.offloads and not offloaded else 1 / shards
     return Memory(
-        weights=(base + (4 * trained if options.lora.rank else 0)) / shards,
-        optimizer=optimizer_bytes(size, options) / shards,
-        reference=4 * whole / shards if options.kl and not options.lora.rank else 0.0,
-        gradients=4 * trained / shards,
+        weights=here * (base + (4 * trained if options.lora.rank else 0)),
+        optimizer=here * optimizer_bytes(size, options),
+        reference=here * 4 * whole if options.kl and not options.lora.rank else 0.0,
+        gradients=here * 4 * trained,
         copies=copied_bytes(size, options),
         activations=activations,
         logits=4.0 * _LOGITS_COPIES * min(LOGITS_CHUNK, scored) * size.vocab,
@@ -124,7 +131,7 @@ def step_bytes(size: ModelSize, options: TrainOptions) -> float:
 
     A new gradient of the embedding table before it is added to the one of earlier passes; if the head is that table,
     also the head's and the sum of both. Then the optimizer's step: AdamW of PyTorch, as it runs on GPUs, makes
-    temporaries of all weights at once.
+    temporaries of all weights at once. With offload it runs on the CPU, weight by weight.
     """
     if options.lora.rank:
         tables = 0
@@ -132,7 +139,7 @@ def step_bytes(size: ModelSize, options: TrainOptions) -> float:
     else:
         tables = size.table * (3 if size.tied else 1)
         adamw = {"adamw": trained_parameters(size, options), "muon": float(size.tables)}.get(options.optimizer.name, 0)
-    return max(4.0 * tables, 4.0 * adamw / options.estimate.shards)
+    return max(4.0 * tables, 0.0 if options.offloads else 4.0 * adamw / options.estimate.shards)
 
 
 def _trains_vision(options: TrainOptions) -> bool:

@@ -16,8 +16,8 @@ NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
-Sharding = Literal["none", "fsdp2", "hsdp"]
-"""Whole copies; weights, gradients and moments by FSDP2; or several such copies (HSDP)."""
+Sharding = Literal["none", "fsdp2", "fsdp2-offload", "hsdp"]
+"""Whole copies; weights, gradients and moments by FSDP2; these in CPU memory; or several sharded copies (HSDP)."""
 
 
 def _is_folder_name(name: str) -> str:
@@ -148,6 +148,15 @@ class SFTOptions:
     replicas: Annotated[int, Field(ge=2)] = 2
     """As for `codev train`."""
 
+    @model_validator(mode="after")
+    def _offload_has_an_optimizer_for_it(self) -> Self:
+        for stage in ("ground", "imitate"):
+            options: StageOptions = getattr(self, stage)
+            if self.sharding == "fsdp2-offload" and options.steps and options.optimizer.name != "adamw":
+                allowed = "adamw with sharding fsdp2-offload"
+                raise ValueRefused(f"{stage}.optimizer.name", options.optimizer.name, allowed)
+        return self
+
 
 @option_class
 class HeldOutOptions:
@@ -224,7 +233,7 @@ class TrainOptions:
     processes: CountOrNone = 0
     """Processes that a plain start makes; 0 is one per visible GPU, or one on a CPU. A launcher overrides it."""
     sharding: Sharding = "none"
-    """Sharding over these processes: whole copies, FSDP2, or HSDP, which keeps `replicas` sharded copies."""
+    """Sharding over these processes: none, FSDP2, FSDP2 with shards in CPU memory, or `replicas` copies of shards."""
     replicas: Annotated[int, Field(ge=2)] = 2
     """Sharded copies with `sharding hsdp`, for example one per machine; each is shared by equally many processes."""
     env: EnvOptions = Field(default_factory=EnvOptions)
@@ -331,6 +340,11 @@ class TrainOptions:
     """Assumptions of `--dry-run`."""
 
     @property
+    def offloads(self) -> bool:
+        """Whether shards are kept in CPU memory, as far as the estimate assumes any."""
+        return self.sharding == "fsdp2-offload" and self.estimate.shards > 1
+
+    @property
     def has_bf16_base(self) -> bool:
         """Whether weights that adapters leave frozen are kept in bf16: the computation needs no more."""
         return self.lora.rank > 0 and self.precision == "bf16"
@@ -344,6 +358,8 @@ class TrainOptions:
             raise ValueRefused("compile", True, "False with engine hf, which decodes token by token with these layers")
         if self.sequence_parallel > 1 and not self.token_budget:
             raise ValueRefused("sequence_parallel", self.sequence_parallel, "1 without a token-budget")
+        if self.sharding == "fsdp2-offload" and self.optimizer.name != "adamw":
+            raise ValueRefused("optimizer.name", self.optimizer.name, "adamw with sharding fsdp2-offload")
         if self.max_length <= self.max_tokens:
             raise ValueRefused("max_length", self.max_length, f"more than max-tokens, {self.max_tokens}")
         if self.estimate.trajectory > self.max_length:
