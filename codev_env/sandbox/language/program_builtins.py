@@ -123,7 +123,8 @@ def _hash(obj: Any) -> int:
         for part in obj:
             _hash(part)
     elif not own and not isinstance(obj, str | bytes | int | float | complex | np.generic | type(None)):
-        type(obj).__hash__ or hash(obj)  # raises for a type without a hash
+        if getattr(type(obj), "__hash__", None) is None:
+            return hash(obj)  # raises Python's own error
         raise RefusedCall(f"hash() of a {type(obj).__name__} differs from run to run: use values, such as a tuple.")
     return hash(obj)
 

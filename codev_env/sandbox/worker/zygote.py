@@ -6,6 +6,7 @@ nor its descriptors are in it. It ends when its parent does.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import select
@@ -13,7 +14,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,7 +79,7 @@ class ZygoteLoop:
     def _fork(self, token: int, fds: list[int]) -> None:
         zygote_pid = os.getpid()  # A worker that asks for its parent may already be an orphan, and not notice.
         try:
-            pid = os.fork()
+            pid = _fork()
         except OSError as error:
             _reply(fds, {"failed": f"no process could be forked: {error}"})
             return
@@ -109,6 +111,27 @@ class ZygoteLoop:
             self.ended[token] = os.waitstatus_to_exitcode(status)
             while len(self.ended) > 1000:
                 del self.ended[next(iter(self.ended))]
+
+
+def _quick_fork() -> Callable[[], int]:
+    """`fork` of the C library, without Python's handlers in the child, which write to some 200 shared pages.
+
+    They renew locks and random streams: a zygote has one thread, and each run starts streams of its own.
+    """
+    if not isinstance(os.fork, types.BuiltinFunctionType):
+        return os.fork  # it was replaced
+    libc = ctypes.PyDLL(None, use_errno=True)
+
+    def fork() -> int:
+        pid = libc.fork()
+        if pid < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return pid
+
+    return fork
+
+
+_fork = _quick_fork()
 
 
 def _reply(fds: list[int], message: dict[str, Any]) -> None:

@@ -188,7 +188,7 @@ class Path(PurePosixPath):
     def write_text(self, data: str, *_args: Any, **_kwargs: Any) -> int:
         """Replace the text of the file."""
         with self.open("w") as file:
-            return file.write(data)  # type: ignore[arg-type]
+            return file.write(data)
 
     def write_bytes(self, data: bytes) -> int:
         """Replace the bytes of the file."""

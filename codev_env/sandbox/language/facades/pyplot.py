@@ -187,7 +187,7 @@ def _keep_in() -> None:
     # Texts with fields read attributes: through the guard, as `str.format` of a program does.
     formatter: Any = matplotlib.ticker.StrMethodFormatter
     formatter.__call__ = lambda self, x, pos=None: _filled(self.fmt, x=x, pos=pos)
-    matplotlib.cbook._auto_format_str = _auto_format  # type: ignore[attr-defined]
+    matplotlib.cbook._auto_format_str = _auto_format
     guards.hide((matplotlib.backend_bases.RendererBase,), "get_texmanager")
     guards.hide((type(matplotlib.colormaps),), "register", "unregister")
 
@@ -254,7 +254,7 @@ class Canvas:
         """The pixels, height x width x 4, drawn if they are not yet."""
         canvas = _agg(self._figure)
         canvas.draw()
-        return memoryview(np.array(canvas.buffer_rgba()))
+        return memoryview(np.array(canvas.buffer_rgba()))  # type: ignore[arg-type]
 
     def tostring_rgb(self) -> bytes:
         """The pixels as bytes, red, green and blue."""

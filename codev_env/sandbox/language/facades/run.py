@@ -310,7 +310,7 @@ def modules() -> dict[str, Facade]:
         **{"basicConfig": _basic_config, "getLogger": _get_logger, "Logger": _Logger, "disable": _nothing},
         **dict.fromkeys(("StreamHandler", "Formatter", "NullHandler"), lambda *_args, **_kwargs: _Logger("handler")),
     }
-    coroutines = {
+    coroutines: dict[str, Any] = {
         **{"run": _run_coroutine, "sleep": _async_sleep, "gather": _gather, "wait_for": _wait_for},
         **{"create_task": _task, "ensure_future": _task},
     }

@@ -80,7 +80,7 @@ def _savez(file: Any, *arrays: Any, **named: Any) -> None:
 def _load_array(file: Any, *_args: Any, **_other: Any) -> Any:
     """`np.load`, of numbers: an array, or a dict of arrays."""
     data = file if isinstance(file, io.BytesIO) else open_file(file, "rb")
-    loaded = np.load(io.BytesIO(data.read()), allow_pickle=False)
+    loaded = np.load(io.BytesIO(data.read()), allow_pickle=False)  # type: ignore[arg-type]
     return dict(loaded.items()) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
 
 
@@ -92,7 +92,7 @@ def _savetxt(fname: Any, X: Any, *args: Any, **options: Any) -> None:
         fname.write(buffer.getvalue())
     else:
         with open_file(fname, "w") as file:
-            file.write(buffer.getvalue())  # type: ignore[arg-type]
+            file.write(buffer.getvalue())
 
 
 def _loadtxt(fname: Any, *args: Any, **options: Any) -> Any:
