@@ -176,7 +176,7 @@ class Region:
             `"flip_v"`, `"transpose"`, `"transverse"`; `None` where unknown or not a multiple of 90 degrees.
         scale: Output pixels per original pixel, along the side that is shown smaller.
         original_share: Share of the output's pixels that stem from the original, 0 to 1.
-        how: `"probe"`, `"match"`, `"unknown"`, or `"late"` if the time ran out.
+        how: `"probe"`, `"match"` or `"unknown"`; `"late"` in files of versions that had a time budget.
         seen: Which points of the part that `polygon` outlines stem from the original: a grid of bool, shape
             (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared.
     """

@@ -1,11 +1,9 @@
-"""Stripes of disturbed pixels in the original itself: they place what changes colours beyond recognition.
+"""Stripes of slightly disturbed pixels in the original itself: they place what depends on its pixels.
 
 The program runs on the original with some of its pixels disturbed, and the changes in its output show where those
 pixels went. The first run disturbs all of them: it shows which parts of the output depend on the image. Each further
-run disturbs stripes, of columns or of rows, that are one bit of a Gray code of x or y. So any local operation is
-followed, whatever it does to colours: thresholds, equalisation, edges. And since the rest of the image is as it was,
-the output must be what the program really returned wherever the stripes did not go: a program that behaves otherwise
-when it is probed shows no stripes.
+run disturbs stripes, of columns or of rows, that are one bit of a Gray code of x or y. And since the image is nearly as
+it was, a program that decides by its pixels does as it did.
 """
 
 from __future__ import annotations
@@ -25,14 +23,16 @@ from codev_env.types import Region
 Array = NDArray[np.floating]
 
 _MOST_BITS = 9
+FEWEST_PLANES = 9
+"""Runs without which no output can be placed: all pixels, and four bits of x and of y."""
 _LEAST_CELLS = 20
 """Cells of the code that an output shows along each axis of the image when it is fine enough."""
 _LEAST_STRIPE = 3
-_WEAK = 4
+_LEVELS = 4
+"""So few that what a program decides by the pixels stays as it is."""
 _LOW, _HIGH = 0.35, 0.65
 """Shares of the change under full disturbance up to which, and from which, a place counts as undisturbed or not."""
 _LEAST_CHANGE = 2.0
-_UNTOUCHED = 3.0
 """Sums of the changes of the three channels, in levels."""
 
 
@@ -56,20 +56,18 @@ class Stripes:
 
     Args:
         image: The image.
-        weak: Disturb by 4 levels, so that what a program decides by the pixels stays as it is; else by 64 to 192, so
-            that thresholds are crossed.
         seed: Decides which of two disturbances each block of pixels gets: where blocks meet, there are edges to see.
     """
 
-    def __init__(self, image: Image.Image, weak: bool, seed: int) -> None:
-        self.image, self.weak = image, weak
+    def __init__(self, image: Image.Image, seed: int) -> None:
+        self.image = image
         width, height = image.size
         side = max(3, round(max(image.size) / 220))  # A blur must not average a few neighbours out.
         rng = np.random.default_rng((seed, width, height))
         coarse = rng.integers(0, 2, (-(-height // side), -(-width // side)), dtype=np.uint8)
         blocks = Image.fromarray(coarse * 255).resize((coarse.shape[1] * side, coarse.shape[0] * side), 0)
         blocks = blocks.crop((0, 0, width, height))
-        changes = [lambda i: i + _WEAK, lambda i: i - _WEAK] if weak else [lambda i: i ^ 128, lambda i: i ^ 192]
+        changes = [lambda i: i + _LEVELS, lambda i: i - _LEVELS]
         one, other = (image.point([min(255, max(0, change(i))) for i in range(256)] * 3) for change in changes)
         self._disturbed = Image.composite(one, other, blocks)
 
@@ -135,7 +133,7 @@ class StripeReader:
         change = self._change(probe)
         if self._all is None:
             self._all = change
-            self._failed = float((change >= _LEAST_CHANGE).mean()) < (0.5 if self._stripes.weak else 0.02)
+            self._failed = float((change >= _LEAST_CHANGE).mean()) < 0.5
             return
         sensitive = self._all >= _LEAST_CHANGE
         ratio = change[sensitive] / self._all[sensitive]
@@ -143,10 +141,6 @@ class StripeReader:
         if clear.mean() < 0.75:  # The stripes are finer than what the program left of the image.
             self._done[plane.axis] = True
             self._failed |= plane.bit < 2
-            return
-        untouched = change[sensitive][ratio <= _LOW]
-        if not self._stripes.weak and plane.bit < 3 and len(untouched) and np.quantile(untouched, 0.7) > _UNTOUCHED:
-            self._failed = True  # Outside the stripes, this output differs from the real one.
             return
         self._bits[plane.axis].append(ratio >= 0.5)
         self._clear[plane.axis].append(clear)
@@ -201,10 +195,7 @@ class StripeReader:
 
     def _change(self, probe: Image.Image) -> Array:
         """How much a probe differs from the output, over a grid, in levels."""
-        gain = 8 if self._stripes.weak else 1
-        change = ImageChops.difference(self._output, probe)
-        if gain > 1:
-            change = change.point([min(255, gain * i) for i in range(256)] * 3)
+        change = ImageChops.difference(self._output, probe).point([min(255, 8 * i) for i in range(256)] * 3)
         return np.asarray(change.resize(self._size, Image.Resampling.BOX), float).sum(-1)
 
 

@@ -6,10 +6,15 @@ what the one before could not place:
 
 1. *Pixel code* (`codes.PixelCode`, one run): each pixel carries its own coordinates, exactly and smoothly. Survives
    slicing, turning, mirroring, pasting, sampling, and interpolation, blur and plots that keep the colours.
-2. *Phase code* (`codes.phase_image`, two runs): smooth waves. Survive what scales, offsets or inverts colours.
-3. *Match* (no run): the output is searched in the original, pixel by pixel.
-4. *Stripes* (`stripes.Stripes`, about a dozen runs): stripes of the original itself are disturbed. Slight disturbance
-   survives most changes of colours, and often a course that depends on the pixels; a strong one also thresholds.
+2. *Weave* (`weave.weave`, one run, and often a `proof.Proof` on the real image, another): bars of two colours. Survive
+   any change of colours, thresholds, edges and palettes.
+3. *Phase code* (`codes.phase_image`, two runs): smooth waves. Survive odd angles in changed colours.
+4. *Match* (no run): the output is searched in the original, pixel by pixel.
+5. *Stripes* (`stripes.Stripes`, about a dozen runs): stripes of the original itself are slightly disturbed, which
+   changes the course of few programs that depend on the pixels.
+
+Work is counted in runs and pixels, and decided before a stage begins, so that no result depends on the load of a
+machine. An image that cannot be placed within it is `unknown`.
 
 A claim is only made if the pixels really returned agree with the region claimed: a program that behaves otherwise on
 coded images is caught, and its output is `unknown` unless it can be matched.
@@ -18,7 +23,6 @@ coded images is caught, and its output is `unknown` unless it can be matched.
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
@@ -28,17 +32,18 @@ import numpy as np
 from PIL import Image
 
 from codev_env.errors import NoRoom
-from codev_env.provenance import codes
+from codev_env.provenance import codes, woven
 from codev_env.provenance.reading import Reading, read_code
 from codev_env.provenance.search import find_copy
-from codev_env.provenance.stripes import StripeReader, Stripes, planes, read_stripes
+from codev_env.provenance.stripes import FEWEST_PLANES, StripeReader, Stripes, planes, read_stripes
 from codev_env.provenance.waves import read_phase
+from codev_env.provenance.weave import weave
 from codev_env.types import Execution, Region
 
-UNKNOWN, LATE = Region(), Region(how="late")
-MOST_RUNS = 400
-"""Programs after which one trace begins no further stage or plane: with one image and six turns, all it can ask for."""
-_CODE, _STRIPES = "code", "stripes"
+UNKNOWN = Region()
+MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
+"""Programs that one trace runs at most, and pixels of input images that it hands to them."""
+_CODE, _STRIPES, _WEAVE, _PROOF = "code", "stripes", "weave", "proof"
 _log = logging.getLogger(__name__)
 
 
@@ -61,9 +66,6 @@ class Tracker:
         session: The episode's sandbox session; the programs passed to `trace` have run in its `main` view.
         images: The input images: by the names the programs open them under, or in order, named as in `names`.
         names: Names of the images given in order; default `input.png`, `input2.png`, ...
-        budget_s: Seconds after which one `trace` starts no further run but the first: what is not placed by then is
-            `"late"`, which no judge takes for a result. Default: 60, and 10 times what the program itself took; a
-            loaded machine must not decide the reward.
         secret: Decides, with the images, where outputs are looked at.
     """
 
@@ -73,7 +75,6 @@ class Tracker:
         images: Mapping[str, Image.Image] | Sequence[Image.Image],
         names: Sequence[str] | None = None,
         *,
-        budget_s: float | None = None,
         secret: int = 0,
     ) -> None:
         if isinstance(images, Mapping):
@@ -82,14 +83,14 @@ class Tracker:
         self._images = tuple(images)
         self._sizes = tuple(image.size for image in images)
         self._session = session
-        self._budget_s = budget_s
         self._secret = zlib.crc32(secret.to_bytes(8, "little", signed=True))
         for image in self._images:
             self._secret = zlib.crc32(np.asarray(image.reduce(max(1, min(image.size) // 16))).tobytes(), self._secret)
         self._history: list[str] = []
         self._done: dict[str, int] = {}
         self._refused: set[str] = set()
-        self._deadline, self._late, self._runs = 0.0, False, 0
+        self._greys: dict[int, Image.Image] = {}
+        self._runs_left = 0
 
     def trace(self, code: str, execution: Execution) -> tuple[Region, ...]:
         """Find the region of each image that a program returned.
@@ -109,20 +110,21 @@ class Tracker:
         self._history.append(code)
         if not execution.images:
             return ()
-        budget = 60 + 10 * execution.wall_s if self._budget_s is None else self._budget_s
-        self._deadline, self._late, self._runs = time.monotonic() + budget, False, 0
+        self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
         readings = self._by_code(execution)
         found = [reading.region if reading and reading.sure else None for reading in readings]
+        found = self._by_weave(execution, found)
         found = self._by_phase(execution, found)
         found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
-        for weak in (True, False):
-            found = self._by_stripes(execution, found, weak)
-        guesses = [LATE if self._late else reading.region if reading else UNKNOWN for reading in readings]
+        found = self._by_stripes(execution, found)
+        guesses = [reading.region if reading else UNKNOWN for reading in readings]
         return tuple(region or guess for region, guess in zip(found, guesses, strict=True))
 
     # Stages
 
     def _by_code(self, execution: Execution) -> list[Reading | None]:
+        if not self._affords("pixel code", 1, [_CODE]):
+            return [None] * len(execution.images)
         code = codes.pixel_code(self._sizes)
         probes = _pair(execution, self._run_in(_CODE, code.images))
         return [
@@ -130,15 +132,46 @@ class Tracker:
             for output, probe in zip(execution.images, probes, strict=True)
         ]
 
+    def _by_weave(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
+        if all(found) or not self._affords("weave", 1, [_WEAVE]):
+            return found
+        probes = _pair(execution, self._run_in(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
+        return [
+            region or (probe and self._woven(execution, at, output, probe)) or None
+            for at, (region, output, probe) in enumerate(zip(found, execution.images, probes, strict=True))
+        ]
+
+    def _woven(self, execution: Execution, at: int, output: Image.Image, probe: Image.Image) -> Region | None:
+        for index, image in enumerate(self._images):
+            claimed = woven.claim(output, probe, image, self._grey(index), index, self._secret)
+            if claimed is None:
+                continue
+            if claimed.region is not None:
+                return claimed.region
+            if not self._affords("proof", 1):
+                return None
+            proof = woven.proof_of(claimed, image, output, self._secret)
+            images = (*self._images[:index], proof.image, *self._images[index + 1 :])
+            self._done.pop(_PROOF, None)
+            disturbed = _pair(execution, self._run_in(_PROOF, images))[at]
+            return disturbed and woven.proved(claimed, proof, output, disturbed, image, index)
+        return None
+
+    def _grey(self, index: int) -> Image.Image:
+        if index not in self._greys:
+            self._greys[index] = self._images[index].convert("L")
+        return self._greys[index]
+
     def _by_phase(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         for index in range(len(self._images)):
             # Waves are recognised by their colours.
             open_ = [
                 region is None and not _is_grey(output) for region, output in zip(found, execution.images, strict=True)
             ]
-            if not any(open_) or not self._goes_on("phase code"):
+            names = [f"phase-{index}-{axis}" for axis in (0, 1)]
+            if not any(open_) or not self._affords("phase code", 2, names):
                 break
-            pair = [self._run_in(f"phase-{index}-{axis}", self._phase_images(index, axis)) for axis in (0, 1)]
+            pair = [self._run_in(name, self._phase_images(index, axis)) for axis, name in enumerate(names)]
             found = [
                 read_phase(output, np.asarray(x), np.asarray(y), self._images[index], index, self._secret)
                 if missing and x is not None and y is not None
@@ -153,11 +186,11 @@ class Tracker:
         regions = (find_copy(output, image, index) for index, image in enumerate(self._images))
         return next((region for region in regions if region is not None), None)
 
-    def _by_stripes(self, execution: Execution, found: list[Region | None], weak: bool) -> list[Region | None]:
+    def _by_stripes(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         for index, image in enumerate(self._images):
-            if all(found) or not self._goes_on("stripes"):
+            if all(found) or not self._affords("stripes", FEWEST_PLANES):
                 break
-            stripes = Stripes(image, weak, self._secret)
+            stripes = Stripes(image, self._secret)
             readers = [
                 None if region else StripeReader(output, stripes)
                 for region, output in zip(found, execution.images, strict=True)
@@ -166,7 +199,7 @@ class Tracker:
                 wanting = [reader is not None and reader.wants(plane) for reader in readers]
                 if not any(wanting):
                     continue
-                if not self._goes_on("stripes"):
+                if not self._affords("stripes", 1):
                     return found
                 images = (*self._images[:index], stripes.draw(plane), *self._images[index + 1 :])
                 self._done.pop(_STRIPES, None)
@@ -189,15 +222,20 @@ class Tracker:
 
     # Runs
 
-    def _goes_on(self, stage: str) -> bool:
-        self._late = time.monotonic() >= self._deadline
-        if self._late:
-            _log.warning(
-                "provenance gave up at the stage %r: the time budget is spent. Is the machine overloaded?", stage
+    def _affords(self, stage: str, runs: int, views: Sequence[str] = ()) -> bool:
+        """Whether so many runs of the present program, and those of earlier ones that they need, are left.
+
+        Args:
+            stage: The stage, for the log.
+            runs: How many, each in a view of its own.
+            views: Those of the views that exist.
+        """
+        needed = runs * len(self._history) - sum(self._done.get(view, 0) for view in views)
+        if needed > self._runs_left:
+            _log.info(
+                "provenance leaves out the stage %r: it takes %d runs, %d are left", stage, needed, self._runs_left
             )
-        elif self._runs >= MOST_RUNS:
-            _log.info("provenance gave up at the stage %r after %d runs", stage, self._runs)
-        return not self._late and self._runs < MOST_RUNS
+        return needed <= self._runs_left
 
     def _run_in(self, view: str, images: Sequence[Image.Image]) -> Execution:
         """Run in a view the programs it has not seen yet; return the last one's result, an empty one without room."""
@@ -215,7 +253,7 @@ class Tracker:
             self._done[view] = 0
         for code in self._history[self._done[view] :]:
             result = self._session.run(code, view=view)
-            self._runs += 1
+            self._runs_left -= 1
         self._done[view] = len(self._history)
         return result
 

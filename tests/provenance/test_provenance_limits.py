@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 from fake_session import FakeSession
@@ -17,7 +16,10 @@ from codev_env.types import Region
 SCENE = scene((420, 315))
 LOAD = f'im = Image.open("{NAME}")\n'
 THRESHOLD = LOAD + "show(im.crop((60, 40, 260, 240)).convert('L').point(lambda p: 255 if p > 128 else 0))"
-"""A program that only the last stage can place."""
+"""A program that keeps next to nothing of the colours."""
+TILTED = THRESHOLD.replace("convert('L')", "rotate(20).filter(ImageFilter.GaussianBlur(2)).convert('L')")
+"""A program that no early stage can place."""
+SAVES = LOAD + "im.crop((0, 0, 50, 50)).save('a.png')"
 
 
 def test_no_room_for_a_probe_is_said_and_the_episode_goes_on():
@@ -47,30 +49,42 @@ def test_other_failures_of_the_sandbox_are_not_taken_for_no_room():
         Tracker(session, [SCENE]).trace(program, session.run(program))
 
 
-def test_no_further_run_is_started_when_the_time_budget_is_spent(caplog):
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_trace_runs_only_so_many_programs_and_what_it_cannot_place_is_unknown(monkeypatch, most):
+    monkeypatch.setattr("codev_env.provenance.tracker.MOST_RUNS", most)
     session = FakeSession({NAME: SCENE})
-    execution = session.run(THRESHOLD)
-    with caplog.at_level("INFO"):
-        regions = Tracker(session, [SCENE], budget_s=0).trace(THRESHOLD, execution)
-    assert regions == (Region(how="late"),)
-    assert session.runs == ["main", "code"]
-    assert "time budget" in caplog.text and "overloaded" in caplog.text
+    (region,) = Tracker(session, [SCENE]).trace(TILTED, session.run(TILTED))
+    assert region == Region() and len(session.runs) <= 1 + most
 
 
-def test_how_long_runs_take_decides_nothing_within_a_minute(monkeypatch):
+def test_the_bound_counts_pixels_too(monkeypatch):
+    monkeypatch.setattr("codev_env.provenance.tracker.MOST_PIXELS", 3 * 420 * 315 - 1)
     session = FakeSession({NAME: SCENE})
-    clock = itertools.count(step=1.5)
-    monkeypatch.setattr("codev_env.provenance.tracker.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    execution = session.run(THRESHOLD)
-    (region,) = Tracker(session, [SCENE]).trace(THRESHOLD, execution)
-    assert next(clock) > 20 and region.box == pytest.approx((60, 40, 260, 240), abs=2)
+    (region,) = Tracker(session, [SCENE]).trace(TILTED, session.run(TILTED))
+    assert region == Region() and len(session.runs) <= 1 + 2
 
 
-def test_a_trace_runs_only_so_many_programs(monkeypatch):
+def test_the_programs_of_earlier_turns_count_before_a_stage_begins(monkeypatch):
     monkeypatch.setattr("codev_env.provenance.tracker.MOST_RUNS", 3)
     session = FakeSession({NAME: SCENE})
-    regions = Tracker(session, [SCENE]).trace(THRESHOLD, session.run(THRESHOLD))
-    assert regions == (Region(),) and len(session.runs) == 1 + 3
+    tracker = Tracker(session, [SCENE])
+    for _ in range(3):
+        tracker.trace(SAVES, session.run(SAVES))
+    crop = LOAD + "Image.open('a.png')\nshow(im.crop((60, 40, 260, 240)).resize((300, 300)))"
+    (region,) = tracker.trace(crop, session.run(crop))
+    assert region == Region() and session.runs == ["main"] * 4
+
+
+def test_no_clock_decides_a_result(monkeypatch):
+    """However long each run takes, the result is the same: there is no time budget."""
+    import time
+
+    session = FakeSession({NAME: SCENE})
+    execution = session.run(THRESHOLD)
+    monkeypatch.setattr(time, "monotonic", itertools.count(step=1e6).__next__)
+    monkeypatch.setattr(time, "perf_counter", itertools.count(step=1e6).__next__)
+    (region,) = Tracker(session, [SCENE]).trace(THRESHOLD, execution)
+    assert region.box == pytest.approx((60, 40, 260, 240), abs=2)
 
 
 def test_unknown_outputs_do_not_fill_the_memory_of_a_session():

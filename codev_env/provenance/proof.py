@@ -1,0 +1,147 @@
+"""Proves on the real image that an output shows a region, and which parts of it: disturbed cells must show, others not.
+
+A quarter of the cells of the region are replaced by the lightest and the darkest colours around them, which crosses any
+threshold and makes edges, and leaves the colours of the image as a whole as they are. Where the output shows the
+region, it changes in these cells and stays as it was between them. A program that behaves otherwise than on the real
+image changes between them; one that shows something else, or has painted over a place, does not change in them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from codev_env.provenance import coordinates as geometry
+from codev_env.provenance.regions import GRID, Bounds, scales
+
+Array = NDArray[np.floating]
+Bools = NDArray[np.bool_]
+
+_CELL, _SHOWN = 6, 4
+"""Least side of a cell in pixels of the image, and in pixels of the output."""
+_CONTRAST = 48
+_CHANGE, _SPILL, _MOST = 6.0, 0.5, 0.75
+"""Levels by which a disturbed cell changes at least; shares of that by which others may, as a rule and at most."""
+_UNUSUAL, _LEVELS, _FEW, _WEAKER = 3.0, 3.0, 0.34, 0.2
+_SIDE = 640
+
+
+class Proof:
+    """A disturbed image, and how to read what a program made of it.
+
+    Args:
+        image: The input image.
+        affine: The map from the output to the image that is to be proved.
+        bounds: The part of the output that shows the region.
+        rng: Draws which cells are disturbed.
+    """
+
+    def __init__(self, image: Image.Image, affine: Array, bounds: Bounds, rng: np.random.Generator) -> None:
+        self._affine, self._bounds = affine, bounds
+        corners = np.array(geometry.polygon_of(affine, bounds))
+        low = np.clip(np.floor(corners.min(0)), 0, np.array(image.size) - 1).astype(int)
+        high = np.clip(np.ceil(corners.max(0)), low + 1, image.size).astype(int)
+        self._low = low
+        self._cell = max(_CELL, round(_SHOWN * max(scales(affine))))
+        left, top, right, bottom = (*low.tolist(), *high.tolist())
+        region = np.asarray(image.crop((left, top, right, bottom)))
+        step = max(1, int(np.sqrt(region.size / 3 / 20000)))
+        dark, light = np.percentile(region[::step, ::step].reshape(-1, 3), (3, 97), axis=0)
+        middle = (dark + light) / 2
+        wide = np.maximum(light - dark, _CONTRAST) / 2
+        dark, light = (np.clip(middle + sign * wide, 0, 255).astype(np.uint8) for sign in (-1, 1))
+        height, width = region.shape[:2]
+        rows, columns = -(-height // (2 * self._cell)), -(-width // (2 * self._cell))
+        self._chosen = rng.integers(0, 4, (rows, columns))  # Which cell of each four is disturbed.
+        y, x = np.arange(height)[:, None], np.arange(width)[None]
+        mask = self._disturbed(x, y)
+        half = (x % self._cell < self._cell // 2) ^ (rng.integers(0, 2, (rows, columns)) == 1)[
+            y // (2 * self._cell), x // (2 * self._cell)
+        ]
+        changed = np.where(mask[..., None], np.where(half[..., None], dark, light), region)
+        self.image = image.copy()
+        self.image.paste(Image.fromarray(changed), (left, top))
+
+    def _disturbed(self, x: NDArray[Any], y: NDArray[Any]) -> Bools:
+        """Whether pixels, by their place within the region, lie in a disturbed cell."""
+        column, row = x // self._cell, y // self._cell
+        rows, columns = self._chosen.shape
+        group = self._chosen[np.clip(row // 2, 0, rows - 1), np.clip(column // 2, 0, columns - 1)]
+        return np.asarray(group == 2 * (row % 2) + column % 2)
+
+    def read(self, output: Image.Image, probe: Image.Image) -> tuple[Bools, float] | None:
+        """Which places of the part show the region, as in `Region.seen`, and how sharp; `None` if the claim is wrong.
+
+        Args:
+            output: The image that the program returned.
+            probe: The one it returned for the disturbed image.
+        """
+        left, top, right, bottom = self._bounds
+        # Points of the output, at most so many a side, and the change there.
+        us, vs = (
+            (start + (np.arange(n) + 0.5) * (end - start) / n).astype(np.intp)
+            for start, end in ((left, right), (top, bottom))
+            for n in (min(end - start, _SIDE),)
+        )
+        one, other = (np.asarray(image.crop(self._bounds)) for image in (output, probe))
+        take = np.ix_(vs - top, us - left)
+        change = np.abs(one[take].astype(np.int16) - other[take]).max(-1).astype(np.float64)
+        points = np.stack(np.meshgrid(us + 0.5, vs + 0.5), -1).reshape(-1, 2)
+        xy = np.floor(geometry.apply(self._affine, points)).astype(np.intp).reshape(len(vs), len(us), 2)
+        xy -= self._low
+        x, y = xy[..., 0], xy[..., 1]
+        disturbed = self._disturbed(x, y)
+        rows, columns = self._chosen.shape
+        size = 2 * self._cell
+        inside = (x >= 0) & (y >= 0) & (x < columns * size) & (y < rows * size)
+        group = np.where(inside, y // size * columns + x // size, rows * columns)
+        third = self._cell // 3  # Operations on neighbourhoods reach out of disturbed cells.
+        core = (np.abs(x % self._cell - self._cell // 2) <= third // 2) & (
+            np.abs(y % self._cell - self._cell // 2) <= third // 2
+        )
+        between = ~disturbed & inside & core
+        sums = [
+            np.bincount(group[side].ravel(), weight[side].ravel(), rows * columns + 1)[:-1].reshape(rows, columns)
+            for side in (disturbed & inside, between)
+            for weight in (change, np.ones_like(change))
+        ]
+        known = (sums[1] > 0) & (sums[3] > 0)
+        if not known.any():
+            return None
+        hit, rest = (sums[k] / np.maximum(sums[k + 1], 1) for k in (0, 2))
+        usual = float(np.median(rest[known]))
+        if usual > _SPILL * float(np.median(hit[known])):
+            return None
+        # Where more changes than elsewhere though it was not disturbed, the real run showed something else.
+        least = max(_CHANGE, _WEAKER * float(np.median(hit[known])))
+        few = np.bincount(group[between & (change > _LEVELS)], minlength=rows * columns + 1)[:-1].reshape(rows, columns)
+        calm = (rest <= _UNUSUAL * usual + _LEVELS) | (few <= _FEW * sums[3])
+        right_groups = known & (hit >= least) & calm & (rest <= _MOST * hit)
+        if right_groups.sum() < 0.4 * known.sum():
+            return None
+        flat = np.append(_filled(right_groups).ravel(), False)
+        seen = flat[group]
+        grid_v, grid_u = (
+            ((np.arange(min(n, GRID)) + 0.5) * m / min(n, GRID)).astype(np.intp)
+            for n, m in ((bottom - top, len(vs)), (right - left, len(us)))
+        )
+        # Both halves of a disturbed cell show, where detail of half a cell is left.
+        cells = group[disturbed & inside]
+        values = other[take].astype(np.float64).mean(-1)[disturbed & inside]
+        count = np.maximum(np.bincount(cells, minlength=len(flat)), 1)
+        off = np.abs(values - (np.bincount(cells, values, len(flat)) / count)[cells])
+        good = flat[cells]
+        moved = change[disturbed & inside]
+        sharp = float(off[good].mean() / max(moved[good].mean(), 1e-9)) if good.any() else 0.0
+        return np.asarray(seen[np.ix_(grid_v, grid_u)]), sharp
+
+
+def _filled(groups: Bools) -> Bools:
+    """The groups, and single ones that all but one of those next to them surround: one cell alone does not decide."""
+    rows, columns = groups.shape
+    padded = np.pad(groups, 1, mode="reflect" if min(groups.shape) > 1 else "edge").astype(int)
+    around = np.add.reduce([padded[v : v + rows, u : u + columns] for v in range(3) for u in range(3)])
+    return np.asarray(groups | (around >= 7))

@@ -1,0 +1,239 @@
+"""A woven pattern of two colours that survives any change of colours: contrast, thresholds, edges, palettes, plots.
+
+The image is the product of a sequence of bars along x and another along y. Any operation on single pixels leaves a
+product of two levels, and blur, edges and resizes leave something separable, so both sequences can be read off an
+output by its strongest product of a row and a column. Each then says, alone, which part of the image it shows, at which
+scale and in which direction. The sequences have structure at every scale: of five bars, most are as the bar five times
+as wide that they lie in.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from codev_env.provenance.bars import bank_of, bars, find_line, sharpness
+
+Array = NDArray[np.floating]
+Size = tuple[int, int]
+
+COLOURS = ((52, 70, 140), (226, 178, 96))
+"""They differ in red, green, blue, brightness, hue and saturation, and leave room for more contrast."""
+_SIDE = 512
+_MOST = 0.97
+_CRISP = 0.7
+"""Share of the contrast that some neighbours differ by, unless the output was enlarged or blurred."""
+
+
+@lru_cache(maxsize=8)
+def weave(size: Size, index: int = 0) -> Image.Image:
+    """The pattern for an input image of (width, height), of that index; cached."""
+    signs = np.outer(bars(size[1], 2 * index + 1), bars(size[0], 2 * index)) > 0
+    return Image.fromarray(np.where(signs[..., None], *(np.array(c, np.uint8) for c in COLOURS[::-1])))
+
+
+class WovenPart(NamedTuple):
+    """A part of an output and what it shows: its bounds (left, top, right, bottom), the map, and how it was read."""
+
+    bounds: tuple[int, int, int, int]
+    affine: Array
+    found: NDArray[np.bool_]
+    """Where the part shows the pattern, over an even grid of the part."""
+    sharp: float
+    """How much of the finest bars is left, 0 to 1."""
+
+
+def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart]:
+    """Find the parts of an output that show the pattern, largest first.
+
+    Args:
+        probe: The image that a program returned for the pattern.
+        size: (width, height) of the input image.
+        index: Which input image it is.
+    """
+    shrink = max(1, -(-max(probe.size) // (2 * _SIDE)))
+    grey = _brightness(np.asarray(probe.reduce(shrink) if shrink > 1 else probe, np.float32))
+    if np.ptp(grey) < 2:
+        return []
+    whole = (0, 0, grey.shape[1], grey.shape[0])
+    panel = _read(grey, whole, size, index)
+    panels = [panel] if panel is not None and panel.found.mean() > _MOST else []
+    if not panels:
+        panels = [one for part in _parts(grey) if (one := _read(grey, part, size, index)) is not None]
+    scale = np.diag([1 / shrink, 1 / shrink, 1.0])
+    ends = np.array([probe.width, probe.height] * 2)
+    return [
+        panel._replace(
+            bounds=tuple(np.minimum(np.array(panel.bounds) * shrink, ends).tolist()), affine=panel.affine @ scale
+        )
+        for panel in panels
+    ]
+
+
+def _brightness(pixels: Array) -> Array:
+    """The component of colours that varies most, shape (rows, columns)."""
+    if pixels.shape[0] * pixels.shape[1] < 64:
+        return pixels.mean(-1)
+    few = pixels.reshape(-1, 3)[:: max(1, pixels.shape[0] * pixels.shape[1] // 8192)]
+    _, axes = np.linalg.eigh(np.cov(few.T))
+    return np.asarray(pixels @ axes[:, -1].astype(np.float32))
+
+
+def _parts(grey: Array) -> list[tuple[int, int, int, int]]:
+    """The rectangles that are full of detail, largest first, at most four."""
+    across, down = np.abs(np.diff(grey, axis=1)), np.abs(np.diff(grey, axis=0))
+    detail = np.zeros_like(grey)
+    detail[:, :-1] += across
+    detail[:-1] += down
+    if not detail.any():
+        return []
+    parts = []
+    for left, right in _runs(detail.mean(0)):
+        for top, bottom in _runs(detail[:, left:right].mean(1)):
+            inner = _runs(detail[top:bottom, left:right].mean(0))
+            if inner:
+                a, b = max(inner, key=lambda run: run[1] - run[0])
+                parts.append((left + a, top, left + b, bottom))
+    parts = [part for part in parts if min(part[2] - part[0], part[3] - part[1]) >= 12]
+    return sorted(parts, key=lambda p: (p[0] - p[2]) * (p[3] - p[1]))[:4]
+
+
+def _runs(energy: Array) -> list[tuple[int, int]]:
+    """Runs of lines with detail; gaps of a few lines, between two bars, do not end one."""
+    gap = max(6, len(energy) // 40)
+    wide = np.convolve(energy, np.ones(gap) / gap, "same") if len(energy) > 2 * gap else energy
+    busy = np.flatnonzero(wide > 0.15 * np.quantile(wide, 0.9))
+    if not len(busy):
+        return []
+    breaks = np.flatnonzero(np.diff(busy) > 1)
+    starts, ends = np.r_[busy[0], busy[breaks + 1]], np.r_[busy[breaks], busy[-1]] + 1
+    runs = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        own = np.flatnonzero(energy[start:end] > 0.2 * np.median(energy[start:end]))
+        if len(own):
+            runs.append((start + int(own[0]), start + int(own[-1]) + 1))
+    if runs and runs[-1][1] == len(energy) - 1:
+        runs[-1] = runs[-1][0], len(energy)
+    return runs
+
+
+def _read(grey: Array, part: tuple[int, int, int, int], size: Size, index: int) -> WovenPart | None:
+    """Find the stretches of both axes that a part shows; its bounds are put right, to the line."""
+    left, top, right, bottom = part
+    inside = grey[top:bottom, left:right]
+    rows, columns = _product(inside)
+    for axes in ((0, 1), (1, 0)):  # Turned, what runs along the output's rows is y of the image.
+        line_u = find_line(columns, size[axes[0]], 2 * index + axes[0])
+        if line_u is None:
+            continue
+        hint = abs(line_u.end - line_u.start) / inside.shape[1]
+        line_v = find_line(rows, size[axes[1]], 2 * index + axes[1], hint)
+        if line_v is None:
+            continue
+        affine = np.zeros((2, 3))
+        for row, column, line, length, start in (
+            (axes[0], 0, line_u, inside.shape[1], left),
+            (axes[1], 1, line_v, inside.shape[0], top),
+        ):
+            affine[row, column] = (line.end - line.start) / length
+            affine[row, 2] = line.start - start * affine[row, column]
+        edges = line_u.edges or line_v.edges
+        models = []
+        for axis, column in zip(axes, (0, 1), strict=True):
+            ends = affine[axis, 2] + affine[axis, column] * np.array([0, grey.shape[1 - column]])
+            bank = bank_of(size[axis], 2 * index + axis)
+            models.append(bank.shown(ends[:1], ends[1:], grey.shape[1 - column], edges)[0])
+        top, bottom = _extent(grey[:, left:right], models[0][left:right], (top, bottom))
+        left, right = _extent(grey[top:bottom].T, models[1][top:bottom], (left, right))
+        if min(right - left, bottom - top) < 8:
+            return None
+        # Edges and blurs leave nothing to see along the border.
+        left, right = _snapped(left, right, models[0], edges)
+        top, bottom = _snapped(top, bottom, models[1], edges)
+        found = _where(grey[top:bottom, left:right], models[1][top:bottom], models[0][left:right], edges)
+        sharp = min(
+            sharpness(one, line, size[axis], 2 * index + axis)
+            for one, line, axis in ((columns, line_u, axes[0]), (rows, line_v, axes[1]))
+        )
+        crisp = float(np.quantile(np.abs(np.diff(inside, axis=1)), 0.97)) > _CRISP * float(
+            np.ptp(np.quantile(inside, (0.02, 0.98)))
+        )
+        sharp = min(1.0, 1.25 * sharp) if crisp else sharp**2
+        return WovenPart((left, top, right, bottom), affine, found, sharp)
+    return None
+
+
+def _snapped(start: int, end: int, model: Array, edges: bool) -> tuple[int, int]:
+    """A run of lines, from the first or to the last of all if that is near, or if no edge should be seen before."""
+    first = start <= 2 or (edges and float(np.abs(model[: start - 1]).max()) < 0.3)
+    last = len(model) - end <= 2 or (edges and float(np.abs(model[end + 1 :]).max(initial=0.0)) < 0.3)
+    return (0 if first else start), (len(model) if last else end)
+
+
+def _extent(lines: Array, model: Array, inner: tuple[int, int]) -> tuple[int, int]:
+    """The first and last of the lines, around a run of them, that are like the model."""
+    a = lines - lines.mean(1, keepdims=True)
+    b = model - model.mean()
+    alike = np.abs(a @ b) / np.maximum(np.sqrt((a * a).sum(1) * (b * b).sum()), 1e-3)
+    start, end = inner
+    like = alike > 0.4 * np.quantile(alike[start:end], 0.7)
+    gap = max(8, (end - start) // 8)
+    hits = np.flatnonzero(like)
+    within = hits[(hits >= start) & (hits < end)]
+    if not len(within):
+        return start, start
+    first = last = 0
+    first, last = int(within[0]), int(within[-1])
+    for hit in hits[hits < first][::-1].tolist():
+        if first - hit > gap:
+            break
+        first = hit
+    for hit in hits[hits > last].tolist():
+        if hit - last > gap:
+            break
+        last = hit
+    return first, last + 1
+
+
+def _product(grey: Array) -> tuple[Array, Array]:
+    """The column and the row whose product explains most of an image without the means of its rows and columns.
+
+    Of edges, which are the same on both sides of a bar, the means say more.
+    """
+    means = grey.mean(1), grey.mean(0)
+    centred = grey - means[0][:, None] - means[1][None] + grey.mean()
+    row = centred[int(np.argmax((centred**2).sum(1)))]
+    column = centred @ row
+    for _ in range(8):
+        column = centred @ row
+        column /= max(float(np.linalg.norm(column)), 1e-9)
+        row = column @ centred
+    explained = float((row**2).sum()) / max(float((centred**2).sum()), 1e-9)
+    by_means = [float(one.var()) * n for one, n in zip(means, grey.shape[::-1], strict=True)]
+    if explained < 0.25 and min(by_means) > 0:
+        return means
+    return column.astype(float), row.astype(float)
+
+
+def _where(grey: Array, column: Array, row: Array, edges: bool) -> NDArray[np.bool_]:
+    """Where an image is like the product of two sequences, by what is around each place."""
+    model = np.maximum(np.abs(column)[:, None], np.abs(row)[None]) if edges else np.outer(column, row)
+    cell = max(4, max(grey.shape) // 48)
+    side = 5
+
+    def local(values: Array) -> Array:
+        small = np.asarray(Image.fromarray(values.astype(np.float32)).reduce(cell), np.float64)
+        padded = np.pad(small, side // 2, mode="edge")
+        count, width = small.shape
+        lines = np.add.reduce([padded[k : k + count] for k in range(side)])
+        return np.asarray(np.add.reduce([lines[:, k : k + width] for k in range(side)]) / side**2)
+
+    a, b, ab, aa, bb = (local(x) for x in (grey, model, grey * model, grey * grey, model * model))
+    cov = ab - a * b
+    alike = cov / np.sqrt(np.maximum((aa - a * a) * (bb - b * b), 1e-6))
+    sign = np.sign(np.median(alike)) or 1.0
+    return np.asarray(sign * alike > 0.25)

@@ -1,0 +1,146 @@
+"""Regions of outputs whose colours a program changed, by the pattern of `weave` and a proof on the real image."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFilter
+
+from codev_env.provenance import coordinates as geometry
+from codev_env.provenance import detail
+from codev_env.provenance.proof import Proof
+from codev_env.provenance.regions import Bools, Indices, Originals, OutputPart, dice, make_region, shown_part
+from codev_env.provenance.seen import without_unlike
+from codev_env.provenance.weave import WovenPart, read_weave
+from codev_env.types import Region
+
+Array = NDArray[np.floating]
+
+_WHOLE = 0.9
+_SHARP, _COARSE = 0.3, 5.0
+_NEAR = 9
+_ALIKE, _RELATED = 0.97, 0.8
+
+
+class WovenClaim(NamedTuple):
+    """A region that an output shows, by the pattern.
+
+    Attributes:
+        affine: The map from the output to the image.
+        part: The part of the output that shows it.
+        scale: Output pixels per pixel of the image.
+        kept: The share of that resolution that holds detail, by the output.
+        sharp: The same, by the pattern.
+        region: The region, if the output itself leaves no doubt; else it takes a proof.
+        unlike: Places that look different, over the grid of `Region.seen`; they count next to what a proof denies.
+    """
+
+    affine: Array
+    part: OutputPart
+    scale: float
+    kept: float
+    sharp: float
+    region: Region | None
+    unlike: Bools | None
+
+
+def claim(
+    output: Image.Image, probe: Image.Image, image: Image.Image, grey: Image.Image, index: int, secret: int
+) -> WovenClaim | None:
+    """Read what an output shows off the pattern, and compare both images.
+
+    Args:
+        output: The image that the program returned.
+        probe: The one it returned for the pattern.
+        image: The input image.
+        grey: The input image in grey.
+        index: Its index.
+        secret: Decides with the output where it is looked at.
+    """
+    panels = read_weave(probe, image.size, index)
+    if not panels:
+        return None
+    # Of a figure with the whole image and a crop of it, the crop is looked at.
+    panels = sorted(panels, key=_pixels, reverse=True)
+    panel = next((one for one in panels if _share(one, image) < _WHOLE), panels[0])
+    rng = dice(output, secret)
+    originals = _originals(panel)
+    affine = geometry.snap(panel.affine, output.size)
+    part = OutputPart(panel.bounds, _pixels(panel) / (output.width * output.height), None)
+    if not panel.found.all():
+        part = shown_part(output, affine, image.size, originals, rng)
+    overview = detail.overview(output, part.bounds, originals)
+    aligned = detail.align(affine, grey, [overview], 3.0)
+    affine = affine if aligned is None else aligned
+    patches = detail.patches(output, affine, part.bounds, originals)
+    finer = detail.align(affine, grey, patches, 2.0)
+    affine = geometry.snap(affine if finer is None else finer, output.size)
+    expected = overview.expected(affine, grey)
+    if not detail.visible(expected, overview):
+        return None
+    left = detail.kept(affine, grey, patches)
+    scale = make_region(affine, part.bounds, image.size, index, 1.0).scale or 1.0
+    alike = detail.likeness(expected, overview)
+    region = unlike = None
+    if alike is not None and abs(alike) > _RELATED:
+        without = without_unlike(part, output, affine, image, left, "changed")
+        unlike = None if without is None or without.seen is None else ~without.seen
+        if without is not None and abs(alike) > _ALIKE and (without.seen is None or without.seen.mean() > 0.995):
+            region = _describe(affine, without, image, index, scale * left)
+    return WovenClaim(affine, part, scale, left, panel.sharp, region, unlike)
+
+
+def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secret: int) -> Proof:
+    """The disturbed image that decides whether a claim is right."""
+    return Proof(image, claimed.affine, claimed.part.bounds, dice(output, secret + 1))
+
+
+def proved(
+    claimed: WovenClaim, proof: Proof, output: Image.Image, probe: Image.Image, image: Image.Image, index: int
+) -> Region | None:
+    """The region of a claim that a proof bears out; `None` if it does not."""
+    read = proof.read(output, probe)
+    if read is None:
+        return None
+    seen, sharp = read
+    # Edges and thresholds are like nothing in the image, but show how much of fine bars they keep.
+    kept = min(1.0, claimed.sharp, _COARSE * claimed.kept) if sharp >= _SHARP else 0.0
+    scale = claimed.scale * max(claimed.kept, kept)
+    part = claimed.part
+    if claimed.unlike is not None and claimed.unlike.shape == seen.shape:
+        denied = Image.fromarray(~seen).convert("L").filter(ImageFilter.MaxFilter(_NEAR))
+        seen = seen & ~(claimed.unlike & (np.asarray(denied) > 0))
+    if part.seen is not None:
+        seen = seen & part.seen
+    share = part.share * float(seen.mean()) / (1.0 if part.seen is None else max(float(part.seen.mean()), 1e-9))
+    return _describe(claimed.affine, OutputPart(part.bounds, share, None if seen.all() else seen), image, index, scale)
+
+
+def _describe(affine: Array, part: OutputPart, image: Image.Image, index: int, scale: float) -> Region:
+    return replace(make_region(affine, part.bounds, image.size, index, part.share, seen=part.seen), scale=scale)
+
+
+def _pixels(panel: WovenPart) -> int:
+    left, top, right, bottom = panel.bounds
+    return (right - left) * (bottom - top)
+
+
+def _share(panel: WovenPart, image: Image.Image) -> float:
+    polygon = geometry.polygon_of(panel.affine, panel.bounds)
+    return geometry.area(polygon) / (image.width * image.height)
+
+
+def _originals(panel: WovenPart) -> Originals:
+    left, top, right, bottom = panel.bounds
+    rows, columns = panel.found.shape
+
+    def originals(v: Indices, u: Indices) -> Bools:
+        inside = (v >= top) & (v < bottom) & (u >= left) & (u < right)
+        row = np.clip((v - top) * rows // max(bottom - top, 1), 0, rows - 1)
+        column = np.clip((u - left) * columns // max(right - left, 1), 0, columns - 1)
+        return np.asarray(inside & panel.found[row, column])
+
+    return originals
