@@ -106,11 +106,11 @@ class MathVerifyScorer:
         if problem:
             return Score(False, why=f"the answer is {problem}")
         text = _LEAD.sub("", text).strip().rstrip(".").rstrip()
-        answer, right = numbers.read(text.strip("$")), numbers.read(task.answer.strip("$"))
+        given, right = numbers.read(text.strip("$")), numbers.read(task.answer.strip("$"))
         if right is None and _LISTED.search(task.answer):
             return Score(False, score.extracted, score.how, "not the same; the right answer is a list")
-        if answer is not None and right is not None:
-            equal = numbers.equal(answer, right)
+        if given is not None and right is not None:
+            equal = numbers.equal(given, right)
             if equal is not None:
                 return Score(equal, text, "math", "equal" if equal else "not equal")
         return self._compare(task, text)

@@ -11,6 +11,7 @@ _LOOSE_DOT = re.compile(r"(?<!\d)[.](?!\d)|(?<=\d)[.](?!\d)|(?<!\d)[.](?=\d\w*[^
 _LONG_WORD = re.compile(r"[^\W\d_]{2}")
 _OTHER = re.compile(r"[^\w\s.]|_")
 _BRACKETED = re.compile(r"\s*([\[({]).*[,;].*([\])}])\s*", re.DOTALL)
+_OPENING = frozenset("|(+-√$€£¥")
 _ONLY_WITH_DIGITS = frozenset("<>=~|%‰°")
 
 
@@ -41,7 +42,7 @@ def _kept(text: str, at: int, digits: bool, words: bool) -> str:
     if sign in "+-" and not left.isalnum() and right.isdigit():
         return " " if sign == "+" and left not in ("+", "-", "^") else sign
     if sign == "-":
-        return _dash(text, at, left, right)
+        return _dash(text, at, left, right, digits)
     if sign == "^" or (sign == "_" and left.isdigit() and right.isdigit()):
         return sign
     kind = unicodedata.category(sign)
@@ -65,11 +66,14 @@ def _kept(text: str, at: int, digits: bool, words: bool) -> str:
     return " "
 
 
-def _dash(text: str, at: int, left: str, right: str) -> str:
+def _dash(text: str, at: int, left: str, right: str, digits: bool) -> str:
     """Keep a minus, drop a hyphen: 3-5, x-5 and 5- have the former, covid-19 and x-ray the latter."""
     before, after = text[max(0, at - 2) : at], text[at + 1 : at + 3]
     spaced = before.endswith(" ") and not after.startswith(" ")
-    if right.isdigit() and spaced:
+    if right and right in _OPENING and (digits or left.isalnum()):
+        return " - "
+    variable = not left.isalnum() and after[:1].isalpha() and not after[1:].isalnum()
+    if variable or (right.isdigit() and spaced):
         return " -"
     hyphen = (
         before[-1:].isalnum()
