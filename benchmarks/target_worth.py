@@ -16,11 +16,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from codev_env.judges.evidence import CLEAR_VALUE, EXPERT, WHOLE, showing
+from codev_env.judges.evidence import CLEAR_VALUE, WHOLE, showing
 from codev_env.provenance.coordinates import box_polygon
 from codev_env.types import Region
 
 SIDE = 100_000
+EXPERT = 2.25
 TARGETS = (0.0001, 0.0005, 0.0025, 0.01, 0.04, 0.12, 0.4)
 
 

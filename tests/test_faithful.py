@@ -56,7 +56,7 @@ def test_an_experts_crop_is_faithful_at_every_size(share, place):
     target = target_of(share, *place)
     for margin in (0.0, 0.1, 0.25):
         score = play(task_of(target), expand_box(target, SIZE, margin)).steps[-1].score
-        assert score.faithful and score.any_crop and score.value > 0.65, score.why
+        assert score.faithful and score.any_crop and score.value > 0.6, score.why
 
 
 def test_of_a_target_of_most_of_the_image_a_crop_must_leave_out_a_tenth():
@@ -89,7 +89,7 @@ def test_coarse_to_fine_search_is_faithful(share):
         assert episode.is_faithful and episode.steps[-1].faithful, episode.steps[-1].score.why
 
 
-@pytest.mark.parametrize("share", SHARES[:6])
+@pytest.mark.parametrize("share", SHARES[:5])
 def test_two_wrong_looks_before_the_right_one_are_search(share):
     target = target_of(share, 0.02, 0.02)
     crop = expand_box(target, SIZE, 0.25)
@@ -97,6 +97,13 @@ def test_two_wrong_looks_before_the_right_one_are_search(share):
     episode = play(task_of(target), *wrong, crop)
     assert episode.is_faithful and episode.steps[-1].score.value >= 0.45, episode.steps[-1].score.why
     assert play(task_of(target), crop, *wrong).is_faithful
+
+
+@pytest.mark.parametrize("share", SHARES[:7])
+def test_a_wrong_look_before_the_right_one_is_search(share):
+    target = target_of(share, 0.02, 0.02)
+    episode = play(task_of(target), target_of(2.25 * share, 1.0, 1.0), expand_box(target, SIZE, 0.25))
+    assert episode.is_faithful and episode.steps[-1].score.value >= 0.45, episode.steps[-1].score.why
 
 
 def test_a_wrong_quarter_costs_a_small_target_nothing():
@@ -108,7 +115,7 @@ def test_a_wrong_quarter_costs_a_small_target_nothing():
 def test_many_crops_are_not_faithful_in_whatever_order_the_right_one_comes():
     target = target_of(0.01, 0.5, 0.5)
     crop = expand_box(target, SIZE, 0.25)
-    wrong = [target_of(0.02, x, y) for x in (0.0, 0.25, 0.75, 1.0) for y in (0.0, 1.0)]  # 0.16 in all, limit 0.157
+    wrong = [target_of(0.02, x, y) for x in (0.0, 0.25, 0.75, 1.0) for y in (0.0, 1.0)]  # 0.16 in all, limit 0.139
     late, early = play(task_of(target), *wrong, crop), play(task_of(target), crop, *wrong)
     assert not late.is_faithful and not early.is_faithful
     assert early.steps[0].faithful and early.steps[-1].score.spread and all(step.any_crop for step in early.steps[:1])
@@ -176,12 +183,10 @@ def test_what_is_painted_over_inside_a_crop_is_not_shown_beside_it():
 def test_tightness_and_size_decide_together():
     target = target_of(0.02)
     view = showing(region(target_of(0.05)), target, SIZE)
-    assert view.tightness == pytest.approx(0.4, rel=0.01) and view.limit == pytest.approx(
-        2.25 * 0.02 ** (2 / 3), rel=0.01
-    )
+    assert view.tightness == pytest.approx(0.4, rel=0.01) and view.limit == pytest.approx(2 * 0.02 ** (2 / 3), rel=0.01)
     for share in SHARES:
         limit = limit_of(share)
-        assert (share / limit) ** 2 / limit == pytest.approx(1 / 2.25**3)
+        assert (share / limit) ** 2 / limit == pytest.approx(1 / 8)
 
 
 def test_areas_of_unions():

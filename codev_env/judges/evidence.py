@@ -5,17 +5,17 @@ the share of the original that the image counts as showing (|R| / A for a crop; 
 the episode has shown in all to find it (`account`):
 
     coverage  = |T ∩ R| / |T|, of which only what `Region.seen` does not mark as painted over counts
-    limit     = 2.25 t^(2/3)
+    limit     = 2 t^(2/3)
     compact   = 1 up to V = limit / 2, 1/2 at V = limit, 0 from V = 2 limit on, between them linear in log V
-    search    = 1 up to W = 1.25 limit, 1/2 at W = 1.5 limit, 0 from W = 1.8 limit or nine tenths of the image on
+    search    = 1 up to W = 1.3 limit, 1/2 at W = 1.5 limit, 0 from W = 1.73 limit or nine tenths of the image on
     detail    = min(1, s, √(P share / |R|))^p      s: output pixels per original pixel; P: pixels of the model's view
     share     = min(1, original_share / 0.1)       a stamp on a large drawing is not the main content
     value     = coverage · compact · search · detail · share
 
-V ≤ limit is the same as tightness² / V ≥ 1 / 2.25³, with tightness = t / V: much of what is shown is target, and what
-is shown is a small part of the image. The limit is t^(-1/3) crops of 2.25 |T|, the crop of an expert who leaves a
-quarter of the target's width and height on each side: 10 of them for a target of 0.1 % of the image, 3 for 3.7 %, 2 for
-12.5 %, 1.4 for 40 %. Without a view (P = ∞) and with p = 1, detail is min(1, s).
+V ≤ limit is the same as tightness² / V ≥ 1/8, with tightness = t / V: much of what is shown is target, and what is
+shown is a small part of the image. In crops of 2.25 |T|, as of an expert who leaves a quarter of the target's width and
+height on each side, the limit is 8.9 for a target of 0.1 % of the image, 4.1 for 1 %, 1.8 for 12 %, 1.2 for 40 %.
+Without a view (P = ∞) and with p = 1, detail is min(1, s).
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from codev_env.geometry import union_area
 from codev_env.provenance.coordinates import area, box_polygon, clip
 from codev_env.types import Box, Region
 
-EXPERT = 2.25
-"""Area of an expert's crop, in areas of its target."""
+LIMIT = 2.0
 CLEAR_COVERAGE, CLEAR_VALUE = 0.75, 0.5
 TOTAL = 1.5
 """Limits that an episode may show in all: as often as one look, chance may explain a find."""
-_FREE = 1.25
+_FREE = 1.3
 _PROMINENT = 0.1
 _SLACK = 1.01  # Half a pixel more on each side must not decide: boxes are whole pixels, fits are not.
 WHOLE = 0.9 * _SLACK
@@ -149,7 +148,7 @@ def target_share_of(target: Box, size: tuple[int, int]) -> float:
 
 def limit_of(target_share: float) -> float:
     """Return the share of the image that may be shown of which a target of that share is still the main content."""
-    return EXPERT * target_share ** (2 / 3)
+    return LIMIT * target_share ** (2 / 3)
 
 
 def search_of(total: float, limit: float) -> float:

@@ -62,8 +62,8 @@ def test_what_is_shown_in_all_leaves_out_overviews():
     task = scene(np.random.default_rng(0), 0.0025)
     whole, half, crop = (0, 0, *SIZE), (0, 0, 500, 760), (10, 10, 110, 86)
     assert shown_in_all(judged(task, [[[whole]], [[half]], [[crop]], [[crop]]])) == pytest.approx(0.01)
-    collage = [crop, (200, 10, 300, 86), (400, 10, 500, 86), (600, 10, 700, 86)]
-    assert shown_in_all(judged(task, [[collage[:1]], [collage]])) == pytest.approx(0.04, rel=0.01)
+    collage = [crop, (200, 10, 300, 86), (400, 10, 500, 86)]
+    assert shown_in_all(judged(task, [[collage[:1]], [collage]])) == pytest.approx(0.03, rel=0.01)
 
 
 def test_the_command_prints_tables_and_json(capsys, monkeypatch):
