@@ -171,3 +171,22 @@ def test_a_random_program_leaves_nothing(profile: Any, patient_box: Sandbox, ima
             assert outcome(session.run(PROBE, view="probe")) == expected
 
     check()
+
+
+def test_ordinary_programs_keep_their_worker(box: Sandbox, image: Image.Image) -> None:
+    pytest.importorskip("cv2")
+    with box.session({"input.png": image}) as session:
+        worker = worker_of(session)
+        for code in (
+            "w, h = image.size\ncrop = image.crop((0, 0, 9, h)).resize((w, h))\ncrop.save('a.png')\nprint('a.png')",
+            "import os\nfrom pathlib import Path\nprint(os.path.exists('a.png'), Path('a.png').exists())",
+            "import cv2\ngrey = cv2.cvtColor(np.array(image), cv2.COLOR_RGB2GRAY)\nprint(cv2.Canny(grey, 9, 99).sum())",
+            "def f(x):\n    return (y for y in x)\nprint(sorted(f([2, 1]), key=lambda v: -v))",
+        ):
+            if "cv2" in code:
+                session.run(code)  # a worker of another kind
+                worker = worker_of(session)
+            assert session.run(code).stop == "ok"
+            assert worker_of(session) == worker
+        session.run("getattr(image, 'size')")
+        assert worker_of(session) != worker

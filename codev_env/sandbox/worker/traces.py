@@ -44,10 +44,10 @@ _CHANGING = frozenset(
     # Settings of the process.
     "set_printoptions seterr printoptions errstate get_printoptions geterr typecodes "
     # Memory with the contents of something else.
-    "empty empty_like data base ctypes getfield setfield setflags flags resize frombuffer nditer view "
+    "empty empty_like data base ctypes getfield setfield setflags flags nditer "
     # Other parts of the libraries.
     "lib ma polynomial char strings emath exceptions ufunc frompyfunc vectorize busdaycalendar "
-    "im getim readonly draft tobitmap set_variation_by_axes set_variation_by_name font path".split()
+    "im getim readonly draft tobitmap set_variation_by_axes set_variation_by_name".split()
 )
 
 _OPENCV = frozenset(
