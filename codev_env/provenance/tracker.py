@@ -111,9 +111,20 @@ class Tracker:
         if not execution.images:
             return ()
         self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
-        readings = self._by_code(execution)
-        found = [reading.region if reading and reading.sure else None for reading in readings]
-        found = self._by_weave(execution, found)
+        found: list[Region | None] = [None] * len(execution.images)
+        # Grey made of colours is no work for the pixel code: it is left for what the weave does not show.
+        changed = all(map(_is_grey, execution.images)) and not all(map(_is_grey, map(_few, self._images)))
+        if changed:
+            found = self._by_weave(execution, found)
+        readings: list[Reading | None] = [None] * len(found)
+        if not all(found):
+            readings = self._by_code(execution)
+            found = [
+                region or (reading.region if reading and reading.sure else None)
+                for region, reading in zip(found, readings, strict=True)
+            ]
+        if not changed:
+            found = self._by_weave(execution, found)
         found = self._by_phase(execution, found)
         found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
         found = self._by_stripes(execution, found)
@@ -264,6 +275,11 @@ def _pair(execution: Execution, run: Execution) -> tuple[Image.Image | None, ...
         return (None,) * len(execution.images)
     pairs = zip(execution.images, run.images, strict=True)
     return tuple(probe if probe.size == output.size else None for output, probe in pairs)
+
+
+def _few(image: Image.Image) -> Image.Image:
+    """Some pixels of an image."""
+    return image.resize((64, 64), Image.Resampling.NEAREST)
 
 
 def _is_grey(image: Image.Image) -> bool:
