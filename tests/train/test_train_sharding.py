@@ -18,6 +18,7 @@ from codev_agents.engines.hf import HFEngine
 from codev_agents.rollout.engine import Sampling
 from codev_agents.rollout.runner import RolloutRunner
 from codev_train.learn import reference, trained
+from codev_train.learn.checkpoint import checkpoints
 from codev_train.learn.sharding import make_accelerator
 from codev_train.run.environments import make_env
 from codev_train.run.options import TrainOptions
@@ -94,6 +95,21 @@ def test_a_cold_start_takes_uneven_examples(folder):
     assert sharded and not whole
     assert found.keys() == wanted.keys()
     assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("full", [0, 1])
+def test_a_process_whose_disk_is_full_ends_the_checkpoint_of_all(full, folder, tmp_path):
+    """All get the same message, nobody waits, earlier checkpoints stay, and the next one is written."""
+    (tmp_path / "policy").symlink_to(folder / "policy")
+    start(2, "full_disk_process", str(tmp_path), str(full))
+    told = [(tmp_path / f"told.{rank}").read_text().split("\n") for rank in range(2)]
+    assert told[0] == told[1]
+    first, second, third = told[0]
+    assert not first and not third
+    assert "could not write" in second and "step-000002" in second and "earlier checkpoints are untouched" in second
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["step-000001", "step-000003"]
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 2
 
 
 @pytest.mark.parametrize("main", [True, False])
