@@ -17,8 +17,12 @@ import micro_run  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from codev_agents.engines.hf import HFEngine  # noqa: E402
 from codev_agents.engines.policy import Policy  # noqa: E402
+from codev_agents.rollout.engine import Sampling  # noqa: E402
+from codev_agents.rollout.runner import RolloutRunner  # noqa: E402
 from codev_train import cli  # noqa: E402
+from codev_train.run.environments import make_env  # noqa: E402
 from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
 from codev_train.sft import cold_start as sft  # noqa: E402
 
@@ -50,6 +54,21 @@ def policy(env_options) -> Policy:
         for parameter in made.model.parameters():
             if parameter.ndim >= 2:
                 parameter.mul_(3)
+    return made
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory, policy, env_options) -> Path:
+    """A folder with `policy/` and `rollouts.pt`: four rollouts of the policy, the third without an advantage."""
+    made = tmp_path_factory.mktemp("played")
+    policy.save(made / "policy")
+    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
+    try:
+        rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
+    finally:
+        runner.close()
+    advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
+    torch.save((rollouts, advantages), made / "rollouts.pt")
     return made
 
 

@@ -11,21 +11,14 @@ import sys
 from pathlib import Path
 
 import torch
+from sharded_opening import begin
 
 from codev_agents.engines.batch import collate
-from codev_agents.engines.policy import Policy
 from codev_agents.engines.weights import is_sharded, whole
-from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sharding import make_accelerator, prepare, reads_weights
 
 
 def main(folder: Path, out: Path, precision: str, kinds: list[str]) -> None:
-    accelerator = make_accelerator(precision)
-    torch.set_num_threads(1)
-    policy = Policy.load(str(folder / "policy"), whole=reads_weights(accelerator))
-    scorer = TokenScorer(policy.model)
-    module = prepare(accelerator, scorer)
-    rollouts, _ = torch.load(folder / "rollouts.pt", weights_only=False)
+    accelerator, policy, module, rollouts = begin(folder, precision)
     processor = policy.processor
     found = []
     for number, kind in enumerate(kinds):
@@ -40,8 +33,8 @@ def main(folder: Path, out: Path, precision: str, kinds: list[str]) -> None:
         logprobs, _ = module(batch, chosen, banned=())
         accelerator.backward(logprobs.mean() * accelerator.num_processes)
         found.append(logprobs.detach())
-    gradients = {n: whole(p.grad) for n, p in scorer.named_parameters() if p.grad is not None}
-    torch.save((found, gradients, is_sharded(scorer)), out.with_suffix(f".{accelerator.process_index}"))
+    gradients = {n: whole(p.grad) for n, p in policy.model.named_parameters() if p.grad is not None}
+    torch.save((found, gradients, is_sharded(policy.model)), out.with_suffix(f".{accelerator.process_index}"))
     accelerator.wait_for_everyone()
     os._exit(0)
 

@@ -12,29 +12,22 @@ from pathlib import Path
 
 import torch
 from micro_run import leave
+from sharded_opening import begin
 
-from codev_agents.engines.policy import Policy
 from codev_agents.engines.weights import is_sharded, whole
-from codev_train.learn.scorer import TokenScorer
-from codev_train.learn.sharding import make_accelerator, prepare, reads_weights
 from codev_train.sft.cold_start import accumulate
 from codev_train.sft.examples import Example
 
 
 def main(folder: Path, out: Path, shares: list[int]) -> None:
-    accelerator = make_accelerator()
-    torch.set_num_threads(1)
-    policy = Policy.load(str(folder / "policy"), whole=reads_weights(accelerator))
-    scorer = TokenScorer(policy.model)
-    module = prepare(accelerator, scorer)
-    rollouts, _ = torch.load(folder / "rollouts.pt", weights_only=False)
+    accelerator, policy, module, rollouts = begin(folder)
     rank = accelerator.process_index
     tokens = [rollout.tokens for rollout in rollouts[sum(shares[:rank]) : sum(shares[: rank + 1])]]
     examples = [Example(t.ids, [float(turn >= 0) for turn in t.turns], t.images) for t in tokens]
     accumulate(module, policy.processor, examples, 1, accelerator)
-    gradient = {n: whole(p.grad) for n, p in scorer.named_parameters() if p.grad is not None}
+    gradient = {n: whole(p.grad) for n, p in policy.model.named_parameters() if p.grad is not None}
     if accelerator.is_main_process:
-        torch.save((gradient, is_sharded(scorer)), out)
+        torch.save((gradient, is_sharded(policy.model)), out)
     leave(accelerator)
 
 

@@ -21,12 +21,9 @@ from micro_run import history, same_weights, untimed, weights
 
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.policy import Policy
-from codev_agents.rollout.engine import Sampling
-from codev_agents.rollout.runner import RolloutRunner
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_train.evaluate import evaluate
 from codev_train.learn.checkpoint import checkpoints
-from codev_train.run.environments import make_env
 from codev_train.run.options import TrainOptions
 
 pytestmark = pytest.mark.integration
@@ -182,18 +179,9 @@ def test_two_processes_refuse_together_with_one_message(folder, options):
 
 
 @pytest.fixture(scope="module")
-def update_folder(tmp_path_factory, policy, env_options) -> Path:
-    """A policy and four rollouts of it, the third without a gradient."""
-    made = tmp_path_factory.mktemp("update")
-    policy.save(made / "policy")
-    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
-    try:
-        rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
-    finally:
-        runner.close()
-    advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
-    torch.save((rollouts, advantages), made / "rollouts.pt")
-    return made
+def update_folder(tmp_path_factory, played) -> Path:
+    """The policy and its rollouts, in a folder for results."""
+    return Path(shutil.copytree(played, tmp_path_factory.mktemp("update"), dirs_exist_ok=True))
 
 
 def one_update(folder: Path, shares: list[int], *options: str) -> tuple[torch.Tensor, dict[str, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib import resources
@@ -15,12 +16,8 @@ import yaml
 from micro_run import weights
 from torch.testing import assert_close
 
-from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.policy import Policy
-from codev_agents.rollout.engine import Sampling
-from codev_agents.rollout.runner import RolloutRunner
 from codev_train.learn.checkpoint import checkpoints
-from codev_train.run.environments import make_env
 
 HERE = Path(__file__).parent
 LAUNCH = resources.files("codev_train.run.launch")
@@ -28,18 +25,9 @@ NAMES = sorted(path.name for path in LAUNCH.iterdir() if path.name.endswith(".ya
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, policy, env_options) -> Path:
-    """A policy and four rollouts of it, the third without an advantage."""
-    made = tmp_path_factory.mktemp("scale")
-    policy.save(made / "policy")
-    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
-    try:
-        rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
-    finally:
-        runner.close()
-    advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
-    torch.save((rollouts, advantages), made / "rollouts.pt")
-    return made
+def folder(tmp_path_factory, played) -> Path:
+    """The policy and its rollouts, in a folder for results."""
+    return Path(shutil.copytree(played, tmp_path_factory.mktemp("scale"), dirs_exist_ok=True))
 
 
 def updates(folder: Path, config: str, *options: str, start: str = "-") -> tuple[dict[str, torch.Tensor], dict, Path]:

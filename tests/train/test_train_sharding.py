@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib import resources
@@ -14,13 +15,9 @@ import torch
 from accelerate.state import AcceleratorState
 from torch.testing import assert_close
 
-from codev_agents.engines.hf import HFEngine
-from codev_agents.rollout.engine import Sampling
-from codev_agents.rollout.runner import RolloutRunner
 from codev_train.learn import reference, trained
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.learn.sharding import make_accelerator
-from codev_train.run.environments import make_env
 from codev_train.run.options import TrainOptions
 
 HERE = Path(__file__).parent
@@ -28,16 +25,9 @@ LAUNCH = resources.files("codev_train.run.launch")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, policy, env_options) -> Path:
-    made = tmp_path_factory.mktemp("sharding")
-    policy.save(made / "policy")
-    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
-    try:
-        rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
-    finally:
-        runner.close()
-    torch.save((rollouts, None), made / "rollouts.pt")
-    return made
+def folder(tmp_path_factory, played) -> Path:
+    """The policy and its rollouts, in a folder for results."""
+    return Path(shutil.copytree(played, tmp_path_factory.mktemp("sharding"), dirs_exist_ok=True))
 
 
 def start(processes: int, module: str, *arguments: str) -> None:
