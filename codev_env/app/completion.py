@@ -24,6 +24,7 @@ OPTIONS = {
     "data filter": "codev_eval.data.options:FilterCommand",
     "rewards list": "codev_eval.rewards.options:ListCommand",
     "rewards explain": "codev_eval.rewards.options:ExplainCommand",
+    "rewards bound": "codev_eval.rewards.options:BoundOptions",
     "rewards redteam": "codev_eval.rewards.options:RedTeamOptions",
     "judge agreement": "codev_eval.agreement.options:AgreementOptions",
     "judge ping": "codev_eval.agreement.options:PingOptions",

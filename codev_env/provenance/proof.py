@@ -46,7 +46,7 @@ class Proof:
         high = np.clip(np.ceil(corners.max(0)), low + 1, image.size).astype(int)
         self._low = low
         self._cell = max(_CELL, round(_SHOWN * max(scales(affine))))
-        left, top, right, bottom = (*low.tolist(), *high.tolist())
+        left, top, right, bottom = (int(side) for side in (*low, *high))
         region = np.asarray(image.crop((left, top, right, bottom)))
         step = max(1, int(np.sqrt(region.size / 3 / 20000)))
         dark, light = np.percentile(region[::step, ::step].reshape(-1, 3), (3, 97), axis=0)

@@ -148,7 +148,7 @@ class Tracker:
             return found
         probes = _pair(execution, self._run_in(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
         return [
-            region or (probe and self._woven(execution, at, output, probe)) or None
+            self._woven(execution, at, output, probe) if region is None and probe is not None else region
             for at, (region, output, probe) in enumerate(zip(found, execution.images, probes, strict=True))
         ]
 
@@ -165,7 +165,7 @@ class Tracker:
             images = (*self._images[:index], proof.image, *self._images[index + 1 :])
             self._done.pop(_PROOF, None)
             disturbed = _pair(execution, self._run_in(_PROOF, images))[at]
-            return disturbed and woven.proved(claimed, proof, output, disturbed, image, index)
+            return None if disturbed is None else woven.proved(claimed, proof, output, disturbed, image, index)
         return None
 
     def _grey(self, index: int) -> Image.Image:
