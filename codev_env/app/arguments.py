@@ -78,7 +78,7 @@ class Parser(argparse.ArgumentParser):
             prog=prog,
             usage=" ".join([prog, *places, "[options]"]),
             description=_wrapped(inspect.cleandoc(about or kind.__doc__ or ""), width),
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, 2, 34, width),
+            formatter_class=lambda prog: _HelpFormatter(prog, 2, 34, width),
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
         )
@@ -194,6 +194,13 @@ class Parser(argparse.ArgumentParser):
 def _wrapped(text: str, width: int) -> str:
     """Break each line of a text between words."""
     return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Breaks lines between words, never inside a name with hyphens."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class _HelpAll(argparse.Action):

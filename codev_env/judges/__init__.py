@@ -110,6 +110,8 @@ def _parse(text: str) -> Mapping[str, Any]:
 def _made(name: object, **options: Any) -> Judge:
     if name == "vlm":
         return JUDGES.find(name, **options)
+    if not (isinstance(name, str) and (name in JUDGES or ":" in name)):
+        raise unknown("judge", name, JUDGES)
     on_error = options.pop("on_error", "raise")
     if on_error not in ON_ERROR:
         raise unknown(f"judge {name!r}: option on_error", on_error, ON_ERROR)
