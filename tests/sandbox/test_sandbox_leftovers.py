@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from test_sandbox_failures import used, worker_of
 from test_sandbox_fuzz import profiles
-from test_sandbox_programs import read_programs
+from test_sandbox_programs import by_cost, read_programs
 
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.types import Execution
@@ -71,7 +71,7 @@ def patient_box() -> Any:
 
 
 @pytest.mark.parametrize("persist", ["images", "variables"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", by_cost(PROGRAMS))
 def test_another_view_finds_everything_as_it_was(
     name: str, persist: Literal["images", "variables"], patient_box: Sandbox, image: Image.Image
 ) -> None:

@@ -26,6 +26,15 @@ def read_programs(path: Path) -> dict[str, str]:
     return {name: code for name, _newline, code in (part.partition("\n") for part in parts)}
 
 
+def by_cost(programs: dict[str, str]) -> list[Any]:
+    """The names as parameters: libraries that take seconds to load are for the integration tests."""
+    slow = re.compile(r"\b(?:scipy|skimage|sympy)\b")
+    return [
+        pytest.param(name, marks=[pytest.mark.integration] if slow.search(code) else [])
+        for name, code in programs.items()
+    ]
+
+
 PROGRAMS = {
     name: code
     for path in sorted(Path(__file__).parent.glob("everyday*.txt"))
@@ -62,7 +71,7 @@ def run_plainly(code: str, image: Image.Image, folder: Path) -> tuple[str, Any]:
     return text.getvalue(), names.get("result")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", by_cost(PROGRAMS))
 def test_equals_plain_python(name: str, session: Session, image: Image.Image, tmp_path: Path) -> None:
     code = PROGRAMS[name]
     for library in ("cv2", "matplotlib", "scipy", "skimage", "sympy"):

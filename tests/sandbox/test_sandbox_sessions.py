@@ -86,6 +86,7 @@ def test_isolation_per_step(image: Image.Image) -> None:
             box.session({}, persist="variables")
 
 
+@pytest.mark.integration
 def test_views_are_worlds_of_their_own(box: Sandbox, image: Image.Image) -> None:
     other = photo(seed=9)
     code = "import random\nprint(random.random())\nx = 1\nc = image.crop((5, 6, 70, 80))\nc.save('c.png')\nshow(c)"

@@ -257,6 +257,7 @@ def test_photographs_are_used_where_they_are_installed():
     assert all(name.startswith("photo:") for name in backgrounds) and len(backgrounds) > 1
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("preset", ["vstar", "hrbench-4k", "mvtool", "codev-rl"])
 def test_splits_share_no_photograph(preset):
     if not photos.photographs():
