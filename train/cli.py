@@ -13,7 +13,15 @@ from codev_env.app.options import Problem
 from codev_env.errors import ConfigError
 from codev_train.run.config import OPTIONS, Request, read_file, read_request
 from codev_train.run.options import SFTOptions, TrainOptions
-from codev_train.run.processes import Launch, is_first, is_launched, launch, planned_processes, visible_gpus
+from codev_train.run.processes import (
+    Launch,
+    follow_launcher,
+    is_first,
+    is_launched,
+    launch,
+    planned_processes,
+    visible_gpus,
+)
 
 
 def sft(argv: Sequence[str]) -> int:
@@ -55,6 +63,7 @@ def train(argv: Sequence[str]) -> Path | None:
     options = request.parse("train", TrainOptions, "codev train")
     if _launched("train", options, argv):
         return None
+    follow_launcher()
     from codev_train.experiment import run_experiment
 
     if options.resume and asked.layers:

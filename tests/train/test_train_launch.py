@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -267,3 +268,82 @@ def test_a_plain_start_survives_a_killed_process_and_ctrl_c(tmp_path):
     assert said.count("stopped and saved. Continue with: codev train --resume") == 1
     assert said.count("Stopping after this update and saving") == 1
     assert checkpoints(run)[-1].name == f"step-{updates():06d}"
+
+
+WAITING = """
+import os, sys, time, types
+
+def run(*_):
+    open(f"{sys.argv[1]}/{os.getpid()}", "w").close()
+    time.sleep(600)
+
+sys.modules["codev_train.experiment"] = types.SimpleNamespace(run_experiment=run)
+from codev_env.app.cli import main
+main(["train", "--preset", "smoke"])
+"""
+"""`codev train` whose run only waits."""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("launcher", "count"),
+    [
+        ("torch.distributed.run --standalone --nproc-per-node 2", 2),
+        ("accelerate.commands.launch --config_file {config} --num_processes 2 --main_process_port 0", 2),
+        ("accelerate.commands.launch --cpu --num_processes 1", 1),
+    ],
+    ids=["torchrun", "accelerate", "accelerate-1"],
+)
+def test_processes_end_with_a_launcher_that_is_killed(launcher, count, tmp_path):
+    import psutil
+
+    script, pids = tmp_path / "waiting.py", tmp_path / "pids"
+    script.write_text(WAITING)
+    pids.mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        *launcher.format(config=processes._config("fsdp2")).split(),
+        str(script),
+        str(pids),
+    ]
+    with (tmp_path / "log.txt").open("wb") as log:
+        started = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_for(lambda: len(list(pids.iterdir())) == count or started.poll() is not None, 200)
+        found = [psutil.Process(int(path.name)) for path in pids.iterdir()]
+        assert len(found) == count, (tmp_path / "log.txt").read_text()
+        started.kill()
+        started.wait()
+        _, alive = psutil.wait_procs(found, timeout=30)
+        assert not alive, "processes outlive their launcher"
+        assert (tmp_path / "log.txt").read_text().count("the launcher of this process has ended") == count
+    finally:
+        for path in pids.iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.name), signal.SIGKILL)
+        started.kill()
+
+
+@pytest.mark.integration
+def test_a_process_that_was_started_by_hand_outlives_its_shell(tmp_path):
+    import psutil
+
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    command = f"RANK=0 WORLD_SIZE=1 {sys.executable} {script} {tmp_path} & exec sleep 600"
+    shell = subprocess.Popen(["sh", "-c", command], start_new_session=True)
+    wait_for(lambda: any(path.name.isdigit() for path in tmp_path.iterdir()), 100)
+    (process,) = (psutil.Process(int(path.name)) for path in tmp_path.iterdir() if path.name.isdigit())
+    try:
+        shell.kill()
+        shell.wait()
+        assert psutil.wait_procs([process], timeout=3 * processes._LOOK_S) == ([], [process])
+    finally:
+        process.kill()
+
+
+def wait_for(found, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not found() and time.monotonic() < end:
+        time.sleep(0.1)

@@ -7,6 +7,8 @@ import os
 import shlex
 import signal
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -23,6 +25,8 @@ class ProcessLost(CodevError, RuntimeError):
 PER_MACHINE = 8
 """GPUs of a machine, where a command for several machines is written."""
 _LAUNCHED = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
+_ELASTIC = "TORCHELASTIC_RUN_ID"  # set by torchrun, and by `accelerate launch` for several processes
+_LOOK_S = 1.0
 _ACCELERATE = "ACCELERATE_MIXED_PRECISION"  # `accelerate launch` always sets it, for a single process too
 _CPU = "ACCELERATE_USE_CPU"
 _STOP_S = 3600  # longest wait for an update to end and be saved after Ctrl-C
@@ -32,6 +36,34 @@ _WAIT = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 def is_launched() -> bool:
     """Return whether a launcher (torchrun, Accelerate, MPI) has started this process, so that it starts no others."""
     return any(name in os.environ for name in (*_LAUNCHED, _ACCELERATE))
+
+
+def follow_launcher() -> None:
+    """End this process soon after its launcher, also one that was killed and could not end it.
+
+    Otherwise the processes of a lost launcher keep their GPUs, and go on writing to the run while it is resumed.
+    Nothing is lost that SIGKILL would not lose. Processes that were started by hand outlive their shell.
+    """
+    parent = os.getppid()
+    if _ELASTIC not in os.environ and not (_ACCELERATE in os.environ and _is_accelerate(parent)):
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_S)
+        os.write(2, b"codev train: the launcher of this process has ended, and so does the process.\n")
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher", daemon=True).start()
+
+
+def _is_accelerate(pid: int) -> bool:
+    import psutil  # type: ignore[import-untyped]
+
+    try:
+        return any("accelerate" in word for word in psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return False
 
 
 def visible_gpus() -> int:
