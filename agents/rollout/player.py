@@ -269,7 +269,8 @@ class EpisodePlayer:
                 "the engine sampled after other prompt ids than it was given; its completions cannot be used"
             )
         self._tokens.add_action(completion.ids, completion.logprobs, len(self._recorder))
-        action, history = self.context.processor.decode(completion.ids), tuple(self.base.episode.steps)
+        action = self.context.processor.reply(completion.ids, completion.prompt_ids)
+        history = tuple(self.base.episode.steps)
         step: Step | None = None
         try:
             if _in_stages(self.env):

@@ -30,12 +30,12 @@ class Probe:
     def __init__(self, processor: ChatProcessor, dialect: Dialect, room: int) -> None:
         self._processor, self._dialect = processor, dialect
         self._opening, _, self._closing = dialect.write(Answer(_MARK)).partition(_MARK)
-        self._ids = processor.encode(self._opening)
-        self.sampling = Sampling(0.0, max(1, min(MAX_TOKENS, room - len(self._ids))), tuple(dialect.stop))
+        length = len(processor.encode_reply(self._opening, processor.prompt("", "", [])))
+        self.sampling = Sampling(0.0, max(1, min(MAX_TOKENS, room - length)), tuple(dialect.stop))
 
     def prompt(self, tokens: TokenSequence) -> Prompt:
         """Return the prompt of the probe, from the tokens up to the start of the policy's next turn."""
-        return Prompt([*tokens.ids, *self._ids], list(tokens.images))
+        return Prompt([*tokens.ids, *self._processor.encode_reply(self._opening, tokens.ids)], list(tokens.images))
 
     def is_right(self, completion: Completion, task: Task, scorer: Scorer) -> bool:
         """Whether the answer to a task is right, by the environment's own scorer."""

@@ -6,6 +6,7 @@ tokenised. Nothing is rendered again, so the policy is trained on exactly the id
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from codev_agents.rollout.families import QWEN3_VL, Family
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER
 
+_OPENED, _CLOSE = re.compile(r"<think>\s*$"), "</think>\n\n"
 _SYSTEM, _USER, _REPLY, _AFTER = ("\x00system\x00", "\x00user\x00", "\x00reply\x00", "\x00after\x00")
 
 
@@ -84,6 +86,10 @@ class ChatProcessor:
         image_processor: The family's image processor.
         family: The model family.
 
+    Attributes:
+        opening: The start of a reply that the chat template writes for the model, `<think>` and white space; empty for
+            most templates.
+
     Raises:
         ConfigError: The tokenizer has no chat template, or one that this class cannot split.
     """
@@ -99,6 +105,7 @@ class ChatProcessor:
         self.banned_ids = [known[name] for name in family.control if name in known]
         if not tokenizer.chat_template:
             raise ConfigError(f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use an instruct model")
+        self.opening = ""
         self._frame = self._split_template()
 
     def _split_template(self) -> dict[str, list[int]]:
@@ -122,7 +129,7 @@ class ChatProcessor:
             before_system, rest = text.split(_SYSTEM, 1)
             before_user, rest = rest.split(_USER, 1)
             around_image, rest = rest.split(_AFTER, 1)
-            before_reply, rest = rest.split(_REPLY, 1)
+            _, rest = rest.split(_REPLY, 1)
             between, last = rest.split(_SYSTEM, 1)
             image_before, image_after = around_image.split(self.family.image_token)
         except ValueError:
@@ -130,6 +137,8 @@ class ChatProcessor:
                 f"the chat template of {self.tokenizer.name_or_path!r} does not keep message texts or "
                 f"{self.family.image_token!r} as they are; take the template of an instruct model of {self.family.name}"
             ) from None
+        if opened := _OPENED.search(last):
+            self.opening = opened[0]
         encode = self._encode_markup
         start, end = self.family.around_image
         return {
@@ -137,8 +146,8 @@ class ChatProcessor:
             "before_user": encode(before_user),
             "image_before": encode(image_before + start),
             "image_after": encode(end + image_after),
-            "before_reply": encode(before_reply),
             "between": encode(between),
+            # Not as before the earlier reply: templates write no opened thinking there.
             "last": encode(last),
         }
 
@@ -152,6 +161,36 @@ class ChatProcessor:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without the end-of-turn token."""
         return self.tokenizer.decode([i for i in ids if i != self.eos_id], skip_special_tokens=False)
+
+    def reply(self, ids: Sequence[int], after: Sequence[int]) -> str:
+        """Return the text of a reply: sampled ids, after the opening if the template has written one.
+
+        Args:
+            ids: The sampled ids.
+            after: All ids before them; where they go on with a reply, nothing was opened.
+        """
+        return (self.opening if self._opens(after) else "") + self.decode(ids)
+
+    def encode_reply(self, text: str, after: Sequence[int]) -> list[int]:
+        """Tokenise a reply, the inverse of `reply`.
+
+        Where the template has opened a thinking that the text lacks, the ids close it first.
+
+        Args:
+            text: The reply, without its end.
+            after: All ids before it.
+        """
+        if self._opens(after):
+            tag = self.opening.rstrip()
+            if text.startswith(tag):
+                text = text.removeprefix(self.opening).removeprefix(tag)
+            else:
+                text = _CLOSE + text
+        return self.encode(text)
+
+    def _opens(self, after: Sequence[int]) -> bool:
+        last = self._frame["last"]
+        return bool(self.opening) and list(after[-len(last) :]) == last
 
     def image(self, image: Image.Image | np.ndarray) -> PixelBlock:
         """Process one RGB image (uint8, HxWx3) for the model."""
@@ -181,7 +220,7 @@ class ChatProcessor:
             *self.encode(system),
             *frame["before_user"],
             *self._content(text, images),
-            *frame["before_reply"],
+            *frame["last"],
         ]
 
     def observation(

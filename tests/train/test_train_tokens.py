@@ -14,6 +14,7 @@ from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER
 from codev_train.run.environments import make_env
+from codev_train.sft.examples import tokenize_trajectory
 
 # As shipped with Qwen2.5-VL, without its video branch.
 QWEN_TEMPLATE = (
@@ -28,6 +29,20 @@ QWEN_TEMPLATE = (
     "{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# The rules of Qwen3.5's for text and images: thinking stays in replies after the last user message only, and the reply
+# to come has its thinking opened, or, where the model's default is not to think, written empty.
+THINKING_TEMPLATE = (
+    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m['role'] == 'user' %}{% set ns.last = loop.index0 %}"
+    "{% endif %}{% endfor %}{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% set ns.text = '' %}"
+    "{% if m['content'] is string %}{% set ns.text = m['content'] %}{% else %}{% for c in m['content'] %}"
+    "{% set image = '<|vision_start|><|image_pad|><|vision_end|>' %}"
+    "{% set ns.text = ns.text + (image if c['type'] == 'image' else c['text']) %}"
+    "{% endfor %}{% endif %}{% if m['role'] == 'assistant' %}{% set thought = ns.text.split('</think>')[0] %}"
+    "{% if loop.index0 > ns.last %}<think>\n{{ thought.split('<think>')[-1].strip() }}\n</think>\n\n{% endif %}"
+    "{% set ns.text = ns.text.split('</think>')[-1].strip() %}{% endif %}{{ ns.text }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\nOPENED{% endif %}"
+)
+OPENED, CLOSED = (THINKING_TEMPLATE.replace("OPENED", rest) for rest in ("", "\n</think>\n\n"))
 CONTROL = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|endoftext|>")
 
 
@@ -87,6 +102,75 @@ def test_an_episode_gives_the_ids_of_the_chat_template(policy, env_options, temp
         assert len(tokens.ids) == len(tokens.turns) == len(tokens.logprobs)
     finally:
         tokenizer.chat_template = shipped
+
+
+@pytest.fixture
+def with_template(policy):
+    """Makes a processor with another chat template."""
+    tokenizer, shipped = policy.processor.tokenizer, policy.processor.tokenizer.chat_template
+
+    def make(template: str) -> ChatProcessor:
+        tokenizer.chat_template = template
+        return ChatProcessor(tokenizer, policy.processor.image_processor)
+
+    yield make
+    tokenizer.chat_template = shipped
+
+
+@pytest.mark.parametrize(("template", "opening"), [(OPENED, "<think>\n"), (CLOSED, ""), (QWEN_TEMPLATE, "")])
+def test_every_reply_starts_as_the_template_opens_it(with_template, template, opening):
+    """The first one and later ones alike; the policy's text has the part of its thinking that was written for it."""
+    processor = with_template(template)
+    assert processor.opening == opening
+    prompt, write = processor.prompt("Look.", "What is it?", []), processor.tokenizer.decode
+    messages = [{"role": "system", "content": "Look."}, {"role": "user", "content": "What is it?"}]
+    markup = processor.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert write(prompt) == markup
+    start = markup.partition("What is it?")[2]
+
+    sampled = processor.encode("a bird</think>\n\n<answer>B</answer>")
+    assert processor.reply(sampled, prompt) == opening + "a bird</think>\n\n<answer>B</answer>"
+    tokens = [*prompt, *sampled, *processor.observation("No.", [], sampled)]
+    assert write(tokens).endswith("No." + start) and write(tokens).count("<think>") == (template != QWEN_TEMPLATE) * 2
+    assert processor.reply(sampled, tokens) == opening + processor.decode(sampled)
+    going_on = [*prompt, *sampled, *processor.observation("No.", [], sampled, role="assistant")]
+    assert processor.reply(sampled, going_on) == processor.decode(sampled), "the reply goes on: nothing was opened"
+
+
+@pytest.mark.parametrize("text", ["<think>\na bird</think>\n<answer>B</answer>", "<think>\n</think>", "<think>\n"])
+def test_a_reply_is_tokenized_without_the_opening_that_the_template_writes(with_template, text):
+    processor = with_template(OPENED)
+    prompt = processor.prompt("Look.", "What is it?", [])
+    ids = processor.encode_reply(text, prompt)
+    assert processor.reply(ids, prompt) == text
+    assert processor.decode([*prompt, *ids]).endswith("assistant\n" + text)
+    assert processor.encode_reply(text, processor.encode("It ")) == processor.encode(text)
+    without = with_template(QWEN_TEMPLATE)
+    assert without.encode_reply(text, without.prompt("Look.", "What is it?", [])) == without.encode(text)
+
+
+def test_a_reply_that_does_not_think_closes_the_opened_thinking(with_template):
+    processor = with_template(OPENED)
+    prompt = processor.prompt("Look.", "What is it?", [])
+    ids = processor.encode_reply("<answer>B</answer>", prompt)
+    assert processor.reply(ids, prompt) == "<think>\n</think>\n\n<answer>B</answer>"
+    compact = processor.encode_reply("<think>a bird</think><answer>B</answer>", prompt)
+    assert processor.reply(compact, prompt) == "<think>\na bird</think><answer>B</answer>"
+
+
+def test_recorded_turns_are_learned_as_they_are_sampled(with_template, env_options):
+    """Each turn opens one thinking, and the policy's part of it is what a rollout would have read."""
+    processor = with_template(OPENED)
+    played = run_episode(make_env(env_options, "train"), Oracle(snap=112), options={"index": 5})
+    tokens = tokenize_trajectory(played, processor)
+    text = processor.decode(tokens.ids).partition("<|im_start|>user")[2]
+    assert text.count("<think>") == text.count("</think>") == len(played.turns)
+    assert text.count("assistant\n<think>\n") == len(played.turns)
+    for number, turn in enumerate(played.turns):
+        start = tokens.turns.index(number)
+        ids = [i for i, at in zip(tokens.ids, tokens.turns, strict=True) if at == number]
+        reply = processor.reply(ids, tokens.ids[:start])
+        assert reply.startswith("<think>\n") and reply.endswith(turn.action.rpartition("</think>")[2])
 
 
 def test_control_tokens_spelled_out_in_data_stay_text(processor, picture):

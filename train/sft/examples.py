@@ -60,7 +60,7 @@ def tokenize_trajectory(trajectory: Trajectory, processor: ChatProcessor) -> Tok
     for number, turn in enumerate(trajectory.turns):
         last = number + 1 == len(trajectory.turns)
         # If the observation is part of the same message, the model must not learn to end the message before it.
-        ids = processor.encode(turn.action) + ([processor.eos_id] if last or role == "user" else [])
+        ids = processor.encode_reply(turn.action, tokens.ids) + ([processor.eos_id] if last or role == "user" else [])
         tokens.add_action(ids, [0.0] * len(ids), number)
         if not last:
             images = [processor.image(image) for image in turn.images]
@@ -157,7 +157,7 @@ class ExampleMaker:
     def _described(self, prompt: str, image: PixelBlock, text: str) -> Example:
         tokens = TokenSequence()
         tokens.add_observation(self.processor.prompt("", prompt, [image]), [image])
-        ids = [*self.processor.encode(text), self.processor.eos_id]
+        ids = [*self.processor.encode_reply(text, tokens.ids), self.processor.eos_id]
         tokens.add_action(ids, [0.0] * len(ids), 0)
         return Example(tokens.ids, self._weights(tokens), tokens.images)
 
