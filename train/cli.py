@@ -63,7 +63,6 @@ def train(argv: Sequence[str]) -> Path | None:
     options = request.parse("train", TrainOptions, "codev train")
     if _launched("train", options, argv):
         return None
-    follow_launcher()
     from codev_train.experiment import run_experiment
 
     if options.resume and asked.layers:
@@ -73,7 +72,10 @@ def train(argv: Sequence[str]) -> Path | None:
 
 def _launched(command: str, options: TrainOptions | SFTOptions, argv: Sequence[str]) -> bool:
     """Run the command in several processes, if options and GPUs ask for it; returns whether they did."""
-    if is_launched() or (number := planned_processes(options)) == 1:
+    if is_launched():
+        follow_launcher()
+        return False
+    if (number := planned_processes(options)) == 1:
         return False
     wanted = Launch(number, options.sharding, options.replicas, (command, *argv))
     print(f"Starting {number} processes (--processes 1 starts one), as by:")
