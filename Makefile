@@ -70,7 +70,7 @@ soak: $(VENV)/.installed
 # Tokens, images, engines, packing and FSDP2 at the real vocabulary of 151 936 tokens, which dashscope ships; vLLM
 # where `make vllm` has installed it.
 rehearsal: $(VENV)/.installed build/dashscope
-	CODEV_DASHSCOPE=build/dashscope $(BIN)/python -m pytest tests/rehearsal --timeout 1200 -m integration $(ARGS)
+	CODEV_DASHSCOPE=build/dashscope $(BIN)/python -m pytest tests/rehearsal --timeout 1200 -m "integration and not soak" $(ARGS)
 
 build/dashscope:
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $@ dashscope==2.0.2 || \

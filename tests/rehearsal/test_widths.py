@@ -88,7 +88,15 @@ def make_policy(size: ModelSize) -> Policy:
     return Policy(model.eval(), ChatProcessor(real_tokenizer(), images, family_of(config)))
 
 
-@pytest.mark.parametrize("name", ["Qwen2.5-VL-3B", "Qwen2.5-VL-7B", "Qwen3-VL-4B", "Qwen3-VL-8B"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen2.5-VL-3B",
+        pytest.param("Qwen2.5-VL-7B", marks=pytest.mark.soak),
+        "Qwen3-VL-4B",
+        pytest.param("Qwen3-VL-8B", marks=pytest.mark.soak),
+    ],
+)
 def test_real_widths_are_scored_and_trained_in_bf16(name):
     """A packed row of two trajectories has the log-probabilities that the model's logits give each of them, and all
     weights, those of the vision tower too, get a finite gradient."""
