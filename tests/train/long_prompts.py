@@ -18,8 +18,8 @@ FILLER = 4000
 
 
 def half(images: Sequence[PixelBlock]) -> bool:
-    """Whether a task, known by its image, is among those whose prompts are made long."""
-    return int(images[0].values.abs().sum()) % 2 == 1
+    """Whether a task, known by its image, is among those whose prompts are made long. A prompt without one is not."""
+    return bool(images) and int(images[0].values.abs().sum()) % 2 == 1
 
 
 def lengthened(is_long: Callable[[Sequence[PixelBlock]], bool]) -> Callable[..., list[int]]:
