@@ -58,7 +58,7 @@ def follow_launcher() -> None:
 
 
 def _is_accelerate(pid: int) -> bool:
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     try:
         return any("accelerate" in word for word in psutil.Process(pid).cmdline())
@@ -242,7 +242,7 @@ def _run(sharding: str, words: Sequence[str]) -> None:
 
 def _kill_children() -> None:
     """End processes that a launcher has left behind: it was itself interrupted while it waited for them."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
