@@ -151,6 +151,10 @@ class Execution:
         wall_s: Wall-clock seconds.
         names: For each image the file name it was saved under, or `""`.
         repairs: Repairs of the code before it ran.
+        reads: Names of files saved by earlier runs that the program opened or handed over. All of them if it listed
+            files, asked for one that is missing, was killed, or had the variables of earlier runs. Not recorded in
+            trajectories, nor compared.
+        saves: Names of the files that it left saved, whatever `stop` is. Not recorded, nor compared.
     """
 
     stdout: str = ""
@@ -160,6 +164,8 @@ class Execution:
     wall_s: float = 0.0
     names: tuple[str, ...] = ()
     repairs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = field(default=(), compare=False)
+    saves: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ _NAME = st.sampled_from(["", "b.png", "c.png", "input.png", "../d.png", "\ud800"
 _IMAGE = st.tuples(_NUMBER, _NUMBER, _NUMBER, _NAME).map(list) | _JSON
 _FILE = st.tuples(_NAME, _NUMBER, _NUMBER, _NUMBER, st.sampled_from(["RGB", "L", "RGBA", "P"])).map(list) | _JSON
 _GOOD: dict[str, Any] = {
-    "stop": "ok", "error": None, "stdout": "text", "repairs": [], "images": [], "files": [], "data": [], "spent": False,
+    "stop": "ok", "error": None, "stdout": "text", "repairs": [], "images": [], "files": [], "data": [],
+    "reads": [], "spent": False,
 }  # fmt: skip
 _LIE = st.fixed_dictionaries(
     {},
@@ -51,6 +52,7 @@ _LIE = st.fixed_dictionaries(
         "repairs": _JSON,
         "number": _JSON,
         "spent": st.booleans() | _JSON,
+        "reads": st.lists(_NAME | st.just("kept.png"), max_size=4) | _JSON,
         "data": st.lists(st.tuples(_NAME, st.sampled_from(["", "YQ==", "a", "é"])).map(list) | _JSON) | _JSON,
         "more": _JSON,
     },
@@ -160,6 +162,7 @@ def test_no_message_does_harm(profile: Any, hasty_box: Sandbox, box: Sandbox, im
                         assert KEPT not in one.tobytes()
                     assert len(execution.stdout) <= LIMITS.output_chars
                     execution.stdout.encode()
+                    assert execution.reads in ((), ("kept.png",))
             event("refused" if session._worker is not impostor.worker else "accepted")
             if session._worker is impostor.worker:
                 session._drop("main")

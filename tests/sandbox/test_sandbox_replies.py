@@ -27,6 +27,7 @@ GOOD: dict[str, Any] = {
     "images": [[64, 5, 4, "a.png"]],
     "files": [["a.png", 64, 5, 4, "RGB"], ["b.png", 400, 10, 10, "L"]],
     "data": [["notes.txt", "YQ=="]],
+    "reads": ["c.png"],
     "spent": False,
 }
 
@@ -74,6 +75,10 @@ def test_an_honest_reply_passes() -> None:
         {"data": [["notes.txt", "Y" * (4 << 20)]]},
         {"data": [["notes.txt"]]},
         {"data": None},
+        {"reads": None},
+        {"reads": ["a/b.png"]},
+        {"reads": [3]},
+        {"reads": [f"{number}.png" for number in range(13)]},
         {"spent": 0},
         {"files": [["a.png", 64, 5, 4, "P"]]},
         {"files": [["a.png", 64, 5, 4, ["RGB"]]]},

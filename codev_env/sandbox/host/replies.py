@@ -45,6 +45,7 @@ class CheckedReply:
     images: tuple[Stored, ...]
     files: tuple[Stored, ...]
     data: tuple[tuple[str, str], ...]
+    reads: tuple[str, ...]
     spent: bool
 
 
@@ -81,6 +82,7 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         images=tuple(_image(one, limits, gaps) for one in images),
         files=tuple(_file(one, limits, gaps) for one in files),
         data=tuple(_data(one) for one in _list(message.get("data"), 2 * limits.files + 8, "data")),
+        reads=tuple(_name(one, "reads") for one in _list(message.get("reads"), 2 * limits.files + 8, "reads")),
         spent=spent,
     )
 
@@ -95,21 +97,17 @@ def _image(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Store
 
 def _file(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Stored:
     name, offset, width, height, mode = _fields(value, 5)
-    if not is_bare_name(name):
-        raise BadReply("file without a bare name")
-    return _stored(offset, width, height, mode, name, limits, gaps)
+    return _stored(offset, width, height, mode, _name(name, "file"), limits, gaps)
 
 
 def _data(value: Any) -> tuple[str, str]:
     name, contents = _fields(value, 2)
-    if not is_bare_name(name):
-        raise BadReply("data without a bare name")
     text = _text(contents, -(-DATA_BYTES // 3) * 4, "data")
     try:
         base64.b64decode(text, validate=True)
     except ValueError as error:
         raise BadReply("data that is not base 64") from error
-    return name, text
+    return _name(name, "data"), text
 
 
 def _stored(
@@ -146,6 +144,12 @@ def _list(value: Any, most: int, what: str) -> list[Any]:
 def _int(value: Any, low: int, high: int, what: str) -> int:
     if type(value) is not int or not low <= value <= high:
         raise BadReply(what)
+    return value
+
+
+def _name(value: Any, what: str) -> str:
+    if not is_bare_name(value):
+        raise BadReply(f"{what} without a bare name")
     return value
 
 

@@ -263,7 +263,7 @@ class Session:
             message = worker.ask(request, started + self._limits.wall_s + _GRACE_S)
             worker.views.add(view)
             reply = replies.check(message, self._limits, gaps)
-            self._check_room(view, reply)
+            self._check_files(view, reply)
             images = tuple(self._read(stored) for stored in reply.images)
         except frames.FrameTimeout:
             return self._lost(
@@ -288,10 +288,18 @@ class Session:
             wall_s=time.monotonic() - started,
             names=tuple(stored.name for stored in reply.images),
             repairs=reply.repairs,
+            reads=reply.reads,
+            saves=tuple(dict.fromkeys([*(file.name for file in reply.files), *(name for name, _ in reply.data)])),
         )
 
-    def _check_room(self, view: str, reply: replies.CheckedReply) -> None:
-        """Raise `BadReply` if more files are saved than `Context.save` allows: each is kept until the session ends."""
+    def _saved(self, view: str) -> tuple[str, ...]:
+        """Names of the files that runs saved in a view."""
+        return tuple(sorted(self._files[view]["saved"].keys() | self._files[view]["data"].keys()))
+
+    def _check_files(self, view: str, reply: replies.CheckedReply) -> None:
+        """Raise `BadReply` if files are read that no run saved, or more are saved than `Context.save` allows."""
+        if len(set(reply.reads)) < len(reply.reads) or not set(reply.reads) <= set(self._saved(view)):
+            raise replies.BadReply("a file that no run saved")
         files = self._files[view]
         data = {**files["data"], **dict(reply.data)}
         saved = files["saved"].keys() | {stored.name for stored in reply.files} | data.keys()
@@ -307,7 +315,7 @@ class Session:
         kept = "Files saved by earlier steps are still there"
         if self._persist == "variables":
             kept += "; variables are gone"
-        return Execution(error=f"{why}. {kept}.", stop=stop, wall_s=wall_s)
+        return Execution(error=f"{why}. {kept}.", stop=stop, wall_s=wall_s, reads=self._saved(view))
 
     def _seed_of(self, code: str, view: str) -> int:
         """The seed of a run, which depends on the program and on how often it ran in this view, and on nothing else."""

@@ -90,6 +90,11 @@ class View:
     given: dict[str, File] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
 
+    def saved(self) -> set[str]:
+        """Names of the files that the host knows and that runs saved."""
+        images = {name for name, file in self.files.items() if file is not self.given.get(name) and not file.changed}
+        return images | self.data.keys()
+
 
 @dataclass
 class ShownImage:
@@ -119,6 +124,8 @@ class Context:
         self.folders = {WORKING_FOLDER, TEMPORARY_FOLDER}
         self.temporary = 0
         self.opened: list[Any] = []
+        self.reads: set[str] = set()
+        self._earlier = view.saved()
         self.stdout: Any = Output("<stdout>", self.write)
         self.stderr: Any = Output("<stderr>", lambda _text: None)
 
@@ -151,6 +158,16 @@ class Context:
 
     # Files
 
+    def note_read(self, name: str) -> None:
+        """Record that the run depends on a file, if an earlier run saved it as it is."""
+        if name in self._earlier:
+            self.reads.add(name)
+
+    def names(self) -> list[str]:
+        """The names of all files, on which the run depends from now on."""
+        self.reads |= self._earlier
+        return [*self.view.files, *self.view.data]
+
     def find(self, path: Any) -> str:
         """The name of the file that a program means by a path.
 
@@ -159,15 +176,13 @@ class Context:
         """
         path = _text(path)
         files = self.view.files.keys() | self.view.data.keys()
-        if path in files:
-            return path
-        name, own = self._place(path)
+        name, own = (path, True) if path in files else self._place(path)
         if name in files and (own or self.repair_paths):
             if not own:
                 self.repair(f"path {path!r} read as {name!r}")
+            self.note_read(name)
             return name
-        known = [*self.view.files, *self.view.data]
-        raise FileNotFoundError(f"there is no file {path!r} here. Files: {', '.join(known) or 'none'}.")
+        raise FileNotFoundError(f"there is no file {path!r} here. Files: {', '.join(self.names()) or 'none'}.")
 
     def _place(self, path: str) -> tuple[str, bool]:
         """The bare name of a path, and whether it lies in a folder that the program may expect."""
@@ -188,6 +203,7 @@ class Context:
         files = self.view.files.keys() | self.view.data.keys()
         saved = files - self.view.given.keys()
         if name not in files and len(saved) >= self.limits.files:
+            self.names()
             raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
         if not own:
             if not self.repair_paths:
@@ -199,10 +215,12 @@ class Context:
         """Keep bytes as a file; raises `OSError` where the files are too large together."""
         others = sum(len(other) for key, other in self.view.data.items() if key != name)
         if others + len(data) > DATA_BYTES:
+            self.names()
             raise OSError(f"files other than images may have {DATA_BYTES >> 20} MiB together: keep it in a variable")
         self.view.data[name] = data
         self.view.written.add(name)
         self.view.files.pop(name, None)
+        self._earlier.discard(name)
 
     def close_files(self) -> None:
         """Keep what was written to files that are still open; raises as `keep` does."""
@@ -242,6 +260,7 @@ class Context:
         name = self.name_for(path)
         self.view.data.pop(name, None)
         self.view.written.discard(name)
+        self._earlier.discard(name)
         self.view.files[name] = File(
             lambda: copy, copy.mode, copy.size, image=copy, changed=True, source=_source(image)
         )
@@ -267,7 +286,7 @@ class Context:
             elif isinstance(thing, str):
                 name = self.find(thing)
                 self.open(name)
-                self._hand_over(self.view.files[name].pixels(), name, self.view.files[name].source)
+                self._hand_over_file(name)
             else:
                 image = to_image(thing)
                 if image is None:
@@ -281,6 +300,11 @@ class Context:
             rgb = image if name and image.mode == "RGB" else image.convert("RGB")
             rgb.info = {}  # may hold any object of the program
             self.shown.append(ShownImage(rgb, name, self.length if position is None else position, source))
+
+    def _hand_over_file(self, name: str, position: int | None = None) -> None:
+        self.note_read(name)
+        file = self.view.files[name]
+        self._hand_over(file.pixels(), name, file.source, position)
 
     def finish(self) -> tuple[str, list[ShownImage]]:
         """Collect the outcome of the run.
@@ -314,9 +338,8 @@ class Context:
             alone = ""
         for name in dict.fromkeys(names):
             if name is not None:
-                file = self.view.files[name]
                 try:
-                    self._hand_over(file.pixels(), name, file.source, position - 1)
+                    self._hand_over_file(name, position - 1)
                 except ResultError as problem:
                     self.problems.append(str(problem))
         return bool(alone) and names != [None]
@@ -335,7 +358,7 @@ class Context:
             try:
                 thing = plain(thing) if isinstance(thing, str) else thing
                 if isinstance(thing, str) and thing in self.view.files:
-                    self._hand_over(self.view.files[thing].pixels(), thing, self.view.files[thing].source)
+                    self._hand_over_file(thing)
                 elif isinstance(thing, Image.Image) or is_image_array(thing):
                     image = to_image(thing)
                     if image is not None:

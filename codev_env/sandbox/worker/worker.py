@@ -171,6 +171,8 @@ class Worker:
         kernel.allow_cpu(self.limits.cpu_s)
         view = self.views[request["view"]]
         context = Context(view, self.limits, repair_paths="paths" in self.repairs)
+        if self.persist == "variables":
+            context.names()  # any variable may stem from any file
         state.set_current(context)
         stop, error, spent = self._perform(request, view, context)
         images: list[list[Any]] = []
@@ -181,7 +183,7 @@ class Worker:
         except MemoryError:
             stop, error, text = "memory", NO_MEMORY, ""
         except ResultError as problem:
-            stop, error = "result", str(problem)
+            stop, error, spent = "result", str(problem), True  # the host does not know the files
         if stop == "ok" and context.problems:
             stop, error = "result", "\n".join(dict.fromkeys(context.problems))
         elif stop == "ok" and context.cut:
@@ -198,6 +200,7 @@ class Worker:
             "images": images,
             "files": files,
             "data": [[name, base64.b64encode(view.data[name]).decode()] for name in sorted(view.written)],
+            "reads": sorted(context.reads),
             "spent": spent or stop == "memory",
         }
         view.written.clear()
@@ -302,8 +305,9 @@ class Worker:
             if file.changed:
                 at = place(file.pixels())
                 files.append([name, at, *file.size, file.mode])
-                file.changed, file.source = False, None
         images = [[place(one.image), *one.image.size, one.name] for one in shown]
+        for file in view.files.values():
+            file.changed, file.source = False, None
         return images, files
 
 

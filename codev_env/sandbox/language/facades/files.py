@@ -47,7 +47,10 @@ def open_file(
         name = run.name_for(file)
         known = name in run.view.data or name in run.view.files
         if known and "x" in mode:
+            run.note_read(name)
             raise FileExistsError(f"[Errno 17] File exists: {name!r}")
+        if known and "a" in mode:
+            run.note_read(name)
         data = _contents(name) if known and "a" in mode else b""
 
     def keep(written: bytes) -> None:
@@ -107,8 +110,7 @@ def _isdir(path: Any) -> bool:
 
 def _listdir(_path: Any = ".") -> list[str]:
     """`os.listdir`: the episode's files."""
-    view = state.current().view
-    return sorted({*view.files, *view.data})
+    return sorted(set(state.current().names()))
 
 
 def _makedirs(name: Any, mode: int = 0o777, exist_ok: bool = False) -> None:
