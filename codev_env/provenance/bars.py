@@ -21,6 +21,8 @@ _CLEARER = 0.05
 """Correlations of a signal with a stretch of bars: enough to look no further, enough at all; lead over other places."""
 _LUCK = 5.2
 """Noise is correlated with its best place by that, over the root of its samples."""
+_USUAL = [1 / 2, 1 / 3, 1 / 4, 2 / 3, 2.0, 1.5]
+"""Pixels per sample after usual resizes."""
 _LEAST = 7
 """Bars that a stretch holds."""
 
@@ -55,7 +57,7 @@ class Bank:
         edges = np.append(np.abs(np.diff(signs)) / 2, 0.0)
         edges = np.maximum(edges, np.roll(edges, 1))
         self.sums = [np.concatenate([[0.0], np.cumsum(one)]) for one in (signs, edges)]
-        self._spectra: dict[tuple[int, bool], tuple[Array, NDArray[np.complexfloating], int]] = {}
+        self._scaled: dict[tuple[int, bool, int], _Scaled] = {}
 
     def shown(self, start: Array, end: Array, count: int, edges: bool) -> Array:
         """Signals of so many samples that show stretches of the sequence, one a row; 0 outside the image."""
@@ -63,19 +65,34 @@ class Bank:
         sums = np.interp(ends, np.arange(self.length + 1), self.sums[edges])
         return np.asarray(np.diff(sums) * count / (end - start)[:, None])
 
-    def at_scale(self, number: int, edges: bool) -> tuple[Array, NDArray[np.complexfloating], int]:
-        """The whole sequence with `_RATIO ** number` pixels a sample, its spectrum and the length of that."""
-        key = number, edges
-        if key not in self._spectra:
+    def at_scale(self, number: int, edges: bool, samples: int) -> _Scaled:
+        """The whole sequence with `_RATIO ** number` pixels a sample, for signals of so many samples."""
+        key = number, edges, samples
+        if key not in self._scaled:
             count = max(2, round(self.length / _RATIO**number))
             line = self.shown(np.zeros(1), np.full(1, count * _RATIO**number), count, edges)[0]
             line = np.pad(line, _SAMPLES // 4)
-            room = 1 << int(np.ceil(np.log2(len(line) + _SAMPLES)))
-            self._spectra[key] = line, np.fft.rfft(line, room), room
-        return self._spectra[key]
+            room = 1 << (len(line) + samples - 1).bit_length()
+            sums, squares = (np.concatenate([[0.0], np.cumsum(one)]) for one in (line, line**2))
+            mean = (sums[samples:] - sums[:-samples]) / samples
+            spread = np.sqrt(np.maximum((squares[samples:] - squares[:-samples]) - samples * mean**2, 1e-9))
+            weights = 1 / np.maximum(spread, 0.15 * spread.max(initial=1e-9))
+            scaled = _Scaled(np.fft.rfft(line, room).astype(np.complex64), weights.astype(np.float32), room)
+            if samples < _SAMPLES:
+                return scaled  # Few signals are so short, of any length.
+            self._scaled[key] = scaled
+        return self._scaled[key]
 
 
-@lru_cache(maxsize=32)
+class _Scaled(NamedTuple):
+    """A sequence at one scale: its spectrum, by what correlations are multiplied at each place, the FFT's length."""
+
+    spectrum: NDArray[np.complex64]
+    weights: NDArray[np.float32]
+    room: int
+
+
+@lru_cache(maxsize=16)
 def bank_of(length: int, axis: int) -> Bank:
     """The sequences of an axis; cached."""
     return Bank(length, axis)
@@ -95,7 +112,7 @@ def find_line(signal: Array, length: int, axis: int, hint: float | None = None) 
     bank = bank_of(length, axis)
     best: Line | None = None
     likely = [1.0] if hint is None else [hint, 1.0]
-    for scales in (likely, None):
+    for scales in (likely, _USUAL, None):
         for edges in (False, True):
             one = _coarse(signal, bank, scales, edges)
             if one is None:
@@ -130,33 +147,38 @@ def _coarse(signal: Array, bank: Bank, scales: list[float] | None, edges: bool) 
         numbers = list(range(int(np.floor(low)), int(np.ceil(high)) + 1))
     else:
         numbers = sorted({round(np.log(per * scale) / log) + k for scale in scales for k in (-1, 0, 1)})
-    pair = np.stack([short, short[::-1]])
-    found: list[tuple[float, float, float]] = []
+    pair = np.stack([short, short[::-1]]) / norm
+    spectra: dict[int, NDArray[np.complex64]] = {}
+    scores: list[tuple[int, NDArray[np.float32]]] = []
     for number in numbers:
-        line, spectrum, room = bank.at_scale(number, edges)
-        places = len(line) - samples + 1
-        if places < 1:
+        scaled = bank.at_scale(number, edges, samples)
+        if not len(scaled.weights):
             continue
-        match = np.fft.irfft(spectrum * np.conj(np.fft.rfft(pair, room)), room)[:, :places]
-        sums, squares = (np.concatenate([[0.0], np.cumsum(one)]) for one in (line, line**2))
-        mean = (sums[samples:] - sums[:-samples]) / samples
-        spread = np.sqrt(np.maximum((squares[samples:] - squares[:-samples]) - samples * mean**2, 1e-9))
-        score = np.abs(match) / (norm * np.maximum(spread, 0.15 * spread.max()))
-        for back in (0, 1):
-            for _ in range(2):
-                place = int(score[back].argmax())
-                start = (place - _SAMPLES // 4) * _RATIO**number
-                ends = (start, start + samples * _RATIO**number)
-                found.append((float(score[back, place]), *(ends[::-1] if back else ends)))
-                score[back, max(0, place - samples // 6) : place + samples // 6 + 1] = 0
-    if not found:
+        if scaled.room not in spectra:
+            spectra[scaled.room] = np.conj(np.fft.rfft(pair, scaled.room)).astype(np.complex64)
+        match = np.fft.irfft(scaled.spectrum * spectra[scaled.room], scaled.room)[:, : len(scaled.weights)]
+        scores.append((number, np.abs(match) * scaled.weights))
+    if not scores:
         return None
-    best = max(found)
-    reach = 0.2 * abs(best[2] - best[1])
-    others = [one[0] for one in found if max(abs(one[1] - best[1]), abs(one[2] - best[2])) > reach]
-    if best[0] < 0.45 or max(others, default=0.0) > best[0] - _CLEARER:
-        return None  # Several places are alike: there are too few bars.
-    return Line(best[1], best[2], best[0], edges)
+    tops = np.array([score.max(1) for _, score in scores])
+    at, back = divmod(int(tops.argmax()), 2)
+    number, score = scores[at]
+    best, place = float(tops[at, back]), int(score[back].argmax())
+    if best < 0.45:
+        return None
+    width = _RATIO**number
+    start = (place - _SAMPLES // 4) * width
+    ends = (start, start + samples * width)
+    # Where other places are as like, there are too few bars.
+    for (other, score), top in zip(scores, tops, strict=True):
+        for side in np.flatnonzero(top > best - _CLEARER).tolist():
+            like = np.flatnonzero(score[side] > best - _CLEARER) - _SAMPLES // 4
+            firsts, lasts = like * _RATIO**other, (like + samples) * _RATIO**other
+            if side != back:
+                firsts, lasts = lasts, firsts
+            if (np.maximum(np.abs(firsts - ends[0]), np.abs(lasts - ends[1])) > 0.2 * samples * width).any():
+                return None
+    return Line(*(ends[::-1] if back else ends), best, edges)
 
 
 def _refined(signal: Array, bank: Bank, line: Line) -> Line:

@@ -125,24 +125,24 @@ class PixelCode:
 
     @staticmethod
     def _tile(red: NDArray[Any], green: NDArray[Any]) -> NDArray[Any]:
-        return ((red >> _TILE_BITS) + (green >> _TILE_BITS)) & 1
+        return (red ^ green) >> _TILE_BITS & 1
 
     def _draw(self, index: int) -> Image.Image:
         width, height = self.sizes[index]
         columns, rows = np.arange(width) // self.block, np.arange(height) // self.block
         x, y = columns % self._step_x, rows % self._step_y
-        pixels = np.empty((height, width, 3), np.uint8)
         # Computed once for each place within a step: values that depend on one coordinate and on that place alone.
         early = [self._early(k, self._step_x, self._step_y) for k in range(self._step_y)]
         reds = np.stack([(columns + k) // self._step_x for k in early]) + self._starts[index]
-        pixels[..., 0] = reds.astype(np.uint8)[y]
+        red = reds.astype(np.uint8)[y]
         early = [self._early(k, self._step_y, self._step_x) for k in range(self._step_x)]
-        greens = np.stack([(rows + k) // self._step_y for k in early]) + 1
-        pixels[..., 1] = greens.astype(np.uint8).T[:, x]
+        greens = np.stack([(rows + k) // self._step_y for k in early], 1) + 1
+        green = greens.astype(np.uint8).take(x, 1)
         place = (np.arange(self._step_x)[None, :] * self._step_y + np.arange(self._step_y)[:, None]) * self._stretch
-        tile = self._tile(pixels[..., 0], pixels[..., 1])
-        pixels[..., 2] = place.astype(np.uint8)[y[:, None], x] + tile * np.uint8(self.contrast % 256)
-        return Image.fromarray(pixels)
+        blue = self._tile(red, green)
+        blue *= np.uint8(self.contrast % 256)
+        blue += place.astype(np.uint8).take(x, 1)[y]
+        return Image.merge("RGB", [Image.fromarray(channel) for channel in (red, green, blue)])
 
 
 @lru_cache(maxsize=8)

@@ -19,6 +19,9 @@ Array = NDArray[np.floating]
 Size = tuple[int, int]
 Polygon = tuple[Point, ...]
 
+_TRIPLES, _FIRST, _CLEAR = 96, 12, 0.9
+"""Samples of a fit; how many are tried first, and the share of the pairs that one of these explains to be taken."""
+
 
 def apply(affine: Array, points: Array) -> Array:
     """Map points of shape (n, 2)."""
@@ -55,29 +58,38 @@ def fit_affine(
     if len(uv) < 4:
         return None
     design = np.column_stack([uv, np.ones(len(uv))])
-    rng = np.random.default_rng(0)
-    triples = rng.integers(0, len(uv), (96, 3))
-    determinants = np.linalg.det(design[triples])
-    triples = triples[np.abs(determinants) > 0.02 * np.ptp(uv[:, 0]) * np.ptp(uv[:, 1]) + 1e-9]
+    triples = np.random.default_rng(0).integers(0, len(uv), (_TRIPLES, 3))
+    corners = uv[triples]
+    a, b = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    areas = np.abs(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0])
+    triples = triples[areas > 0.02 * np.ptp(uv[:, 0]) * np.ptp(uv[:, 1]) + 1e-9]
     if not len(triples):
         return None
-    maps = np.linalg.solve(design[triples], xy[triples])
     probe = slice(None, None, max(1, len(uv) // 250))
-    near = both_within(design[probe] @ maps - xy[probe], tolerance)
-    counts = near.sum(-1)
-    if counts.max() < 0.2 * least * near.shape[1]:  # Before any least squares: most samples of noise end here.
+    few, shown = design[probe], xy[probe]
+    most, best = -1, np.zeros((3, 2))
+    for some in (triples[:_FIRST], triples[_FIRST:]):
+        maps = np.linalg.solve(design[some], xy[some])
+        counts = both_within(few @ maps - shown, tolerance).sum(-1)
+        if len(counts) and counts.max() > most:
+            most, best = int(counts.max()), maps[np.argmax(counts)]
+        if most >= _CLEAR * len(few):
+            break
+    if most < 0.2 * least * len(few):  # Before any least squares: most samples of noise end here.
         return None
-    best = maps[np.argmax(counts)]
     right = both_within(design @ best - xy, tolerance)
     middle = np.append(uv.mean(0), 0.0)  # Centred, the normal equations are well conditioned.
     centred = design - middle
     for _ in range(3):
         chosen = centred[right]
         normal = chosen.T @ chosen
-        if right.sum() < 4 or np.linalg.matrix_rank(normal, hermitian=True) < 3:
+        values = np.linalg.eigvalsh(normal)
+        if len(chosen) < 4 or values[0] <= 1e-12 * values[-1]:
             return None
         best = np.linalg.solve(normal, chosen.T @ xy[right])
-        right = both_within(centred @ best - xy, tolerance)
+        before, right = right, both_within(centred @ best - xy, tolerance)
+        if (right == before).all():
+            break
     if right.sum() < least * len(uv):
         return None
     best[2] -= middle[:2] @ best[:2]

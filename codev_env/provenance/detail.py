@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.codes import PixelCode
-from codev_env.provenance.regions import Bools, Bounds, Originals, resample, scales
+from codev_env.provenance.regions import Around, Bools, Bounds, Originals, scales, to_size
 
 Array = NDArray[np.floating]
 
@@ -23,6 +23,8 @@ _LIKE, _PLAIN = 0.7, 3.0
 _SMALL = 8
 _VISIBLE, _FADED = 4.0, 8.0
 _LEVELS = 16
+_SPARE = 4
+"""Pixels around what a patch shows, by which a map may be shifted without another look at the image."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,22 @@ class Patch:
         box: Left, top, right, bottom in the output.
         pixels: The output there, shape (height, width).
         cells: Which cells of 32 x 32 pixels hold nothing but original pixels.
+        around: The part of the image that was last looked at, if any.
     """
 
     box: tuple[float, float, float, float]
     pixels: Array
     cells: Bools
+    around: list[Around] = field(default_factory=list, compare=False, repr=False)
 
     def expected(self, affine: Array, image: Image.Image) -> Array:
-        """The content that a map predicts for the patch; `image` is grey."""
-        return np.asarray(resample(image, affine, self.box, self.pixels.shape[::-1]), np.float32)
+        """The content that a map predicts for the patch, in grey."""
+        to_image = to_size(affine, self.box, self.pixels.shape[::-1])
+        around = self.around[-1] if self.around else None
+        if around is None or not around.holds(image, to_image, self.pixels.shape[::-1]):
+            around = Around(image, to_image, self.pixels.shape[::-1], grey=True, spare=_SPARE)
+            self.around[:] = [around]
+        return np.asarray(around.show(to_image, self.pixels.shape[::-1]), np.float32)
 
     def weights(self, octave: int = 0) -> Array:
         """1 for pixels of whole cells, 0 for others, at a resolution that was halved `octave` times."""
@@ -131,7 +140,7 @@ def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) ->
 
     Args:
         affine: The map, right up to a shift of a few pixels of the patches.
-        image: The image, grey.
+        image: The image.
         patch: The patches, of one resolution.
         most: Pixels of the image by which the map may be off.
 
@@ -185,7 +194,7 @@ def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
 
     Args:
         affine: The map from the output's pixels to the image's.
-        image: The input image, grey.
+        image: The input image.
         found: Patches of the output.
     """
     sums = np.zeros((_BANDS, 3))

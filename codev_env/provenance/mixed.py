@@ -48,21 +48,20 @@ def mixed_region(
         `None` if the output does not look like that.
     """
     part = shown_part(output, affine, image.size, originals, rng)
-    grey = image.convert("L")
     overview = detail.overview(output, part.bounds, originals)
-    aligned = detail.align(affine, grey, [overview], most)
+    aligned = detail.align(affine, image, [overview], most)
     if aligned is None:
         return None
-    expected = overview.expected(aligned, grey)
+    expected = overview.expected(aligned, image)
     alike = detail.likeness(expected, overview)
     if not detail.visible(expected, overview):
         return None
     if alike is not None and (alike < like or detail.kinship(expected, overview) < _UNLIKE):
         return None
     patches = detail.patches(output, aligned, part.bounds, originals)
-    finer = detail.align(aligned, grey, patches, 2.0)
+    finer = detail.align(aligned, image, patches, 2.0)
     affine = geometry.snap(aligned if finer is None else finer, output.size)
-    left = detail.kept(affine, grey, patches)
+    left = detail.kept(affine, image, patches)
     without = without_unlike(part, output, affine, image, left, colours)
     if without is None and colours != "any":
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageChops
 
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.regions import GRID, Bounds, scales
@@ -86,13 +86,11 @@ class Proof:
             for start, end in ((left, right), (top, bottom))
             for n in (min(end - start, _SIDE),)
         )
-        one, other = (np.asarray(image.crop(self._bounds)) for image in (output, probe))
         take = np.ix_(vs - top, us - left)
-        change = np.abs(one[take].astype(np.int16) - other[take]).max(-1).astype(np.float64)
-        points = np.stack(np.meshgrid(us + 0.5, vs + 0.5), -1).reshape(-1, 2)
-        xy = np.floor(geometry.apply(self._affine, points)).astype(np.intp).reshape(len(vs), len(us), 2)
-        xy -= self._low
-        x, y = xy[..., 0], xy[..., 1]
+        one, other = output.crop(self._bounds), probe.crop(self._bounds)
+        red, green, blue = (np.asarray(part)[take] for part in ImageChops.difference(one, other).split())
+        change = np.maximum(np.maximum(red, green), blue).astype(np.float64)
+        x, y = (self._along(axis, us + 0.5, vs + 0.5) for axis in (0, 1))
         disturbed = self._disturbed(x, y)
         rows, columns = self._chosen.shape
         size = 2 * self._cell
@@ -102,11 +100,13 @@ class Proof:
         core = (np.abs(x % self._cell - self._cell // 2) <= third // 2) & (
             np.abs(y % self._cell - self._cell // 2) <= third // 2
         )
-        between = ~disturbed & inside & core
+        cells = rows * columns + 1
+        hits, others = np.flatnonzero(disturbed & inside), np.flatnonzero(~disturbed & inside & core)
+        group, moved = group.ravel(), change.ravel()
         sums = [
-            np.bincount(group[side].ravel(), weight[side].ravel(), rows * columns + 1)[:-1].reshape(rows, columns)
-            for side in (disturbed & inside, between)
-            for weight in (change, np.ones_like(change))
+            np.bincount(group[side], weight, cells)[:-1].reshape(rows, columns)
+            for side in (hits, others)
+            for weight in (moved[side], None)
         ]
         known = (sums[1] > 0) & (sums[3] > 0)
         if not known.any():
@@ -117,26 +117,31 @@ class Proof:
             return None
         # Where more changes than elsewhere though it was not disturbed, the real run showed something else.
         least = max(_CHANGE, _WEAKER * float(np.median(hit[known])))
-        few = np.bincount(group[between & (change > _LEVELS)], minlength=rows * columns + 1)[:-1].reshape(rows, columns)
+        few = np.bincount(group[others[moved[others] > _LEVELS]], minlength=cells)[:-1].reshape(rows, columns)
         calm = (rest <= _UNUSUAL * usual + _LEVELS) | (few <= _FEW * sums[3])
         right_groups = known & (hit >= least) & calm & (rest <= _MOST * hit)
         if right_groups.sum() < 0.4 * known.sum():
             return None
         flat = np.append(_filled(right_groups).ravel(), False)
-        seen = flat[group]
         grid_v, grid_u = (
             ((np.arange(min(n, GRID)) + 0.5) * m / min(n, GRID)).astype(np.intp)
             for n, m in ((bottom - top, len(vs)), (right - left, len(us)))
         )
+        seen = flat[group.reshape(change.shape)[np.ix_(grid_v, grid_u)]]
         # Both halves of a disturbed cell show, where detail of half a cell is left.
-        cells = group[disturbed & inside]
-        values = other[take].astype(np.float64).mean(-1)[disturbed & inside]
-        count = np.maximum(np.bincount(cells, minlength=len(flat)), 1)
-        off = np.abs(values - (np.bincount(cells, values, len(flat)) / count)[cells])
-        good = flat[cells]
-        moved = change[disturbed & inside]
-        sharp = float(off[good].mean() / max(moved[good].mean(), 1e-9)) if good.any() else 0.0
-        return np.asarray(seen[np.ix_(grid_v, grid_u)]), sharp
+        right_hits = hits[flat[group[hits]]]
+        if not len(right_hits):
+            return seen, 0.0
+        at, values = group[right_hits], np.asarray(other.convert("L"))[take].ravel()[right_hits].astype(np.float64)
+        means = np.bincount(at, values, cells) / np.maximum(np.bincount(at, minlength=cells), 1)
+        return seen, float(np.abs(values - means[at]).mean() / max(moved[right_hits].mean(), 1e-9))
+
+    def _along(self, axis: int, us: Array, vs: Array) -> NDArray[np.intp]:
+        """The pixels within the region that columns and rows show, shape (rows, columns), or 1 where it is the same."""
+        by_u, by_v, start = self._affine[axis]
+        # A map that is not turned by an odd angle takes columns to columns or to rows.
+        parts = [part for by, part in ((by_u, by_u * us[None]), (by_v, by_v * vs[:, None])) if by != 0]
+        return np.asarray(np.floor(sum(parts, start))).astype(np.intp) - self._low[axis]
 
 
 def _filled(groups: Bools) -> Bools:

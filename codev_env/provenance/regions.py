@@ -212,14 +212,49 @@ def resample(image: Image.Image, affine: Array, bounds: tuple[float, float, floa
         bounds: Left, top, right, bottom of the part.
         size: (width, height) of the result.
     """
+    to_image = to_size(affine, bounds, size)
+    return Around(image, to_image, size).show(to_image, size)
+
+
+def to_size(affine: Array, bounds: tuple[float, float, float, float], size: Any) -> Array:
+    """The map from a part of an output, scaled to (width, height), to the image."""
     left, top, right, bottom = bounds
-    to_output = np.array([[(right - left) / size[0], 0, left], [0, (bottom - top) / size[1], top], [0, 0, 1]])
-    to_image = affine @ to_output
-    step = max(1, int(min(scales(to_image))))
-    corners = np.array(geometry.polygon_of(to_image, (0, 0, *size)))
-    low = np.clip(np.floor(corners.min(0)) - 3 * step, 0, np.array(image.size) - 1).astype(int)
-    high = np.clip(np.ceil(corners.max(0)) + 3 * step, low + 1, image.size).astype(int)
-    source = image.reduce(step, (*low.tolist(), *high.tolist()))
-    to_image[:, 2] -= low
-    data = (to_image / step).ravel().tolist()
-    return source.transform(tuple(size), Image.Transform.AFFINE, data, Image.Resampling.BICUBIC)
+    across, down = (right - left) / size[0], (bottom - top) / size[1]
+    return np.column_stack([affine[:, 0] * across, affine[:, 1] * down, affine @ (left, top, 1.0)])
+
+
+class Around:
+    """The part of an image around what a map shows of it, reduced to about that resolution.
+
+    Args:
+        image: The input image.
+        to_image: The map from a picture of (width, height) to the image.
+        size: (width, height).
+        grey: In grey.
+        spare: Pixels of the picture by which the map may still be shifted.
+    """
+
+    def __init__(self, image: Image.Image, to_image: Array, size: Any, grey: bool = False, spare: int = 0) -> None:
+        self._image, self._step = image, max(1, int(min(scales(to_image))))
+        low, high = self._range(to_image, size, 3 + spare)
+        self._low, self._high = low, high
+        part = image.reduce(self._step, (*low.tolist(), *high.tolist()))
+        self._part = part.convert("L") if grey else part
+
+    def holds(self, image: Image.Image, to_image: Array, size: Any) -> bool:
+        """Whether this is the part that another map shows of an image."""
+        if image is not self._image or self._step != max(1, int(min(scales(to_image)))):
+            return False
+        low, high = self._range(to_image, size, 3)
+        return bool((low >= self._low).all() and (high <= self._high).all())
+
+    def show(self, to_image: Array, size: Any) -> Image.Image:
+        """What a map shows, as a picture of (width, height); black outside the image."""
+        linear, offset = to_image[:, :2], to_image[:, 2] - self._low
+        data = (np.column_stack([linear, offset]) / self._step).ravel().tolist()
+        return self._part.transform(tuple(size), Image.Transform.AFFINE, data, Image.Resampling.BICUBIC)
+
+    def _range(self, to_image: Array, size: Any, margin: int) -> tuple[Indices, Indices]:
+        corners = np.array(geometry.polygon_of(to_image, (0, 0, *size)))
+        low = np.clip(np.floor(corners.min(0)) - margin * self._step, 0, np.array(self._image.size) - 1).astype(int)
+        return low, np.clip(np.ceil(corners.max(0)) + margin * self._step, low + 1, self._image.size).astype(int)

@@ -32,7 +32,8 @@ _KEPT = 4.0
 """Levels by which most alike pixels differ at most where the colours were kept."""
 _COARSER = 1.5
 """Power of the resolution: what is left of blurred images still differs where detail ends."""
-_ROUNDS, _FITTED = 8, 1500
+_ROUNDS, _FITTED, _SETTLED = 8, 1500, 0.5
+"""Of the fit of a change of colours: steps and pixels at most, and levels by which a last step moves any of these."""
 
 
 def without_unlike(
@@ -63,6 +64,8 @@ def without_unlike(
     made = resample(image, affine, part.bounds, (fine * width, fine * height))
     expected = np.asarray(made.reduce(fine), np.float32)
     returned = np.asarray(output.resize((width, height), Image.Resampling.BOX, part.bounds, 2.0), np.float32)
+    if colours == "changed" and (returned == returned[..., :1]).all():
+        returned = returned[..., :1]  # Grey: one channel says it all.
     grid = np.ones((min(bottom - top, GRID), min(right - left, GRID)), bool) if part.seen is None else part.seen
     within = grid[_spread(height, len(grid))[:, None], _spread(width, grid.shape[1])]
     if within.sum() < _LEAST:
@@ -112,22 +115,27 @@ def _recoloured(expected: Array, returned: Array, within: Bools) -> Array:
     """
     pixels, target = expected[within], returned[within].astype(np.float64)
     step = max(1, len(pixels) // _FITTED)
-    features, target = _features(pixels[::step]), target[::step]
+    features, target = _features(pixels[::step].astype(np.float64)), target[::step]
     inverted = np.cov(pixels[::step].mean(1), target.mean(1))[0, 1] < 0
-    change = np.zeros((features.shape[1], 3))
-    change[0], change[1:4] = (255.0, -255 * np.eye(3)) if inverted else (0.0, 255 * np.eye(3))
-    for _ in range(_ROUNDS):
-        guess = features @ change
-        clipped = ((target <= 1) & (guess < 0)) | ((target >= 254) & (guess > 255))
-        for channel in range(3):
-            known = ~clipped[:, channel]
-            if known.sum() < 2 * len(change):
-                continue
-            off = (target - guess)[:, channel]
+    channels = target.shape[1]
+    change = np.zeros((features.shape[1], channels))
+    identity = 255 * (np.eye(3) if channels == 3 else np.array([[0.299], [0.587], [0.114]]))
+    change[0], change[1:4] = (255.0, -identity) if inverted else (0.0, identity)
+    for channel in range(channels):
+        one = change[:, channel]
+        for _ in range(_ROUNDS):
+            guess = features @ one
+            known = ~(((target[:, channel] <= 1) & (guess < 0)) | ((target[:, channel] >= 254) & (guess > 255)))
+            if known.sum() < 2 * len(one):
+                break
+            off = target[:, channel] - guess
             spread = max(float(np.median(np.abs(off[known]))), 1.0)
-            change[:, channel] += _solve(features, off, known / (1 + (off / (2 * spread)) ** 2))
-    changed = np.clip(_features(expected) @ change, 0, 255)
-    return np.asarray(changed.astype(np.float32).reshape(expected.shape))
+            by = _solve(features, off, known / (1 + (off / (2 * spread)) ** 2))
+            one += by
+            if np.abs(features @ by).max() < _SETTLED:
+                break
+    changed = np.clip(_features(expected) @ change.astype(np.float32), 0, 255)
+    return np.asarray(changed.reshape(returned.shape))
 
 
 def _solve(features: Array, target: Array, weight: Array) -> Array:
@@ -137,8 +145,8 @@ def _solve(features: Array, target: Array, weight: Array) -> Array:
 
 
 def _features(colours: Array) -> Array:
-    scaled = colours.reshape(-1, 3).astype(np.float64) / 255
-    return np.column_stack([np.ones(len(scaled)), scaled, scaled**2, np.sqrt(scaled)])
+    scaled = colours.reshape(-1, 3) / 255
+    return np.concatenate([np.ones_like(scaled[:, :1]), scaled, scaled**2, np.sqrt(scaled)], 1)
 
 
 def _around(pixels: Bools) -> Array:

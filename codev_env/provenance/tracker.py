@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageChops
 
 from codev_env.errors import NoRoom
 from codev_env.provenance import codes, woven
@@ -89,7 +89,6 @@ class Tracker:
         self._history: list[str] = []
         self._done: dict[str, int] = {}
         self._refused: set[str] = set()
-        self._greys: dict[int, Image.Image] = {}
         self._runs_left = 0
 
     def trace(self, code: str, execution: Execution) -> tuple[Region, ...]:
@@ -154,7 +153,7 @@ class Tracker:
 
     def _woven(self, execution: Execution, at: int, output: Image.Image, probe: Image.Image) -> Region | None:
         for index, image in enumerate(self._images):
-            claimed = woven.claim(output, probe, image, self._grey(index), index, self._secret)
+            claimed = woven.claim(output, probe, image, index, self._secret)
             if claimed is None:
                 continue
             if claimed.region is not None:
@@ -167,11 +166,6 @@ class Tracker:
             disturbed = _pair(execution, self._run_in(_PROOF, images))[at]
             return None if disturbed is None else woven.proved(claimed, proof, output, disturbed, image, index)
         return None
-
-    def _grey(self, index: int) -> Image.Image:
-        if index not in self._greys:
-            self._greys[index] = self._images[index].convert("L")
-        return self._greys[index]
 
     def _by_phase(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         for index in range(len(self._images)):
@@ -283,5 +277,8 @@ def _few(image: Image.Image) -> Image.Image:
 
 
 def _is_grey(image: Image.Image) -> bool:
-    red, green, blue = image.split()
-    return red.tobytes() == green.tobytes() == blue.tobytes()
+    return all(
+        ImageChops.difference(*(one.getchannel(channel) for channel in pair)).getbbox() is None
+        for one in (_few(image), image)
+        for pair in ("RG", "GB")
+    )

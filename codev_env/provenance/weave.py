@@ -32,8 +32,11 @@ _CRISP = 0.7
 @lru_cache(maxsize=8)
 def weave(size: Size, index: int = 0) -> Image.Image:
     """The pattern for an input image of (width, height), of that index; cached."""
-    signs = np.outer(bars(size[1], 2 * index + 1), bars(size[0], 2 * index)) > 0
-    return Image.fromarray(np.where(signs[..., None], *(np.array(c, np.uint8) for c in COLOURS[::-1])))
+    across, down = (bars(length, 2 * index + axis) > 0 for axis, length in enumerate(size))
+    rows = np.stack([~across, across]).astype(np.uint8)  # Every row of the image is one of two.
+    pattern = Image.fromarray(rows[down.astype(np.intp)])
+    pattern.putpalette([level for colour in COLOURS for level in colour])
+    return pattern.convert("RGB")
 
 
 class WovenPart(NamedTuple):

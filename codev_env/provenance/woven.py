@@ -47,16 +47,13 @@ class WovenClaim(NamedTuple):
     unlike: Bools | None
 
 
-def claim(
-    output: Image.Image, probe: Image.Image, image: Image.Image, grey: Image.Image, index: int, secret: int
-) -> WovenClaim | None:
+def claim(output: Image.Image, probe: Image.Image, image: Image.Image, index: int, secret: int) -> WovenClaim | None:
     """Read what an output shows off the pattern, and compare both images.
 
     Args:
         output: The image that the program returned.
         probe: The one it returned for the pattern.
         image: The input image.
-        grey: The input image in grey.
         index: Its index.
         secret: Decides with the output where it is looked at.
     """
@@ -73,15 +70,15 @@ def claim(
     if not panel.found.all():
         part = shown_part(output, affine, image.size, originals, rng)
     overview = detail.overview(output, part.bounds, originals)
-    aligned = detail.align(affine, grey, [overview], 3.0)
+    aligned = detail.align(affine, image, [overview], 3.0)
     affine = affine if aligned is None else aligned
     patches = detail.patches(output, affine, part.bounds, originals)
-    finer = detail.align(affine, grey, patches, 2.0)
+    finer = detail.align(affine, image, patches, 2.0)
     affine = geometry.snap(affine if finer is None else finer, output.size)
-    expected = overview.expected(affine, grey)
+    expected = overview.expected(affine, image)
     if not detail.visible(expected, overview):
         return None
-    left = detail.kept(affine, grey, patches)
+    left = detail.kept(affine, image, patches)
     scale = make_region(affine, part.bounds, image.size, index, 1.0).scale or 1.0
     alike = detail.likeness(expected, overview)
     region = unlike = None
