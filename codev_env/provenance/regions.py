@@ -228,10 +228,10 @@ class Around:
 
     Args:
         image: The input image.
-        to_image: The map from a picture of (width, height) to the image.
+        to_image: The map from what is shown, of (width, height), to the image.
         size: (width, height).
         grey: In grey.
-        spare: Pixels of the picture by which the map may still be shifted.
+        spare: Pixels of that by which the map may still be shifted.
     """
 
     def __init__(self, image: Image.Image, to_image: Array, size: Any, grey: bool = False, spare: int = 0) -> None:
@@ -249,7 +249,7 @@ class Around:
         return bool((low >= self._low).all() and (high <= self._high).all())
 
     def show(self, to_image: Array, size: Any) -> Image.Image:
-        """What a map shows, as a picture of (width, height); black outside the image."""
+        """The part that a map shows, in (width, height) pixels; black outside the image."""
         linear, offset = to_image[:, :2], to_image[:, 2] - self._low
         data = (np.column_stack([linear, offset]) / self._step).ravel().tolist()
         return self._part.transform(tuple(size), Image.Transform.AFFINE, data, Image.Resampling.BICUBIC)

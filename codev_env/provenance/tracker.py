@@ -26,7 +26,7 @@ import logging
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image, ImageChops
@@ -43,12 +43,18 @@ from codev_env.types import Execution, Region
 UNKNOWN = Region()
 MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
 """Programs that one trace runs at most, and pixels of input images that it hands to them."""
+_KILLED = ("timeout", "memory")
 _CODE, _STRIPES, _WEAVE, _PROOF = "code", "stripes", "weave", "proof"
 _log = logging.getLogger(__name__)
 
 
 class ProbeSession(Protocol):
     """The part of a sandbox session that provenance needs."""
+
+    @property
+    def persist(self) -> Literal["images", "variables"]:
+        """State that later runs find: saved files, or variables, too."""
+        ...
 
     def run(self, code: str, *, view: str = "main") -> Execution:
         """Run a program in a view."""
@@ -57,6 +63,15 @@ class ProbeSession(Protocol):
     def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
         """Make an independent namespace over other images of the same names; raises `NoRoom` where there is none."""
         ...
+
+
+class _Turn(NamedTuple):
+    """A program of the episode, and the files of earlier ones that it read and those that it left."""
+
+    code: str
+    reads: frozenset[str]
+    saves: frozenset[str]
+    killed: bool
 
 
 class Tracker:
@@ -86,8 +101,9 @@ class Tracker:
         self._secret = zlib.crc32(secret.to_bytes(8, "little", signed=True))
         for image in self._images:
             self._secret = zlib.crc32(np.asarray(image.reduce(max(1, min(image.size) // 16))).tobytes(), self._secret)
-        self._history: list[str] = []
-        self._done: dict[str, int] = {}
+        self._history: list[_Turn] = []
+        self._needed: list[int] = []
+        self._done: dict[str, set[int]] = {}
         self._refused: set[str] = set()
         self._runs_left = 0
 
@@ -95,7 +111,8 @@ class Tracker:
         """Find the region of each image that a program returned.
 
         Must be called for every program of the episode, in order, also for those that returned no image: later programs
-        may use files that they saved. Such programs do not run again until an image has to be placed.
+        may use files that they saved. A program runs again where a later one whose image has to be placed reads its
+        files, or where variables persist.
 
         Args:
             code: The program that ran in the `main` view.
@@ -104,11 +121,12 @@ class Tracker:
         Returns:
             One region per image of `execution`.
         """
-        if execution.stop in ("timeout", "memory", "refused"):
+        killed = execution.stop in _KILLED
+        if execution.stop != "refused":
+            self._history.append(_Turn(code, frozenset(execution.reads), frozenset(execution.saves), killed))
+        if killed or execution.stop == "refused" or not execution.images:
             return (UNKNOWN,) * len(execution.images)
-        self._history.append(code)
-        if not execution.images:
-            return ()
+        self._needed = self._needed_turns()
         self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
         found: list[Region | None] = [None] * len(execution.images)
         # Grey made of colours is no work for the pixel code: it is left for what the weave does not show.
@@ -235,7 +253,7 @@ class Tracker:
             runs: How many, each in a view of its own.
             views: Those of the views that exist.
         """
-        needed = runs * len(self._history) - sum(self._done.get(view, 0) for view in views)
+        needed = (runs - len(views)) * len(self._needed) + sum(len(self._missing(view)) for view in views)
         if needed > self._runs_left:
             _log.info(
                 "provenance leaves out the stage %r: it takes %d runs, %d are left", stage, needed, self._runs_left
@@ -243,10 +261,11 @@ class Tracker:
         return needed <= self._runs_left
 
     def _run_in(self, view: str, images: Sequence[Image.Image]) -> Execution:
-        """Run in a view the programs it has not seen yet; return the last one's result, an empty one without room."""
+        """Run the needed programs that a view has not seen; return the last one's result, an empty one if it failed."""
         result = Execution()
         if view in self._refused:
             return result
+        missing = self._missing(view)
         if view not in self._done:
             try:
                 self._session.add_view(view, dict(zip(self._names, images, strict=True)), replace=True)
@@ -255,12 +274,40 @@ class Tracker:
                 self._refused.add(view)
                 warnings.warn(f"provenance works without the view {view!r}: {error}", RuntimeWarning, stacklevel=2)
                 return result
-            self._done[view] = 0
-        for code in self._history[self._done[view] :]:
-            result = self._session.run(code, view=view)
+            self._done[view] = set()
+        for at in missing:
+            turn = self._history[at]
+            result = self._session.run(turn.code, view=view)
             self._runs_left -= 1
-        self._done[view] = len(self._history)
+            self._done[view].add(at)
+            if result.stop in _KILLED and not turn.saves <= set(result.saves):
+                del self._done[view]  # Files are missing that later programs read.
+                return Execution()
         return result
+
+    def _missing(self, view: str) -> list[int]:
+        """The needed turns that have yet to run in a view; one that has run later ones than these is given up."""
+        missing = [at for at in self._needed if at not in self._done.get(view, ())]
+        if not missing or missing[0] > max(self._done.get(view, ()), default=-1):
+            return missing
+        del self._done[view]  # An earlier program would replace the files of a later one.
+        return self._needed
+
+    def _needed_turns(self) -> list[int]:
+        """The last turn and those before it that it depends on, in order: by the files it reads, or by variables.
+
+        A program that ran several times draws other random numbers each time, by how often it ran in the view.
+        """
+        *earlier, last = range(len(self._history))
+        wanted, codes, needed = self._history[last].reads, {self._history[last].code}, [last]
+        for at in reversed(earlier):
+            turn = self._history[at]
+            runs = not turn.killed and (self._session.persist == "variables" or turn.code in codes)
+            if runs or turn.saves & wanted:
+                needed.append(at)
+                wanted = (wanted - turn.saves) | turn.reads
+                codes.add(turn.code)
+        return needed[::-1]
 
 
 def _pair(execution: Execution, run: Execution) -> tuple[Image.Image | None, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from fake_session import FakeSession
@@ -68,11 +69,89 @@ def test_the_programs_of_earlier_turns_count_before_a_stage_begins(monkeypatch):
     monkeypatch.setattr("codev_env.provenance.tracker.MOST_RUNS", 3)
     session = FakeSession({NAME: SCENE})
     tracker = Tracker(session, [SCENE])
-    for _ in range(3):
-        tracker.trace(SAVES, session.run(SAVES))
-    crop = LOAD + "Image.open('a.png')\nshow(im.crop((60, 40, 260, 240)).resize((300, 300)))"
+    for number in range(3):
+        saves = SAVES.replace("a.png", f"a{number}.png")
+        tracker.trace(saves, session.run(saves))
+    crop = LOAD + "[Image.open(f'a{k}.png') for k in range(3)]\nshow(im.crop((60, 40, 260, 240)).resize((300, 300)))"
     (region,) = tracker.trace(crop, session.run(crop))
     assert region == Region() and session.runs == ["main"] * 4
+
+
+def test_programs_whose_files_are_not_read_take_no_runs(monkeypatch):
+    monkeypatch.setattr("codev_env.provenance.tracker.MOST_RUNS", 3)
+    session = FakeSession({NAME: SCENE})
+    tracker = Tracker(session, [SCENE])
+    for number in range(9):
+        saves = SAVES.replace("a.png", f"{number}.png")
+        tracker.trace(saves, session.run(saves))
+    turns = [
+        "Image.open('3.png').crop((10, 10, 40, 40)).save('b.png')",
+        "Image.open('b.png').resize((90, 90)).convert('L').save('c.png')\nshow(Image.open('b.png'))",
+    ]
+    regions = [tracker.trace(code, session.run(code)) for code in turns]
+    assert [region.box for region in regions[1]] == [(10, 10, 40, 40)]
+    assert session.runs[11:] == ["code"] * 3
+
+
+def test_a_view_in_which_later_programs_ran_is_made_anew_for_an_earlier_one():
+    session = FakeSession({NAME: SCENE})
+    tracker = Tracker(session, [SCENE])
+    boxes = []
+    for code in (
+        LOAD + "im.crop((0, 0, 50, 50)).save('a.png')\nim.crop((0, 0, 90, 50)).save('b.png')",
+        LOAD + "im = im.crop((100, 100, 150, 160))\nim.save('b.png')\nshow(im)",
+        "show(Image.open('a.png').crop((5, 5, 25, 35)))\nshow(Image.open('b.png').crop((5, 5, 25, 35)))",
+    ):
+        boxes = [region.box for region in tracker.trace(code, session.run(code))]
+    assert boxes == [(5, 5, 25, 35), (105, 105, 125, 135)]
+    assert session.runs.count("code") == 1 + 3
+
+
+def test_files_of_a_program_killed_for_memory_are_placed():
+    killed = LOAD + "im.crop((60, 40, 260, 240)).save('a.png')\nx = [0] * 10**10"
+    with Sandbox() as box, box.session({NAME: SCENE}) as session:
+        tracker = Tracker(session, [SCENE])
+        execution = session.run(killed)
+        assert execution.stop == "memory" and tracker.trace(killed, execution) == ()
+        look = "show(Image.open('a.png').crop((10, 10, 60, 50)))"
+        (region,) = tracker.trace(look, session.run(look))
+        assert region.box == (70, 50, 120, 90)
+
+
+def test_a_file_that_only_the_real_run_left_before_it_was_killed_is_unknown():
+    class Kills(FakeSession):
+        def run(self, code, *, view="main"):
+            done = super().run(code, view=view)
+            if "a.png" in code and "open('a" not in code:
+                saves = done.saves if view == "main" else ()
+                return replace(done, stop="timeout", saves=saves)
+            return done
+
+    session = Kills({NAME: SCENE})
+    tracker = Tracker(session, [SCENE])
+    regions = ()
+    for code in (SAVES, LOAD + "Image.open('a.png')\nshow(im.crop((0, 0, 50, 50)).rotate(9))"):
+        regions = tracker.trace(code, session.run(code))
+    assert regions == (Region(),)
+
+
+def test_a_program_that_runs_again_draws_the_numbers_of_its_second_run():
+    walk = LOAD + "k = int(np.random.randint(0, 200))\nshow(im.crop((k, k, k + 90, k + 80)).resize((180, 160)))"
+    boxes = []
+    with Sandbox() as box, box.session({NAME: SCENE}) as session:
+        tracker = Tracker(session, [SCENE])
+        for code in (walk, "pass", walk.replace("180", "181"), walk):
+            boxes += [region.box for region in tracker.trace(code, session.run(code))]
+    assert None not in boxes and boxes[0] != boxes[2]
+
+
+def test_all_earlier_programs_run_where_variables_persist():
+    session = FakeSession({NAME: SCENE})
+    session.persist = "variables"
+    tracker = Tracker(session, [SCENE])
+    for code in ("k = 5", "pass", LOAD + "show(im.crop((5, 5, 60, 50)))"):
+        tracker.trace(code, session.run(code))
+    assert session.runs == ["main"] * 3 + ["code"] * 3
 
 
 def test_no_clock_decides_a_result(monkeypatch):

@@ -78,6 +78,11 @@ class Session:
 
     # Public
 
+    @property
+    def persist(self) -> Literal["images", "variables"]:
+        """State that later runs find, as in `Sandbox.session`."""
+        return self._persist
+
     def run(self, code: str, *, view: str = MAIN) -> Execution:
         """Run a program.
 
