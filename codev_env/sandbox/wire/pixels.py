@@ -178,6 +178,7 @@ def write(image: Image.Image, memory: Any, start: int) -> None:
     at = address_of(memory) + start
     if start < 0 or start + size > len(memory):
         raise ValueError("the image does not fit into the buffer")
+    _populate(at, size)
     for pixels, offset, count in _pieces(image):
         ctypes.memmove(at + offset, pixels, count)
 

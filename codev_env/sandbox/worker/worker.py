@@ -34,10 +34,6 @@ _RESULT_NAMES = ("result", "output")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0)
-_MADV_POPULATE_WRITE = 23  # of linux/mman.h
-_ARENA_AHEAD = 4 << 20
-"""Bytes of the arena whose pages are requested at once: the first use of a page costs more than writing it."""
-
 _REHEARSAL_SIDE = 64
 _REHEARSAL_PIXELS = bytes(4 * _REHEARSAL_SIDE * _REHEARSAL_SIDE)
 _REHEARSALS = 20
@@ -90,8 +86,6 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     """
     gc.disable()  # but within runs: no finalizer of a program runs at another time
     layers = kernel.lock_down(zygote_pid)
-    if not frames.is_waiting(sock):
-        rehearse()
     try:
         message, (inputs_fd, arena_fd) = frames.receive_with_fds(sock, 2)
     except frames.FrameClosed:
@@ -100,8 +94,6 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     limits = Limits(**setup["limits"])
     inputs = mmap.mmap(inputs_fd, setup["inputs_bytes"], flags=mmap.MAP_SHARED | _POPULATE, prot=mmap.PROT_READ)
     arena = mmap.mmap(arena_fd, 0)
-    with contextlib.suppress(OSError, ValueError):  # an older kernel
-        arena.madvise(_MADV_POPULATE_WRITE, 0, min(2 * len(inputs), _ARENA_AHEAD, len(arena)))
     os.close(inputs_fd)
     os.close(arena_fd)
     layers.update(kernel.close_up(limits))
@@ -119,10 +111,7 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
 
 
 def rehearse() -> None:
-    """Run a typical program on an image of this process's own, ahead of time.
-
-    A fork shares the zygote's memory until it writes: without a rehearsal, the first program would wait for the copies.
-    """
+    """Run a typical program on an image of this process's own, so that Python specializes the code it needs."""
     worker = Worker(
         Limits(), "images", (), {"inputs": _REHEARSAL_PIXELS, "arena": bytearray(2 * len(_REHEARSAL_PIXELS))}
     )
