@@ -190,3 +190,29 @@ def test_ordinary_programs_keep_their_worker(box: Sandbox, image: Image.Image) -
             assert worker_of(session) == worker
         session.run("getattr(image, 'size')")
         assert worker_of(session) != worker
+
+
+_WORN = "for i in range(20):\n    a = np.array(image) + 0\n    c = np.array(image.convert('L')).ravel()[:900] + 0"
+_UNWRITTEN = {
+    "empty": "x = [np.empty((120, 160, 3), np.uint8), *(np.empty(n, np.uint8) for n in (900, 500, 100))]",
+    "empty_like": "x = [np.empty_like(np.zeros((120, 160, 3), np.uint8))]",
+    "getattr": "x = [getattr(np, 'emp' + 'ty')((120, 160, 3), np.uint8)]",
+    "where": "x = [np.add(np.zeros((120, 160, 3), np.uint8), 1, where=np.zeros((120, 160, 3), bool))]",
+    "arguments": "x = [np.add(np.zeros((120, 160, 3), np.uint8), 1, **{'where': np.zeros((120, 160, 3), bool)})]",
+    "warpAffine": "import cv2\nx = [cv2.warpAffine(np.array(image), np.array([[1, 0, 1e3], [0, 1, 1e3]]), (160, 120), "
+    "borderMode=5)]",
+}
+
+
+@pytest.mark.parametrize("name", _UNWRITTEN)
+def test_unwritten_memory_holds_nothing_of_other_runs(name: str, box: Sandbox) -> None:
+    code = _UNWRITTEN[name]
+    if "cv2" in code:
+        pytest.importorskip("cv2")
+    with box.session({"input.png": Image.new("RGB", (160, 120), (123, 124, 125))}) as session:
+        session.add_view("other", {"input.png": Image.new("RGB", (160, 120))})
+        look = f"{code}\nprint(sum(int((part == v).sum()) for part in x for v in (123, 124, 125)) > 300)"
+        worn = _WORN + ("\nimport cv2" if "cv2" in code else "")
+        assert session.run(worn).stop == "ok"
+        execution = session.run(look, view="other")
+        assert (execution.error, execution.stdout) == (None, "False\n")

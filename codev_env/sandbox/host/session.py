@@ -265,7 +265,11 @@ class Session:
             gaps = self._arena.gaps()
             views = {} if view in worker.views else {view: self._files[view]}
             request: RunRequest = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": views}
+            has_run = worker.has_run
             message = worker.ask(request, started + self._limits.wall_s + _GRACE_S)
+            if has_run and self._persist == "images" and message.get("fresh") is True:
+                self._drop(view)
+                return self._attempt(self._spawn(view), code, view, seed)
             worker.views.add(view)
             reply = replies.check(message, self._limits, gaps)
             self._check_files(view, reply)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import array
 import json
-import select
 import socket
 import struct
 import time
@@ -94,11 +93,6 @@ def receive_with_fds(sock: socket.socket, most: int) -> tuple[dict[str, Any], li
     if length > MAX_FRAME:
         raise FrameError(f"a message of {length} bytes is longer than {MAX_FRAME}")
     return decode(_read(sock, length, None)), fds
-
-
-def is_waiting(sock: socket.socket) -> bool:
-    """Return whether there is something to receive, or the other end has closed."""
-    return bool(select.select([sock], [], [], 0)[0])
 
 
 def decode(body: bytes) -> dict[str, Any]:

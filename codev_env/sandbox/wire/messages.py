@@ -72,3 +72,9 @@ class RunReply(TypedDict):
     data: list[list[str]]
     reads: list[str]
     spent: bool
+
+
+class FreshRequest(TypedDict):
+    """The reply of a worker that has served a run, to a program that must run in a new one."""
+
+    fresh: Literal[True]

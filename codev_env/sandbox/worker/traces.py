@@ -1,8 +1,8 @@
-"""Decides, after a run, whether its process may serve another run: only if the program cannot have left a trace in it.
+"""Decides whether a process may serve a run after another: only if no program could leave a trace in it, or find one.
 
 Two checks, both of which refuse what they do not know. A program may name only attributes, modules and builtins that
 change nothing but the program's own objects; and afterwards none of its functions, generators and frames may be alive.
-Any other program ends with its process, and the next run gets a fresh fork of the zygote.
+Any other program gets a process that has run none, and ends with it; the next run gets a fresh fork of the zygote.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from codev_env.sandbox.language.program_builtins import ProgramExit, make_builti
 from codev_env.sandbox.language.repairs import IMPORTS, READY, parse_repaired
 from codev_env.sandbox.wire import frames, pixels
 from codev_env.sandbox.wire.limits import Limits
-from codev_env.sandbox.wire.messages import FileEntry, RunReply, RunRequest, Setup, ViewFiles
+from codev_env.sandbox.wire.messages import FileEntry, FreshRequest, RunReply, RunRequest, Setup, ViewFiles
 from codev_env.sandbox.worker import kernel, libraries, traces
 
 _RESULT_NAMES = ("result", "output")
@@ -107,7 +107,7 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
         request = cast(RunRequest, message)
         for name, known in request["views"].items():
             worker.add_view(name, known)
-        frames.send(sock, {**worker.run(request), "number": message["number"]})
+        frames.send(sock, {**worker.answer(request), "number": message["number"]})
 
 
 def rehearse() -> None:
@@ -133,6 +133,7 @@ class Worker:
         self.views: dict[str, View] = {}
         self.builtins = _builtins()
         self._compiled: tuple[str, Program, list[str]] | None = None
+        self._has_run = False
 
     def add_view(self, name: str, files: ViewFiles) -> None:
         """Make a view of files in shared memory."""
@@ -147,6 +148,20 @@ class Worker:
         mode, start, size = file["mode"], file["offset"], (file["width"], file["height"])
         memory = memoryview(self.memory[file["where"]])[start : start + pixels.stored_bytes(mode, *size)]
         return File(lambda: read(memory, mode, size), mode, size)
+
+    def answer(self, request: RunRequest) -> RunReply | FreshRequest:
+        """Run one program, unless it could notice an earlier one, in memory that it has not written for example."""
+        if self.persist == "images" and self._has_run and self._may_leave_trace(request["code"]):
+            return {"fresh": True}
+        self._has_run = True
+        return self.run(request)
+
+    def _may_leave_trace(self, source: str) -> bool:
+        kernel.allow_cpu(self.limits.cpu_s)
+        try:
+            return traces.may_leave_one(self._compile(source)[0])
+        except BaseException:  # it does not run: the reply says why
+            return False
 
     def run(self, request: RunRequest) -> RunReply:
         """Run one program.
@@ -207,7 +222,9 @@ class Worker:
         survivors = None
         gc.enable()
         try:
-            program = self._compile(source, context)
+            program, repairs = self._compile(source)
+            for repair in repairs:
+                context.repair(repair)
             self._seed(request["seed"])
             if not stays:
                 survivors, spent = traces.Survivors(program.code), traces.may_leave_one(program)
@@ -225,13 +242,11 @@ class Worker:
         gc.disable()
         return stop, error, spent
 
-    def _compile(self, source: str, context: Context) -> Program:
+    def _compile(self, source: str) -> tuple[Program, list[str]]:
         if self._compiled is None or self._compiled[0] != source:
             tree, repairs = parse_repaired(source) if "indentation" in self.repairs else (parse(source), [])
             self._compiled = (source, compile_program(tree, self.limits), repairs)
-        for repair in self._compiled[2]:
-            context.repair(repair)
-        return self._compiled[1]
+        return self._compiled[1:]
 
     def _seed(self, seed: int) -> None:
         random.seed(seed)
