@@ -15,6 +15,9 @@ from PIL import Image
 
 Box = tuple[int, int, int, int]
 Point = tuple[float, float]
+
+Cut = tuple[tuple[int, int], Box]
+"""(width, height) of an image, and a box that was cut out of it."""
 Source = Literal["real", "generated"]
 ActionKind = Literal["code", "answer", "invalid"]
 Stop = Literal["ok", "error", "refused", "timeout", "memory", "output", "result"]
@@ -155,6 +158,9 @@ class Execution:
             files, asked for one that is missing, was killed, or had the variables of earlier runs. Not recorded in
             trajectories, nor compared.
         saves: Names of the files that it left saved, whatever `stop` is. Not recorded, nor compared.
+        cuts: The last parts, up to 64, that it cut out of images and arrays, oldest first: (width, height) of what was
+            cut, and the box in it. The process that ran the program says so: a hint, not a fact. Not recorded, nor
+            compared.
     """
 
     stdout: str = ""
@@ -166,6 +172,7 @@ class Execution:
     repairs: tuple[str, ...] = ()
     reads: tuple[str, ...] = field(default=(), compare=False)
     saves: tuple[str, ...] = field(default=(), compare=False)
+    cuts: tuple[Cut, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ The same program runs again, in a view of the sandbox session that leaves no tra
 their own coordinates; the answer is read off its output, so no reading of the code is involved. Stages, each only for
 what the one before could not place:
 
+0. *Exact copy* (`exact.find`, no run): the output equals a part that the program's process says it cut out, as it is,
+   turned or resized.
 1. *Pixel code* (`codes.PixelCode`, one run): each pixel carries its own coordinates, exactly and smoothly. Survives
    slicing, turning, mirroring, pasting, sampling, and interpolation, blur and plots that keep the colours.
 2. *Weave* (`weave.weave`, one run, and often a `proof.Proof` on the real image, another): bars of two colours. Survive
@@ -32,7 +34,8 @@ import numpy as np
 from PIL import Image, ImageChops
 
 from codev_env.errors import NoRoom
-from codev_env.provenance import codes, woven
+from codev_env.provenance import codes, exact, woven
+from codev_env.provenance.cuts import Cuts
 from codev_env.provenance.reading import Reading, read_code
 from codev_env.provenance.search import find_copy
 from codev_env.provenance.stripes import FEWEST_PLANES, StripeReader, Stripes, planes, read_stripes
@@ -106,6 +109,7 @@ class Tracker:
         self._done: dict[str, set[int]] = {}
         self._refused: set[str] = set()
         self._runs_left = 0
+        self._cuts = Cuts(self._sizes)
 
     def trace(self, code: str, execution: Execution) -> tuple[Region, ...]:
         """Find the region of each image that a program returned.
@@ -121,6 +125,7 @@ class Tracker:
         Returns:
             One region per image of `execution`.
         """
+        self._cuts.add(execution.cuts)
         killed = execution.stop in _KILLED
         if execution.stop != "refused":
             self._history.append(_Turn(code, frozenset(execution.reads), frozenset(execution.saves), killed))
@@ -128,7 +133,9 @@ class Tracker:
             return (UNKNOWN,) * len(execution.images)
         self._needed = self._needed_turns()
         self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
-        found: list[Region | None] = [None] * len(execution.images)
+        found = self._by_copy(execution)
+        if all(found):
+            return tuple(region for region in found if region)
         # Grey made of colours is no work for the pixel code: it is left for what the weave does not show.
         changed = all(map(_is_grey, execution.images)) and not all(map(_is_grey, map(_few, self._images)))
         if changed:
@@ -149,6 +156,10 @@ class Tracker:
         return tuple(region or guess for region, guess in zip(found, guesses, strict=True))
 
     # Stages
+
+    def _by_copy(self, execution: Execution) -> list[Region | None]:
+        pieces = list(self._cuts.pieces())
+        return [exact.find(output, self._images, pieces, self._secret) for output in execution.images]
 
     def _by_code(self, execution: Execution) -> list[Reading | None]:
         if not self._affords("pixel code", 1, [_CODE]):

@@ -253,7 +253,7 @@ def test_descriptors_that_a_worker_sends_are_not_kept(attacker: Session) -> None
 import array, json, socket
 number = frame.f_locals['request']['number']
 reply = {{"number": number, "stop": "ok", "error": None, "stdout": "forged", "repairs": [], "images": [], "files": []}}
-reply |= {{"data": [], "reads": [], "spent": False}}
+reply |= {{"data": [], "reads": [], "cuts": [], "spent": False}}
 body = json.dumps(reply).encode()
 descriptors = array.array('i', [0, 1, 2, sock.fileno()])
 sock.sendmsg([len(body).to_bytes(4, 'big') + body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])

@@ -39,7 +39,7 @@ _IMAGE = st.tuples(_NUMBER, _NUMBER, _NUMBER, _NAME).map(list) | _JSON
 _FILE = st.tuples(_NAME, _NUMBER, _NUMBER, _NUMBER, st.sampled_from(["RGB", "L", "RGBA", "P"])).map(list) | _JSON
 _GOOD: dict[str, Any] = {
     "stop": "ok", "error": None, "stdout": "text", "repairs": [], "images": [], "files": [], "data": [],
-    "reads": [], "spent": False,
+    "reads": [], "cuts": [], "spent": False,
 }  # fmt: skip
 _LIE = st.fixed_dictionaries(
     {},
@@ -52,6 +52,7 @@ _LIE = st.fixed_dictionaries(
         "repairs": _JSON,
         "number": _JSON,
         "spent": st.booleans() | _JSON,
+        "cuts": st.lists(st.lists(_NUMBER, min_size=6, max_size=6) | _JSON, max_size=70) | _JSON,
         "reads": st.lists(_NAME | st.just("kept.png"), max_size=4) | _JSON,
         "data": st.lists(st.tuples(_NAME, st.sampled_from(["", "YQ==", "a", "é"])).map(list) | _JSON) | _JSON,
         "more": _JSON,

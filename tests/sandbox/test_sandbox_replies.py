@@ -28,6 +28,7 @@ GOOD: dict[str, Any] = {
     "files": [["a.png", 64, 5, 4, "RGB"], ["b.png", 400, 10, 10, "L"]],
     "data": [["notes.txt", "YQ=="]],
     "reads": ["c.png"],
+    "cuts": [[9, 8, 1, 2, 9, 8]],
     "spent": False,
 }
 
@@ -79,6 +80,14 @@ def test_an_honest_reply_passes() -> None:
         {"reads": ["a/b.png"]},
         {"reads": [3]},
         {"reads": [f"{number}.png" for number in range(13)]},
+        {"cuts": None},
+        {"cuts": [[9, 8, 1, 2, 9]]},
+        {"cuts": [[9, 8, 1, 2, 10, 8]]},
+        {"cuts": [[9, 8, 1, 2, 1, 8]]},
+        {"cuts": [[9, 8, -1, 2, 9, 8]]},
+        {"cuts": [[9, 8, 1.0, 2, 9, 8]]},
+        {"cuts": [[1 << 21, 8, 1, 2, 9, 8]]},
+        {"cuts": [[9, 8, 1, 2, 9, 8]] * 65},
         {"spent": 0},
         {"files": [["a.png", 64, 5, 4, "P"]]},
         {"files": [["a.png", 64, 5, 4, ["RGB"]]]},

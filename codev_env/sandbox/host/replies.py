@@ -7,9 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from codev_env.sandbox.wire.limits import DATA_BYTES, MOST_REPAIRS, NAME_CHARS, REPAIR_CHARS, Limits, is_bare_name
+from codev_env.sandbox.wire.limits import (
+    DATA_BYTES,
+    MOST_CUTS,
+    MOST_REPAIRS,
+    NAME_CHARS,
+    REPAIR_CHARS,
+    Limits,
+    is_bare_name,
+)
 from codev_env.sandbox.wire.pixels import RAW, stored_bytes
-from codev_env.types import Stop
+from codev_env.types import Cut, Stop
 
 _STOPS = frozenset(get_args(Stop)) - {"timeout"}
 
@@ -46,6 +54,7 @@ class CheckedReply:
     files: tuple[Stored, ...]
     data: tuple[tuple[str, str], ...]
     reads: tuple[str, ...]
+    cuts: tuple[Cut, ...]
     spent: bool
 
 
@@ -83,6 +92,7 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         files=tuple(_file(one, limits, gaps) for one in files),
         data=tuple(_data(one) for one in _list(message.get("data"), 2 * limits.files + 8, "data")),
         reads=tuple(_name(one, "reads") for one in _list(message.get("reads"), 2 * limits.files + 8, "reads")),
+        cuts=tuple(_cut(one) for one in _list(message.get("cuts"), MOST_CUTS, "cuts")),
         spent=spent,
     )
 
@@ -108,6 +118,13 @@ def _data(value: Any) -> tuple[str, str]:
     except ValueError as error:
         raise BadReply("data that is not base 64") from error
     return _name(name, "data"), text
+
+
+def _cut(value: Any) -> Cut:
+    width, height, left, top, right, bottom = (_int(one, 0, 1 << 20, "cut") for one in _fields(value, 6))
+    if not (left < right <= width and top < bottom <= height):
+        raise BadReply("cut")
+    return (width, height), (left, top, right, bottom)
 
 
 def _stored(

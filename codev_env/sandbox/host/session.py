@@ -298,6 +298,7 @@ class Session:
             names=tuple(stored.name for stored in reply.images),
             repairs=reply.repairs,
             reads=reply.reads,
+            cuts=reply.cuts,
             saves=tuple(dict.fromkeys([*(file.name for file in reply.files), *(name for name, _ in reply.data)])),
         )
 

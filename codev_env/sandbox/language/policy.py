@@ -190,9 +190,15 @@ class LanguagePolicy(RestrictingNodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Read directly, write through `_write_item_`."""
+        """Read directly, but parts of images through `_getitem_`, which records them; write through `_write_item_`."""
         node = self.node_contents_visit(node)
-        return node if isinstance(node.ctx, ast.Load) else self._guard_target(node, "_write_item_")
+        if not isinstance(node.ctx, ast.Load):
+            return self._guard_target(node, "_write_item_")
+        first = node.slice.elts[:2] if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if not first or not all(isinstance(part, ast.Slice) for part in first):
+            return node
+        at = _place(node)
+        return ast.Call(ast.Name("_getitem_", _LOAD, **at), [node.value, node.slice], [], **at)
 
     def _visit_children(self, node: ast.AST) -> ast.AST:
         """Constructs that are allowed as they are; targets of assignments are guarded when they are visited."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from RestrictedPython.Guards import safe_builtins
 
+from codev_env.sandbox.language import state
 from codev_env.sandbox.language.classes import SandboxClass
 from codev_env.sandbox.language.facade import Facade
 from codev_env.sandbox.language.guards import (
@@ -129,6 +130,17 @@ def _hash(obj: Any) -> int:
     return hash(obj)
 
 
+def read_part(obj: Any, key: Any) -> Any:
+    """Replaces `obj[a:b]` and `obj[a:b, c:d]` in programs: of arrays, the parts that are cut out are recorded."""
+    part = obj[key]
+    if type(obj) is np.ndarray and obj.ndim in (2, 3):
+        rows, columns = (*key, slice(None))[:2] if type(key) is tuple else (key, slice(None))
+        (top, bottom, down), (left, right, along) = rows.indices(obj.shape[0]), columns.indices(obj.shape[1])
+        if down == along == 1:
+            state.current().note_cut((obj.shape[1], obj.shape[0]), (left, top, right, bottom))
+    return part
+
+
 class ProgramExit(BaseException):
     """`exit()` and `quit()`: the program ends, and its output so far counts."""
 
@@ -167,6 +179,7 @@ def make_builtins(
         _write_=guard_attribute_target,
         _case_=AttributeTarget,
         _write_item_=guard_item_target,
+        _getitem_=read_part,
         getattr=guarded_getattr,
         setattr=guarded_setattr,
         hasattr=_hasattr,

@@ -27,6 +27,9 @@ _NOT_BARE = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,
 MOST_REPAIRS = 20
 """Repairs that one run reports."""
 
+MOST_CUTS = 64
+"""Cuts that one run reports."""
+
 REPAIR_CHARS = 300
 """Characters of one reported repair."""
 

@@ -59,8 +59,9 @@ class RunReply(TypedDict):
     """The outcome of a run.
 
     An image is `[offset, width, height, name]` in the arena, a file `[name, offset, width, height, mode]`, an
-    entry of `data` `[name, contents in base 64]`; `reads` are names of files that earlier runs saved. A `spent` worker
-    must not serve another run: the program may have left something in it.
+    entry of `data` `[name, contents in base 64]`; `reads` are names of files that earlier runs saved; a cut is `[width,
+    height, left, top, right, bottom]`. A `spent` worker must not serve another run: the program may have left something
+    in it.
     """
 
     stop: str
@@ -71,6 +72,7 @@ class RunReply(TypedDict):
     files: list[list[Any]]
     data: list[list[str]]
     reads: list[str]
+    cuts: list[list[int]]
     spent: bool
 
 

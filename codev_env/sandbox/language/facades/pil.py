@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -59,6 +60,7 @@ _real_open = Image.open
 _real_save = Image.Image.save
 _real_filter = Image.Image.filter
 _real_transform = Image.Image.transform
+_real_crop = Image.Image.crop
 
 
 def _open(fp: Any, mode: str = "r", formats: Any = None) -> Image.Image:
@@ -106,6 +108,16 @@ def _filter(image: Image.Image, filter: Any) -> Image.Image:
     if not issubclass(kind, ImageFilter.Filter):
         raise TypeError("filter argument should be ImageFilter.Filter instance or class")
     return _real_filter(image, filter)
+
+
+def _crop(image: Image.Image, box: Any = None) -> Image.Image:
+    """`image.crop`, recorded."""
+    part = _real_crop(image, box)
+    with contextlib.suppress(TypeError, ValueError, OverflowError, RuntimeError):  # no box; or no program runs
+        left, top, right, bottom = (int(round(side)) for side in box)
+        width, height = (int(side) for side in image.size)
+        state.current().note_cut((width, height), (left, top, right, bottom))
+    return part
 
 
 def _transform(image: Image.Image, size: Any, method: Any, *args: Any, **kwargs: Any) -> Image.Image:
@@ -202,6 +214,7 @@ def patch() -> None:
     Image.Image.show = _show  # type: ignore[method-assign, assignment]
     Image.Image.filter = _filter  # type: ignore[method-assign, assignment]
     Image.Image.transform = _transform  # type: ignore[method-assign, assignment]
+    Image.Image.crop = _crop  # type: ignore[method-assign, assignment]
     ImageFont.FreeTypeFont.__init__ = _font  # type: ignore[method-assign]
     guards.handle((Image.Image,), "getdata", _pixels)
     guards.handle((Image.Image,), "frombytes", _image_frombytes)
