@@ -131,11 +131,11 @@ class Tracker:
             self._history.append(_Turn(code, frozenset(execution.reads), frozenset(execution.saves), killed))
         if killed or execution.stop == "refused" or not execution.images:
             return (UNKNOWN,) * len(execution.images)
-        self._needed = self._needed_turns()
-        self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
         found = self._by_copy(execution)
         if all(found):
             return tuple(region for region in found if region)
+        self._needed = self._needed_turns()
+        self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
         # Grey made of colours is no work for the pixel code: it is left for what the weave does not show.
         changed = all(map(_is_grey, execution.images)) and not all(map(_is_grey, map(_few, self._images)))
         if changed:

@@ -21,6 +21,8 @@ BOX = (40, 30, 200, 150)
 class NoRuns:
     """A session in which no program may run again."""
 
+    persist = "images"
+
     def add_view(self, *_args: object, **_options: object) -> None:
         raise AssertionError("a view was made")
 
