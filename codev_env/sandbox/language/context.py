@@ -13,10 +13,11 @@ from typing import Any
 from PIL import Image, UnidentifiedImageError
 
 from codev_env.sandbox.language.clock import Clock
+from codev_env.sandbox.language.cuts import CutRecord
 from codev_env.sandbox.language.guards import guarded_getattr
 from codev_env.sandbox.language.imaging import ResultError, check_image, is_image_array, snapshot, to_image
 from codev_env.sandbox.language.streams import Output
-from codev_env.sandbox.wire.limits import DATA_BYTES, MOST_CUTS, MOST_REPAIRS, REPAIR_CHARS, Limits, is_bare_name
+from codev_env.sandbox.wire.limits import DATA_BYTES, MOST_REPAIRS, REPAIR_CHARS, Limits, is_bare_name
 
 WORKING_FOLDER = "/workspace"
 TEMPORARY_FOLDER = "/tmp"
@@ -126,7 +127,7 @@ class Context:
         self.opened: list[Any] = []
         self.reads: set[str] = set()
         self._earlier = view.saved()
-        self.cuts: dict[tuple[int, int, int, int, int, int], None] = {}
+        self.cuts = CutRecord()
         self.stdout: Any = Output("<stdout>", self.write)
         self.stderr: Any = Output("<stderr>", lambda _text: None)
 
@@ -163,17 +164,6 @@ class Context:
         """Record that the run depends on a file, if an earlier run saved it as it is."""
         if name in self._earlier:
             self.reads.add(name)
-
-    def note_cut(self, size: tuple[int, int], box: tuple[int, int, int, int]) -> None:
-        """Record that a box was cut out of an image or an array of (width, height): the last ones are kept."""
-        (width, height), (left, top, right, bottom) = size, box
-        if not (0 <= left < right <= width <= 1 << 20 and 0 <= top < bottom <= height <= 1 << 20):
-            return
-        cut = width, height, left, top, right, bottom
-        self.cuts.pop(cut, None)
-        self.cuts[cut] = None
-        if len(self.cuts) > MOST_CUTS:
-            del self.cuts[next(iter(self.cuts))]
 
     def names(self) -> list[str]:
         """The names of all files, on which the run depends from now on."""

@@ -137,7 +137,7 @@ def read_part(obj: Any, key: Any) -> Any:
         rows, columns = (*key, slice(None))[:2] if type(key) is tuple else (key, slice(None))
         (top, bottom, down), (left, right, along) = rows.indices(obj.shape[0]), columns.indices(obj.shape[1])
         if down == along == 1:
-            state.current().note_cut((obj.shape[1], obj.shape[0]), (left, top, right, bottom))
+            state.current().cuts.note((obj.shape[1], obj.shape[0]), (left, top, right, bottom))
     return part
 
 

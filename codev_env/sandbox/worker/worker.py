@@ -205,7 +205,7 @@ class Worker:
             "files": files,
             "data": [[name, base64.b64encode(view.data[name]).decode()] for name in sorted(view.written)],
             "reads": sorted(context.reads),
-            "cuts": [list(cut) for cut in context.cuts],
+            "cuts": context.cuts.to_json(),
             "spent": spent or stop == "memory",
         }
         view.written.clear()

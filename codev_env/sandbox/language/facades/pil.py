@@ -116,7 +116,7 @@ def _crop(image: Image.Image, box: Any = None) -> Image.Image:
     with contextlib.suppress(TypeError, ValueError, OverflowError, RuntimeError):  # no box; or no program runs
         left, top, right, bottom = (int(round(side)) for side in box)
         width, height = (int(side) for side in image.size)
-        state.current().note_cut((width, height), (left, top, right, bottom))
+        state.current().cuts.note((width, height), (left, top, right, bottom))
     return part
 
 
