@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ SLOWEST = [
     "sandbox/test_sandbox_sessions.py",
     "test_replay.py",
 ]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_preload() -> Iterator[None]:
+    """No test loads libraries that it does not use."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("codev_env.sandbox.host.process.preload", lambda: None)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

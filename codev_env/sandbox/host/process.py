@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import importlib.util
 import itertools
 import json
 import os
@@ -39,6 +40,8 @@ _NAMES: dict[Kind, re.Pattern[str]] = {
 
 START_S = 120.0
 """Seconds that the zygote, or a worker, may take to be ready on a loaded machine."""
+
+_PRELOAD_NICENESS = 5
 
 _ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
@@ -89,8 +92,9 @@ class Link:
 class Zygote:
     """A running zygote process, and a worker forked ahead of time. Thread-safe."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, niceness: int = 0) -> None:
         self.kind = kind
+        self._niceness = niceness
         if not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork"):
             raise SandboxError(f"the sandbox needs a Unix system; {sys.platform} is none. Use WSL or a container.")
         self.owner = os.getpid()
@@ -105,6 +109,7 @@ class Zygote:
             undo.enter_context(self._sock)
             with theirs:
                 self._process = self._start(theirs)
+            _loading.add(self._process)
             try:
                 ready = frames.receive(self._sock, deadline=time.monotonic() + START_S)
             except (frames.FrameClosed, frames.FrameTimeout, frames.FrameError) as error:
@@ -114,6 +119,8 @@ class Zygote:
                 elif not said:
                     said = f"it ended with code {self._process.returncode} and said nothing."
                 raise SandboxError(f"the sandbox process did not start: {said}") from error
+            finally:
+                _loading.discard(self._process)
             undo.pop_all()
         self.modules: tuple[str, ...] = tuple(ready["modules"])
         for name, why in ready["left_out"].items():
@@ -135,6 +142,7 @@ class Zygote:
             json.dumps(path),
             str(theirs.fileno()),
             self.kind,
+            str(self._niceness),
         ]
         return subprocess.Popen(
             command,
@@ -310,22 +318,50 @@ def _font_cache() -> dict[str, str]:
 
 _shared: dict[Kind, Zygote] = {}
 _shared_lock = threading.Lock()
+_starting: dict[Kind, threading.Lock] = {kind: threading.Lock() for kind in get_args(Kind)}
+_loading: set[subprocess.Popen[bytes]] = set()
+_preloading: list[threading.Thread] = []
 
 
-def zygote(kind: Kind) -> Zygote:
-    """A zygote of this process, shared by all sandboxes; started when first needed, or again when it died."""
-    with _shared_lock:
+def zygote(kind: Kind, niceness: int = 0) -> Zygote:
+    """A zygote of this process, shared by all sandboxes; started when first needed, or again when it died.
+
+    Args:
+        kind: Its libraries.
+        niceness: Added to that of this process while a new one loads its libraries.
+    """
+    with _starting[kind]:
         running = _shared.get(kind)
         if running is None or not running.alive:
-            if running is not None:
-                _shared.pop(kind).close()
-            running = _shared[kind] = Zygote(kind)
+            if running is not None and _shared.pop(kind, None) is not None:
+                running.close()
+            running = Zygote(kind, niceness)
+            with _shared_lock:
+                _shared[kind] = running
         return running
+
+
+def preload() -> None:
+    """Start the zygote with all libraries, once in this process, in a thread of its own and at a lower priority.
+
+    Programs that name SciPy, scikit-image or SymPy then do not wait for them. A failure is left to those programs.
+    """
+    if _preloading or not any(map(importlib.util.find_spec, ("scipy", "skimage", "sympy"))):
+        return
+
+    def load() -> None:
+        with suppress(SandboxError, OSError, Warning):
+            zygote("science", _PRELOAD_NICENESS)
+
+    _preloading.append(threading.Thread(target=load, name="codev-sandbox-preload", daemon=True))
+    _preloading[-1].start()
 
 
 @atexit.register
 def shut_down() -> None:
     """End the shared zygotes; they start again when they are needed again."""
+    for process in list(_loading):
+        process.kill()
     with _shared_lock:
         while _shared:
             _shared.popitem()[1].close()
@@ -335,6 +371,9 @@ def _after_fork() -> None:
     """In a forked child of the trainer: release the parent's zygotes, so that they notice when the parent ends."""
     global _shared_lock
     _shared_lock = threading.Lock()
+    _starting.update({kind: threading.Lock() for kind in _starting})
+    _loading.clear()
+    _preloading.clear()
     for running in _shared.values():
         running.release()
     _shared.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
+import time
 import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
@@ -11,12 +12,15 @@ from typing import Any, Literal
 from PIL import Image
 
 from codev_env.errors import ConfigError, SandboxError, unknown
-from codev_env.sandbox.host import memory
+from codev_env.sandbox.host import memory, process
 from codev_env.sandbox.host.session import Session
 from codev_env.sandbox.wire.limits import REPAIRS, Limits
 
 REQUIRED_LAYERS = ("process", "rlimits")
 """Layers without which a sandbox refuses to work unless `allow_weaker=True` is passed."""
+
+_PRELOAD_AFTER_S = 60.0
+"""Age in seconds of a sandbox in use from which the larger libraries are loaded ahead of time."""
 
 _warned: set[str] = set()
 
@@ -54,6 +58,7 @@ class Sandbox:
         self._layers: dict[str, str] | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._made = time.monotonic()
 
     def describe(self) -> dict[str, str]:
         """The layers of defence in force here: by name `"on"`, or `"off: <why>"`."""
@@ -96,6 +101,8 @@ class Sandbox:
             seed = operator.index(seed)  # NumPy's whole numbers too
         except TypeError as error:
             raise ConfigError(f"seed={seed!r}: a whole number is needed.") from error
+        if time.monotonic() - self._made > _PRELOAD_AFTER_S:
+            process.preload()
         return Session(
             images,
             limits=self.limits,

@@ -112,6 +112,8 @@ class Session:
                 message = f"the code has {len(code)} characters; {self._limits.code_chars} are allowed."
                 return Execution(error=message, stop="refused")
             execution = self._run(code, view)
+            if self._kind != "plain":
+                process.preload()  # the next program may need the other libraries too
             if self._isolation == "step":
                 self._replace(view)
             return execution

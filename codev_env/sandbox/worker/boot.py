@@ -1,4 +1,4 @@
-"""Starts the zygote. Run as a script; arguments: the package's folder, the import path, a descriptor and the kind.
+"""Starts the zygote. Run as a script; arguments: the package's folder, import path, descriptor, kind, niceness.
 
 Empty packages stand in for `codev_env` and `codev_env.sandbox`: importing the real ones would load gymnasium and the
 host's modules into the process that workers are forked from.
@@ -21,7 +21,7 @@ def _main() -> None:
         sys.modules[name] = package
     from codev_env.sandbox.worker.zygote import main
 
-    main(fd, sys.argv[4])
+    main(fd, sys.argv[4], int(sys.argv[5]))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -164,11 +165,36 @@ def _cache_folder(kind: str) -> Iterator[None]:
         yield
 
 
-def main(fd: int, kind: str) -> None:
-    """Load everything, report that, and serve."""
+def _prepare(kind: str, niceness: int) -> dict[str, str]:
+    """Load everything, in a thread that is nicer: workers inherit the priority of the main thread."""
+    if niceness == 0 or sys.platform != "linux":
+        return worker.prepare(kind)
+
+    found: list[dict[str, str]] = []
+
+    def load() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + niceness)
+        found.append(worker.prepare(kind))
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    thread.join()
+    if not found:
+        sys.exit(1)  # the thread has said why
+    return found[0]
+
+
+def main(fd: int, kind: str, niceness: int) -> None:
+    """Load everything, report that, and serve.
+
+    Args:
+        fd: The socket to the host.
+        kind: The libraries, see `host.process.Kind`.
+        niceness: Added to that of this process while it loads.
+    """
     sock = socket.socket(fileno=fd)
     with _cache_folder(kind):
-        left_out = worker.prepare(kind)
+        left_out = _prepare(kind, niceness)
     zygote = ZygoteLoop(sock)
     modules = sorted({name.partition(".")[0] for name in sys.modules})
     frames.send(sock, {"ready": True, "modules": modules, "left_out": left_out})
