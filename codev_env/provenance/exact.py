@@ -17,13 +17,14 @@ from PIL import Image, ImageChops
 
 from codev_env.provenance.cuts import Piece, Size
 from codev_env.provenance.regions import make_region
+from codev_env.provenance.tables import recoloured
 from codev_env.transforms import IDENTITY, inverse, transform_box, transform_image
 from codev_env.types import Box, Region
 
 Array = NDArray[np.floating]
 
-_TESTED, _RESIZED = 256, 96
-"""Pieces that are compared with one output: of its size, and of others."""
+_TESTED, _RESIZED, _RECOLOURED = 256, 96, 16
+"""Pieces that are compared with one output: of its size, of others, and of its size in other colours."""
 _POINTS = ((0.5, 0.5), (0.21, 0.33), (0.77, 0.18), (0.36, 0.81), (0.9, 0.62))
 _PATCH = 24
 """Pixels per side of the part that is resized first."""
@@ -71,6 +72,10 @@ def find(output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Pi
         whole = equal[0].box == (0, 0, *images[equal[0].image_index].size)
         known = len(equal) == 1 and (whole or variety(output) >= _VARIED)
         return _region(equal[0], output, images) if known else None
+    if copies and variety(output) >= _CLEAR:
+        changed = [piece for piece in copies[:_RECOLOURED] if _is_recoloured(output, images, piece)]
+        if changed:
+            return _region(changed[0], output, images) if len(changed) == 1 else None
     others = (piece for piece in pieces if piece.size != output.size and _may_become(piece.size, output.size))
     tests = _Resized(output, secret)
     for piece in islice(others, _RESIZED):
@@ -117,6 +122,11 @@ def _with_same_points(output: Image.Image, images: Sequence[Image.Image], pieces
         shown = (transform_box((x, y, x + 1, y + 1), piece.size, back) for x, y in places)
         if all(get((left + x, top + y)) == pixel for (x, y, *_), pixel in zip(shown, pixels, strict=True)):
             yield piece
+
+
+def _is_recoloured(output: Image.Image, images: Sequence[Image.Image], piece: Piece) -> bool:
+    back = output if piece.turn == IDENTITY else transform_image(output, inverse(piece.turn))
+    return recoloured(_crop(images[piece.image_index], piece), back)
 
 
 def _is_copy(output: Image.Image, images: Sequence[Image.Image], piece: Piece) -> bool:

@@ -1,0 +1,138 @@
+"""Changes of colour that a table makes: of each channel, or of one value of a pixel, such as its grey.
+
+Grey, contrast, brightness, gamma, equalisation, inversion, stretches and colour maps are of this kind. If an output is
+such a function of a cut, it shows that cut: pixels of one value everywhere in it have one colour in the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from codev_env.provenance.agreement import box_sum
+
+Values = NDArray[np.uint8]
+Pixels = NDArray[np.uint8]
+
+_SAMPLE = 32
+"""Points per side at which a change is looked for first."""
+_REPEATED = 24
+"""Pixels that share a value, on average: fewer would let a table fit anything."""
+_SHIFTS = ((3, 2), (-2, 3), (9, -7))
+_OTHER = 0.04
+"""Share of pixels that contradict the table where the cut is shifted against the output."""
+_SIDE, _CELL = 320, 4
+"""Pixels per side, and of a cell, at which it is compared how much both images vary."""
+_VARIES, _LEAST, _FADED = 24, 4, 12
+"""Levels by which a cell of the cut varies if it shows anything, and by which the output then does at least; less by
+that factor is faded, too."""
+_CROWD = 4
+"""Faded cells of 3 x 3: single ones are edges between two colours that the change makes one."""
+
+
+def recoloured(cut: Image.Image, output: Image.Image) -> bool:
+    """Whether an output is a cut in other colours, everything in it still to be seen.
+
+    Args:
+        cut: The part of an input, RGB.
+        output: The image that the program returned, turned back, of the same size.
+
+    Returns:
+        False also if some place has lost its contrast, as under most thresholds: then it takes other means to say what
+        is seen.
+    """
+    few = (
+        cut.resize((_SAMPLE, _SAMPLE), Image.Resampling.NEAREST),
+        output.resize((_SAMPLE, _SAMPLE), Image.Resampling.NEAREST),
+    )
+    for value in _VALUES:
+        if not _fits(value(few[0]), np.asarray(few[1])):
+            continue
+        values, pixels = value(cut), np.asarray(output)
+        if _fits(values, pixels) and _is_no_chance(values, pixels):
+            return _is_visible(np.asarray(cut), pixels)
+    return False
+
+
+def _fits(values: Values, pixels: Pixels) -> bool:
+    """Whether pixels are a function of values, shape (height, width, 1) for all channels or (height, width, 3)."""
+    return all(bool((_table(key, channel)[key] == channel).all()) for key, channel in _by_channel(values, pixels))
+
+
+def _by_channel(values: Values, pixels: Pixels) -> Iterator[tuple[Values, Values]]:
+    for channel in range(3):
+        yield values[..., channel % values.shape[2]], pixels[..., channel]
+
+
+def _table(values: Values, channel: Values) -> Values:
+    table = np.zeros(256, np.uint8)
+    table[values] = channel
+    return table
+
+
+def _is_no_chance(values: Values, pixels: Pixels) -> bool:
+    """Whether values repeat, and the same tables contradict the output where the cut is shifted."""
+    height, width = pixels.shape[:2]
+    tables = [_table(key, channel) for key, channel in _by_channel(values, pixels)]
+    used = sum(int((np.bincount(key.ravel(), minlength=256) > 0).sum()) for key, _ in _by_channel(values, pixels))
+    if 3 * height * width < _REPEATED * used or min(height, width) < 32:
+        return False
+    step = max(1, min(height, width) // (2 * _SAMPLE))
+    for x, y in _SHIFTS:
+        one = slice(max(y, 0), height + min(y, 0), step), slice(max(x, 0), width + min(x, 0), step)
+        other = slice(max(-y, 0), height + min(-y, 0), step), slice(max(-x, 0), width + min(-x, 0), step)
+        pairs = zip(tables, _by_channel(values[one], pixels[other]), strict=True)
+        wrong = np.logical_or.reduce([table[key] != channel for table, (key, channel) in pairs])
+        if wrong.mean() < _OTHER:
+            return False
+    return True
+
+
+def _is_visible(cut: Pixels, pixels: Pixels) -> bool:
+    """Whether the places that vary in a cut vary in the output."""
+    step = max(1, max(cut.shape) // _SIDE)
+    before, after = (_ranges(part[::step, ::step]) for part in (cut, pixels))
+    faded = (before >= _VARIES) & (after < np.maximum(_LEAST, before / _FADED))
+    return not (faded & (box_sum(faded.astype(np.float32), 1) >= _CROWD)).any()
+
+
+def _ranges(pixels: Pixels) -> NDArray[np.int16]:
+    """By how much cells vary in the channel that varies most."""
+    height, width = (side // _CELL * _CELL for side in pixels.shape[:2])
+    rows = pixels[:height, :width].reshape(height // _CELL, _CELL, width, 3)
+    low, high = (extreme(extreme(rows, 1).reshape(-1, width // _CELL, _CELL, 3), 2) for extreme in (np.min, np.max))
+    return np.asarray((high.astype(np.int16) - low).max(-1))
+
+
+def _grey_of_pillow(image: Image.Image) -> Values:
+    return np.asarray(image.convert("L"))[..., None]
+
+
+def _grey_of_opencv(image: Image.Image) -> Values:
+    red, green, blue = (np.asarray(band).astype(np.uint32) for band in image.split())
+    return ((red * 9798 + green * 19235 + blue * 3735 + (1 << 14)) >> 15).astype(np.uint8)[..., None]
+
+
+def _mean(image: Image.Image) -> Values:
+    return np.asarray(image).mean(-1, keepdims=True).astype(np.uint8)
+
+
+def _largest(image: Image.Image) -> Values:
+    return np.asarray(image).max(-1, keepdims=True)
+
+
+def _channel(number: int) -> Callable[[Image.Image], Values]:
+    return lambda image: np.asarray(image.getchannel(number))[..., None]
+
+
+_VALUES: tuple[Callable[[Image.Image], Values], ...] = (
+    np.asarray,
+    _grey_of_pillow,
+    _grey_of_opencv,
+    *map(_channel, range(3)),
+    _largest,
+    _mean,
+)
