@@ -1,4 +1,4 @@
-"""Outputs that equal a cut of an input, turned or resized, pixel by pixel: their regions take no further run.
+"""Outputs that equal a cut of an input, turned, resized or recoloured: their regions take no further run.
 
 The pieces come from what the program's process says it cut out, which may be a lie. Nothing rests on it: a piece is
 only believed if the output equals it, and shows enough detail for that to be no chance.
