@@ -29,7 +29,9 @@ class FakeSession:
         self.saved: dict[str, set[str]] = {}
         self.add_view("main", images)
 
-    def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
+    def add_view(
+        self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False, shared: bool = False
+    ) -> None:
         assert replace or name not in self.views
         self.views[name] = dict(images)
         self.saved.pop(name, None)

@@ -6,12 +6,13 @@ Coordinates are of pixel centres, as everywhere in this package: pixel (column 0
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from codev_env.provenance.kept import kept
 
 Array = NDArray[np.floating]
 Indices = NDArray[np.intp]
@@ -145,13 +146,13 @@ class PixelCode:
         return Image.merge("RGB", [Image.fromarray(channel) for channel in (red, green, blue)])
 
 
-@lru_cache(maxsize=8)
+@kept(lambda sizes: sum(width * height for width, height in sizes))
 def pixel_code(sizes: tuple[Size, ...]) -> PixelCode:
     """The pixel code for input images of these (width, height); cached."""
     return PixelCode(sizes)
 
 
-@lru_cache(maxsize=8)
+@kept(lambda size, axis: size[0] * size[1])
 def phase_image(size: Size, axis: int) -> Image.Image:
     """An image whose colours are three cosines of one coordinate, a third of a period apart (phase-shift profilometry).
 

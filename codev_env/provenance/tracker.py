@@ -48,6 +48,8 @@ MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
 """Programs that one trace runs at most, and pixels of input images that it hands to them."""
 _KILLED = ("timeout", "memory")
 _CODE, _STRIPES, _WEAVE, _PROOF = "code", "stripes", "weave", "proof"
+_SHARED = (_CODE, _WEAVE)
+"""Views whose images depend on nothing but sizes."""
 _log = logging.getLogger(__name__)
 
 
@@ -63,7 +65,9 @@ class ProbeSession(Protocol):
         """Run a program in a view."""
         ...
 
-    def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
+    def add_view(
+        self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False, shared: bool = False
+    ) -> None:
         """Make an independent namespace over other images of the same names; raises `NoRoom` where there is none."""
         ...
 
@@ -103,7 +107,7 @@ class Tracker:
         self._session = session
         self._secret = zlib.crc32(secret.to_bytes(8, "little", signed=True))
         for image in self._images:
-            self._secret = zlib.crc32(np.asarray(image.reduce(max(1, min(image.size) // 16))).tobytes(), self._secret)
+            self._secret = zlib.crc32(_few(image).tobytes(), self._secret)
         self._history: list[_Turn] = []
         self._needed: list[int] = []
         self._done: dict[str, set[int]] = {}
@@ -279,7 +283,8 @@ class Tracker:
         missing = self._missing(view)
         if view not in self._done:
             try:
-                self._session.add_view(view, dict(zip(self._names, images, strict=True)), replace=True)
+                given = dict(zip(self._names, images, strict=True))
+                self._session.add_view(view, given, replace=True, shared=view in _SHARED)
             except NoRoom as error:
                 # Too many large inputs: the regions that this view would find stay unknown; the episode continues.
                 self._refused.add(view)

@@ -9,7 +9,6 @@ as wide that they lie in.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.bars import bank_of, bars, find_line, sharpness
+from codev_env.provenance.kept import kept
 
 Array = NDArray[np.floating]
 Size = tuple[int, int]
@@ -29,7 +29,7 @@ _CRISP = 0.7
 """Share of the contrast that some neighbours differ by, unless the output was enlarged or blurred."""
 
 
-@lru_cache(maxsize=8)
+@kept(lambda size, index=0: size[0] * size[1])
 def weave(size: Size, index: int = 0) -> Image.Image:
     """The pattern for an input image of (width, height), of that index; cached."""
     across, down = (bars(length, 2 * index + axis) > 0 for axis, length in enumerate(size))

@@ -11,6 +11,7 @@ from geometric_programs import NAME, scene
 
 from codev_env.errors import NoRoom, SandboxError
 from codev_env.provenance import Tracker
+from codev_env.provenance.kept import kept
 from codev_env.sandbox import Sandbox
 from codev_env.types import Region
 
@@ -25,7 +26,7 @@ SAVES = LOAD + "im.crop((0, 0, 50, 50)).save('a.png')"
 
 def test_no_room_for_a_probe_is_said_and_the_episode_goes_on():
     class Full(FakeSession):
-        def add_view(self, name, images, *, replace=False):
+        def add_view(self, name, images, *, replace=False, shared=False):
             if name != "main":
                 raise NoRoom("no room")
             super().add_view(name, images)
@@ -39,7 +40,7 @@ def test_no_room_for_a_probe_is_said_and_the_episode_goes_on():
 
 def test_other_failures_of_the_sandbox_are_not_taken_for_no_room():
     class Broken(FakeSession):
-        def add_view(self, name, images, *, replace=False):
+        def add_view(self, name, images, *, replace=False, shared=False):
             if name != "main":
                 raise SandboxError("this session is closed")
             super().add_view(name, images)
@@ -177,3 +178,21 @@ def test_unknown_outputs_do_not_fill_the_memory_of_a_session():
             assert region.box == pytest.approx((60, 40, 260, 240), abs=2)
             sizes.append(session._arena.gaps()[-1][0])
         assert sizes[0] == sizes[1] == sizes[2]
+
+
+def test_what_is_kept_for_sizes_is_bounded_by_its_bytes(monkeypatch):
+    monkeypatch.setattr("codev_env.provenance.kept.MOST_BYTES", 4 * 2500)
+    made = []
+
+    @kept(lambda size, index=0: size)
+    def make(size, index=0):
+        made.append((size, index))
+        return object()
+
+    assert make(1000) is make(1000) and make(1000) is not make(1000, index=1)
+    make(1400)  # The first is out.
+    make(1000, index=1)
+    make(1000)
+    make(9000)
+    assert make(9000) is make(9000)
+    assert made == [(1000, 0), (1000, 1), (1400, 0), (1000, 0), (9000, 0)]

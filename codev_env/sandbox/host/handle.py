@@ -70,12 +70,23 @@ class WorkerHandle:
         self._check_layers(hello.get("layers"))
         self._ready = True
 
-    def ask(self, request: RunRequest, deadline: float) -> dict[str, Any]:
-        """Send a request and wait for the answer."""
+    def ask(self, request: RunRequest, deadline: float, shared: int | None = None) -> dict[str, Any]:
+        """Send a request and wait for the answer.
+
+        Args:
+            request: The request.
+            deadline: A value of `time.monotonic()`.
+            shared: Descriptor of the shared memory with the input images of the request's new view.
+        """
         self._asked = False
         self._number += 1
         self._sock.settimeout(max(0.001, deadline - time.monotonic()))
-        frames.send(self._sock, {**request, "number": self._number})
+        readable = [] if shared is None else [memory.read_only(shared)]
+        try:
+            frames.send(self._sock, {**request, "number": self._number}, readable)
+        finally:
+            for fd in readable:
+                os.close(fd)
         self._asked = True
         message = frames.receive(self._sock, deadline=deadline)
         if message.get("number") != self._number:

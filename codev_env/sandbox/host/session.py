@@ -16,10 +16,11 @@ from PIL import Image
 
 from codev_env.errors import NoRoom, SandboxError
 from codev_env.sandbox.host import descriptors, memory, process, replies
+from codev_env.sandbox.host.given import check_images
 from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
 from codev_env.sandbox.wire import frames
-from codev_env.sandbox.wire.limits import DATA_BYTES, Limits, is_bare_name
-from codev_env.sandbox.wire.messages import FileEntry, RunRequest, Setup, Views, Where
+from codev_env.sandbox.wire.limits import DATA_BYTES, Limits
+from codev_env.sandbox.wire.messages import SHARED_VIEWS, FileEntry, RunRequest, Setup, Views, Where
 from codev_env.types import Execution
 
 MAIN = "main"
@@ -59,9 +60,12 @@ class Session:
         self._closed = False
         self._owner = os.getpid()
         self._counts: dict[tuple[str, int], int] = {}
-        plain = {name: memory.plain(image) for name, image in _check(images).items()}
+        plain = {name: memory.plain(image) for name, image in check_images(images).items()}
         room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
         self._workers: dict[str, WorkerHandle] = {}
+        self._pool = pool
+        self._shared: dict[str, memory.Inputs] = {}
+        self._free_maps = SHARED_VIEWS if plain else 0
         with ExitStack() as undo:
             self._inputs = pool.take(list(plain.values()))
             undo.callback(pool.give_back, self._inputs)
@@ -118,7 +122,9 @@ class Session:
                 self._replace(view)
             return execution
 
-    def add_view(self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False) -> None:
+    def add_view(
+        self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False, shared: bool = False
+    ) -> None:
         """Add a namespace with its own images and files. Programs that run in it leave no trace in other views.
 
         The k-th run of a program in a view draws the same random numbers as its k-th run in `"main"`.
@@ -127,6 +133,8 @@ class Session:
             name: A new name.
             images: The view's input images by file name.
             replace: First delete the view of that name, if it exists, with its files and variables.
+            shared: Other sessions use the same images, which must not change: where there is room, they are in memory
+                once for all of them.
 
         Raises:
             NoRoom: There is no room left for the images.
@@ -139,8 +147,15 @@ class Session:
             self._check_open()
             if name in self._files and (not replace or name == MAIN):
                 raise SandboxError(f"the view {name!r} exists already; choose another name.")
-            plain = {key: memory.plain(image) for key, image in _check(images).items()}
+            plain = {key: memory.plain(image) for key, image in check_images(images).items()}
             self._forget(name)
+            if shared and self._share(name, list(plain.values())):
+                self._files[name] = {
+                    "given": _table(plain, self._shared[name].offsets, "shared"),
+                    "saved": {},
+                    "data": {},
+                }
+                return
             offsets = []
             for key, image in plain.items():
                 need = memory.room_for(image)
@@ -153,9 +168,20 @@ class Session:
                 offsets.append(start)
             self._files[name] = {"given": _table(plain, offsets, "arena"), "saved": {}, "data": {}}
 
+    def _share(self, view: str, images: list[Image.Image]) -> bool:
+        """Take the images of a view from the pool, unless a worker has no address space left for them."""
+        size = sum(memory.room_for(image) for image in images)
+        if self._free_maps == 0 or size > self._inputs.size:
+            return False
+        self._free_maps -= 1
+        inputs = self._shared[view] = self._pool.take(images, frozen=True)
+        self._held.callback(self._pool.give_back, inputs)  # not earlier: workers keep what they mapped
+        return True
+
     def _forget(self, view: str) -> None:
         """Delete a view; its name may be used again."""
         self._arena.forget(view)
+        self._shared.pop(view, None)
         self._files.pop(view, None)
         if self._persist == "variables":
             self._drop(view)
@@ -268,7 +294,8 @@ class Session:
             views = {} if view in worker.views else {view: self._files[view]}
             request: RunRequest = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": views}
             has_run = worker.has_run
-            message = worker.ask(request, started + self._limits.wall_s + _GRACE_S)
+            shared = self._shared[view].fd if views and view in self._shared else None
+            message = worker.ask(request, started + self._limits.wall_s + _GRACE_S, shared)
             if has_run and self._persist == "images" and message.get("fresh") is True:
                 self._drop(view)
                 return self._attempt(self._spawn(view), code, view, seed)
@@ -340,32 +367,6 @@ class Session:
             return self._arena.read(stored.offset, "RGB", (stored.width, stored.height))
         except EOFError as error:
             raise replies.BadReply("arena") from error
-
-
-_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
-
-
-def _check(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]:
-    if not isinstance(images, Mapping):
-        kind = type(images).__name__
-        raise SandboxError(f"images is a {kind}; images by file name are needed, as in {{'input.png': image}}.")
-    for name, image in images.items():
-        if not is_bare_name(name):
-            raise SandboxError(f"image name {name!r}: a bare file name such as 'input.png' is needed.")
-        if not isinstance(image, Image.Image):
-            raise SandboxError(f"image {name!r} is a {type(image).__name__}; a PIL image is needed.")
-        if not image.width or not image.height:
-            raise SandboxError(f"image {name!r} has {image.width}x{image.height} pixels; it must not be empty.")
-        if image.mode not in _MODES:
-            raise SandboxError(
-                f"image {name!r} has mode {image.mode}, whose values have no range that can be shown: "
-                "scale them to 0..255 and convert it to 'L' or 'RGB' first."
-            )
-        try:
-            image.load()
-        except (OSError, ValueError, SyntaxError) as error:
-            raise SandboxError(f"image {name!r} cannot be read: {error}.") from error
-    return images
 
 
 def _table(images: Mapping[str, Image.Image], offsets: list[int], where: Where) -> dict[str, FileEntry]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
-Where = Literal["inputs", "arena"]
-"""The shared memory: that of the input images, or that of saved and shown images."""
+Where = Literal["inputs", "arena", "shared"]
+"""The shared memory: that of the input images, that of saved and shown images, or that of a view's own input images."""
+
+SHARED_VIEWS = 2
+"""Views with shared images of their own that a worker maps; it reserves address space for them."""
 
 
 class FileEntry(TypedDict):
@@ -46,7 +49,10 @@ class Setup(TypedDict):
 
 
 class RunRequest(TypedDict):
-    """One program to run; `gaps` are the free parts of the arena, `views` those that are new to the worker."""
+    """One program to run; `gaps` are the free parts of the arena, `views` those that are new to the worker.
+
+    A descriptor travels with it if the files given in a new view are in shared memory of their own.
+    """
 
     code: str
     view: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import platform
 import resource
@@ -83,6 +84,18 @@ def _late(limits: Limits) -> dict[str, Callable[[], None]]:
 def close_fds_from(first: int) -> None:
     """Close every descriptor from a number on."""
     os.closerange(first, 1 << 20)
+
+
+def map_shared(fd: int, count: int) -> int:
+    """Map the first bytes of a file for reading, under all layers; returns the address, or raises `OSError`."""
+    mapping = seccomp.libc().mmap
+    mapping.restype = ctypes.c_void_p
+    mapping.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    address = mapping(None, count, mmap.PROT_READ, flags, fd, 0)
+    if address is None or address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), f"mmap of {count} bytes")
+    return int(address)
 
 
 def allow_cpu(seconds: int) -> None:

@@ -27,12 +27,21 @@ from codev_env.sandbox.language.program_builtins import ProgramExit, make_builti
 from codev_env.sandbox.language.repairs import IMPORTS, READY, parse_repaired
 from codev_env.sandbox.wire import frames, pixels
 from codev_env.sandbox.wire.limits import Limits
-from codev_env.sandbox.wire.messages import FileEntry, FreshRequest, RunReply, RunRequest, Setup, ViewFiles
+from codev_env.sandbox.wire.messages import (
+    SHARED_VIEWS,
+    FileEntry,
+    FreshRequest,
+    RunReply,
+    RunRequest,
+    Setup,
+    ViewFiles,
+)
 from codev_env.sandbox.worker import kernel, libraries, traces
 
 _RESULT_NAMES = ("result", "output")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 _REHEARSAL_SIDE = 64
 _REHEARSAL_PIXELS = bytes(4 * _REHEARSAL_SIDE * _REHEARSAL_SIDE)
@@ -96,18 +105,35 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     arena = mmap.mmap(arena_fd, 0)
     os.close(inputs_fd)
     os.close(arena_fd)
+    # Address space that the limit on memory counts, so that the images of shared views do not.
+    reserved = [mmap.mmap(-1, len(inputs), flags=_PRIVATE, prot=0) for _ in range(SHARED_VIEWS)]
     layers.update(kernel.close_up(limits))
     worker = Worker(limits, setup["persist"], setup["repairs"], {"inputs": inputs, "arena": arena})
     frames.send(sock, {"layers": layers})
     while True:
         try:
-            message = frames.receive(sock)
+            message, fds = frames.receive_with_fds(sock, 1)
         except frames.FrameClosed:
             return
         request = cast(RunRequest, message)
         for name, known in request["views"].items():
+            if fds:
+                reserved.pop().close()
+                worker.memory["shared"] = _mapped(fds.pop(), known)
             worker.add_view(name, known)
         frames.send(sock, {**worker.answer(request), "number": message["number"]})
+
+
+def _mapped(fd: int, known: ViewFiles) -> memoryview:
+    """Map the images given in a view, for reading and for good, and close their descriptor."""
+    ends = [
+        file["offset"] + pixels.stored_bytes(file["mode"], file["width"], file["height"])
+        for file in known["given"].values()
+    ]
+    # Python's own `mmap` makes a second descriptor, which the filter of system calls refuses.
+    address = kernel.map_shared(fd, max(ends))
+    os.close(fd)
+    return memoryview((ctypes.c_char * max(ends)).from_address(address)).cast("B").toreadonly()
 
 
 def rehearse() -> None:

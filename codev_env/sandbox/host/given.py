@@ -1,0 +1,36 @@
+"""The images that callers give to a session, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PIL import Image
+
+from codev_env.errors import SandboxError
+from codev_env.sandbox.wire.limits import is_bare_name
+
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+
+
+def check_images(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]:
+    """The images that a caller gives by file name, loaded; raises `SandboxError` for those that cannot be used."""
+    if not isinstance(images, Mapping):
+        kind = type(images).__name__
+        raise SandboxError(f"images is a {kind}; images by file name are needed, as in {{'input.png': image}}.")
+    for name, image in images.items():
+        if not is_bare_name(name):
+            raise SandboxError(f"image name {name!r}: a bare file name such as 'input.png' is needed.")
+        if not isinstance(image, Image.Image):
+            raise SandboxError(f"image {name!r} is a {type(image).__name__}; a PIL image is needed.")
+        if not image.width or not image.height:
+            raise SandboxError(f"image {name!r} has {image.width}x{image.height} pixels; it must not be empty.")
+        if image.mode not in _MODES:
+            raise SandboxError(
+                f"image {name!r} has mode {image.mode}, whose values have no range that can be shown: "
+                "scale them to 0..255 and convert it to 'L' or 'RGB' first."
+            )
+        try:
+            image.load()
+        except (OSError, ValueError, SyntaxError) as error:
+            raise SandboxError(f"image {name!r} cannot be read: {error}.") from error
+    return images
