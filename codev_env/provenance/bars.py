@@ -16,7 +16,7 @@ _CHILDREN, _LEVELS = 5, 4
 _RATIO = 1.03
 _SAMPLES = 96
 _MOST_ZOOM, _MOST_SHRINK = 16.0, 24.0
-_CLEAR, _LIKELY = 0.82, 0.6
+CLEAR, _LIKELY = 0.82, 0.6
 _CLEARER = 0.05
 """Correlations of a signal with a stretch of bars: enough to look no further, enough at all; lead over other places."""
 _LUCK = 5.2
@@ -98,7 +98,7 @@ def bank_of(length: int, axis: int) -> Bank:
     return Bank(length, axis)
 
 
-def find_line(signal: Array, length: int, axis: int, hint: float | None = None) -> Line | None:
+def find_line(signal: Array, length: int, axis: int, hint: float | None = None, usual: bool = False) -> Line | None:
     """Find the stretch of an axis that a signal shows, in either direction; `None` if there is no clear one.
 
     Args:
@@ -106,13 +106,14 @@ def find_line(signal: Array, length: int, axis: int, hint: float | None = None) 
         length: Of the axis, in pixels.
         axis: 0 for x, 1 for y.
         hint: Pixels per sample that are likely.
+        usual: Look at no other scales than these, one and those of usual resizes.
     """
     if len(signal) < 12 or signal.std() < 1e-9:
         return None
     bank = bank_of(length, axis)
     best: Line | None = None
     likely = [1.0] if hint is None else [hint, 1.0]
-    for scales in (likely, _USUAL, None):
+    for scales in (likely, _USUAL) if usual else (likely, _USUAL, None):
         for edges in (False, True):
             one = _coarse(signal, bank, scales, edges)
             if one is None:
@@ -122,7 +123,7 @@ def find_line(signal: Array, length: int, axis: int, hint: float | None = None) 
                 continue  # A few bars are like anything.
             if best is None or one.score > best.score:
                 best = one
-            if best.score >= _CLEAR:
+            if best.score >= CLEAR:
                 return best
     least = max(_LIKELY, _LUCK / float(np.sqrt(min(len(signal), _SAMPLES))))
     return best if best is not None and best.score >= least else None

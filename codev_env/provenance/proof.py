@@ -132,7 +132,7 @@ class Proof:
         right_hits = hits[flat[group[hits]]]
         if not len(right_hits):
             return seen, 0.0
-        at, values = group[right_hits], np.asarray(other.convert("L"))[take].ravel()[right_hits].astype(np.float64)
+        at, values = group[right_hits], np.asarray(other)[take].reshape(-1, 3)[right_hits].mean(-1)
         means = np.bincount(at, values, cells) / np.maximum(np.bincount(at, minlength=cells), 1)
         return seen, float(np.abs(values - means[at]).mean() / max(moved[right_hits].mean(), 1e-9))
 

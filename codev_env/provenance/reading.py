@@ -56,7 +56,7 @@ class _Fit(NamedTuple):
 def read_code(
     output: Image.Image, probe: Image.Image, code: codes.PixelCode, images: tuple[Image.Image, ...], secret: int
 ) -> Reading | None:
-    """Read the region off the pixel code and check it against the output.
+    """Read the region off the pixel code and check it against the output, where it is no plain crop.
 
     Args:
         output: The image that the program returned.
@@ -68,13 +68,10 @@ def read_code(
     Returns:
         `None` if the code was destroyed, or if the output's pixels are not those of the region.
     """
-    region = _read_crop(output, probe, code, images)
-    if region is not None:
-        return Reading(region, True)
     return _Coded(output, probe, code, images, secret).read()
 
 
-def _read_crop(
+def read_crop(
     output: Image.Image, probe: Image.Image, code: codes.PixelCode, images: tuple[Image.Image, ...]
 ) -> Region | None:
     """The common case, fast: whole pixels of one image, turned or mirrored, nothing else."""

@@ -28,6 +28,7 @@ import logging
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -36,7 +37,7 @@ from PIL import Image, ImageChops
 from codev_env.errors import NoRoom
 from codev_env.provenance import codes, exact, woven
 from codev_env.provenance.cuts import Cuts
-from codev_env.provenance.reading import Reading, read_code
+from codev_env.provenance.reading import Reading, read_code, read_crop
 from codev_env.provenance.search import find_copy
 from codev_env.provenance.stripes import FEWEST_PLANES, StripeReader, Stripes, planes, read_stripes
 from codev_env.provenance.waves import read_phase
@@ -105,9 +106,7 @@ class Tracker:
         self._images = tuple(images)
         self._sizes = tuple(image.size for image in images)
         self._session = session
-        self._secret = zlib.crc32(secret.to_bytes(8, "little", signed=True))
-        for image in self._images:
-            self._secret = zlib.crc32(_few(image).tobytes(), self._secret)
+        self._seed = secret
         self._history: list[_Turn] = []
         self._needed: list[int] = []
         self._done: dict[str, set[int]] = {}
@@ -159,6 +158,14 @@ class Tracker:
         guesses = [reading.region if reading else UNKNOWN for reading in readings]
         return tuple(region or guess for region, guess in zip(found, guesses, strict=True))
 
+    @cached_property
+    def _secret(self) -> int:
+        """It decides, with an output, where that is looked at; copies of pixels do not need it."""
+        secret = zlib.crc32(self._seed.to_bytes(8, "little", signed=True))
+        for image in self._images:
+            secret = zlib.crc32(np.asarray(image.reduce(max(1, min(image.size) // 16))).tobytes(), secret)
+        return secret
+
     # Stages
 
     def _by_copy(self, execution: Execution) -> list[Region | None]:
@@ -171,9 +178,15 @@ class Tracker:
         code = codes.pixel_code(self._sizes)
         probes = _pair(execution, self._run_in(_CODE, code.images))
         return [
-            None if probe is None else read_code(output, probe, code, self._images, self._secret)
+            None if probe is None else self._read_code(output, probe, code)
             for output, probe in zip(execution.images, probes, strict=True)
         ]
+
+    def _read_code(self, output: Image.Image, probe: Image.Image, code: codes.PixelCode) -> Reading | None:
+        crop = read_crop(output, probe, code, self._images)
+        if crop is not None:
+            return Reading(crop, True)
+        return read_code(output, probe, code, self._images, self._secret)
 
     def _by_weave(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         if all(found) or not self._affords("weave", 1, [_WEAVE]):

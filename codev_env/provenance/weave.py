@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from codev_env.provenance.bars import bank_of, bars, find_line, sharpness
+from codev_env.provenance.bars import CLEAR, Line, bank_of, bars, find_line, sharpness
 from codev_env.provenance.kept import kept
 
 Array = NDArray[np.floating]
@@ -25,6 +25,10 @@ COLOURS = ((52, 70, 140), (226, 178, 96))
 """They differ in red, green, blue, brightness, hue and saturation, and leave room for more contrast."""
 _SIDE = 512
 _MOST = 0.97
+_FOLDED = 0.75
+"""How clear stretches must be in folded images, where much else looks like edges."""
+_EQUAL, _STRETCHED = 0.03, 0.25
+"""Difference of the scales of both axes, as a logarithm, up to which they are equal, and what others are worth less."""
 _CRISP = 0.7
 """Share of the contrast that some neighbours differ by, unless the output was enlarged or blurred."""
 
@@ -48,6 +52,8 @@ class WovenPart(NamedTuple):
     """Where the part shows the pattern, over an even grid of the part."""
     sharp: float
     """How much of the finest bars is left, 0 to 1."""
+    score: float
+    """How clearly the stretches of both axes were found, 0 to 1."""
 
 
 def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart]:
@@ -67,6 +73,8 @@ def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart
     panels = [panel] if panel is not None and panel.found.mean() > _MOST else []
     if not panels:
         panels = [one for part in _parts(grey) if (one := _read(grey, part, size, index)) is not None]
+        if panel is not None and panel.score >= CLEAR:
+            panels = max([panel], panels, key=lambda some: sum(map(_found, some)))
     scale = np.diag([1 / shrink, 1 / shrink, 1.0])
     ends = np.array([probe.width, probe.height] * 2)
     return [
@@ -75,6 +83,12 @@ def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart
         )
         for panel in panels
     ]
+
+
+def _found(panel: WovenPart) -> float:
+    """Pixels that show the pattern."""
+    left, top, right, bottom = panel.bounds
+    return float(panel.found.mean()) * (right - left) * (bottom - top)
 
 
 def _brightness(pixels: Array) -> Array:
@@ -124,50 +138,80 @@ def _runs(energy: Array) -> list[tuple[int, int]]:
     return runs
 
 
+class _Lines(NamedTuple):
+    """The stretches of both axes that a part shows: by an image, the signals that were read off it, along its axes."""
+
+    grey: Array
+    signals: tuple[Array, Array]
+    lines: tuple[Line, Line]
+    axes: tuple[int, int]
+    score: float
+
+
+def _lines(grey: Array, part: tuple[int, int, int, int], size: Size, index: int) -> _Lines | None:
+    """Find the stretches that a part shows along columns and rows: the clearest, of equal scales if possible."""
+    left, top, right, bottom = part
+    best: _Lines | None = None
+    for folded in (False, True):
+        # Edges of both signs cancel out, unless they are folded; their means over lines show them then.
+        grey = np.abs(grey - np.median(grey[top:bottom, left:right])) if folded else grey
+        inside = grey[top:bottom, left:right]
+        rows, columns = (inside.mean(1), inside.mean(0)) if folded else _product(inside)
+        for axes in ((0, 1), (1, 0)):  # Turned, what runs along the output's rows is y of the image.
+            line_u = find_line(columns, size[axes[0]], 2 * index + axes[0], usual=folded)
+            if line_u is None:
+                continue
+            scale = abs(line_u.end - line_u.start) / len(columns)
+            line_v = find_line(rows, size[axes[1]], 2 * index + axes[1], scale, usual=folded)
+            if line_v is None:
+                continue
+            ratio = abs(line_v.end - line_v.start) / len(rows) / scale
+            score = min(line_u.score, line_v.score) - (_STRETCHED if abs(np.log(ratio)) > _EQUAL else 0.0)
+            if score >= folded * _FOLDED and (best is None or score > best.score):
+                best = _Lines(grey, (columns, rows), (line_u, line_v), axes, score)
+            if score >= CLEAR:
+                return best
+    return best
+
+
 def _read(grey: Array, part: tuple[int, int, int, int], size: Size, index: int) -> WovenPart | None:
     """Find the stretches of both axes that a part shows; its bounds are put right, to the line."""
     left, top, right, bottom = part
+    read = _lines(grey, part, size, index)
+    if read is None:
+        return None
+    grey, (columns, rows), (line_u, line_v), axes, score = read
     inside = grey[top:bottom, left:right]
-    rows, columns = _product(inside)
-    for axes in ((0, 1), (1, 0)):  # Turned, what runs along the output's rows is y of the image.
-        line_u = find_line(columns, size[axes[0]], 2 * index + axes[0])
-        if line_u is None:
-            continue
-        hint = abs(line_u.end - line_u.start) / inside.shape[1]
-        line_v = find_line(rows, size[axes[1]], 2 * index + axes[1], hint)
-        if line_v is None:
-            continue
-        affine = np.zeros((2, 3))
-        for row, column, line, length, start in (
-            (axes[0], 0, line_u, inside.shape[1], left),
-            (axes[1], 1, line_v, inside.shape[0], top),
-        ):
-            affine[row, column] = (line.end - line.start) / length
-            affine[row, 2] = line.start - start * affine[row, column]
-        edges = line_u.edges or line_v.edges
-        models = []
-        for axis, column in zip(axes, (0, 1), strict=True):
-            ends = affine[axis, 2] + affine[axis, column] * np.array([0, grey.shape[1 - column]])
-            bank = bank_of(size[axis], 2 * index + axis)
-            models.append(bank.shown(ends[:1], ends[1:], grey.shape[1 - column], edges)[0])
-        top, bottom = _extent(grey[:, left:right], models[0][left:right], (top, bottom))
-        left, right = _extent(grey[top:bottom].T, models[1][top:bottom], (left, right))
-        if min(right - left, bottom - top) < 8:
-            return None
-        # Edges and blurs leave nothing to see along the border.
-        left, right = _snapped(left, right, models[0], edges)
-        top, bottom = _snapped(top, bottom, models[1], edges)
-        found = _where(grey[top:bottom, left:right], models[1][top:bottom], models[0][left:right], edges)
-        sharp = min(
-            sharpness(one, line, size[axis], 2 * index + axis)
-            for one, line, axis in ((columns, line_u, axes[0]), (rows, line_v, axes[1]))
-        )
-        crisp = float(np.quantile(np.abs(np.diff(inside, axis=1)), 0.97)) > _CRISP * float(
-            np.ptp(np.quantile(inside, (0.02, 0.98)))
-        )
-        sharp = min(1.0, 1.25 * sharp) if crisp else sharp**2
-        return WovenPart((left, top, right, bottom), affine, found, sharp)
-    return None
+    affine = np.zeros((2, 3))
+    for row, column, line, length, start in (
+        (axes[0], 0, line_u, inside.shape[1], left),
+        (axes[1], 1, line_v, inside.shape[0], top),
+    ):
+        affine[row, column] = (line.end - line.start) / length
+        affine[row, 2] = line.start - start * affine[row, column]
+    edges = line_u.edges or line_v.edges
+    models = []
+    for axis, column in zip(axes, (0, 1), strict=True):
+        ends = affine[axis, 2] + affine[axis, column] * np.array([0, grey.shape[1 - column]])
+        bank = bank_of(size[axis], 2 * index + axis)
+        models.append(bank.shown(ends[:1], ends[1:], grey.shape[1 - column], edges)[0])
+    top, bottom = _extent(grey[:, left:right], models[0][left:right], (top, bottom))
+    left, right = _extent(grey[top:bottom].T, models[1][top:bottom], (left, right))
+    if min(right - left, bottom - top) < 8:
+        return None
+    # Edges and blurs leave nothing to see along the border.
+    left, right = _snapped(left, right, models[0], edges)
+    top, bottom = _snapped(top, bottom, models[1], edges)
+    found = _where(grey[top:bottom, left:right], models[1][top:bottom], models[0][left:right], edges)
+    sharp = min(
+        sharpness(one, line, size[axis], 2 * index + axis)
+        for one, line, axis in ((columns, line_u, axes[0]), (rows, line_v, axes[1]))
+    )
+    crisp = float(np.quantile(np.abs(np.diff(inside, axis=1)), 0.97)) > _CRISP * float(
+        np.ptp(np.quantile(inside, (0.02, 0.98)))
+    )
+    sharp = min(1.0, 1.25 * sharp) if crisp else sharp**2
+    return WovenPart((left, top, right, bottom), affine, found, sharp, score)
 
 
 def _snapped(start: int, end: int, model: Array, edges: bool) -> tuple[int, int]:
@@ -224,7 +268,8 @@ def _product(grey: Array) -> tuple[Array, Array]:
 
 def _where(grey: Array, column: Array, row: Array, edges: bool) -> NDArray[np.bool_]:
     """Where an image is like the product of two sequences, by what is around each place."""
-    model = np.maximum(np.abs(column)[:, None], np.abs(row)[None]) if edges else np.outer(column, row)
+    # Filters leave edges along both axes, or where both meet.
+    models = [np.outer(column, row)] + edges * [np.maximum(np.abs(column)[:, None], np.abs(row)[None])]
     cell = max(4, max(grey.shape) // 48)
     side = 5
 
@@ -235,8 +280,12 @@ def _where(grey: Array, column: Array, row: Array, edges: bool) -> NDArray[np.bo
         lines = np.add.reduce([padded[k : k + count] for k in range(side)])
         return np.asarray(np.add.reduce([lines[:, k : k + width] for k in range(side)]) / side**2)
 
-    a, b, ab, aa, bb = (local(x) for x in (grey, model, grey * model, grey * grey, model * model))
-    cov = ab - a * b
-    alike = cov / np.sqrt(np.maximum((aa - a * a) * (bb - b * b), 1e-6))
-    sign = np.sign(np.median(alike)) or 1.0
-    return np.asarray(sign * alike > 0.25)
+    a, aa = local(grey), local(grey * grey)
+    found = []
+    for model in models:
+        b = local(model)
+        cov, bb = local(grey * model) - a * b, local(model * model)
+        alike = cov / np.sqrt(np.maximum((aa - a * a) * (bb - b * b), 1e-6))
+        sign = np.sign(np.median(alike)) or 1.0
+        found.append(sign * alike > 0.25)
+    return np.asarray(max(found, key=np.count_nonzero))

@@ -19,7 +19,8 @@ BOX = (210, 120, 410, 270)
 QUICK = (
     "otsu", "adaptive mean", "jpeg 60",
     "detail, edge enhance more", "autocontrast cutoff", "stretch per channel", "grey",
-    "whole equalize", "whole normalize", "CLAHE", "Canny", "quantize 8", "imshow viridis", "rot270 otsu",
+    "whole equalize", "whole normalize", "CLAHE", "Canny", "quantize 8", "imshow viridis", "rot270 otsu", "rot90 grey",
+    "Sobel", "Laplacian", "LAB a stretched",
 )  # fmt: skip
 
 
