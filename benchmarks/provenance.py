@@ -124,7 +124,7 @@ class Counted:
 
     def __init__(self, session: Session) -> None:
         self.session, self.runs = session, 0
-        self.add_view = session.add_view
+        self.add_view, self.persist = session.add_view, session.persist
 
     def run(self, code: str, *, view: str = "main") -> Execution:
         """Run a program in a view."""
