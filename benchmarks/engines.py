@@ -4,11 +4,15 @@ Run `python benchmarks/engines.py [--model FOLDER] [--device cuda] [--rollouts 6
 Python that has vLLM. Without a model it uses a toy of the smallest size that vLLM accepts. The engines take turns on
 prompts with one image each, `rounds` times, after a warm-up round. Completions are cut at `tokens`, because random
 weights hardly ever end one earlier. Only ratios within one run are meaningful.
+
+The last line is about the images of requests to `vllm`: processor time per image of 1600x900 on the thread that steps
+the model, if that thread processes them (`generate`) and if others do, as in training (`complete`).
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import statistics
 import time
 from typing import Any
@@ -27,10 +31,7 @@ from codev_train.sft.cold_start import toy_policy
 _GROUP = 8
 
 
-def make_policy(model: str) -> Policy:
-    if model:
-        return Policy.load(model)
-    toy = ToyModelOptions(hidden=256, layers=6, heads=8)
+def make_policy(toy: ToyModelOptions) -> Policy:
     return toy_policy(SFTOptions(env=EnvOptions(scenes="tiny"), toy=toy))
 
 
@@ -55,6 +56,36 @@ def measure(engine: Engine, prompts: list[Prompt], sampling: Sampling, model: An
     return sum(len(c.ids) for c in found) / (sampled - started), time.perf_counter() - sampled
 
 
+def image_ms(device: str, count: int = 8) -> tuple[float, float]:
+    """Return milliseconds of this thread per image that is processed for vLLM: here, and by other threads."""
+    policy = make_policy(ToyModelOptions(hidden=128, layers=1, vision_layers=1, heads=4, view=1200, patch=14))
+    engine: Any = make_engine("vllm", policy.model, policy.processor, count, 0, VllmOptions(), 4096, device)
+    renderer = engine._llm.llm_engine.renderer
+    rng = np.random.default_rng(1)
+    processor = policy.processor
+
+    def requests() -> list[Prompt]:
+        """New images, so that no cache knows them."""
+        images = [processor.image(rng.integers(0, 256, (900, 1600, 3), dtype=np.uint8)) for _ in range(count)]
+        return [Prompt(processor.prompt("", IMAGE_PLACEHOLDER, [image]), [image]) for image in images]
+
+    async def elsewhere(prompt: Prompt) -> None:
+        given = await asyncio.to_thread(engine._input, prompt)
+        await renderer.render_cmpl_async([given], skip_mm_cache=True)
+
+    async def all_elsewhere(prompts: list[Prompt]) -> float:
+        started = time.thread_time()
+        await asyncio.gather(*map(elsewhere, prompts))
+        return time.thread_time() - started
+
+    here = []
+    for prompt in requests():
+        started = time.thread_time()
+        renderer.render_cmpl([engine._input(prompt)], skip_mm_cache=True)
+        here.append(time.thread_time() - started)
+    return 1000 * sum(here) / count, 1000 * asyncio.run(all_elsewhere(requests())) / count
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="")
@@ -63,7 +94,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    policy = make_policy(options.model)
+    toy = ToyModelOptions(hidden=256, layers=6, heads=8)
+    policy = Policy.load(options.model) if options.model else make_policy(toy)
     policy.model.to(options.device)
     prompts = make_prompts(policy, options.rollouts)
     sampling = Sampling(1.0, options.tokens)
@@ -85,6 +117,8 @@ def main() -> None:
     for name, rows in results.items():
         speed, push = (statistics.median(column) for column in zip(*rows, strict=True))
         print(f"| `{name}` | {speed:.0f} | {1000 * push:.0f} |")
+    here, elsewhere = image_ms(options.device)
+    print(f"\nImages, ms of the thread that steps vLLM: {here:.1f} if it processes them, {elsewhere:.1f} if others do")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import ServedJudge, get_judge
 from codev_env.types import Answer, Code
 from codev_train.learn import checkpoint
+from codev_train.learn.sharding import Layout
 from codev_train.problems import find_problems, make_problem, model_problems, shape_problems
 from codev_train.publish import hub_checks
 from codev_train.run import estimate
@@ -52,7 +53,7 @@ class PlannedRun:
         options: The options, with defaults in place of values that cannot be used.
         problems: What is wrong with the values.
         processes: How many processes share each update.
-        sharded: Whether they can share the weights out.
+        layout: How their launcher makes them hold the weights; None if they are not started yet.
         dry: Whether this is a dry run, which also looks at what takes seconds and waits for no server.
         lacking: Status of something that this machine lacks: a warning if the run is meant for another one.
         size: Size of its model, once it is known.
@@ -62,7 +63,7 @@ class PlannedRun:
     options: TrainOptions
     problems: Sequence[Problem] = ()
     processes: int = 1
-    sharded: bool = True
+    layout: Layout | None = None
     dry: bool = False
     lacking: Status = "fail"
     size: ModelSize | None = None
@@ -110,7 +111,7 @@ def check_sft(options: SFTOptions) -> None:
 
 
 def _values(plan: PlannedRun) -> Iterator[Check]:
-    problems = [*plan.problems, *find_problems(plan.options, plan.processes, plan.sharded)]
+    problems = [*plan.problems, *find_problems(plan.options, plan.processes, plan.layout)]
     for problem in problems:
         yield Check("options", problem.name.replace("_", "-"), "fail", problem.text)
     if not problems:

@@ -23,7 +23,7 @@ from codev_env.trajectory import read_trajectories
 from codev_train.checks import PlannedRun, check
 from codev_train.evaluate import comparison, drop_evaluations, evaluate, scores
 from codev_train.learn import checkpoint
-from codev_train.learn.sharding import make_accelerator
+from codev_train.learn.sharding import layout_of, make_accelerator
 from codev_train.learn.trained import load_trained
 from codev_train.run.config import OPTIONS, Request
 from codev_train.run.interrupt import INTERRUPTED, Interrupted
@@ -55,7 +55,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         Interrupted: The user stopped the run.
     """
     accelerator = make_accelerator(options.precision, [InitProcessGroupKwargs(timeout=PATIENCE)])
-    plan = PlannedRun(request, options, processes=accelerator.num_processes, sharded=accelerator.is_fsdp2)
+    plan = PlannedRun(request, options, processes=accelerator.num_processes, layout=layout_of(accelerator))
     check(plan, accelerator)
     resume = checkpoint.last(Path(options.resume)) if options.resume else None
     done = checkpoint.read_step(resume) if resume else 0

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from codev_env.app.options import Problem
 from codev_env.errors import CodevError
 from codev_train.learn.credit import get_credit
 from codev_train.learn.curriculum import get_curriculum
 from codev_train.learn.loss import check_loss
+from codev_train.learn.sharding import Layout
 from codev_train.run.model_files import folder_problem
-from codev_train.run.options import TrainOptions
+from codev_train.run.options import Sharding, TrainOptions
 from codev_train.run.processes import replicas_problem
 
 
-def find_problems(options: TrainOptions, processes: int = 1, sharded: bool = True) -> Iterator[Problem]:
-    """Yield what is wrong with names, folders and the processes."""
+def find_problems(options: TrainOptions, processes: int = 1, layout: Layout | None = None) -> Iterator[Problem]:
+    """Yield what is wrong with names, folders and the processes.
+
+    Args:
+        options: The options.
+        processes: How many processes share each update.
+        layout: How their launcher makes them hold the weights; None if they are not started yet.
+    """
     yield from model_problems(options.model)
     rollouts = options.prompts // processes * options.group
     if options.prompts % processes:
@@ -24,11 +32,12 @@ def find_problems(options: TrainOptions, processes: int = 1, sharded: bool = Tru
     if processes % options.sequence_parallel:
         allowed = f"a divisor of the {processes} processes (--processes)"
         yield make_problem("sequence-parallel", options.sequence_parallel, allowed)
-    if processes > 1 and options.sharding != "none" and not sharded:
-        allowed = "none under this launcher, which shards nothing; without a launcher, codev train starts the right one"
-        yield make_problem("sharding", options.sharding, allowed)
     if processes > 1 and (text := replicas_problem(options, processes)):
         yield Problem("replicas", text)
+    if processes == 1 and options.sharding in ("hsdp", "fsdp2-offload"):
+        yield make_problem("sharding", options.sharding, "none with one process (--processes), which shards nothing")
+    elif layout:
+        yield from _layout_problems(options, processes, layout)
     if options.minibatches > rollouts:
         yield make_problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
     if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():
@@ -38,6 +47,24 @@ def find_problems(options: TrainOptions, processes: int = 1, sharded: bool = Tru
             find(getattr(options, option))
         except CodevError as error:
             yield Problem(option, f"--{option}: {error}")
+
+
+def _layout_problems(options: TrainOptions, processes: int, layout: Layout) -> Iterator[Problem]:
+    """Yield why the processes of a launcher cannot hold the weights as asked."""
+    if layout.sharding == options.sharding:
+        if layout.sharding == "hsdp" and layout.replicas != options.replicas:
+            allowed = f"{layout.replicas}, as in the configuration of this launcher (dp_replicate_size)"
+            yield make_problem("replicas", options.replicas, allowed)
+    elif processes > 1 or layout.sharding != "none":
+        own = "without a launcher, codev train starts the right one"
+        if layout.sharding in get_args(Sharding):
+            does = "shards nothing" if layout.sharding == "none" else "shards in this way"
+            yield make_problem(
+                "sharding", options.sharding, f"{layout.sharding} under this launcher, which {does}; {own}"
+            )
+        else:
+            text = f"this launcher's configuration is for {layout.sharding}, which the trainer does not use; {own}."
+            yield Problem("sharding", f"--sharding is {options.sharding}, but {text}")
 
 
 def shape_problems(options: TrainOptions, heads: int, linear: int) -> Iterator[Problem]:

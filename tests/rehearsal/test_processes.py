@@ -23,7 +23,20 @@ HERE = Path(__file__).parent
 CONFIG = resources.files("codev_train.run.launch") / "fsdp2.yaml"
 PATIENCE_S = 500
 OPTIONS = (
-    *("--preset", "smoke", "--name", "run", "--model", "policy", "--precision", "bf16", "--token-budget", "16384"),
+    *(
+        "--preset",
+        "smoke",
+        "--sharding",
+        "fsdp2",
+        "--name",
+        "run",
+        "--model",
+        "policy",
+        "--precision",
+        "bf16",
+        "--token-budget",
+        "16384",
+    ),
     *("--max-tokens", "8", "--gradient-checkpointing", "True", "--prompts", "4", "--group", "2", "--steps", "2"),
     *("--save-every", "1", "--eval.episodes", "4", "--health.mismatch", "0.05", "--correction", "token"),
     *("--entropy", "0.001"),  # a gradient, whatever the rewards are

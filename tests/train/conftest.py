@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,18 +58,27 @@ def policy(env_options) -> Policy:
 
 
 @pytest.fixture(scope="session")
-def played(tmp_path_factory, policy, env_options) -> Path:
-    """A folder with `policy/` and `rollouts.pt`: four rollouts of the policy, the third without an advantage."""
-    made = tmp_path_factory.mktemp("played")
-    policy.save(made / "policy")
-    runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
-    try:
-        rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
-    finally:
-        runner.close()
-    advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
-    torch.save((rollouts, advantages), made / "rollouts.pt")
-    return made
+def play(env_options) -> Callable[[Policy, Path], Path]:
+    """Fills a folder with `policy/` and `rollouts.pt`: four rollouts of a policy, the third without an advantage."""
+
+    def fill(policy: Policy, folder: Path) -> Path:
+        policy.save(folder / "policy")
+        runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
+        try:
+            rollouts = runner.play(HFEngine(policy.model, policy.processor, seed=4), [0, 1], 2, Sampling(0.8, 12))
+        finally:
+            runner.close()
+        advantages = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [0.0, 0.0], [-1.0, -1.0]], dtype=torch.float64)
+        torch.save((rollouts, advantages), folder / "rollouts.pt")
+        return folder
+
+    return fill
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory, policy, play) -> Path:
+    """The folder of the toy policy."""
+    return play(policy, tmp_path_factory.mktemp("played"))
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """One pass of each process over samples of its own, and its gradient; `test_train_sharding.py` starts it.
 
 Arguments: a folder with `policy/` and `rollouts.pt`; the file of the result in it; the precision; for each sample
-`image` or `text`, which leaves the image tokens out. Processes take one sample each; a single one takes all.
+`image`, `text`, which leaves the image tokens out, or `packed`, one row of it and the next sample. Processes take one
+kind each; a single one takes all.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ def main(folder: Path, out: Path, precision: str, kinds: list[str]) -> None:
     for number, kind in enumerate(kinds):
         if number % accelerator.num_processes != accelerator.process_index:
             continue
-        tokens = rollouts[number].tokens
-        ids = [i for i in tokens.ids if kind == "image" or i not in processor.banned_ids]
-        images = tokens.images if kind == "image" else []
-        batch = collate([ids], [images], processor.pad_id, processor.image_id)
-        chosen = torch.ones_like(batch["input_ids"], dtype=torch.bool)
+        taken = [rollout.tokens for rollout in rollouts[number : number + 1 + (kind == "packed")]]
+        ids = [[i for i in t.ids if kind != "text" or i not in processor.banned_ids] for t in taken]
+        images = [t.images if kind != "text" else [] for t in taken]
+        batch = collate(ids, images, processor.pad_id, processor.image_id)
+        chosen = batch["attention_mask"].bool()
         chosen[:, 0] = False
-        logprobs, _ = module(batch, chosen, banned=())
+        logprobs, _ = module(batch, chosen, banned=(), packed=kind == "packed")
         accelerator.backward(logprobs.mean() * accelerator.num_processes)
         found.append(logprobs.detach())
     gradients = {n: whole(p.grad) for n, p in policy.model.named_parameters() if p.grad is not None}

@@ -17,6 +17,7 @@ from codev_agents.engines import options as engine_options
 from codev_env.app import cli as codev
 from codev_env.errors import ConfigError
 from codev_train import experiment
+from codev_train.learn.sharding import Layout
 from codev_train.problems import find_problems
 from codev_train.run import health, options
 from codev_train.run.config import OPTIONS, fingerprint, presets, read_file, read_preset, read_request
@@ -369,3 +370,47 @@ def test_a_file_that_is_no_configuration_is_refused_by_name(yaml_file, text):
     path = yaml_file(text)
     with pytest.raises(ConfigError, match=r"options\.yaml"):
         read_file(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "processes", "layout", "said"),
+    [
+        (
+            {"sharding": "fsdp2"},
+            2,
+            Layout("none"),
+            "--sharding is fsdp2; it must be none under this launcher, which sha",
+        ),
+        ({"sharding": "none"}, 2, Layout("fsdp2"), "--sharding is none; it must be fsdp2 under this launcher"),
+        ({"sharding": "fsdp2"}, 2, Layout("fsdp2-offload"), "--sharding is fsdp2; it must be fsdp2-offload under"),
+        ({"sharding": "fsdp2"}, 4, Layout("hsdp", 2), "--sharding is fsdp2; it must be hsdp under this launcher"),
+        ({"sharding": "hsdp", "replicas": 4}, 8, Layout("hsdp", 2), "--replicas is 4; it must be 2, as in the config"),
+        (
+            {"sharding": "fsdp2"},
+            2,
+            Layout("DEEPSPEED"),
+            "configuration is for DEEPSPEED, which the trainer does not use",
+        ),
+        (
+            {"sharding": "fsdp2"},
+            2,
+            Layout("FSDP, version 1"),
+            "configuration is for FSDP, version 1, which the trainer",
+        ),
+        (
+            {"sharding": "none"},
+            1,
+            Layout("DEEPSPEED"),
+            "configuration is for DEEPSPEED, which the trainer does not use",
+        ),
+        ({"sharding": "fsdp2-offload"}, 1, None, "--sharding is fsdp2-offload; it must be none with one process"),
+        ({"sharding": "hsdp"}, 1, Layout("none"), "--sharding is hsdp; it must be none with one process"),
+        ({"sharding": "fsdp2"}, 1, Layout("none"), ""),
+        ({"sharding": "fsdp2"}, 2, Layout("fsdp2"), ""),
+        ({"sharding": "hsdp"}, 4, Layout("hsdp", 2), ""),
+        ({"sharding": "hsdp"}, 4, None, ""),
+    ],
+)
+def test_a_launcher_that_shards_in_another_way_is_refused(words, processes, layout, said):
+    found = [p.text for p in find_problems(TrainOptions(prompts=8, **words), processes, layout)]
+    assert len(found) == bool(said) and all(said in text for text in found), found

@@ -102,7 +102,7 @@ def words(tmp_path) -> list[str]:
 
 def test_two_machines_train_and_resume(tmp_path, words):
     run = tmp_path / "nodes"
-    first = Machines(sharding, [tmp_path] * 2, *words, "--out", str(tmp_path), "--steps", "2")
+    first = Machines(sharding, [tmp_path] * 2, *words, "--sharding", "fsdp2", "--out", str(tmp_path), "--steps", "2")
     assert first.end() == [0, 0], first.said()
     assert [row["step"] for row in history(run)] == [1, 2]
     saved = checkpoints(run)[-1]

@@ -129,7 +129,9 @@ def test_shared_out_evaluations_are_those_of_one_process(whole, folder, tmp_path
 
 def test_processes_that_share_the_weights_evaluate_too(whole, folder, options):
     """FSDP2, more processes than held-out tasks: the history has the numbers of the episodes that are kept."""
-    done = launch(*SHARDED, "train", *options("sharded"), "--eval.episodes", "1", environment=FSDP)
+    done = launch(
+        *SHARDED, "train", *options("sharded"), "--sharding", "fsdp2", "--eval.episodes", "1", environment=FSDP
+    )
     assert done.returncode == 0, done.stderr
     run = folder / "sharded"
     metrics = json.loads((run / "eval" / "step-000002" / "metrics.json").read_text())
@@ -140,7 +142,7 @@ def test_processes_that_share_the_weights_evaluate_too(whole, folder, options):
 
 def test_a_cold_start_and_its_evaluation_by_processes_that_share_the_weights(folder, options, tmp_path):
     """All start with the weights of the cold start, whose stages are those of processes with whole copies."""
-    given = [*options("started"), "--out", str(folder / "fsdp")]
+    given = [*options("started"), "--sharding", "fsdp2", "--out", str(folder / "fsdp")]
     done = launch(*SHARDED, "train", *given, environment=FSDP)
     assert done.returncode == 0, done.stderr
     (start,) = (p.parent for p in (folder / "fsdp").glob("start-*/config.json"))

@@ -15,6 +15,8 @@ import torch
 import yaml
 from micro_run import weights
 from torch.testing import assert_close
+from toy_families import NAMES as FAMILY_NAMES
+from toy_families import toy_policy
 
 from codev_agents.engines.policy import Policy
 from codev_train.learn.checkpoint import checkpoints
@@ -53,13 +55,13 @@ def updates(folder: Path, config: str, *options: str, start: str = "-") -> tuple
     return weights(checkpoint / "model"), json.loads((out / "told.json").read_text()), checkpoint
 
 
-def same(found, wanted, tolerance: float = 1e-5) -> None:
+def same(found, wanted, tolerance: float = 1e-5, noted: float = 1e-5) -> None:
     """The weights and the notes of both agree."""
     assert found[0].keys() == wanted[0].keys()
     for name, weight in wanted[0].items():
         assert_close(found[0][name], weight, atol=tolerance, rtol=0, msg=lambda text, n=name: f"{n}: {text}")
     for a, b in zip(found[1]["updates"], wanted[1]["updates"], strict=True):
-        assert a == pytest.approx(b, abs=tolerance, rel=tolerance)
+        assert a == pytest.approx(b, abs=noted, rel=noted)
     assert found[1]["sampled"] == wanted[1]["sampled"]
 
 
@@ -109,6 +111,28 @@ def test_fsdp2_takes_the_steps_of_one_process(folder, options):
     before = weights(folder / "policy")
     assert max(float((wanted[0][n] - before[n]).abs().max()) for n in before) > 1e-3
     same(found, wanted)
+
+
+FAMILY_WAYS = [
+    pytest.param(("token_budget=2000", "kl=0.5", "epochs=2", "grad_clip=1.0"), id="packed"),
+    pytest.param(("token_budget=2000", "gradient_checkpointing=True", "rank=2"), id="adapters"),
+]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("options", FAMILY_WAYS)
+@pytest.mark.parametrize("family", [name for name in FAMILY_NAMES if name != "qwen3_vl"])
+def test_fsdp2_takes_the_steps_of_one_process_in_each_family(family, options, play, tmp_path_factory):
+    """The family of all other tests here is Qwen3-VL. One process has three rollouts, the other one."""
+    made = tmp_path_factory.getbasetemp() / f"scale-{family}"
+    if not made.exists():
+        play(toy_policy(family), made)
+    wanted = updates(made, "", *options)
+    found = updates(made, "fsdp2.yaml", *options)
+    assert found[1]["sharded"] and not wanted[1]["sharded"]
+    before = weights(made / "policy")
+    assert max(float((wanted[0][n] - before[n]).abs().max()) for n in before) > 1e-3
+    same(found, wanted, noted=1e-4)  # Qwen3.5's linear layers make more of rounding, in the norm of the gradient.
 
 
 @pytest.mark.integration

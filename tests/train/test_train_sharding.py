@@ -12,12 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedType
 from torch.testing import assert_close
+from toy_families import NAMES, toy_policy
 
 from codev_train.learn import reference, trained
 from codev_train.learn.checkpoint import checkpoints
-from codev_train.learn.sharding import make_accelerator
+from codev_train.learn.sharding import Layout, layout_of, make_accelerator
 from codev_train.run.options import TrainOptions
 
 HERE = Path(__file__).parent
@@ -77,6 +79,19 @@ def test_a_pass_without_images_runs_beside_one_with_images(folder):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("family", [name for name in NAMES if name != "qwen3_vl"])
+def test_a_packed_row_with_images_runs_beside_text_in_each_family(family, play, tmp_path):
+    """As above; the family of the other tests is Qwen3-VL."""
+    kinds = ("packed", "text")
+    play(toy_policy(family), tmp_path)
+    found, gradients = passes(tmp_path, 2, "fp32", *kinds)
+    wanted, expected = passes(tmp_path, 1, "fp32", *kinds)
+    assert_close(found, wanted, atol=1e-5, rtol=0)
+    assert gradients.keys() == expected.keys()
+    assert_close(gradients, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.integration
 def test_a_cold_start_takes_uneven_examples(folder):
     """One process runs three passes and the other one: both end, and the gradient is that of one process."""
     start(2, "sharded_start", str(folder), "uneven", "[3, 1]")
@@ -117,6 +132,26 @@ def test_of_the_processes_that_share_weights_the_main_one_alone_reads_them(main,
         assert {p.device.type for p in module.parameters()} == {"cpu" if main else "meta"}
         assert {p.requires_grad for p in module.parameters()} == {learns}
     assert [learns for _, learns in given] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({}, Layout("fsdp2")),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, Layout("fsdp2-offload")),
+        ({"FSDP_VERSION": "1"}, Layout("FSDP, version 1")),
+        ({"ACCELERATE_USE_FSDP": "false"}, Layout("none")),
+    ],
+)
+def test_the_layout_is_that_of_the_launcher(environment, wanted, monkeypatch):
+    for name, value in ({"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"} | environment).items():
+        monkeypatch.setenv(name, value)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        PartialState(cpu=True)._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        assert layout_of(make_accelerator()) == wanted
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def test_a_launch_for_fsdp2_on_cpus_says_that_it_shards_nothing(monkeypatch, capsys):

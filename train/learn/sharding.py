@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +13,33 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import KwargsHandler
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a launcher makes its processes hold the weights.
+
+    Attributes:
+        sharding: `TrainOptions.sharding` that asks for the same, or the name of a kind that the trainer does not have.
+        replicas: Copies of the weights whose shards are spread over processes; 1 without `hsdp`.
+    """
+
+    sharding: str
+    replicas: int = 1
+
+
+def layout_of(accelerator: Accelerator) -> Layout:
+    """Return how the processes hold the weights."""
+    kind = accelerator.distributed_type.value
+    if kind == "NO" or kind.startswith("MULTI_"):
+        return Layout("none")
+    if not accelerator.is_fsdp2:
+        return Layout("FSDP, version 1" if kind == "FSDP" else kind)
+    sizes = accelerator.parallelism_config
+    replicas = sizes.dp_replicate_size if sizes else 1
+    if isinstance(accelerator.state.fsdp_plugin.cpu_offload, CPUOffloadPolicy):
+        return Layout("fsdp2-offload", replicas)
+    return Layout("hsdp" if replicas > 1 else "fsdp2", replicas)
 
 
 def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHandler] = ()) -> Accelerator:
