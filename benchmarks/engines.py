@@ -5,8 +5,8 @@ Python that has vLLM. Without a model it uses a toy of the smallest size that vL
 prompts with one image each, `rounds` times, after a warm-up round. Completions are cut at `tokens`, because random
 weights hardly ever end one earlier. Only ratios within one run are meaningful.
 
-The last line is about the images of requests to `vllm`: processor time per image of 1600x900 on the thread that steps
-the model, if that thread processes them (`generate`) and if others do, as in training (`complete`).
+`--images` measures something else: the processor time that the thread that steps vLLM spends on each image of a
+request, of 1600x900 pixels, if it processes images itself and if others do, as in training.
 """
 
 from __future__ import annotations
@@ -93,7 +93,12 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--images", action="store_true")
     options = parser.parse_args()
+    if options.images:
+        here, elsewhere = image_ms(options.device)
+        print(f"ms of the thread that steps vLLM, per image: {here:.1f} itself, {elsewhere:.2f} if others process them")
+        return
     toy = ToyModelOptions(hidden=256, layers=6, heads=8)
     policy = Policy.load(options.model) if options.model else make_policy(toy)
     policy.model.to(options.device)
@@ -117,8 +122,6 @@ def main() -> None:
     for name, rows in results.items():
         speed, push = (statistics.median(column) for column in zip(*rows, strict=True))
         print(f"| `{name}` | {speed:.0f} | {1000 * push:.0f} |")
-    here, elsewhere = image_ms(options.device)
-    print(f"\nImages, ms of the thread that steps vLLM: {here:.1f} if it processes them, {elsewhere:.1f} if others do")
 
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ def save(folder: Path, rank: int) -> None:
 
     def measure(name: str, *steps: Callable[[], Any]) -> None:
         """Run steps, and note what they have taken after each."""
+        time.sleep(2)  # The thread of the step before may still be freeing its copies.
         accelerator.wait_for_everyone()
         before, started = begin(), time.process_time()
         for number, step in enumerate(steps, 1):
@@ -138,10 +139,10 @@ def save(folder: Path, rank: int) -> None:
     for part in parts(optimizer):
         part.state.clear()
     (saved,) = checkpoint.checkpoints(folder / "run")
-    measure("load, sharded", lambda: checkpoint.load_optimizer(saved, trained.policy.model, optimizer))
+    measure("load moments, sharded", lambda: checkpoint.load_optimizer(saved, trained.policy.model, optimizer))
     for part in parts(optimizer):
         part.state.clear()
-    measure("load, gathered", scatter)
+    measure("load moments, gathered", scatter)
     leave(folder, accelerator, found)
 
 

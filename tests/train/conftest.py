@@ -21,6 +21,7 @@ from codev_agents.engines.hf import HFEngine  # noqa: E402
 from codev_agents.engines.policy import Policy  # noqa: E402
 from codev_agents.rollout.engine import Sampling  # noqa: E402
 from codev_agents.rollout.runner import RolloutRunner  # noqa: E402
+from codev_env.app.cli import main as cli_main  # noqa: E402
 from codev_train import cli  # noqa: E402
 from codev_train.run.environments import make_env  # noqa: E402
 from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
@@ -114,3 +115,17 @@ def arguments(runs, config, start):
         return ["--config", str(config), *options, *more]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def finished(runs, arguments) -> Path:
+    """A run that went through undisturbed."""
+    assert cli_main(["train", *arguments("whole")]) == 0
+    return runs / "whole"
+
+
+@pytest.fixture(scope="session")
+def evaluated(runs, arguments) -> Path:
+    """A run that evaluates after every update."""
+    assert cli_main(["train", *arguments("evaluated", "--eval.every", "1")]) == 0
+    return runs / "evaluated"

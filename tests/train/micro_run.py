@@ -83,6 +83,11 @@ def same_weights(a: Path, b: Path) -> bool:
     return x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
 
 
+def visible(folder: Path) -> set[str]:
+    """The names in a folder."""
+    return {path.name for path in folder.iterdir()}
+
+
 def leave(accelerator: Any) -> None:
     """End one of several processes when all are done; what is tested lies on disk.
 

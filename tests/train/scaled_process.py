@@ -53,6 +53,13 @@ def offloads(module: torch.nn.Module) -> bool:
     return bool(group) and all(parameter.offload_to_cpu for parameter in group.fsdp_params)
 
 
+def gathered(module: torch.nn.Module) -> int:
+    """The bytes of a module's sharded weights that this process has whole."""
+    groups = [m._get_fsdp_state()._fsdp_param_group for m in module.modules() if hasattr(m, "_get_fsdp_state")]
+    whole = [getattr(p, "_unsharded_param", None) for group in groups if group for p in group.fsdp_params]
+    return sum(weight.untyped_storage().nbytes() for weight in whole if weight is not None)
+
+
 def main(folder: Path, out: Path, shares: list[int], resume: Path | None, changes: dict) -> None:
     options, name = options_from(folder, changes)
     accelerator = make_accelerator(options.precision)
@@ -72,9 +79,10 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
     rollouts, advantages = torch.load(folder / "rollouts.pt", weights_only=False)
     rank = accelerator.process_index
     own = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
-    told = []
+    told, left = [], 0
     for step in range(done, done + UPDATES):
         stats = updater.update(make_samples(rollouts[own], advantages[own]), np.random.default_rng(step))
+        left += sum(gathered(one) for one in (module, reference) if one is not None)
         told.append({"loss": stats.loss, "norm": stats.grad_norm, "kl": stats.kl_reference})
     engine.sync(policy.model)
     with checkpoint.CheckpointWriter(out, 1) as writer:
@@ -83,7 +91,7 @@ def main(folder: Path, out: Path, shares: list[int], resume: Path | None, change
         tokens = rollouts[0].tokens
         prompt = Prompt(tokens.ids[: tokens.turns.index(0)], tokens.images[:1])
         sampled = engine.generate([prompt], Sampling(0.0, 8))[0].ids
-        content = {"updates": told, "sampled": sampled, "sharded": shards(policy.model)}
+        content = {"updates": told, "sampled": sampled, "sharded": shards(policy.model), "gathered": left}
         content["offloaded"] = any(getattr(m, "_get_fsdp_state", None) and offloads(m) for m in module.modules())
         (out / "told.json").write_text(json.dumps(content))
     leave(accelerator)

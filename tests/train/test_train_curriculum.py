@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from micro_run import history, same_weights, untimed
-from test_train_run import interrupting
+from test_train_resumed import interrupting
 
 from codev_agents.rollout.player import Group, PromptTooLong, Rollout
 from codev_agents.rollout.selection import PlayedGroup, Selection

@@ -11,7 +11,7 @@ import pytest
 from long_prompts import FILLER, half, lengthened
 from micro_run import history, same_weights
 from test_train_processes import HERE, launch
-from test_train_run import interrupting
+from test_train_resumed import interrupting
 
 from codev_agents.agent import AgentError
 from codev_agents.engines.hf import HFEngine

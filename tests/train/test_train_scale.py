@@ -111,6 +111,7 @@ def test_fsdp2_takes_the_steps_of_one_process(folder, options):
     before = weights(folder / "policy")
     assert max(float((wanted[0][n] - before[n]).abs().max()) for n in before) > 1e-3
     same(found, wanted)
+    assert not found[1]["gathered"], "whole weights stay in memory after an update, of the policy or its reference"
 
 
 FAMILY_WAYS = [

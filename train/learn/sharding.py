@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import KwargsHandler
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,16 @@ def reads_weights(accelerator: Accelerator) -> bool:
     The others make their models on the meta device, and `prepare` sends them their shards: see `Policy.load`.
     """
     return accelerator.is_main_process or not accelerator.is_fsdp2
+
+
+def reshard(module: torch.nn.Module) -> None:
+    """Free the weights that FSDP2 keeps gathered after a forward pass for a backward pass that does not come.
+
+    They are those outside the layers, such as the embedding table.
+    """
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
 
 
 def prepare(accelerator: Accelerator, module: torch.nn.Module, trained: bool = True) -> Any:

@@ -20,6 +20,7 @@ from codev_env.errors import CodevError
 from codev_train.learn.balance import cost, exchange, idle, schedule, share_out
 from codev_train.learn.loss import Clip, LossTokens, get_loss, importance_weights, kl_estimate
 from codev_train.learn.sample import Sample
+from codev_train.learn.sharding import reshard
 from codev_train.run.options import TrainOptions
 
 
@@ -298,6 +299,7 @@ class Updater:
             logprobs, _ = self._run(module, batch)
             if part:
                 known.update(zip(part, logprobs.split(batch.sequences.bincount().tolist()), strict=True))
+        reshard(module)
         return known
 
     def _run(self, module: Any, batch: Batch, entropy_gradient: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
