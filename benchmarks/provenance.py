@@ -1,20 +1,24 @@
 """Measures accuracy and speed of provenance: `python benchmarks/provenance.py`.
 
-By default by kind of generated program; with `--everyday`, for everyday looks at targets, by kind of scene and size.
+By default by kind of generated program; with `--everyday`, for everyday looks at targets, by kind of scene and size;
+with `--crops`, the processor time of all processes for crops, resized and in other colours.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 import warnings
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -47,7 +51,13 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs=2, default=(672, 672), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--kinds", nargs="*", default=list(EVERY), choices=list(EVERY), metavar="KIND")
     parser.add_argument("--everyday", type=int, metavar="K", help="every K-th everyday look at a target")
+    parser.add_argument(
+        "--crops", type=int, metavar="N", help="N runs of each way to crop, 500 x 500 pixels of 2K and 4K"
+    )
     options = parser.parse_args()
+    if options.crops:
+        crops(options.crops)
+        return
     if options.everyday:
         everyday(options.everyday)
         return
@@ -64,6 +74,59 @@ def main() -> None:
             total += rows
             print(line(kind, rows), flush=True)
     print(line(f"all ({len(total)})", total))
+
+
+_CUT, _SLICE = (
+    "im = image.crop((700, 500, 1200, 1000))\n",
+    "import cv2\na = cv2.imread(image_path)[500:1000, 700:1200]\n",
+)
+_TO_GREY = _SLICE + "g = cv2.cvtColor(a, cv2.COLOR_BGR2GRAY)\n"
+CROPS = {
+    "crop": _CUT + "show(im)",
+    **{
+        f"crop, x2 {name.lower()}": _CUT + f"show(im.resize((1000, 1000), Image.{name}))"
+        for name in "NEAREST BOX BILINEAR HAMMING BICUBIC LANCZOS".split()
+    },
+    "cv2 slice": _SLICE + "show(a[..., ::-1])",
+    "cv2 slice, x2 linear": _SLICE + "show(cv2.resize(a, None, fx=2, fy=2)[..., ::-1])",
+    "cv2 slice, x2 cubic": _SLICE + "show(cv2.resize(a, None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC)[..., ::-1])",
+    "grey": _CUT + "show(im.convert('L'))",
+    "autocontrast": _CUT + "show(ImageOps.autocontrast(im))",
+    "Otsu": _TO_GREY + "show(cv2.threshold(g, 0, 255, cv2.THRESH_OTSU)[1])",
+}
+"""Ways to crop; Otsu of a photograph hides parts of it, and is placed as any other program."""
+
+
+def crops(repeats: int) -> None:
+    """Print by way to crop: processor time of a program, and of a step without and with recorded cuts."""
+    names = "image, program ms, step ms without cuts, with, step/program without cuts, with".split(", ")
+    print("| " + " | ".join(names) + " |\n|" + " --- |" * len(names))
+    with Sandbox(Limits(image_pixels=1 << 27, wall_s=20)) as box:
+        for size, name in ((size, name) for size in SIZES for name in CROPS):
+            image = task("vstar", size, 0).image
+            times = []
+            for cuts, traced in ((True, False), (False, True), (True, True)):
+                with box.session({"input.png": image}) as session:
+                    tracker = Tracker(session, {"input.png": image})
+                    totals = []
+                    for _ in range(repeats + 1):  # The first run begins the episode.
+                        execution = session.run(CROPS[name])
+                        if traced:
+                            tracker.trace(CROPS[name], execution if cuts else replace(execution, cuts=()))
+                        totals.append(spent())
+                    times.append(1e3 * (totals[-1] - totals[0]) / repeats)
+            run, without, with_cuts = times
+            cells = [f"{name} {size}", *(f"{one:.1f}" for one in times)]
+            print("| " + " | ".join([*cells, f"{without / run:.1f}", f"{with_cuts / run:.2f}"]) + " |", flush=True)
+
+
+def spent() -> float:
+    """Seconds of processor time of this process and all below it, those that ended included."""
+    total = 0.0
+    for one in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(one.cpu_times()[:4])
+    return total
 
 
 class Look(NamedTuple):

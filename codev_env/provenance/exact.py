@@ -73,9 +73,12 @@ def find(output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Pi
         known = len(equal) == 1 and (whole or variety(output) >= _VARIED)
         return _region(equal[0], output, images) if known else None
     if copies and variety(output) >= _CLEAR:
-        changed = [piece for piece in copies[:_RECOLOURED] if _is_recoloured(output, images, piece)]
-        if changed:
-            return _region(changed[0], output, images) if len(changed) == 1 else None
+        tried = copies[:_RECOLOURED]
+        first = next((piece for piece in tried if _is_recoloured(output, images, piece)), None)
+        if first is not None:
+            rest = [piece for piece in tried[tried.index(first) + 1 :] if piece.turn == first.turn]
+            twice = any(_is_recoloured(output, images, piece) for piece in rest)
+            return None if twice else _region(first, output, images)
     others = (piece for piece in pieces if piece.size != output.size and _may_become(piece.size, output.size))
     tests = _Resized(output, secret)
     for piece in islice(others, _RESIZED):

@@ -44,14 +44,14 @@ def recoloured(cut: Image.Image, output: Image.Image) -> bool:
         False also if some place has lost its contrast, as under most thresholds: then it takes other means to say what
         is seen.
     """
-    few = (
-        cut.resize((_SAMPLE, _SAMPLE), Image.Resampling.NEAREST),
-        output.resize((_SAMPLE, _SAMPLE), Image.Resampling.NEAREST),
-    )
+    size = _SAMPLE, _SAMPLE
+    shown, few = cut.resize(size, Image.Resampling.NEAREST), np.asarray(output.resize(size, Image.Resampling.NEAREST))
     for value in _VALUES:
-        if not _fits(value(few[0]), np.asarray(few[1])):
+        if not _fits(value(shown), few):
             continue
         values, pixels = value(cut), np.asarray(output)
+        if values.shape[2] == 1 and (few == few[..., :1]).all() and (pixels == pixels[..., :1]).all():
+            pixels = pixels[..., :1]  # One channel says it all.
         if _fits(values, pixels) and _is_no_chance(values, pixels):
             return _is_visible(np.asarray(cut), pixels)
     return False
@@ -63,7 +63,7 @@ def _fits(values: Values, pixels: Pixels) -> bool:
 
 
 def _by_channel(values: Values, pixels: Pixels) -> Iterator[tuple[Values, Values]]:
-    for channel in range(3):
+    for channel in range(pixels.shape[2]):
         yield values[..., channel % values.shape[2]], pixels[..., channel]
 
 
@@ -78,7 +78,7 @@ def _is_no_chance(values: Values, pixels: Pixels) -> bool:
     height, width = pixels.shape[:2]
     tables = [_table(key, channel) for key, channel in _by_channel(values, pixels)]
     used = sum(int((np.bincount(key.ravel(), minlength=256) > 0).sum()) for key, _ in _by_channel(values, pixels))
-    if 3 * height * width < _REPEATED * used or min(height, width) < 32:
+    if pixels.size < _REPEATED * used or min(height, width) < 32:
         return False
     step = max(1, min(height, width) // (2 * _SAMPLE))
     for x, y in _SHIFTS:
@@ -93,7 +93,7 @@ def _is_no_chance(values: Values, pixels: Pixels) -> bool:
 
 def _is_visible(cut: Pixels, pixels: Pixels) -> bool:
     """Whether the places that vary in a cut vary in the output."""
-    step = max(1, max(cut.shape) // _SIDE)
+    step = -(-max(cut.shape) // _SIDE)
     before, after = (_ranges(part[::step, ::step]) for part in (cut, pixels))
     faded = (before >= _VARIES) & (after < np.maximum(_LEAST, before / _FADED))
     return not (faded & (box_sum(faded.astype(np.float32), 1) >= _CROWD)).any()
@@ -102,8 +102,10 @@ def _is_visible(cut: Pixels, pixels: Pixels) -> bool:
 def _ranges(pixels: Pixels) -> NDArray[np.int16]:
     """By how much cells vary in the channel that varies most."""
     height, width = (side // _CELL * _CELL for side in pixels.shape[:2])
-    rows = pixels[:height, :width].reshape(height // _CELL, _CELL, width, 3)
-    low, high = (extreme(extreme(rows, 1).reshape(-1, width // _CELL, _CELL, 3), 2) for extreme in (np.min, np.max))
+    rows = pixels[:height, :width].reshape(height // _CELL, _CELL, width, -1)
+    low, high = (
+        extreme(extreme(rows, 1).reshape(-1, width // _CELL, _CELL, pixels.shape[2]), 2) for extreme in (np.min, np.max)
+    )
     return np.asarray((high.astype(np.int16) - low).max(-1))
 
 
