@@ -1,6 +1,7 @@
 """Compares the cost of a step in the sandbox with the ways in which peers run a model's code, all in one run.
 
-Run `python benchmarks/sandbox.py [--steps 100] [--json FILE]`; it takes about a minute. Peers that are not installed
+Run `python benchmarks/sandbox.py [--steps 100] [--json FILE]`; it takes about a minute. `--processor N` measures only
+processor time, which other work on the machine changes least. Peers that are not installed
 get a line that says so. Only ratios within one run are meaningful, and the method makes them fair:
 
 - The contenders take turns: each round is one step of each, in an order drawn anew, so all see the same machine. Those
@@ -179,6 +180,43 @@ def used(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+def total_used() -> float:
+    """Processor milliseconds of this process, its zygotes and their workers so far, living and ended."""
+    ticks = 0
+    for zygote in children(os.getpid()):
+        fields = Path(f"/proc/{zygote}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15])) + sum(map(used, children(zygote)))
+    return 1000 * (time.process_time() + ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def processor_time(image: Image.Image, times: int, numbers: Iterator[int]) -> dict[str, float]:
+    """Processor milliseconds of a step in a worker that serves many, in one of its own, and of a session with one."""
+    code = "crop = image.crop((10, 10, 210, 210))\ncrop.save('crop.png')\nprint('crop.png')\nnumber = {}"
+    own = f"{code}\ngetattr(image, 'size')"
+    rows = {}
+
+    def measure(name: str, action: Callable[[], Any]) -> None:
+        for _ in range(5):
+            action()
+        time.sleep(0.5)
+        before = total_used()
+        for _ in range(times):
+            action()
+        time.sleep(0.5)  # workers that were killed may still be ending
+        rows[name] = round((total_used() - before) / times, 2)
+
+    def episode() -> None:
+        with box.session({"input.png": image}) as other:
+            other.run(code.format(next(numbers)))
+
+    with Sandbox() as box, box.session({"input.png": image}) as session:
+        measure("a step", lambda: session.run(code.format(next(numbers))))
+        measure("a step in a worker of its own", lambda: session.run(own.format(next(numbers))))
+        measure("a session without a step", lambda: box.session({"input.png": image}).close())
+        measure("a session with a step", episode)
+    return rows
+
+
 def worker_memory(image: Image.Image, numbers: Iterator[int]) -> dict[str, dict[str, float]]:
     """Memory of an idle worker, before and after steps: the one grandchild that works when its session is busy."""
     if not Path("/proc/self/smaps_rollup").exists():
@@ -257,7 +295,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="rounds of each comparison")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement of throughput")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--processor", type=int, metavar="N", help="measure only processor time, over N repetitions")
     options = parser.parse_args()
+    if options.processor:
+        for name, ms in processor_time(photo(672, 504), options.processor, itertools.count()).items():
+            print(f"{name:35}{ms:8.2f} ms")
+        return
     ms, layers = timed(Sandbox().describe)
     versions = {name: importlib.metadata.version(name) for name in ("numpy", "pillow", "RestrictedPython")}
     machine = {
