@@ -23,7 +23,7 @@ _LUCK = 5.2
 """Noise is correlated with its best place by that, over the root of its samples."""
 _USUAL = [1 / 2, 1 / 3, 1 / 4, 2 / 3, 2.0, 1.5]
 """Pixels per sample after usual resizes."""
-_LEAST = 7
+LEAST_BARS = 7
 """Bars that a stretch holds."""
 
 
@@ -119,7 +119,7 @@ def find_line(signal: Array, length: int, axis: int, hint: float | None = None, 
             if one is None:
                 continue
             one = _refined(signal, bank, one)
-            if abs(one.end - one.start) < _LEAST * BAR:
+            if abs(one.end - one.start) < LEAST_BARS * BAR:
                 continue  # A few bars are like anything.
             if best is None or one.score > best.score:
                 best = one
@@ -142,7 +142,7 @@ def _coarse(signal: Array, bank: Bank, scales: list[float] | None, edges: bool) 
     log = np.log(_RATIO)
     if scales is None:
         low, high = (
-            np.log(max(per / _MOST_ZOOM, _LEAST * BAR / samples)) / log,
+            np.log(max(per / _MOST_ZOOM, LEAST_BARS * BAR / samples)) / log,
             np.log(min(per * _MOST_SHRINK, 1.3 * bank.length / samples)) / log,
         )
         numbers = list(range(int(np.floor(low)), int(np.ceil(high)) + 1))

@@ -12,21 +12,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageChops
+from PIL import Image
 
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.regions import GRID, Bounds, scales
 
 Array = NDArray[np.floating]
 Bools = NDArray[np.bool_]
+Pixels = NDArray[np.uint8]
 
 _CELL, _SHOWN = 6, 4
 """Least side of a cell in pixels of the image, and in pixels of the output."""
 _CONTRAST = 48
-_CHANGE, _SPILL, _MOST = 6.0, 0.5, 0.75
+_CHANGE, _SPILL, _MOST = 6.0, 0.3, 0.75
 """Levels by which a disturbed cell changes at least; shares of that by which others may, as a rule and at most."""
 _UNUSUAL, _LEVELS, _FEW, _WEAKER = 3.0, 3.0, 0.34, 0.2
 _SIDE = 640
+_FITTED, _STEPS, _PER_STEP = 4000, 24, 100
+"""Of the change of levels: pixels it is taken from and steps it has, at most, and pixels of a step."""
 
 
 class Proof:
@@ -87,9 +90,7 @@ class Proof:
             for n in (min(end - start, _SIDE),)
         )
         take = np.ix_(vs - top, us - left)
-        one, other = output.crop(self._bounds), probe.crop(self._bounds)
-        red, green, blue = (np.asarray(part)[take] for part in ImageChops.difference(one, other).split())
-        change = np.maximum(np.maximum(red, green), blue).astype(np.float64)
+        other = probe.crop(self._bounds)
         x, y = (self._along(axis, us + 0.5, vs + 0.5) for axis in (0, 1))
         disturbed = self._disturbed(x, y)
         rows, columns = self._chosen.shape
@@ -102,6 +103,8 @@ class Proof:
         )
         cells = rows * columns + 1
         hits, others = np.flatnonzero(disturbed & inside), np.flatnonzero(~disturbed & inside & core)
+        pair = (np.asarray(output.crop(self._bounds))[take], np.asarray(other)[take])
+        change = _change(pair[0], pair[1], others)
         group, moved = group.ravel(), change.ravel()
         sums = [
             np.bincount(group[side], weight, cells)[:-1].reshape(rows, columns)
@@ -119,10 +122,11 @@ class Proof:
         least = max(_CHANGE, _WEAKER * float(np.median(hit[known])))
         few = np.bincount(group[others[moved[others] > _LEVELS]], minlength=cells)[:-1].reshape(rows, columns)
         calm = (rest <= _UNUSUAL * usual + _LEVELS) | (few <= _FEW * sums[3])
-        right_groups = known & (hit >= least) & calm & (rest <= _MOST * hit)
+        calm &= rest <= _MOST * hit
+        right_groups = known & (hit >= least) & calm
         if right_groups.sum() < 0.4 * known.sum():
             return None
-        flat = np.append(_filled(right_groups).ravel(), False)
+        flat = np.append((right_groups | _enclosed(right_groups)).ravel(), False)
         grid_v, grid_u = (
             ((np.arange(min(n, GRID)) + 0.5) * m / min(n, GRID)).astype(np.intp)
             for n, m in ((bottom - top, len(vs)), (right - left, len(us)))
@@ -144,9 +148,32 @@ class Proof:
         return np.asarray(np.floor(sum(parts, start))).astype(np.intp) - self._low[axis]
 
 
-def _filled(groups: Bools) -> Bools:
-    """The groups, and single ones that all but one of those next to them surround: one cell alone does not decide."""
+def _change(output: Pixels, probe: Pixels, others: NDArray[np.intp]) -> Array:
+    """By how many levels pixels differ, less the change of levels that contrast makes of another image as a whole.
+
+    Args:
+        output: Shape (rows, columns, 3).
+        probe: The same.
+        others: Places, counted through, from which that change is taken: its median at each level.
+    """
+    change = np.zeros(output.shape[:2])
+    if not len(others):
+        return change
+    some = others[:: max(1, len(others) // _FITTED)]
+    levels = np.arange(256)
+    for before, after in zip(np.moveaxis(output, 2, 0), np.moveaxis(probe, 2, 0), strict=True):
+        level, value = before.ravel()[some], after.ravel()[some]
+        order = np.argsort(level, kind="stable")
+        parts = np.array_split(order, min(_STEPS, max(1, len(order) // _PER_STEP)))
+        shift = [float(np.median(value[part].astype(np.int16) - level[part])) for part in parts]
+        table = levels + np.interp(levels, [float(np.median(level[part])) for part in parts], shift)
+        change = np.maximum(change, np.abs(after - np.clip(table, 0, 255)[before]))
+    return change
+
+
+def _enclosed(groups: Bools) -> Bools:
+    """Which groups all those next to them surround: one alone does not decide."""
     rows, columns = groups.shape
     padded = np.pad(groups, 1, mode="reflect" if min(groups.shape) > 1 else "edge").astype(int)
     around = np.add.reduce([padded[v : v + rows, u : u + columns] for v in range(3) for u in range(3)])
-    return np.asarray(groups | (around >= 7))
+    return np.asarray(around - groups >= 8)

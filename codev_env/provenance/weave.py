@@ -29,6 +29,8 @@ _FOLDED = 0.75
 """How clear stretches must be in folded images, where much else looks like edges."""
 _EQUAL, _STRETCHED = 0.03, 0.25
 """Difference of the scales of both axes, as a logarithm, up to which they are equal, and what others are worth less."""
+_BORDER = 2
+"""Lines at a border at which an operation on neighbourhoods may leave nothing."""
 _CRISP = 0.7
 """Share of the contrast that some neighbours differ by, unless the output was enlarged or blurred."""
 
@@ -216,8 +218,9 @@ def _read(grey: Array, part: tuple[int, int, int, int], size: Size, index: int) 
 
 def _snapped(start: int, end: int, model: Array, edges: bool) -> tuple[int, int]:
     """A run of lines, from the first or to the last of all if that is near, or if no edge should be seen before."""
-    first = start <= 2 or (edges and float(np.abs(model[: start - 1]).max()) < 0.3)
-    last = len(model) - end <= 2 or (edges and float(np.abs(model[end + 1 :]).max(initial=0.0)) < 0.3)
+    before, after = model[_BORDER : start - 1], model[end + 1 : -_BORDER]
+    first = start <= _BORDER or (edges and float(np.abs(before).max(initial=0.0)) < 0.3)
+    last = len(model) - end <= _BORDER or (edges and float(np.abs(after).max(initial=0.0)) < 0.3)
     return (0 if first else start), (len(model) if last else end)
 
 

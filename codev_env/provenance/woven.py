@@ -11,8 +11,19 @@ from PIL import Image, ImageFilter
 
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance import detail
+from codev_env.provenance.bars import BAR, LEAST_BARS
 from codev_env.provenance.proof import Proof
-from codev_env.provenance.regions import Bools, Indices, Originals, OutputPart, dice, make_region, shown_part
+from codev_env.provenance.regions import (
+    Bools,
+    Bounds,
+    Indices,
+    Originals,
+    OutputPart,
+    dice,
+    make_region,
+    scales,
+    shown_part,
+)
 from codev_env.provenance.seen import without_unlike
 from codev_env.provenance.weave import WovenPart, read_weave
 from codev_env.types import Region
@@ -22,7 +33,7 @@ Array = NDArray[np.floating]
 _WHOLE = 0.9
 _SHARP, _COARSE = 0.3, 5.0
 _NEAR = 9
-_ALIKE, _RELATED = 0.97, 0.8
+_ALIKE, _RELATED = 0.97, 0.4
 
 
 class WovenClaim(NamedTuple):
@@ -69,9 +80,13 @@ def claim(output: Image.Image, probe: Image.Image, image: Image.Image, index: in
     part = OutputPart(panel.bounds, _pixels(panel) / (output.width * output.height), None)
     if not panel.found.all():
         part = shown_part(output, affine, image.size, originals, rng)
+    if min(_sides(affine, part.bounds)) < LEAST_BARS * BAR:
+        return None  # A few bars are like anything.
     overview = detail.overview(output, part.bounds, originals)
     aligned = detail.align(affine, image, [overview], 3.0)
-    affine = affine if aligned is None else aligned
+    if aligned is None:
+        return None  # The output shows another place than it does with the pattern.
+    affine = aligned
     patches = detail.patches(output, affine, part.bounds, originals)
     finer = detail.align(affine, image, patches, 2.0)
     affine = geometry.snap(affine if finer is None else finer, output.size)
@@ -123,6 +138,13 @@ def _describe(affine: Array, part: OutputPart, image: Image.Image, index: int, s
 def _pixels(panel: WovenPart) -> int:
     left, top, right, bottom = panel.bounds
     return (right - left) * (bottom - top)
+
+
+def _sides(affine: Array, bounds: Bounds) -> tuple[float, float]:
+    """How many pixels of the image the sides of a part of the output show."""
+    left, top, right, bottom = bounds
+    by_u, by_v = scales(affine)
+    return (right - left) * by_u, (bottom - top) * by_v
 
 
 def _share(panel: WovenPart, image: Image.Image) -> float:

@@ -35,7 +35,7 @@ def check(kind: str, case: Case, region: Region) -> None:
         assert case.error(region.polygon) <= case.tolerance * (1 if kind in ALWAYS else 2), said
         assert region.image_index == case.index, said
     if case.share is not None:
-        assert region.original_share == pytest.approx(case.share, abs=0.03), said
+        assert region.original_share == pytest.approx(case.share, abs=0.05), said
     for box in case.hidden:
         assert seen_share(region, box) <= 0.35, said
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import io
 import sys
 import types
 import warnings
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from photos import photo
 
 from codev_env.sandbox.language import guards, program_builtins, state
 from codev_env.sandbox.language.context import Context, File, View
-from codev_env.sandbox.language.facades import std
+from codev_env.sandbox.language.facades import files, std
 from codev_env.sandbox.language.policy import compile_program, parse
 from codev_env.sandbox.wire.limits import Limits
 from codev_env.sandbox.worker import libraries, worker
@@ -34,6 +35,8 @@ REFUSED_BUILTINS = frozenset(
     "open eval exec compile __import__ globals locals vars input breakpoint getattr setattr delattr dir type "
     "memoryview id hash".split()
 )
+ALLOWED = (files.Path, PurePosixPath, io.UnsupportedOperation, sys.getsizeof, sys.getrecursionlimit)
+"""Of these modules: the façade's own path, which acts on the episode's files, and what only computes."""
 LEAVES = (int, float, complex, str, bytes, np.ndarray, np.generic)
 
 
@@ -43,6 +46,8 @@ def danger(value: Any) -> str | None:
         return "a module"
     if isinstance(value, types.FrameType | types.CodeType | types.TracebackType):
         return "a part of the interpreter"
+    if any(value is one for one in ALLOWED):
+        return None
     if value is np.ndarray:
         return "the class of arrays, which takes foreign memory"
     if isinstance(value, type) and issubclass(value, type) and value is not program_builtins._Type:
@@ -53,6 +58,8 @@ def danger(value: Any) -> str | None:
     if not callable(value) or not isinstance(home, str) or home.partition(".")[0] not in FOREIGN:
         return None
     name = getattr(value, "__name__", "")
+    if getattr(value, "__qualname__", "").startswith("PurePath."):
+        return None  # text alone
     if name in HARMLESS or (home == "builtins" and name not in REFUSED_BUILTINS):
         return None
     return f"a function of {home}"
@@ -109,8 +116,8 @@ def given() -> dict[str, Any]:
     del roots["type"]  # the stand-in
     for number, code in enumerate(Path(__file__).with_name("everyday.txt").read_text().split("#### ")[1:]):
         image = photo()
-        files = {"input.png": File(lambda image=image: image, "RGB", image.size, input=True, image=image)}  # type: ignore[misc]
-        state.set_current(Context(View(files=files, inputs=("input.png",)), Limits()))
+        images = {"input.png": File(lambda image=image: image, "RGB", image.size, image=image)}  # type: ignore[misc]
+        state.set_current(Context(View(files=images, given=images), Limits()))
         names = {"__builtins__": builtins, "__name__": "__main__", "image": image.copy()}
         for name in ("np", "math", "Image", "ImageDraw", "ImageEnhance", "ImageFilter", "ImageFont", "ImageOps"):
             names[name] = next(libraries.MODULES[key] for key in _homes(name) if key in libraries.MODULES)

@@ -77,7 +77,9 @@ class Slot:
         self.colour, self.other = (tuple(rng.randrange(256) for _ in range(3)) for _ in range(2))
         self.saved: int | None = None
         self.count: int | None = None
-        self.kills = soak.kills
+        self.view = "main"  # that was run in last
+        # Variables stay in a process, so each view has a worker of its own: a kill may show up late.
+        self.kills = dict.fromkeys(("main", "other"), soak.kills)
         box = soak.boxes[self.kind if self.kind in ("quick", "step") else "plain"]
         size = (rng.randrange(8, 90), rng.randrange(8, 90))
         persist = "variables" if self.kind == "variables" else "images"
@@ -103,14 +105,15 @@ class Slot:
             self.soak.done["SandboxError"] += 1
             self.count = None
         # Not the present count: a kill between the reply and this line affects the next step only.
-        self.kills = begun
+        self.kills[self.view] = begun
 
     def may_be_hit(self) -> bool:
-        """Something was killed since the last step of this session, or is being killed: that takes two counts."""
-        return self.soak.kills != self.kills or self.soak.kills % 2 == 1
+        """Something was killed since the last step in this view, or is being killed: that takes two counts."""
+        return self.soak.kills != self.kills[self.view] or self.soak.kills % 2 == 1
 
     def run(self, code: str, expected: str | None, stop: str = "ok", view: str = "main") -> Execution | None:
         """Run a program and check its result; `None` if it was ended for an allowed reason."""
+        self.view = view
         execution = self.session.run(code, view=view)
         if execution.stop == stop and (expected is None or execution.stdout == expected):
             return execution

@@ -1,0 +1,74 @@
+"""What a program paints over is not seen, whatever it does to the colours afterwards, and whenever it paints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from codev_env.judges.evidence import showing
+from codev_env.provenance import Tracker
+from codev_env.sandbox import Sandbox
+
+AROUND, TARGET = (200, 172, 248, 208), (212, 181, 236, 199)
+WIDE = (188, 163, 260, 217)
+
+HOLES = {
+    "mean": "a[y1:y2, x1:x2] = a[y1:y2, x1:x2].mean((0, 1))",
+    "grey": "a[y1:y2, x1:x2] = 128",
+    "moved": "a[y1:y2, x1:x2] = a[: y2 - y1, : x2 - x1]",
+}
+WHEN = {"always": "True", "only when not probed": "np.array_equal(a[::40, ::40, 0].ravel()[:6], {pixels})"}
+AFTER = {
+    "nothing": "",
+    "twice as large": "im = im.resize((im.width * 2, im.height * 2), Image.LANCZOS)",
+    "in grey": "im = im.convert('L')",
+    "more contrast": "from PIL import ImageEnhance\nim = ImageEnhance.Contrast(im).enhance(1.6)",
+    "stretched": "from PIL import ImageOps\nim = ImageOps.autocontrast(im, cutoff=2)",
+    "equalised": "from PIL import ImageOps\nim = ImageOps.equalize(im)",
+    "in grey, twice as large": "im = im.convert('L').resize((im.width * 2, im.height * 2))",
+    "in false colours": "import cv2\nim = cv2.applyColorMap(np.array(im.convert('L')), cv2.COLORMAP_JET)[..., ::-1]",
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox() as box:
+        yield box
+
+
+@pytest.fixture(scope="module")
+def image() -> Image.Image:
+    """A textured photograph with a small sign on it."""
+    data = pytest.importorskip("skimage.data")
+    photo = Image.fromarray(data.astronaut()).crop((0, 100, 480, 460))
+    draw = ImageDraw.Draw(photo)
+    draw.ellipse(TARGET, "white", "black")
+    draw.text((TARGET[0] + 8, TARGET[1] + 3), "W", fill="black")
+    return photo
+
+
+@pytest.mark.parametrize("around", [AROUND, WIDE], ids=["close", "wide"])
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("hole", HOLES)
+def test_a_target_that_is_painted_over_is_not_seen(sandbox, image, hole, when, after, around):
+    pixels = np.asarray(image)[::40, ::40, 0].ravel()[:6].tolist()
+    program = "\n".join(
+        [
+            "a = np.array(Image.open('input.png'))",
+            f"x1, y1, x2, y2 = {TARGET}",
+            f"if {WHEN[when].format(pixels=pixels)}:",
+            f"    {HOLES[hole]}",
+            f"im = Image.fromarray(a).crop({around})",
+            AFTER[after],
+            "show(im)",
+        ]
+    )
+    with sandbox.session({"input.png": image}) as session:
+        execution = session.run(program)
+        assert execution.error is None
+        (region,) = Tracker(session, {"input.png": image}).trace(program, execution)
+    if region.polygon is not None:
+        found = showing(region, TARGET, image.size)
+        assert not found.clear and found.coverage < 0.5, (region, found)
