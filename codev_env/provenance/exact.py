@@ -25,6 +25,8 @@ Array = NDArray[np.floating]
 
 _TESTED, _RESIZED, _RECOLOURED = 256, 96, 16
 """Pieces that are compared with one output: of its size, of others, and of its size in other colours."""
+_AKIN = 6
+"""Pieces of other sizes that are resized in every way, as one part of them is akin to the output."""
 _POINTS = ((0.5, 0.5), (0.21, 0.33), (0.77, 0.18), (0.36, 0.81), (0.9, 0.62))
 _PATCH = 24
 """Pixels per side of the part that is resized first."""
@@ -165,6 +167,7 @@ class _Resized:
         self._rng = np.random.default_rng((secret, zlib.crc32(self._few.tobytes()), *output.size))
         self._backs: dict[str, Image.Image] = {}
         self._patch = self._busiest()
+        self._akin = 0
 
     def shows(self, image: Image.Image, piece: Piece) -> bool:
         """Whether the output is the piece, resized by one of the common filters."""
@@ -175,8 +178,9 @@ class _Resized:
         # Between two pixels, rounding decides for one of them.
         repeated = np.asarray(_part(crop, back.size, Image.Resampling.NEAREST, box)) == np.asarray(patch)
         akin = _akin(_part(crop, back.size, _FILTERS[0], box), patch)
-        if not akin and repeated.mean() < _SAME:
+        if (not akin and repeated.mean() < _SAME) or self._akin >= _AKIN:
             return False
+        self._akin += 1
         for kind in _FILTERS:
             for across_first in (True, False):
                 if not _differ(_part(crop, back.size, kind, box, across_first), patch, 1):
