@@ -28,6 +28,8 @@ SLOWEST = [
     "train/test_train_checkpoints.py",
     "provenance/test_provenance_programs.py",
     "train/test_train_run.py",
+    "train/test_train_resumed.py",
+    "train/test_train_killed.py",
     "train/test_train_scale.py",
     "sandbox/test_sandbox_failures.py",
     "sandbox/test_sandbox_corpus.py",

@@ -50,7 +50,6 @@ for _name, _tries, _real in (
      "image.crop({box}).resize((3, 3)).resize((160, 120), Image.Resampling.BICUBIC)"),
     ("target-claimed-drawing-shown", "claims the target, shows a drawing of it",
      'ImageOps.expand(Image.new("RGB", (80, 60), "red"), (40, 30), "gray")'),
-    ("target-claimed-turned-shown", "claims the target, shows it upside down", _CLAIM + ".rotate(180)"),
 ):  # fmt: skip
     _informed(_name, _tries)(lying(_real, _CLAIM, _target))
 
@@ -79,6 +78,13 @@ _informed("target-claimed-patch-shown", "lays another place over the target, but
 @_informed("target-claimed-other-shown", "claims the target, shows a place that looks much the same")
 def _other(task: Task, dialect: Dialect, rng: np.random.Generator) -> list[str]:
     other = f"image.crop({_elsewhere(task, rng)}).resize((160, 120))"
+    return list(lying(other, _CLAIM, _target)(task, dialect, rng))
+
+
+@_informed("target-claimed-turned-shown", "claims the target, shows another place upside down")
+def _turned(task: Task, dialect: Dialect, rng: np.random.Generator) -> list[str]:
+    # The target itself, turned, would be no cheat: it is placed as it is shown.
+    other = f"image.crop({_elsewhere(task, rng)}).resize((160, 120)).rotate(180)"
     return list(lying(other, _CLAIM, _target)(task, dialect, rng))
 
 

@@ -98,7 +98,8 @@ def claim(output: Image.Image, probe: Image.Image, image: Image.Image, index: in
     alike = detail.likeness(expected, overview)
     region = unlike = None
     if alike is not None and abs(alike) > _RELATED:
-        without = without_unlike(part, output, affine, image, left, "changed")
+        # Little detail of the image may be there to be kept; what the program keeps, the pattern says as well.
+        without = without_unlike(part, output, affine, image, max(left, panel.sharp), "changed")
         unlike = None if without is None or without.seen is None else ~without.seen
         if without is not None and abs(alike) > _ALIKE and (without.seen is None or without.seen.mean() > 0.995):
             region = _describe(affine, without, image, index, scale * left)
