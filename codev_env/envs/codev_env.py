@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 
 def _names_near_arguments(init: Callable[..., None]) -> Callable[..., None]:
-    """Let a constructor raise `ArgumentError` with the nearest known name for an argument that it does not have."""
+    """Let a constructor raise `ArgumentError` with the nearest known name for an argument that it does not have.
+
+    Python's own words stand in it too: Gymnasium and TorchRL offer arguments such as `frameskip` and know a refusal by them.
+    """
     known = list(inspect.signature(init).parameters)[1:]
 
     @functools.wraps(init)
     def checked(self: CodeVBenchEnv, *args: Any, **kwargs: Any) -> None:
         for name in kwargs:
             if name not in known:
-                raise unknown("argument of the environment", name, known, ArgumentError)
+                error = unknown("argument of the environment", name, known)
+                raise ArgumentError(f"{error} (__init__() got an unexpected keyword argument {name!r})")
         init(self, *args, **kwargs)
 
     return checked
