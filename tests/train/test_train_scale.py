@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 import torch
 import yaml
 from micro_run import weights
+from process_group import launcher_variables, run_group
 from torch.testing import assert_close
 from toy_families import NAMES as FAMILY_NAMES
 from toy_families import toy_policy
@@ -21,8 +19,8 @@ from toy_families import toy_policy
 from codev_agents.engines.policy import Policy
 from codev_train.learn.checkpoint import checkpoints
 
-HERE = Path(__file__).parent
 LAUNCH = resources.files("codev_train.run.launch")
+HYBRID = ("--parallelism_config_dp_replicate_size", "2", "--parallelism_config_dp_shard_size", "2")
 NAMES = sorted(path.name for path in LAUNCH.iterdir() if path.name.endswith(".yaml"))
 
 
@@ -39,17 +37,9 @@ def updates(folder: Path, config: str, *options: str, start: str = "-") -> tuple
     hybrid = config == "hsdp.yaml"
     arguments = [str(folder), name, "[1, 1, 1, 1]" if hybrid else "[3, 1]" if config else "[4]", start, *options]
     if not out.exists():  # what one process does is wanted by several tests
-        paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-        command = [sys.executable, str(HERE / "sharded_process.py"), "scaled_process", *arguments]
-        if config:
-            launch = ["-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / config)]
-            launch += ["--num_processes", "4" if hybrid else "2", "--main_process_port", "0"]
-            sizes = ["--parallelism_config_dp_replicate_size", "2", "--parallelism_config_dp_shard_size", "2"]
-            command[1:1] = launch + (sizes if hybrid else [])
-        else:
-            environment["ACCELERATE_USE_CPU"] = "true"
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        count, words = (4, HYBRID) if hybrid else (2, ()) if config else (1, ())
+        variables = launcher_variables(LAUNCH / config, "--num_processes", str(count), *words) if config else {}
+        done = run_group(count, "sharded_process", "scaled_process", *arguments, variables=variables)
         assert done.returncode == 0, done.stderr[-3000:]
     (checkpoint,) = checkpoints(out)
     return weights(checkpoint / "model"), json.loads((out / "told.json").read_text()), checkpoint

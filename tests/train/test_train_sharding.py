@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +11,7 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
+from process_group import launcher_variables, run_group
 from torch.testing import assert_close
 from toy_families import NAMES, toy_policy
 
@@ -22,7 +20,6 @@ from codev_train.learn.checkpoint import checkpoints
 from codev_train.learn.sharding import Layout, layout_of, make_accelerator
 from codev_train.run.options import TrainOptions
 
-HERE = Path(__file__).parent
 LAUNCH = resources.files("codev_train.run.launch")
 
 
@@ -34,14 +31,8 @@ def folder(tmp_path_factory, played) -> Path:
 
 def start(processes: int, module: str, *arguments: str) -> None:
     """Run a module of these tests, sharded if there is more than one process."""
-    paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-    launch = ["-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / "fsdp2.yaml")]
-    launch += ["--num_processes", str(processes), "--main_process_port", "0"]
-    environment |= {} if processes > 1 else {"ACCELERATE_USE_CPU": "true"}
-    script = [str(HERE / "sharded_process.py"), module, *arguments]
-    command = [sys.executable, *(launch if processes > 1 else []), *script]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    variables = launcher_variables(LAUNCH / "fsdp2.yaml", "--num_processes", str(processes)) if processes > 1 else {}
+    done = run_group(processes, "sharded_process", module, *arguments, variables=variables)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
