@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
 
 import micro_run
 import pydantic
@@ -18,6 +18,7 @@ import torch
 import yaml
 from accelerate import Accelerator
 from micro_run import history, same_weights, untimed, weights
+from process_group import launcher_variables, run_group
 
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.policy import Policy
@@ -29,30 +30,14 @@ from codev_train.run.options import TrainOptions
 pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
+LAUNCH = resources.files("codev_train.run.launch")
 
 
-SHARDED = (str(HERE / "sharded_process.py"), "codev_env.app.cli")
-FSDP = {
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
-}
-"""What `accelerate launch` makes of `fsdp2.yaml`."""
-
-
-def launch(*command: str, environment: Mapping[str, str] = MappingProxyType({})) -> subprocess.CompletedProcess[str]:
-    """Run a module or script in two processes."""
+def launch(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a module or script in two processes that `torchrun` starts."""
     paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environment = (
-        os.environ
-        | dict(environment)
-        | {
-            "ACCELERATE_USE_CPU": "true",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(p for p in paths if p),
-        }
-    )
+    environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     process = subprocess.Popen(
         [*torchrun, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -108,6 +93,12 @@ def test_two_processes_leave_the_folder_of_one(whole, folder):
     assert not same_weights(whole / "model", start)
 
 
+@pytest.fixture(scope="module")
+def sharded() -> Mapping[str, str]:
+    """What `accelerate launch` says to processes that share the weights out."""
+    return launcher_variables(LAUNCH / "fsdp2.yaml", "--num_processes", "2")
+
+
 def evaluated_alone(model: Path, run: Path, out: Path) -> list[Trajectory]:
     """What one process evaluates with the policy `model` and the options of `run`."""
     text = yaml.safe_load((run / "options.yaml").read_text())["train"]
@@ -127,11 +118,10 @@ def test_shared_out_evaluations_are_those_of_one_process(whole, folder, tmp_path
         assert (whole / part / "metrics.json").read_text() == (tmp_path / part / "metrics.json").read_text()
 
 
-def test_processes_that_share_the_weights_evaluate_too(whole, folder, options):
+def test_processes_that_share_the_weights_evaluate_too(whole, folder, options, sharded):
     """FSDP2, more processes than held-out tasks: the history has the numbers of the episodes that are kept."""
-    done = launch(
-        *SHARDED, "train", *options("sharded"), "--sharding", "fsdp2", "--eval.episodes", "1", environment=FSDP
-    )
+    words = [*options("sharded"), "--sharding", "fsdp2", "--eval.episodes", "1"]
+    done = run_group(2, "sharded_process", "codev_env.app.cli", "train", *words, variables=sharded)
     assert done.returncode == 0, done.stderr
     run = folder / "sharded"
     metrics = json.loads((run / "eval" / "step-000002" / "metrics.json").read_text())
@@ -140,10 +130,10 @@ def test_processes_that_share_the_weights_evaluate_too(whole, folder, options):
     assert weight.keys() == weights(whole / "model").keys()
 
 
-def test_a_cold_start_and_its_evaluation_by_processes_that_share_the_weights(folder, options, tmp_path):
+def test_a_cold_start_and_its_evaluation_by_processes_that_share_the_weights(folder, options, sharded, tmp_path):
     """All start with the weights of the cold start, whose stages are those of processes with whole copies."""
     given = [*options("started"), "--sharding", "fsdp2", "--out", str(folder / "fsdp")]
-    done = launch(*SHARDED, "train", *given, environment=FSDP)
+    done = run_group(2, "sharded_process", "codev_env.app.cli", "train", *given, variables=sharded)
     assert done.returncode == 0, done.stderr
     (start,) = (p.parent for p in (folder / "fsdp").glob("start-*/config.json"))
     run = folder / "fsdp" / "started"
@@ -151,7 +141,7 @@ def test_a_cold_start_and_its_evaluation_by_processes_that_share_the_weights(fol
     found = read_trajectories(run / "before")
     assert [[x.action for x in t.turns] for t in found] == [[x.action for x in t.turns] for t in wanted]
     words = ["--config", str(folder / "micro.yaml"), "--threads", "1", "--out", str(folder / "copies")]
-    copies = launch("-m", "codev_env.app.cli", "sft", *words)
+    copies = run_group(2, "codev_env.app.cli", "sft", *words)
     assert copies.returncode == 0, copies.stderr
     (other,) = (p.parent for p in (folder / "copies").glob("start-*/config.json"))
     a, b = weights(start), weights(other)
@@ -166,7 +156,7 @@ def test_two_processes_stop_together_and_go_on_as_if_never_stopped(whole, folder
     assert stopped.returncode != 0 and "codev train --resume" in stopped.stderr
     assert [p.name for p in checkpoints(folder / "stopped")] == ["step-000001"]
 
-    done = launch("-m", "codev_env.app.cli", "train", "--resume", str(folder / "stopped"))
+    done = run_group(2, "codev_env.app.cli", "train", "--resume", str(folder / "stopped"))
     assert done.returncode == 0, done.stderr
     assert untimed(history(folder / "stopped")) == untimed(history(whole))
     assert same_weights(folder / "stopped" / "model", whole / "model")
@@ -188,12 +178,8 @@ def update_folder(tmp_path_factory, played) -> Path:
 
 def one_update(folder: Path, shares: list[int], *options: str) -> tuple[torch.Tensor, dict[str, float]]:
     """Return how the weights moved and the statistics of one update by as many processes as there are shares."""
-    script = (str(HERE / "uneven_processes.py"), str(folder), str(shares), *options)
-    if len(shares) == 1:
-        subprocess.run([sys.executable, *script], check=True, timeout=120)
-    else:
-        done = launch(*script)
-        assert done.returncode == 0, done.stderr
+    done = run_group(len(shares), "uneven_processes", str(folder), str(shares), *options)
+    assert done.returncode == 0, done.stderr
     before, after = torch.load(folder / f"weights-{len(shares)}.pt")
     return after - before, json.loads((folder / f"stats-{len(shares)}.json").read_text())
 
