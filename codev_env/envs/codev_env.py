@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def _names_near_arguments(init: Callable[..., None]) -> Callable[..., None]:
     """Let a constructor raise `ArgumentError` with the nearest known name for an argument that it does not have.
 
-    Python's own words stand in it too: Gymnasium and TorchRL offer arguments such as `frameskip` and know a refusal by them.
+    The message ends in the words of Python: by them Gymnasium and TorchRL know that `frameskip`, say, is refused.
     """
     known = list(inspect.signature(init).parameters)[1:]
 

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import MappingProxyType
@@ -46,10 +46,13 @@ def launcher_variables(config: Path, *words: str) -> Mapping[str, str]:
 
 
 @functools.cache
-def _server() -> ForkServerContext:
-    """What forks; it starts with the first process."""
+def fork_server() -> ForkServerContext:
+    """What forks processes; one for all tests of a process, which is started by the first call."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
+        forkserver.ensure_running()
     return context
 
 
@@ -101,26 +104,20 @@ def run_group(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # torch reads it when it is imported, in the process that forks
-        patch.syspath_prepend(str(HERE))
-        paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        common = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-        context = _server()
-        with tempfile.TemporaryDirectory() as folder:
-            started = []
-            for rank in range(processes):
-                place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
-                place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-                own = {name: str(value) for name, value in place.items()} if processes > 1 else {}
-                own |= {"ACCELERATE_USE_CPU": "true", **variables}
-                output = Path(folder) / str(rank)
-                started.append(context.Process(target=_serve, args=(common | own, output, module, arguments)))
-                started[-1].start()
-            ended = _wait(started, timeout)
-            out, err = (
-                "".join(p.read_text() for p in sorted(Path(folder).glob(f"*.{kind}"))) for kind in ("out", "err")
-            )
+    paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    common = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    with tempfile.TemporaryDirectory() as folder:
+        started = []
+        for rank in range(processes):
+            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+            place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            own = {name: str(value) for name, value in place.items()} if processes > 1 else {}
+            own |= {"ACCELERATE_USE_CPU": "true", **variables}
+            output = Path(folder) / str(rank)
+            started.append(fork_server().Process(target=_serve, args=(common | own, output, module, arguments)))
+            started[-1].start()
+        ended = _wait(started, timeout)
+        out, err = ("".join(p.read_text() for p in sorted(Path(folder).glob(f"*.{kind}"))) for kind in ("out", "err"))
     codes = [process.exitcode or 0 for process in started]
     if not ended and not any(code > 0 for code in codes):
         pytest.fail(f"processes wait for each other: {err[-3000:]}")

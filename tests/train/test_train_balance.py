@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from process_group import fork_server
+from torch.multiprocessing import start_processes
 
 from codev_agents.rollout.tokens import PixelBlock
 from codev_train.learn import balance
@@ -119,4 +121,5 @@ def _exchange(rank: int, file: str, count: int) -> None:
 
 @pytest.mark.integration
 def test_samples_arrive_as_they_were(tmp_path):
-    torch.multiprocessing.spawn(_exchange, (str(tmp_path / "store"), 3), nprocs=3)
+    fork_server()
+    start_processes(_exchange, (str(tmp_path / "store"), 3), nprocs=3, start_method="forkserver")

@@ -10,7 +10,7 @@ import micro_run
 import pytest
 from long_prompts import FILLER, half, lengthened
 from micro_run import history, same_weights
-from test_train_processes import HERE, launch
+from process_group import run_group
 from test_train_resumed import interrupting
 
 from codev_agents.agent import AgentError
@@ -124,7 +124,7 @@ def folder(tmp_path_factory) -> Path:
 
 def launch_long(folder: Path, which: str) -> Any:
     options = ["--config", str(folder / "micro.yaml"), "--out", str(folder), "--threads", "1", "--name", which, *ROOM]
-    return launch(str(HERE / "long_prompts.py"), which, "train", *options)
+    return run_group(2, "long_prompts", which, "train", *options)
 
 
 @pytest.mark.integration

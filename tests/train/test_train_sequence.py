@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
+from process_group import fork_server
 from test_train_packing import IMAGE, PAD, qwen25, trajectories
+from torch.multiprocessing import start_processes
 
 from codev_agents.engines.batch import collate
 from codev_train.learn.scorer import TokenScorer
@@ -47,6 +48,6 @@ def _work(rank: int, file: str, wanted: list[list[torch.Tensor]], processes: int
 def test_a_group_computes_the_log_probabilities_and_gradients_of_one(tmp_path):
     """Four processes share four heads out, and two heads of keys, which are repeated; some have nothing to score."""
     wanted = [score(qwen25().train(), count) for count in (1, 2, 5)]
-    multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])  # imported once for all processes
+    fork_server()
     arguments = (str(tmp_path / "store"), wanted, 4)
-    torch.multiprocessing.start_processes(_work, arguments, nprocs=4, start_method="forkserver")
+    start_processes(_work, arguments, nprocs=4, start_method="forkserver")
