@@ -1,7 +1,8 @@
 """Proves on the real image that an output shows a region, and which parts of it: disturbed cells must show, others not.
 
 A quarter of the cells of the region are replaced by the lightest and the darkest colours around them, which crosses any
-threshold and makes edges, and leaves the colours of the image as a whole as they are. Where the output shows the
+threshold and makes edges, and leaves the colours of the image as a whole as they are. Of each four cells it is the one
+that looks least like the region, or any of them. Where the output shows the
 region, it changes in these cells and stays as it was between them. A program that behaves otherwise than on the real
 image changes between them; one that shows something else, or has painted over a place, does not change in them.
 """
@@ -28,8 +29,8 @@ _CHANGE, _SPILL, _MOST = 6.0, 0.3, 0.75
 """Levels by which a disturbed cell changes at least; shares of that by which others may, as a rule and at most."""
 _UNUSUAL, _LEVELS, _FEW, _WEAKER = 3.0, 3.0, 0.34, 0.2
 _SIDE = 640
-_FITTED, _STEPS, _PER_STEP = 4000, 24, 100
-"""Of the change of levels: pixels it is taken from and steps it has, at most, and pixels of a step."""
+_FITTED, _ROUNDS, _STEEPEST = 4000, 8, 4.0
+"""Of the change of levels: pixels it is taken from, steps of the fit, and the most contrast that it adds or takes."""
 
 
 class Proof:
@@ -40,9 +41,17 @@ class Proof:
         affine: The map from the output to the image that is to be proved.
         bounds: The part of the output that shows the region.
         rng: Draws which cells are disturbed.
+        unlike: Places of the part that look different from the region, over an even grid; they are disturbed first.
     """
 
-    def __init__(self, image: Image.Image, affine: Array, bounds: Bounds, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        image: Image.Image,
+        affine: Array,
+        bounds: Bounds,
+        rng: np.random.Generator,
+        unlike: Bools | None = None,
+    ) -> None:
         self._affine, self._bounds = affine, bounds
         corners = np.array(geometry.polygon_of(affine, bounds))
         low = np.clip(np.floor(corners.min(0)), 0, np.array(image.size) - 1).astype(int)
@@ -59,6 +68,8 @@ class Proof:
         height, width = region.shape[:2]
         rows, columns = -(-height // (2 * self._cell)), -(-width // (2 * self._cell))
         self._chosen = rng.integers(0, 4, (rows, columns))  # Which cell of each four is disturbed.
+        if unlike is not None:
+            self._choose(unlike)
         y, x = np.arange(height)[:, None], np.arange(width)[None]
         mask = self._disturbed(x, y)
         half = (x % self._cell < self._cell // 2) ^ (rng.integers(0, 2, (rows, columns)) == 1)[
@@ -67,6 +78,18 @@ class Proof:
         changed = np.where(mask[..., None], np.where(half[..., None], dark, light), region)
         self.image = image.copy()
         self.image.paste(Image.fromarray(changed), (left, top))
+
+    def _choose(self, unlike: Bools) -> None:
+        """Choose, of each four cells, the one in which most places look different."""
+        left, top, right, bottom = self._bounds
+        v, u = ((np.arange(n) + 0.5) / n for n in unlike.shape)
+        x, y = (self._along(axis, left + u * (right - left), top + v * (bottom - top)) for axis in (0, 1))
+        column, row = (np.broadcast_to(along // self._cell, unlike.shape)[unlike] for along in (x, y))
+        rows, columns = self._chosen.shape
+        inside = (column >= 0) & (row >= 0) & (column < 2 * columns) & (row < 2 * rows)
+        counts = np.zeros((rows, columns, 4), np.intp)
+        np.add.at(counts, (row[inside] // 2, column[inside] // 2, 2 * (row[inside] % 2) + column[inside] % 2), 1)
+        self._chosen = np.where(counts.any(-1), counts.argmax(-1), self._chosen)
 
     def _disturbed(self, x: NDArray[Any], y: NDArray[Any]) -> Bools:
         """Whether pixels, by their place within the region, lie in a disturbed cell."""
@@ -151,10 +174,13 @@ class Proof:
 def _change(output: Pixels, probe: Pixels, others: NDArray[np.intp]) -> Array:
     """By how many levels pixels differ, less the change of levels that contrast makes of another image as a whole.
 
+    Stretching and equalizing what holds a few more light and dark pixels move other levels along a line. A table that
+    says for each level where it goes would explain a place painted in one colour, too.
+
     Args:
         output: Shape (rows, columns, 3).
         probe: The same.
-        others: Places, counted through, from which that change is taken: its median at each level.
+        others: Places, counted through, from which that change is taken.
     """
     change = np.zeros(output.shape[:2])
     if not len(others):
@@ -162,13 +188,22 @@ def _change(output: Pixels, probe: Pixels, others: NDArray[np.intp]) -> Array:
     some = others[:: max(1, len(others) // _FITTED)]
     levels = np.arange(256)
     for before, after in zip(np.moveaxis(output, 2, 0), np.moveaxis(probe, 2, 0), strict=True):
-        level, value = before.ravel()[some], after.ravel()[some]
-        order = np.argsort(level, kind="stable")
-        parts = np.array_split(order, min(_STEPS, max(1, len(order) // _PER_STEP)))
-        shift = [float(np.median(value[part].astype(np.int16) - level[part])) for part in parts]
-        table = levels + np.interp(levels, [float(np.median(level[part])) for part in parts], shift)
-        change = np.maximum(change, np.abs(after - np.clip(table, 0, 255)[before]))
+        slope, shift = _line(before.ravel()[some].astype(float), after.ravel()[some].astype(float))
+        change = np.maximum(change, np.abs(after - np.clip(slope * levels + shift, 0, 255)[before]))
     return change
+
+
+def _line(before: Array, after: Array) -> tuple[float, float]:
+    """Fit a line robustly, from no change on; no change where the line would turn levels round or flatten them."""
+    slope, shift = 1.0, 0.0
+    for _ in range(_ROUNDS):
+        off = after - np.clip(slope * before + shift, 0, 255)
+        weight = 1 / (1 + (off / (2 * max(float(np.median(np.abs(off))), 1.0))) ** 2)
+        x, y = np.average(before, weights=weight), np.average(after, weights=weight)
+        spread = float(np.average((before - x) ** 2, weights=weight))
+        slope = float(np.average((before - x) * (after - y), weights=weight)) / spread if spread > 1 else 1.0
+        shift = float(y - slope * x)
+    return (slope, shift) if 1 / _STEEPEST <= slope <= _STEEPEST else (1.0, 0.0)
 
 
 def _enclosed(groups: Bools) -> Bools:

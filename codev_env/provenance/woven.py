@@ -33,7 +33,7 @@ Array = NDArray[np.floating]
 _WHOLE = 0.9
 _SHARP, _COARSE = 0.3, 5.0
 _NEAR = 9
-_ALIKE, _RELATED = 0.97, 0.4
+_ALIKE = 0.97
 
 
 class WovenClaim(NamedTuple):
@@ -97,7 +97,7 @@ def claim(output: Image.Image, probe: Image.Image, image: Image.Image, index: in
     scale = make_region(affine, part.bounds, image.size, index, 1.0).scale or 1.0
     alike = detail.likeness(expected, overview)
     region = unlike = None
-    if alike is not None and abs(alike) > _RELATED:
+    if alike is not None:
         # Little detail of the image may be there to be kept; what the program keeps, the pattern says as well.
         without = without_unlike(part, output, affine, image, max(left, panel.sharp), "changed")
         unlike = None if without is None or without.seen is None else ~without.seen
@@ -108,7 +108,7 @@ def claim(output: Image.Image, probe: Image.Image, image: Image.Image, index: in
 
 def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secret: int) -> Proof:
     """The disturbed image that decides whether a claim is right."""
-    return Proof(image, claimed.affine, claimed.part.bounds, dice(output, secret + 1))
+    return Proof(image, claimed.affine, claimed.part.bounds, dice(output, secret + 1), claimed.unlike)
 
 
 def proved(
@@ -124,12 +124,23 @@ def proved(
     scale = claimed.scale * max(claimed.kept, kept)
     part = claimed.part
     if claimed.unlike is not None and claimed.unlike.shape == seen.shape:
-        denied = Image.fromarray(~seen).convert("L").filter(ImageFilter.MaxFilter(_NEAR))
-        seen = seen & ~(claimed.unlike & (np.asarray(denied) > 0))
+        seen = seen & ~_connected(claimed.unlike, ~seen)
     if part.seen is not None:
         seen = seen & part.seen
     share = part.share * float(seen.mean()) / (1.0 if part.seen is None else max(float(part.seen.mean()), 1e-9))
     return _describe(claimed.affine, OutputPart(part.bounds, share, None if seen.all() else seen), image, index, scale)
+
+
+def _connected(places: Bools, seeds: Bools) -> Bools:
+    """Those of some places that seeds lie next to, or others that are connected with these."""
+    reached, found = _widened(seeds, _NEAR) & places, np.zeros_like(places)
+    while (reached != found).any():
+        reached, found = _widened(reached, 3) & places, reached
+    return found
+
+
+def _widened(places: Bools, by: int) -> Bools:
+    return np.asarray(Image.fromarray(places).convert("L").filter(ImageFilter.MaxFilter(by))) > 0
 
 
 def _describe(affine: Array, part: OutputPart, image: Image.Image, index: int, scale: float) -> Region:
