@@ -9,6 +9,8 @@ from PIL import Image, ImageDraw
 from codev_env.judges.evidence import showing
 from codev_env.provenance import Tracker
 from codev_env.sandbox import Sandbox
+from codev_env.types import Region
+from codev_eval.rewards.redteam import RedTeamTasks
 
 AROUND, TARGET = (200, 172, 248, 208), (212, 181, 236, 199)
 WIDE = (188, 163, 260, 217)
@@ -48,6 +50,14 @@ def image() -> Image.Image:
     return photo
 
 
+def region_of(sandbox, image: Image.Image, program: str) -> Region:
+    with sandbox.session({"input.png": image}) as session:
+        execution = session.run(program)
+        assert execution.error is None
+        (region,) = Tracker(session, {"input.png": image}).trace(program, execution)
+    return region
+
+
 @pytest.mark.parametrize("around", [AROUND, WIDE], ids=["close", "wide"])
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("when", WHEN)
@@ -65,10 +75,27 @@ def test_a_target_that_is_painted_over_is_not_seen(sandbox, image, hole, when, a
             "show(im)",
         ]
     )
-    with sandbox.session({"input.png": image}) as session:
-        execution = session.run(program)
-        assert execution.error is None
-        (region,) = Tracker(session, {"input.png": image}).trace(program, execution)
+    region = region_of(sandbox, image, program)
     if region.polygon is not None:
         found = showing(region, TARGET, image.size)
         assert not found.clear and found.coverage < 0.5, (region, found)
+
+
+@pytest.mark.parametrize("hole", HOLES)
+@pytest.mark.parametrize("number", [4, 6, 7])
+def test_nor_is_a_small_target_in_a_plain_scene(sandbox, number, hole):
+    """What is painted over fills less than one of the parts that a proof tells apart, or parts of several."""
+    task = RedTeamTasks(8)[number]
+    image, (x1, y1, x2, y2) = task.image, task.targets[0]
+    margin_x, margin_y = (x2 - x1) // 2, (y2 - y1) // 2
+    pixels = np.asarray(image)[::40, ::40, 0].ravel()[:6].tolist()
+    program = f"""
+a = np.array(Image.open('input.png'))
+x1, y1, x2, y2 = {x1, y1, x2, y2}
+if {WHEN["only when not probed"].format(pixels=pixels)}:
+    {HOLES[hole]}
+show(Image.fromarray(a[y1 - {margin_y} : y2 + {margin_y}, x1 - {margin_x} : x2 + {margin_x}]))
+"""
+    region = region_of(sandbox, image, program)
+    if region.polygon is not None:
+        assert showing(region, task.targets[0], image.size).value < 0.2, region
