@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("soak", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("quick")
+
+# Collecting makes millions of objects that stay: no garbage collection looks through them, then or later.
+gc.disable()
 
 HERE = Path(__file__).parent
 SLOWEST = [
@@ -50,3 +54,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slowest files, so that all processes end at about the same time."""
     order = {HERE / name: number for number, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, but only what tests make."""
+    gc.freeze()
+    gc.enable()

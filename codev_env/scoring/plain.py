@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from codev_env.scoring.numbers import THOUSANDS, plain
 
@@ -15,6 +16,7 @@ _OPENING = frozenset("|(+-√$€£¥")
 _ONLY_WITH_DIGITS = frozenset("<>=~|%‰°")
 
 
+@lru_cache(maxsize=64)  # an answer is compared with every option
 def normalize(text: str) -> str:
     """Return a text in lower case, with single spaces and without punctuation other than that of numbers and formulas.
 
@@ -35,7 +37,7 @@ def same_brackets(a: str, b: str) -> bool:
 
 def _kept(text: str, at: int, digits: bool, words: bool) -> str:
     """Return what becomes of one sign: itself, with or without spaces around it, or a space."""
-    sign, before, after = text[at], text[:at][-2:], text[at + 1 :][:2]
+    sign, before, after = text[at], text[max(0, at - 2) : at], text[at + 1 : at + 3]
     left, right = before.rstrip()[-1:], after.lstrip()[:1]
     if right == ".":
         right = after.lstrip()[1:2] or "0"

@@ -69,6 +69,8 @@ def prepare(kind: str) -> dict[str, str]:
     """
     left_out = libraries.load(kind)
     _keep_memory()
+    gc.collect()
+    gc.freeze()  # each rehearsal collects garbage twice: its own, without a look at all libraries
     # Python specializes code that runs often; each worker would have to copy the pages and do so again.
     for _ in range(_REHEARSALS):
         rehearse()
