@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,21 +24,35 @@ gc.disable()
 HERE = Path(__file__).parent
 SLOWEST = [
     "train/test_default_run.py",
-    "train/test_train_pace.py",
-    "judges/test_judges_vlm_failures.py",
+    "sandbox/test_sandbox_programs.py",
     "cheats/test_cheats.py",
-    "test_doctor.py",
+    "sandbox/test_sandbox_corpus.py",
+    "sandbox/test_sandbox_leftovers.py",
+    "envs/test_vector.py",
+    "judges/test_judges_vlm_failures.py",
+    "test_replay.py",
     "train/test_train_engine_contract.py",
     "train/test_train_checkpoints.py",
-    "provenance/test_provenance_programs.py",
+    "train/test_train_pace.py",
+    "eval/test_agreement.py",
+    "sandbox/test_sandbox_escapes.py",
+    "provenance/test_provenance_tracker.py",
+    "sandbox/test_sandbox_failures.py",
+    "envs/test_registry.py",
+    "eval/test_evaluation.py",
     "train/test_train_run.py",
+    "provenance/test_provenance_holes.py",
+    "test_doctor.py",
+    "tasks/test_tasks_scenes.py",
+    "dialects/test_dialects_properties.py",
+    "scoring/test_scoring_maths.py",
+    "eval/test_eval_cli.py",
+    "sandbox/test_sandbox_fuzz.py",
     "train/test_train_resumed.py",
     "train/test_train_killed.py",
     "train/test_train_scale.py",
-    "sandbox/test_sandbox_failures.py",
-    "sandbox/test_sandbox_corpus.py",
     "sandbox/test_sandbox_sessions.py",
-    "test_replay.py",
+    "provenance/test_provenance_programs.py",
 ]
 
 
@@ -50,10 +64,26 @@ def no_preload() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each process read the files in another order, so that in a new checkout each compiles a part of them."""
+    report = yield
+    if isinstance(collector, pytest.Dir) and report.passed:
+        name, count = (
+            os.environ.get("PYTEST_XDIST_WORKER", "gw0"),
+            int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+        )
+        start = len(report.result) * int(name.removeprefix("gw")) // count
+        report.result = report.result[start:] + report.result[:start]
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slowest files, so that all processes end at about the same time."""
     order = {HERE / name: number for number, name in enumerate(SLOWEST)}
-    items.sort(key=lambda item: order.get(item.path, len(order)))
+    items.sort(key=lambda item: (order.get(item.path, len(order)), item.path))
 
 
 def pytest_collection_finish() -> None:

@@ -149,7 +149,7 @@ def test_without_the_numbers_asked_for_only_their_boxes_change(monkeypatch):
 
 def test_targets_shrink_with_difficulty():
     def share(difficulty: float) -> float:
-        tasks = SceneTaskSet(ChartOptions().at_difficulty(difficulty), "test", size=30)
+        tasks = SceneTaskSet(ChartOptions().at_difficulty(difficulty), "test", size=15)
         return float(
             np.mean([(x2 - x1) * (y2 - y1) / np.prod(t.image.size) for t in tasks for x1, y1, x2, y2 in t.targets])
         )

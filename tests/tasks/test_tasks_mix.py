@@ -263,7 +263,7 @@ def test_targets_shrink_with_difficulty(name):
         options = SCENES[name].at_difficulty(difficulty)
         if isinstance(options, SearchOptions):
             options = dataclasses.replace(options, photo_share=0, sizes=((2048, 1536),))
-        tasks = SceneTaskSet(options, "test", size=4)
+        tasks = SceneTaskSet(options, "test", size=2)
         return float(
             np.mean([(x2 - x1) * (y2 - y1) / np.prod(t.image.size) for t in tasks for x1, y1, x2, y2 in t.targets])
         )

@@ -73,7 +73,7 @@ def test_presets(name):
 
 @pytest.mark.parametrize(("name", "sides"), [("toy", (672, 672)), ("vstar", (1024, 2048)), ("vstar-4k", (2160, 3840))])
 def test_sizes_and_small_targets(name, sides):
-    for task in SceneTaskSet(SCENES[name], "test", size=6):
+    for task in SceneTaskSet(SCENES[name], "test", size=3):
         width, height = task.image.size
         assert sides[0] <= min(width, height) and max(width, height) <= sides[1]
         for x1, y1, x2, y2 in task.targets:
@@ -133,7 +133,7 @@ def test_grid_objects_and_question():
 
 def test_grid_digit_can_be_read_in_the_crop():
     options = dataclasses.replace(TOY, digits=10)
-    for task in SceneTaskSet(options, "train", size=12):
+    for task in SceneTaskSet(options, "train", size=6):
         for item in task.meta["objects"]:
             crop = pixels(task)[slice(item["box"][1], item["box"][3]), slice(item["box"][0], item["box"][2])].astype(
                 int
