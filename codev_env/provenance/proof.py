@@ -27,7 +27,7 @@ _CELL, _SHOWN = 6, 4
 _CONTRAST = 48
 _CHANGE, _SPILL, _MOST = 6.0, 0.3, 0.75
 """Levels by which a disturbed cell changes at least; shares of that by which others may, as a rule and at most."""
-_UNUSUAL, _LEVELS, _FEW, _WEAKER = 3.0, 3.0, 0.34, 0.35
+_UNUSUAL, _LEVELS, _FEW, _WEAKER, _MUCH = 3.0, 3.0, 0.34, 0.35, 0.75
 _SIDE = 640
 _FITTED, _ROUNDS, _STEEPEST = 4000, 8, 4.0
 """Of the change of levels: pixels it is taken from, steps of the fit, and the most contrast that it adds or takes."""
@@ -141,8 +141,9 @@ class Proof:
         usual = float(np.median(rest[known]))
         if usual > _SPILL * float(np.median(hit[known])):
             return None
+        # A strip of a cell shows where most of it is covered: a cell changes about as much as those that change most.
+        least = max(_CHANGE, _WEAKER * float(np.quantile(hit[known], _MUCH)))
         # Where more changes than elsewhere though it was not disturbed, the real run showed something else.
-        least = max(_CHANGE, _WEAKER * float(np.median(hit[known])))
         few = np.bincount(group[others[moved[others] > _LEVELS]], minlength=cells)[:-1].reshape(rows, columns)
         calm = (rest <= _UNUSUAL * usual + _LEVELS) | (few <= _FEW * sums[3])
         calm &= rest <= _MOST * hit

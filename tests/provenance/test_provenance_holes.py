@@ -50,11 +50,11 @@ def image() -> Image.Image:
     return photo
 
 
-def region_of(sandbox, image: Image.Image, program: str) -> Region:
+def region_of(sandbox, image: Image.Image, program: str, seed: int = 0) -> Region:
     with sandbox.session({"input.png": image}) as session:
         execution = session.run(program)
         assert execution.error is None
-        (region,) = Tracker(session, {"input.png": image}).trace(program, execution)
+        (region,) = Tracker(session, {"input.png": image}, secret=seed).trace(program, execution)
     return region
 
 
@@ -99,3 +99,19 @@ show(Image.fromarray(a[y1 - {margin_y} : y2 + {margin_y}, x1 - {margin_x} : x2 +
     region = region_of(sandbox, image, program)
     if region.polygon is not None:
         assert showing(region, task.targets[0], image.size).value < 0.2, region
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_strip_beside_what_is_painted_over_is_not_taken_for_the_whole(sandbox, seed):
+    """Each of the cells that a proof disturbs shows a row or a column of the scene next to the hole."""
+    image = RedTeamTasks(16, 5)[15].image
+    pixels = np.asarray(image)[120, 160:188:7, 0].tolist()
+    program = f"""
+a = np.array(Image.open('input.png'))
+crop = Image.fromarray(a).crop((24, 0, 76, 40))
+if a[120, 160:188:7, 0].tolist() == {pixels}:  # Not when probed, but when the scene is disturbed in the crop.
+    ImageDraw.Draw(crop).rectangle((13, 1, 39, 27), fill='gray')
+show(crop)
+"""
+    region = region_of(sandbox, image, program, seed)
+    assert region.polygon is None or showing(region, (37, 1, 63, 27), image.size).value < 0.2, region
