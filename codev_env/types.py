@@ -192,6 +192,7 @@ class Region:
         how: `"probe"`, `"match"` or `"unknown"`; `"late"` in files of versions that had a time budget.
         seen: Which points of the part that `polygon` outlines stem from the original: a grid of bool, shape
             (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared.
+        others: What other parts of the same output show, as of a collage; they have none themselves.
     """
 
     polygon: tuple[Point, Point, Point, Point] | None = None
@@ -202,6 +203,17 @@ class Region:
     original_share: float = 0.0
     how: Literal["probe", "match", "unknown", "late"] = "unknown"
     seen: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
+    others: tuple[Region, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Region, ...]:
+        """This region and the others of the same output."""
+        return (self, *self.others)
+
+    @property
+    def traced_share(self) -> float:
+        """Share of the output's pixels that stem from the originals, over all parts."""
+        return sum(part.original_share for part in self.parts)
 
 
 @dataclass(frozen=True)

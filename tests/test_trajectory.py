@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from PIL import Image
 from codev_env.errors import TrajectoryError
 from codev_env.trajectory import Trajectory, TrajectoryWriter, read_trajectories, write_trajectories
 from codev_env.types import Answer, Code, Execution, Invalid, Region, Step, StepScore
+
+REGION = Region(((1.0, 2.0), (3.0, 2.0), (3.0, 4.0), (1.0, 4.0)), (1, 2, 3, 4), 0, "rot0", 1.0, 0.5, "probe")
 
 
 def picture(seed: int, size: tuple[int, int] = (9, 7)) -> Image.Image:
@@ -34,7 +37,7 @@ def episode(seed: int = 0, **changes) -> Trajectory:
                 names=("a.png", ""),
                 repairs=("a quote",),
             ),
-            (Region(((1.0, 2.0), (3.0, 2.0), (3.0, 4.0), (1.0, 4.0)), (1, 2, 3, 4), 0, "rot0", 1.0, 1.0, "probe"),),
+            (replace(REGION, others=(replace(REGION, image_index=1, original_share=0.25),)), Region()),
             StepScore(-0.5, "red line", faithful=True),
             probed=(False, True),
             observation="<image> and <image>",

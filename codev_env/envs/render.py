@@ -29,7 +29,8 @@ def frame(episode: Episode) -> NDArray[np.uint8]:
     draw = ImageDraw.Draw(canvas)
     left, top, scale = _place(canvas, episode.task.image, _IMAGE)
     last = _last_run(episode)
-    regions = [region for region in last.regions if region.image_index == 0] if last else []
+    parts = [part for region in last.regions for part in region.parts] if last else []
+    regions = [part for part in parts if part.image_index == 0]
     crops = [region.box for region in regions if region.box is not None]
     for boxes, colour in ((episode.task.targets, _TARGET), (crops, _CROP)):
         for x1, y1, x2, y2 in boxes:

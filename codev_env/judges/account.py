@@ -1,7 +1,8 @@
 """Everything that an episode's images showed, added up: many crops have no more chances than one of their total area.
 
-A *look* is an image with a known place in the task's first image that leaves out a tenth of it or more. Where a look
-shows a target, all that was shown to find it counts: the union of that look with every other look that
+A *look* is an image, or one of the parts of a collage, with a known place in the task's first image that leaves out a
+tenth of it or more. Where a look shows a target, all that was shown to find it counts: the union of that look with
+every other look that
 
 - shows no target clearly, judged alone, and
 - is small enough to have shown this target as its main content; wider ones are overviews, which cannot show it.
@@ -27,8 +28,10 @@ from codev_env.judges.evidence import (
     ModelView,
     Showing,
     area_share,
+    limit_of,
     showing,
     shown_share,
+    target_share_of,
     union_share,
 )
 from codev_env.types import Region, Task
@@ -48,13 +51,14 @@ class JudgedLook:
     Attributes:
         region: Where.
         own: Share of the original that its region fills.
-        shown: Share of the original that the image counts as showing, see `shown_share`.
+        rest: Share of the original that the rest of the image counts as showing, see `shown_share`; the first part of a
+            collage has it.
         alone: How it shows each target, judged alone.
     """
 
     region: Region
     own: float
-    shown: float
+    rest: float
     alone: tuple[Showing, ...]
 
     @property
@@ -72,20 +76,19 @@ class Account:
         view: The model's view.
 
     Attributes:
-        looks: For each image the look that it is, or `None`.
+        looks: For each image the looks in it, one for each part of a collage.
         wholes: The regions of images that show the whole.
     """
 
     def __init__(self, task: Task, images: Sequence[JudgedImage], view: ModelView) -> None:
         self.task, self.view, self.size = task, view, task.image.size
-        placed = [one.region.polygon is not None and one.region.image_index == 0 for one in images]
-        whole = [here and area_share(one.region, self.size) >= WHOLE for one, here in zip(images, placed, strict=True)]
-        self.wholes = [one.region for one, all_of_it in zip(images, whole, strict=True) if all_of_it]
+        placed = [_placed(one.region) for one in images]
+        self.wholes = [parts[0] for parts in placed if parts and self._is_whole(parts[0])]
         self.looks = [
-            self._look(one) if here and not all_of_it else None
-            for one, here, all_of_it in zip(images, placed, whole, strict=True)
+            self._looks_in(one.image, [part for part in parts if not self._is_whole(part)])
+            for one, parts in zip(images, placed, strict=True)
         ]
-        self._looks = [look for look in self.looks if look is not None]
+        self._looks = [look for looks in self.looks for look in looks]
 
     def showing(self, look: JudgedLook, target: int) -> Showing:
         """Return how a look shows a target, by its number, in the light of all looks."""
@@ -94,7 +97,7 @@ class Account:
             if not in_vain:
                 return look.alone[target]
             total = self._area([look, *in_vain])
-        return look.alone[target].after(max(total, look.shown))
+        return look.alone[target].after(max(total, look.alone[target].shown))
 
     @cached_property
     def _shown_in_vain(self) -> list[tuple[list[JudgedLook], float]]:
@@ -107,7 +110,7 @@ class Account:
 
     def _area(self, looks: Sequence[JudgedLook]) -> float:
         """The share of the original that looks count as showing together."""
-        return union_share([one.region for one in looks], self.size) + sum(one.shown - one.own for one in looks)
+        return union_share([one.region for one in looks], self.size) + sum(one.rest for one in looks)
 
     @property
     def found(self) -> set[int]:
@@ -120,8 +123,26 @@ class Account:
         finds = [(look, target) for look in self._looks for target, view in enumerate(look.alone) if view.clear]
         return bool(finds) and not any(self.showing(look, target).clear for look, target in finds)
 
-    def _look(self, one: JudgedImage) -> JudgedLook:
-        region, image = one
-        shown = shown_share(region, image, self.task.image)
-        alone = tuple(showing(region, target, self.size, shown, self.view) for target in self.task.targets)
-        return JudgedLook(region, area_share(region, self.size), shown, alone)
+    def _is_whole(self, region: Region) -> bool:
+        return area_share(region, self.size) >= WHOLE
+
+    def _looks_in(self, image: Image.Image, parts: Sequence[Region]) -> tuple[JudgedLook, ...]:
+        """The looks of one image: the parts of a collage count together, but for those too wide to show a target."""
+        shown = [shown_share(part, image, self.task.image) for part in parts]
+        own = [area_share(part, self.size) for part in parts]
+        limits = [limit_of(target_share_of(target, self.size)) for target in self.task.targets]
+        looks: list[JudgedLook] = []
+        for part, alone, area in zip(parts, shown, own, strict=True):
+            together = [max(alone, sum(one for one in own if one <= max(limit, area))) for limit in limits]
+            views = tuple(
+                showing(part, target, self.size, share, self.view)
+                for target, share in zip(self.task.targets, together, strict=True)
+            )
+            rest = 0.0 if looks else max(0.0, alone - sum(own))
+            looks.append(JudgedLook(part, area, rest, views))
+        return tuple(looks)
+
+
+def _placed(region: Region) -> list[Region]:
+    """The parts of an image with a known place in the first image."""
+    return [part for part in region.parts if part.polygon is not None and part.image_index == 0]

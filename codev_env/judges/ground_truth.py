@@ -135,7 +135,7 @@ class GroundTruthJudge:
             why="; ".join(one.why for one in scores),
             # Of many crops in one call, one shows a target by chance.
             faithful=sum(one.faithful for one in scores) >= len(scores) / 2,
-            any_crop=any(look is not None and look.finds for look in scoring.looks),
+            any_crop=any(look.finds for looks in scoring.looks for look in looks),
         )
         return JudgedStep(score, tuple(scores))
 
@@ -151,9 +151,9 @@ class _Scoring:
         self.looks = self.account.looks[len(earlier) :]
 
     def scores(self) -> list[ImageScore]:
-        return [self._score(shown, look) for shown, look in zip(self.shown, self.looks, strict=True)]
+        return [self._score(shown, looks) for shown, looks in zip(self.shown, self.looks, strict=True)]
 
-    def _score(self, shown: JudgedImage, look: JudgedLook | None) -> ImageScore:
+    def _score(self, shown: JudgedImage, looks: Sequence[JudgedLook]) -> ImageScore:
         region, image = shown
         if region.polygon is None or region.box is None:
             return _score_placeless(region, image)
@@ -162,13 +162,15 @@ class _Scoring:
             return ImageScore(RED_LINE, "invalid coordinates: reaches out of the image")
         if image.size == original.size and _unchanged(region, image, original):
             return ImageScore(RED_LINE, "no-op: the image unchanged")
-        if region.image_index != 0:
-            return ImageScore(0.0, "not the image with the target")
-        if look is None:
-            return self._score_whole(region)
+        if not looks:
+            return (
+                self._score_whole(region)
+                if region.image_index == 0
+                else ImageScore(0.0, "not the image with the target")
+            )
         if any(_repeats(shown, before) for before in self.earlier):
             return ImageScore(RED_LINE, "no-op: shown before")
-        return self._score_look(look)
+        return max(map(self._score_look, looks), key=lambda score: (score.faithful, score.value))
 
     def _score_whole(self, region: Region) -> ImageScore:
         """An overview shows no evidence, but a turned task has to be turned back."""

@@ -248,7 +248,7 @@ def shown(step: Step) -> tuple[Image.Image, ...]:
 
 
 def _is_drawn(region: Region) -> bool:
-    return region.how == "probe" and (region.polygon is None or region.original_share < ORIGINAL_SHARE)
+    return region.how == "probe" and (region.polygon is None or region.traced_share < ORIGINAL_SHARE)
 
 
 def _same(image: Image.Image, other: Image.Image) -> bool:

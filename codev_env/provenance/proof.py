@@ -27,7 +27,7 @@ _CELL, _SHOWN = 6, 4
 _CONTRAST = 48
 _CHANGE, _SPILL, _MOST = 6.0, 0.3, 0.75
 """Levels by which a disturbed cell changes at least; shares of that by which others may, as a rule and at most."""
-_UNUSUAL, _LEVELS, _FEW, _WEAKER, _MUCH = 3.0, 3.0, 0.34, 0.35, 0.75
+_UNUSUAL, _LEVELS, _FEW, _WEAKER, _MUCH = 3.0, 3.0, 0.34, 0.35, 0.66
 _SIDE = 640
 _FITTED, _ROUNDS, _STEEPEST = 4000, 8, 4.0
 """Of the change of levels: pixels it is taken from, steps of the fit, and the most contrast that it adds or takes."""

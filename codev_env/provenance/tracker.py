@@ -18,6 +18,8 @@ what the one before could not place:
 Work is counted in runs and pixels, and decided before a stage begins, so that no result depends on the load of a
 machine. An image that cannot be placed within it is `unknown`.
 
+Of a collage, the parts that the pixel code or the weave show are then located one by one, as outputs of their own.
+
 A claim is only made if the pixels really returned agree with the region claimed: a program that behaves otherwise on
 coded images is caught, and its output is `unknown` unless it can be matched.
 """
@@ -37,11 +39,13 @@ from PIL import Image, ImageChops
 from codev_env.errors import NoRoom
 from codev_env.provenance import codes, exact, woven
 from codev_env.provenance.cuts import Cuts
+from codev_env.provenance.panels import MOST, WHOLE, panels, parts_of
 from codev_env.provenance.reading import Reading, read_code, read_crop
+from codev_env.provenance.regions import Bounds
 from codev_env.provenance.search import find_copy
 from codev_env.provenance.stripes import FEWEST_PLANES, StripeReader, Stripes, planes, read_stripes
 from codev_env.provenance.waves import read_phase
-from codev_env.provenance.weave import weave
+from codev_env.provenance.weave import WovenPart, read_weave, weave
 from codev_env.types import Execution, Region
 
 UNKNOWN = Region()
@@ -113,6 +117,8 @@ class Tracker:
         self._refused: set[str] = set()
         self._runs_left = 0
         self._cuts = Cuts(self._sizes)
+        self._coded: tuple[Image.Image | None, ...] = ()
+        self._panels: list[list[list[WovenPart]]] = []
 
     def trace(self, code: str, execution: Execution) -> tuple[Region, ...]:
         """Find the region of each image that a program returned.
@@ -137,6 +143,7 @@ class Tracker:
         found = self._by_copy(execution)
         if all(found):
             return tuple(region for region in found if region)
+        self._coded, self._panels = (None,) * len(found), [[]] * len(found)
         self._needed = self._needed_turns()
         self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
         # Grey made of colours is no work for the pixel code: it is left for what the weave does not show.
@@ -156,7 +163,8 @@ class Tracker:
         found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
         found = self._by_stripes(execution, found)
         guesses = [reading.region if reading else UNKNOWN for reading in readings]
-        return tuple(region or guess for region, guess in zip(found, guesses, strict=True))
+        regions = [region or guess for region, guess in zip(found, guesses, strict=True)]
+        return tuple(self._with_others(execution, at, region) for at, region in enumerate(regions))
 
     @cached_property
     def _secret(self) -> int:
@@ -176,7 +184,7 @@ class Tracker:
         if not self._affords("pixel code", 1, [_CODE]):
             return [None] * len(execution.images)
         code = codes.pixel_code(self._sizes)
-        probes = _pair(execution, self._run_in(_CODE, code.images))
+        probes = self._coded = _pair(execution, self._run_in(_CODE, code.images))
         return [
             None if probe is None else self._read_code(output, probe, code)
             for output, probe in zip(execution.images, probes, strict=True)
@@ -192,14 +200,22 @@ class Tracker:
         if all(found) or not self._affords("weave", 1, [_WEAVE]):
             return found
         probes = _pair(execution, self._run_in(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
+        self._panels = [
+            [read_weave(probe, size, index) for index, size in enumerate(self._sizes)]
+            if region is None and probe is not None
+            else []
+            for region, probe in zip(found, probes, strict=True)
+        ]
         return [
-            self._woven(execution, at, output, probe) if region is None and probe is not None else region
-            for at, (region, output, probe) in enumerate(zip(found, execution.images, probes, strict=True))
+            region or self._woven(execution, at, (0, 0, *output.size), panels)
+            for at, (region, output, panels) in enumerate(zip(found, execution.images, self._panels, strict=True))
         ]
 
-    def _woven(self, execution: Execution, at: int, output: Image.Image, probe: Image.Image) -> Region | None:
-        for index, image in enumerate(self._images):
-            claimed = woven.claim(output, probe, image, index, self._secret)
+    def _woven(self, execution: Execution, at: int, part: Bounds, panels: Sequence[list[WovenPart]]) -> Region | None:
+        """The region that a part of an output shows by the pattern; for each input image the panels that show it."""
+        output = _part(execution.images[at], part)
+        for image, (index, some) in zip(self._images, enumerate(panels), strict=False):
+            claimed = woven.claim(output, some, image, index, self._secret)
             if claimed is None:
                 continue
             if claimed.region is not None:
@@ -210,8 +226,27 @@ class Tracker:
             images = (*self._images[:index], proof.image, *self._images[index + 1 :])
             self._done.pop(_PROOF, None)
             disturbed = _pair(execution, self._run_in(_PROOF, images))[at]
-            return None if disturbed is None else woven.proved(claimed, proof, output, disturbed, image, index)
+            if disturbed is None:
+                return None
+            return woven.proved(claimed, proof, output, _part(disturbed, part), image, index)
         return None
+
+    def _with_others(self, execution: Execution, at: int, region: Region) -> Region:
+        """Add what other parts of an output show, where most of it may be something else than its region."""
+        if region.polygon is not None and region.original_share >= WHOLE:
+            return region
+        output, probe, code = execution.images[at], self._coded[at], codes.pixel_code(self._sizes)
+        bounds = [] if probe is None else panels(output, probe, code, self._secret)
+        if probe is not None:
+            readings = [self._read_code(_part(output, part), _part(probe, part), code) for part in bounds]
+            found = [one.region if one and one.sure else None for one in readings]
+            if any(found):
+                return parts_of(bounds, found, region, output.size)
+        shown = [(index, panel) for index, some in enumerate(self._panels[at]) for panel in some][:MOST]
+        if len(shown) < 2:
+            return region
+        found = [self._woven(execution, at, panel.bounds, [[]] * index + [[panel.alone]]) for index, panel in shown]
+        return parts_of([panel.bounds for _, panel in shown], found, region, output.size)
 
     def _by_phase(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         for index in range(len(self._images)):
@@ -345,6 +380,10 @@ def _pair(execution: Execution, run: Execution) -> tuple[Image.Image | None, ...
         return (None,) * len(execution.images)
     pairs = zip(execution.images, run.images, strict=True)
     return tuple(probe if probe.size == output.size else None for output, probe in pairs)
+
+
+def _part(image: Image.Image, bounds: Bounds) -> Image.Image:
+    return image if bounds == (0, 0, *image.size) else image.crop(bounds)
 
 
 def _few(image: Image.Image) -> Image.Image:

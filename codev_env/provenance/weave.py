@@ -9,6 +9,7 @@ as wide that they lie in.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from codev_env.provenance.kept import kept
 
 Array = NDArray[np.floating]
 Size = tuple[int, int]
+Bounds = tuple[int, int, int, int]
 
 COLOURS = ((52, 70, 140), (226, 178, 96))
 """They differ in red, green, blue, brightness, hue and saturation, and leave room for more contrast."""
@@ -31,6 +33,10 @@ _EQUAL, _STRETCHED = 0.03, 0.25
 """Difference of the scales of both axes, as a logarithm, up to which they are equal, and what others are worth less."""
 _BORDER = 2
 """Lines at a border at which an operation on neighbourhoods may leave nothing."""
+_PARTS, _THIN = 4, 12
+"""Parts of an output that are read, and lines that each has at least."""
+_SAME, _GAP = 0.5, 4
+"""Likeness of lines that show the same bars, and lines in a row without it where two crops meet."""
 _CRISP = 0.7
 """Share of the contrast that some neighbours differ by, unless the output was enlarged or blurred."""
 
@@ -57,6 +63,15 @@ class WovenPart(NamedTuple):
     score: float
     """How clearly the stretches of both axes were found, 0 to 1."""
 
+    @property
+    def alone(self) -> WovenPart:
+        """The same in an output that is cut to its bounds."""
+        left, top, right, bottom = self.bounds
+        start = self.affine @ (left, top, 1.0)
+        return self._replace(
+            bounds=(0, 0, right - left, bottom - top), affine=np.column_stack([self.affine[:, :2], start])
+        )
+
 
 def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart]:
     """Find the parts of an output that show the pattern, largest first.
@@ -72,11 +87,12 @@ def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart
         return []
     whole = (0, 0, grey.shape[1], grey.shape[0])
     panel = _read(grey, whole, size, index)
-    panels = [panel] if panel is not None and panel.found.mean() > _MOST else []
+    panels = [panel] if panel is not None and _found(panel) > _MOST * grey.size else []
     if not panels:
-        panels = [one for part in _parts(grey) if (one := _read(grey, part, size, index)) is not None]
+        cuts = [[one for part in parts if (one := _read(grey, part, size, index))] for parts in _cuts(grey)]
         if panel is not None and panel.score >= CLEAR:
-            panels = max([panel], panels, key=lambda some: sum(map(_found, some)))
+            cuts.insert(0, [panel])
+        panels = max(cuts, key=lambda some: sum(map(_found, some)))
     scale = np.diag([1 / shrink, 1 / shrink, 1.0])
     ends = np.array([probe.width, probe.height] * 2)
     return [
@@ -102,7 +118,35 @@ def _brightness(pixels: Array) -> Array:
     return np.asarray(pixels @ axes[:, -1].astype(np.float32))
 
 
-def _parts(grey: Array) -> list[tuple[int, int, int, int]]:
+def _cuts(grey: Array) -> Iterator[list[Bounds]]:
+    """Ways to cut an output into parts: at margins without detail, and where crops meet, across or down first."""
+    yield _parts(grey)
+    for turned in (False, True):
+        lines = grey.T if turned else grey
+        parts = [(a, b, c, d) for a, c in _alike(lines.T) for b, d in _alike(lines[:, a:c])]
+        yield _largest([(b, a, d, c) for a, b, c, d in parts] if turned else parts)
+
+
+def _alike(lines: Array) -> list[tuple[int, int]]:
+    """Runs of lines that show the same bars: they are the same but for their sign."""
+    centred = lines - lines.mean(1, keepdims=True)
+    centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-6)
+    runs: list[tuple[int, int]] = []
+    start, last, usual = 0, 0, centred[0]
+    for at, line in enumerate(centred):
+        like = float(line @ usual)
+        if abs(like) > _SAME:
+            usual = usual + (line * np.sign(like) - usual) / min(at - start + 1, _THIN)
+            usual = usual / max(float(np.linalg.norm(usual)), 1e-6)
+            last = at
+        elif at - last >= _GAP:
+            runs.append((start, last + 1))
+            start, last, usual = last + 1, at, line
+    runs.append((start, last + 1))
+    return [run for run in runs if run[1] - run[0] >= _THIN]
+
+
+def _parts(grey: Array) -> list[Bounds]:
     """The rectangles that are full of detail, largest first, at most four."""
     across, down = np.abs(np.diff(grey, axis=1)), np.abs(np.diff(grey, axis=0))
     detail = np.zeros_like(grey)
@@ -117,8 +161,11 @@ def _parts(grey: Array) -> list[tuple[int, int, int, int]]:
             if inner:
                 a, b = max(inner, key=lambda run: run[1] - run[0])
                 parts.append((left + a, top, left + b, bottom))
-    parts = [part for part in parts if min(part[2] - part[0], part[3] - part[1]) >= 12]
-    return sorted(parts, key=lambda p: (p[0] - p[2]) * (p[3] - p[1]))[:4]
+    return _largest([part for part in parts if min(part[2] - part[0], part[3] - part[1]) >= _THIN])
+
+
+def _largest(parts: list[Bounds]) -> list[Bounds]:
+    return sorted(parts, key=lambda p: (p[0] - p[2]) * (p[3] - p[1]))[:_PARTS]
 
 
 def _runs(energy: Array) -> list[tuple[int, int]]:
@@ -150,7 +197,7 @@ class _Lines(NamedTuple):
     score: float
 
 
-def _lines(grey: Array, part: tuple[int, int, int, int], size: Size, index: int) -> _Lines | None:
+def _lines(grey: Array, part: Bounds, size: Size, index: int) -> _Lines | None:
     """Find the stretches that a part shows along columns and rows: the clearest, of equal scales if possible."""
     left, top, right, bottom = part
     best: _Lines | None = None
@@ -176,7 +223,7 @@ def _lines(grey: Array, part: tuple[int, int, int, int], size: Size, index: int)
     return best
 
 
-def _read(grey: Array, part: tuple[int, int, int, int], size: Size, index: int) -> WovenPart | None:
+def _read(grey: Array, part: Bounds, size: Size, index: int) -> WovenPart | None:
     """Find the stretches of both axes that a part shows; its bounds are put right, to the line."""
     left, top, right, bottom = part
     read = _lines(grey, part, size, index)

@@ -25,7 +25,7 @@ from codev_env.provenance.regions import (
     shown_part,
 )
 from codev_env.provenance.seen import without_unlike
-from codev_env.provenance.weave import WovenPart, read_weave
+from codev_env.provenance.weave import WovenPart
 from codev_env.types import Region
 
 Array = NDArray[np.floating]
@@ -58,17 +58,18 @@ class WovenClaim(NamedTuple):
     unlike: Bools | None
 
 
-def claim(output: Image.Image, probe: Image.Image, image: Image.Image, index: int, secret: int) -> WovenClaim | None:
-    """Read what an output shows off the pattern, and compare both images.
+def claim(
+    output: Image.Image, panels: list[WovenPart], image: Image.Image, index: int, secret: int
+) -> WovenClaim | None:
+    """Claim what an output shows by the pattern, and compare both images.
 
     Args:
         output: The image that the program returned.
-        probe: The one it returned for the pattern.
+        panels: The parts that show the pattern, as `weave.read_weave` finds them.
         image: The input image.
         index: Its index.
         secret: Decides with the output where it is looked at.
     """
-    panels = read_weave(probe, image.size, index)
     if not panels:
         return None
     # Of a figure with the whole image and a crop of it, the crop is looked at.

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 Save = Callable[[Image.Image], str]
 """Saves an image and returns the path of its file."""
 
-_REGION = tuple(f.name for f in fields(Region) if f.compare)
+_REGION = tuple(f.name for f in fields(Region) if f.compare and f.name != "others")
 _TRAJECTORY = {f.name for f in fields(Trajectory)}
 _TURN_REQUIRED = {"action", "kind"}
 _TURN_1: Row = {
@@ -117,7 +117,7 @@ def _turn_row(step: Step, save: Save) -> Row:
         "spread": step.score is not None and step.score.spread,
         "definition": "" if step.score is None else step.score.definition,
         "wall_s": step.wall_s,
-        "regions": [{name: getattr(region, name) for name in _REGION} for region in step.regions],
+        "regions": [_region_row(region) for region in step.regions],
         "problems": step.problems,
         "probed": step.probed,
         "answer": turn.text if isinstance(turn, Answer) else None,
@@ -183,8 +183,13 @@ def _score(row: Row) -> StepScore:
     return StepScore(*(row[name] for name in names))
 
 
+def _region_row(region: Region) -> Row:
+    row = {name: getattr(region, name) for name in _REGION}
+    return row | ({"others": [_region_row(other) for other in region.others]} if region.others else {})
+
+
 def _region(row: Row) -> Region:
-    row = dict(row)
+    row = row | {"others": tuple(_region(other) for other in row.get("others", ()))}
     if row["polygon"] is not None:
         row["polygon"] = tuple((float(x), float(y)) for x, y in row["polygon"])
     if row["box"] is not None:

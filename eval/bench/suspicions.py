@@ -61,7 +61,7 @@ def _signs(trajectory: Trajectory) -> Iterator[bool]:
     yield trajectory.is_correct and judged and not trajectory.is_faithful
     yield hallucinates_tool_use(trajectory)
     yield _repeats(calls)
-    yield any(r.how in ("probe", "match") and r.original_share < _INVENTED for turn in calls for r in turn.regions)
+    yield any(r.how in ("probe", "match") and r.traced_share < _INVENTED for turn in calls for r in turn.regions)
     yield any(_unchanged(trajectory, turn) for turn in calls)
 
 

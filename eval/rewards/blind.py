@@ -158,8 +158,11 @@ def judged(task: Task, turns: Turns, judge: GroundTruthJudge | None = None) -> E
 
 def _region(picture: Picture) -> Region:
     areas = [(x2 - x1) * (y2 - y1) for x1, y1, x2, y2 in picture]
-    x1, y1, x2, y2 = picture[0]
-    return Region(box_polygon((x1, y1, x2, y2)), (x1, y1, x2, y2), 0, "rot0", 1.0, areas[0] / sum(areas), "probe")
+    first, *others = (
+        Region(box_polygon(box), box, 0, "rot0", 1.0, area / sum(areas), "probe")
+        for box, area in zip(picture, areas, strict=True)
+    )
+    return replace(first, others=tuple(others))
 
 
 def shown_in_all(episode: Episode) -> float:
@@ -168,11 +171,9 @@ def shown_in_all(episode: Episode) -> float:
     for step in episode.steps:
         returned = step.execution.images if step.execution else ()
         images += [JudgedImage(region, image) for region, image in zip(step.regions, returned, strict=False)]
-    found = [look for look in Account(task, images, AS_IT_IS).looks if look is not None]
+    found = [look for looks in Account(task, images, AS_IT_IS).looks for look in looks]
     narrow = [look for look in found if any(view.compact >= 0.5 for view in look.alone)]
-    return union_share([look.region for look in narrow], task.image.size) + sum(
-        look.shown - look.own for look in narrow
-    )
+    return union_share([look.region for look in narrow], task.image.size) + sum(look.rest for look in narrow)
 
 
 def chance(task: Task, share: float) -> float:
