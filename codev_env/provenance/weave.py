@@ -10,12 +10,14 @@ as wide that they lie in.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from codev_env.geometry import iou
 from codev_env.provenance.bars import CLEAR, Line, bank_of, bars, find_line, sharpness
 from codev_env.provenance.kept import kept
 
@@ -37,6 +39,8 @@ _PARTS, _THIN = 4, 12
 """Parts of an output that are read, and lines that each has at least."""
 _SAME, _GAP = 0.5, 4
 """Likeness of lines that show the same bars, and lines in a row without it where two crops meet."""
+_SHARED = 0.1
+"""Overlap from which on two parts were read as one."""
 _CRISP = 0.7
 """Share of the contrast that some neighbours differ by, unless the output was enlarged or blurred."""
 
@@ -87,12 +91,16 @@ def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart
         return []
     whole = (0, 0, grey.shape[1], grey.shape[0])
     panel = _read(grey, whole, size, index)
-    panels = [panel] if panel is not None and _found(panel) > _MOST * grey.size else []
+    panels = [panel] if panel is not None and panel.found.mean() > _MOST else []
     if not panels:
-        cuts = [[one for part in parts if (one := _read(grey, part, size, index))] for parts in _cuts(grey)]
+        panels = _readable(grey, _parts(grey), size, index)
         if panel is not None and panel.score >= CLEAR:
-            cuts.insert(0, [panel])
-        panels = max(cuts, key=lambda some: sum(map(_found, some)))
+            panels = max([panel], panels, key=_all_found)
+    if _all_found(panels) < _MOST * grey.size:
+        for parts in _crops(grey):
+            meeting = [one for one in _readable(grey, parts, size, index) if one.score >= CLEAR]
+            apart = all(iou(one.bounds, other.bounds) < _SHARED for one, other in combinations(meeting, 2))
+            panels = max(panels, meeting if apart and len(meeting) > 1 else [], key=_all_found)
     scale = np.diag([1 / shrink, 1 / shrink, 1.0])
     ends = np.array([probe.width, probe.height] * 2)
     return [
@@ -103,10 +111,14 @@ def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart
     ]
 
 
-def _found(panel: WovenPart) -> float:
+def _readable(grey: Array, parts: list[Bounds], size: Size, index: int) -> list[WovenPart]:
+    return [one for part in parts if (one := _read(grey, part, size, index)) is not None]
+
+
+def _all_found(panels: list[WovenPart]) -> float:
     """Pixels that show the pattern."""
-    left, top, right, bottom = panel.bounds
-    return float(panel.found.mean()) * (right - left) * (bottom - top)
+    areas = ((right - left) * (bottom - top) for left, top, right, bottom in (panel.bounds for panel in panels))
+    return sum(float(panel.found.mean()) * area for panel, area in zip(panels, areas, strict=True))
 
 
 def _brightness(pixels: Array) -> Array:
@@ -118,13 +130,13 @@ def _brightness(pixels: Array) -> Array:
     return np.asarray(pixels @ axes[:, -1].astype(np.float32))
 
 
-def _cuts(grey: Array) -> Iterator[list[Bounds]]:
-    """Ways to cut an output into parts: at margins without detail, and where crops meet, across or down first."""
-    yield _parts(grey)
+def _crops(grey: Array) -> Iterator[list[Bounds]]:
+    """The rectangles that meet where all lines begin to show other bars, cut across or down first."""
     for turned in (False, True):
         lines = grey.T if turned else grey
         parts = [(a, b, c, d) for a, c in _alike(lines.T) for b, d in _alike(lines[:, a:c])]
-        yield _largest([(b, a, d, c) for a, b, c, d in parts] if turned else parts)
+        if len(parts) > 1:
+            yield _largest([(b, a, d, c) for a, b, c, d in parts] if turned else parts)
 
 
 def _alike(lines: Array) -> list[tuple[int, int]]:
