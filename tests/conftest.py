@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -20,6 +21,11 @@ settings.load_profile("quick")
 
 # Collecting makes millions of objects that stay: no garbage collection looks through them, then or later.
 gc.disable()
+
+# Transformers imports scikit-learn, and with it pandas, for a way of sampling that nothing here uses: not where it
+# seems to be missing at that time.
+HIDDEN = pytest.MonkeyPatch()
+HIDDEN.setitem(sys.modules, "sklearn", None)
 
 HERE = Path(__file__).parent
 SLOWEST = [
@@ -87,6 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage from here on, but only what tests make."""
+    """Collect garbage from here on, but only what tests make; and have scikit-learn."""
+    HIDDEN.undo()
     gc.freeze()
     gc.enable()
