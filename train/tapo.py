@@ -27,6 +27,7 @@ from codev_train.learn import checkpoint
 from codev_train.learn.blind import least_guessable
 from codev_train.learn.credit import channel_factors, combine, get_credit
 from codev_train.learn.curriculum import TaskChooser
+from codev_train.learn.imitation import Imitation
 from codev_train.learn.optimizer import learning_rate, set_learning_rate
 from codev_train.learn.reference import make_reference
 from codev_train.learn.resample import draw_groups, with_signal
@@ -72,7 +73,8 @@ def tapo(
         mask_stragglers=options.mask_stragglers,
     )
     chooser = TaskChooser(options.curriculum, runner.size(), run, done, accelerator.is_main_process)
-    learner = _Learner(options, policy, engine, runner, chooser, updater, accelerator)
+    imitation = Imitation(options.imitation, updater, policy.processor, runner.dialect())
+    learner = _Learner(options, policy, engine, runner, chooser, updater, imitation, accelerator)
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
         with (
@@ -120,6 +122,7 @@ class _Learner:
     runner: RolloutRunner
     chooser: TaskChooser
     updater: Updater
+    imitation: Imitation
     accelerator: Accelerator
     named: set[int] = field(default_factory=set)  # skipped tasks, by index
 
@@ -153,7 +156,8 @@ class _Learner:
         rate = learning_rate(options.optimizer, step, options.steps)
         set_learning_rate(self.updater.optimizer, rate)
         samples = make_samples(rollouts, advantages, step, options.mask_overlong, options.mask_overturn)
-        stats = self.updater.update(samples, rng)
+        imitated, seen = self.imitation.samples(rollouts, rng.spawn(1)[0])
+        stats = self.updater.update([*samples, *imitated], rng)
         memory = self.engine.sync(self.policy.model)
         updated = time.perf_counter()
 
@@ -168,6 +172,7 @@ class _Learner:
         sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes
         return rollouts, row | memory | {f"update/{name}": value for name, value in vars(stats).items()} | {
             "update/learning_rate": rate,
+            **seen,
             "seconds/engine_idle": self.runner.idle_s - idle,
             "tokens_per_second/rollouts": sampled / (played - started),
             "tokens_per_second/update": sampled / (updated - gathered),
@@ -181,7 +186,7 @@ class _Learner:
         spare = functools.partial(self.chooser.choose, rng.spawn(1)[0])
         if options.candidates > 1:
             guesses = functools.partial(runner.guesses, self.engine, max_tokens=options.max_tokens)
-            choose = functools.partial(least_guessable, choose, guesses, options.candidates)
+            choose = functools.partial(least_guessable, choose, guesses, options.candidates, options.candidates_share)
         prompts = options.prompts // self.accelerator.num_processes
         selection = draw_groups(choose, spare, prompts, options.resample)
         runner.select(self.engine, selection, options.group, sampling)

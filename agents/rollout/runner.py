@@ -27,6 +27,7 @@ from codev_agents.rollout.requests import open_requests
 from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
 from codev_agents.rollout.workers import Workers, all_or_none
+from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.errors import CodevError
 from codev_env.rewards import Reward
@@ -83,6 +84,10 @@ class RolloutRunner:
     def reward(self) -> Reward:
         """Return the environment's reward."""
         return self._any_env().reward
+
+    def dialect(self) -> Dialect:
+        """Return the environment's dialect."""
+        return self._any_env().dialect
 
     def __enter__(self) -> RolloutRunner:
         return self

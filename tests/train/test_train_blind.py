@@ -19,10 +19,20 @@ def test_tasks_whose_guess_is_wrong_go_first_in_the_order_they_were_drawn():
     def guesses(tasks):
         return [task not in (11, 14) for task in tasks]
 
-    assert least_guessable(choose, guesses, factor=3, count=2) == [11, 14]
-    assert least_guessable(choose, guesses, factor=2, count=3) == [11, 14, 10]
-    assert least_guessable(choose, guesses, factor=1, count=3) == [11, 10, 12]
-    assert drawn == [6, 6, 3]
+    assert least_guessable(choose, guesses, factor=3, share=1.0, count=2) == [11, 14]
+    assert least_guessable(choose, guesses, factor=2, share=1.0, count=3) == [11, 14, 10]
+    assert least_guessable(choose, guesses, factor=1, share=1.0, count=3) == [11, 10, 12]
+    assert drawn == [6, 0, 6, 0, 3, 0]
+
+
+def test_a_share_of_the_tasks_is_played_as_drawn():
+    places = iter(range(100))
+
+    def choose(count: int) -> list[int]:
+        return [next(places) for _ in range(count)]
+
+    chosen = least_guessable(choose, lambda tasks: [task % 2 == 0 for task in tasks], factor=4, share=0.5, count=4)
+    assert chosen == [1, 3, 8, 9]
 
 
 def test_the_guess_is_asked_for_before_anything_is_looked_at(policy, env_options):

@@ -6,7 +6,11 @@ from collections.abc import Callable, Sequence
 
 
 def least_guessable(
-    choose: Callable[[int], Sequence[int]], guesses: Callable[[Sequence[int]], Sequence[bool]], factor: int, count: int
+    choose: Callable[[int], Sequence[int]],
+    guesses: Callable[[Sequence[int]], Sequence[bool]],
+    factor: int,
+    share: float,
+    count: int,
 ) -> list[int]:
     """Draw more tasks than are wanted, and prefer those that the policy cannot answer before it has looked.
 
@@ -17,9 +21,11 @@ def least_guessable(
         choose: Gives the indices of this many tasks.
         guesses: Returns for each task whether the policy's guess is right.
         factor: Tasks drawn for each one wanted.
+        share: Share of the tasks wanted that is chosen so; the others are as drawn.
         count: Tasks wanted.
     """
-    tasks = list(choose(factor * count))
+    wanted = round(share * count)
+    tasks = list(choose(factor * wanted))
     right = guesses(tasks)
     order = sorted(range(len(tasks)), key=lambda place: right[place])
-    return [tasks[place] for place in order[:count]]
+    return [*(tasks[place] for place in order[:wanted]), *choose(count - wanted)]

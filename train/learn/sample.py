@@ -23,6 +23,8 @@ class Sample:
         mask: For each token whether the loss covers it.
         advantages: One for each turn, `[turns]`.
         version: Number of updates of the policy that sampled it.
+        is_imitated: The loss is -advantage * log-probability for each token, without a ratio; the sample counts in no
+            mean over tokens or trajectories, see `imitation`.
     """
 
     ids: Sequence[int]
@@ -32,6 +34,7 @@ class Sample:
     mask: Sequence[bool]
     advantages: torch.Tensor
     version: int = 0
+    is_imitated: bool = False
 
     def __len__(self) -> int:
         """Return the number of tokens."""

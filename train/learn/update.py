@@ -62,11 +62,12 @@ class UpdateStats:
 
 @dataclass(frozen=True, eq=False)
 class _Outline:
-    """A sample as every process knows it: its tokens, those of the loss, and whether it can move the weights."""
+    """A sample as every process knows it: its tokens, those of the loss, whether it has a gradient, or is counted."""
 
     length: int
     size: int
     has_gradient: bool
+    is_counted: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,7 @@ class Batch:
     sampler: torch.Tensor
     advantages: torch.Tensor
     sequences: torch.Tensor
+    imitated: torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,7 @@ class Updater:
             EngineMismatch: Sampler and trainer disagree on the log-probabilities of the same weights.
             CodevError: The gradient is not finite; nothing was updated.
         """
-        options, work = self.options, self._number(samples)
+        options, work = self.options, self._number(samples, min(samples, key=len))
         rows = np.array([row for row, outline in enumerate(work.outlines) if outline.size], dtype=int)
         steps: list[list[float]] = []  # NaN where no token was trained on
         for epoch in range(options.epochs):
@@ -156,15 +158,35 @@ class Updater:
                 steps.append(self._step(work, part, on_policy))
         return UpdateStats(*(float(np.nanmean(c)) if np.isfinite(c).any() else math.nan for c in np.array(steps).T))
 
-    def _number(self, samples: Sequence[Sample]) -> _Work:
+    def score(self, samples: Sequence[Sample], filler: Sample) -> np.ndarray:
+        """Return the mean log-probability of the tokens of the loss of each sample, `[samples]`, without a gradient.
+
+        All processes call this together.
+
+        Args:
+            samples: The samples of this process; there may be none.
+            filler: A short sample with tokens of the loss, for passes without any.
+        """
+        work = self._number(samples, filler)
+        own = [row for row, holder in enumerate(work.holders) if self.accelerator.process_index == holder.start]
+        rows = list(range(len(work.outlines)))
+        self._balance(work, [rows])
+        found = {row: float(values.mean()) for row, values in self._score(self.module, work, rows).items()}
+        if self.accelerator.num_processes > 1:
+            found = {row: value for part in gather_object([found]) for row, value in part.items()}
+        return np.array([found[row] for row in own])
+
+    def _number(self, samples: Sequence[Sample], filler: Sample) -> _Work:
         """Number the samples of all processes, in the order of these."""
         always = self.options.kl > 0 or self.options.entropy > 0
-        own = [_Outline(len(s), s.size, bool(s.size) and (always or bool(s.advantages.any()))) for s in samples]
+        own = [
+            _Outline(len(s), s.size, bool(s.size) and (always or bool(s.advantages.any())), not s.is_imitated)
+            for s in samples
+        ]
         shares = [own] if self.accelerator.num_processes == 1 else gather_object([own])
         holders = [range(process, process + 1) for process, share in enumerate(shares) for _ in share]
         mine = [row for row, holder in enumerate(holders) if self.accelerator.process_index in holder]
         outlines = [outline for share in shares for outline in share]
-        filler = min(samples, key=len)
         if self.options.sequence_parallel > 1:
             filler = broadcast_object_list([filler])[0]  # a group runs the same passes
         return _Work(outlines, holders, filler, dict(zip(mine, samples, strict=True)))
@@ -210,9 +232,9 @@ class Updater:
     def _step(self, work: _Work, rows: list[int], on_policy: bool) -> list[float]:
         """Accumulate the gradient over forward passes and step; returns the values of `UpdateStats`."""
         options, accelerator = self.options, self.accelerator
-        tokens = sum(work.outlines[row].size for row in rows)
+        counted = [work.outlines[row].size for row in rows if work.outlines[row].is_counted]
         longest = options.max_tokens * options.env.max_turns
-        total = get_loss(options.loss).average.total(float(tokens), float(len(rows)), longest)
+        total = get_loss(options.loss).average.total(float(sum(counted)), float(len(counted)), longest) or 1.0
         table = self._passes(work, rows)
         passes = table[accelerator.process_index // options.sequence_parallel]
         self.module.train()
@@ -266,29 +288,31 @@ class Updater:
         if not rows:
             # Another process has more passes: take part in the communication and add nothing.
             return logprobs.sum() * 0.0, np.zeros(8), 0.0
-        old, sampler = logprobs.detach(), batch.sampler
+        now, counted = logprobs.detach(), ~batch.imitated
+        # A ratio of 1 makes the surrogate's gradient that of advantage * log-probability.
+        old, sampler = now, torch.where(counted, batch.sampler, now)
         if options.correction == "ratio":
             old = sampler
         elif work.old:
-            old = torch.cat([work.old[row] for row in rows])
+            old = torch.where(counted, torch.cat([work.old[row] for row in rows]), now)
         tokens = LossTokens(logprobs, old, batch.advantages, batch.sequences)
         values, hit = kind.surrogate(tokens, Clip(options.clip_low, options.clip_high, options.dual_clip))
         truncated = reference = torch.zeros(())
         if options.correction != "ratio":
             cap = options.correction_cap
             weights = importance_weights(options.correction, old, sampler, batch.sequences, cap)
-            values, truncated = values * weights, (weights >= cap).sum()
+            values, truncated = values * weights, (weights >= cap)[counted].sum()
         if self.reference is not None:
             estimate = kl_estimate(logprobs, torch.cat([work.reference[row] for row in rows]))
-            values, reference = values + options.kl * estimate, estimate.detach().sum()
+            values, reference = values + options.kl * estimate * counted, estimate.detach()[counted].sum()
         if options.entropy > 0:
-            values = values - options.entropy * entropy
+            values = values - options.entropy * entropy * counted
         loss = (values * kind.average.share(batch.sequences)).sum()
-        gap = (logprobs.detach() - sampler).abs()
-        kl = kl_estimate(old, logprobs.detach()).sum()
-        sums = [loss.detach(), entropy.detach().sum(), kl, hit.sum(), gap.sum(), truncated, reference]
+        gap = (now - sampler).abs()
+        kl = kl_estimate(old, now).sum()
+        sums = [loss.detach(), entropy.detach()[counted].sum(), kl, hit.sum(), gap.sum(), truncated, reference]
         loss_sum, *others = (value.item() for value in sums)
-        return loss, np.array([loss_sum, len(old), *others]), gap.max().item()
+        return loss, np.array([loss_sum, int(counted.sum()), *others]), gap.max().item()
 
     @torch.no_grad()
     def _score(self, module: Any, work: _Work, rows: list[int]) -> dict[int, torch.Tensor]:
@@ -322,6 +346,7 @@ class Updater:
         inputs = collate([s.ids for s in samples], [s.images for s in samples], processor.pad_id, processor.image_id)
         shape = inputs["input_ids"].shape
         chosen, sampler, advantages = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape), torch.zeros(shape)
+        imitated = torch.tensor([s.is_imitated for s in samples])[:, None].expand(shape)
         for row, sample in enumerate(samples):
             turns = torch.tensor(sample.turns)
             chosen[row, : len(sample)] = torch.tensor(sample.mask) if rows else turns >= 0
@@ -333,6 +358,7 @@ class Updater:
             sampler[chosen].to(device),
             advantages[chosen].to(device),
             chosen.nonzero()[:, 0].to(device),
+            imitated[chosen].to(device),
         )
 
     def _of_main(self, order: np.ndarray) -> np.ndarray:

@@ -179,6 +179,20 @@ class HeldOutOptions:
 
 
 @option_class
+class ImitationOptions:
+    """Self-imitation beside the policy gradient: faithful tool calls, and right answers to them (docs/training.md)."""
+
+    answers: CountOrNone = 0
+    """Answering turns per update that are imitated, with the gold answer; 0 for none."""
+    calls: CountOrNone = 0
+    """Rollouts per update whose faithful tool calls are imitated; 0 for none."""
+    weight: Positive = 1.0
+    """Weight of an imitated token relative to an advantage of 1."""
+    memory: CountOrNone = 0
+    """Updates before the present one whose rollouts are drawn from, too; a resumed run starts without them."""
+
+
+@option_class
 class EstimateOptions:
     """Assumptions of `--dry-run` about machines and episodes; training reads none of these."""
 
@@ -252,6 +266,8 @@ class TrainOptions:
     """How tasks are drawn: "uniform", "success-band", or "module:function"."""
     candidates: Count = 1
     """Tasks drawn per prompt; those that the policy answers wrongly without looking come first. 1 takes all."""
+    candidates_share: Share = 1.0
+    """Share of the prompts chosen by `candidates`; the others are played as they are drawn."""
     resample: CountOrNone = 0
     """Maximum groups that replace those with equal outcomes (DAPO), as a multiple of `prompts`; 0 keeps all."""
     temperature: Positive = 1.0
@@ -302,6 +318,8 @@ class TrainOptions:
     """Maximum tokens per forward pass, packed without padding; 0 pads `micro_batch` trajectories."""
     sequence_parallel: Count = 1
     """Processes that share the tokens of a packed pass out (Ulysses), for trajectories of 32k tokens and more."""
+    imitation: ImitationOptions = Field(default_factory=ImitationOptions)
+    """Self-imitation."""
     optimizer: OptimizerOptions = Field(default_factory=OptimizerOptions)
     """The optimizer."""
     precision: Literal["fp32", "bf16"] = "fp32"

@@ -1,0 +1,219 @@
+r"""Self-imitation of looks: faithful tool calls, and right answers to what they showed, are learned again.
+
+The policy gradient pays an answer for being right, wherever it came from. Beside it, an update here imitates, from its
+own rollouts, the turns that a policy needs to answer from what it sees. For a rollout with a faithful tool call:
+
+    p  = probability of the gold answer, given the trajectory up to the answering turn
+    p' = the same, with another place of the image, of the same size, in each image that a tool returned
+    v  = the judge's best score of its faithful calls, 0 to 1;  v̄ = the mean of v over the rollouts of its task
+
+Both probabilities are geometric means over the answer's tokens, read off one forward pass: nothing is sampled. Drawn
+without replacement are
+
+    answers   with chances ∝ 1 - p' where that exceeds 0.05:       loss  -Σ log π(token of the answering turn, gold)
+    calls     with chances ∝ (1.05 - v̄)(0.1 + max(0, p - p')) v²:  loss  -Σ log π(token of each faithful call)
+
+so answers are imitated which nothing but the tool output can tell, and looks which the answer depends on, the more so
+if the other rollouts of the task do not look there. p - p' cannot be paid to the answer as a reward: it depends on
+what was seen, not on the answer sampled, and has no expected gradient there.
+
+Sources: self-imitation learning (arXiv 1806.05635) and rejection-sampled fine-tuning (arXiv 2308.01825) learn from
+one's own successes; here success is a faithful look, and the chances are those of a counterfactual image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from PIL import Image
+
+from codev_agents.rollout.player import Rollout
+from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
+from codev_env.dialects import Dialect
+from codev_env.types import Answer, Box
+from codev_train.learn.sample import Sample
+from codev_train.learn.update import Updater
+from codev_train.run.options import ImitationOptions
+
+_TRIES = 16
+_MARK = "0"
+_LEAST = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A rollout that looked faithfully before it answered.
+
+    Attributes:
+        gold: The trajectory with the gold answer in its answering turn; the loss covers nothing of it yet.
+        calls: Numbers of its faithful tool calls.
+        answer: Number of the answering turn.
+        answers: Chance, not normalised, that its answer is imitated.
+        looks: The same for its calls.
+    """
+
+    gold: Sample
+    calls: tuple[int, ...]
+    answer: int
+    answers: float
+    looks: float
+
+
+@dataclass(eq=False)
+class Imitation:
+    """Chooses the turns of an update's rollouts that are imitated.
+
+    Attributes:
+        options: How many.
+        updater: Scores answers.
+        processor: The tokenizer side of the policy.
+        dialect: How the policy talks.
+        past: The looks of the last `options.memory` updates before this one.
+    """
+
+    options: ImitationOptions
+    updater: Updater
+    processor: ChatProcessor
+    dialect: Dialect
+    past: list[list[Look]] = field(default_factory=list)
+
+    def samples(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> tuple[list[Sample], dict[str, float]]:
+        """Draw the samples to imitate.
+
+        All processes call this together; each draws from its own rollouts.
+
+        Args:
+            rollouts: The rollouts of this update.
+            rng: Draws other places, and the samples.
+
+        Returns:
+            Samples with `is_imitated`, and statistics.
+        """
+        if not (self.options.answers or self.options.calls):
+            return [], {}
+        looks, stats = self._look(rollouts, rng)
+        self.past = [*self.past, looks][-1 - self.options.memory :]
+        looks = [look for update in self.past for look in update]
+        share = self.updater.accelerator.num_processes
+        samples = []
+        for number in _draw([look.answers for look in looks], -(-self.options.answers // share), rng):
+            samples.append(_of_turns(looks[number].gold, (looks[number].answer,), self.options.weight))
+        for number in _draw([look.looks for look in looks], -(-self.options.calls // share), rng):
+            samples.append(_of_turns(looks[number].gold, looks[number].calls, self.options.weight))
+        return samples, stats | {"imitated": float(len(samples))}
+
+    def _look(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> tuple[list[Look], dict[str, float]]:
+        """Find the faithful looks, one for each task and place, and what the answers owe to them."""
+        chosen: dict[tuple[object, ...], tuple[Rollout, Sample]] = {}
+        for rollout in rollouts:
+            key = rollout.group, tuple(turn.crop_boxes for turn in rollout.trajectory.turns)
+            if looked(rollout) and key not in chosen and (gold := self._with_gold(rollout)):
+                chosen[key] = rollout, gold
+        asked = [self._question(rollout, rollout.tokens.images) for rollout, _ in chosen.values()]
+        asked += [self._question(rollout, self._elsewhere(rollout, rng)) for rollout, _ in chosen.values()]
+        filler = min(rollouts, key=lambda rollout: len(rollout.tokens))
+        scores = np.exp(self.updater.score(asked, self._question(filler, filler.tokens.images, 0)))
+        seen, blind = scores[: len(chosen)], scores[len(chosen) :]
+        groups: dict[int, list[float]] = {}
+        for rollout in rollouts:
+            groups.setdefault(rollout.group, []).append(_shown(rollout))
+        looks = []
+        for (rollout, gold), p, other in zip(chosen.values(), seen, blind, strict=True):
+            turns = rollout.trajectory.turns
+            calls = tuple(number for number, turn in enumerate(turns) if turn.faithful and turn.kind == "code")
+            rare = 1.05 - float(np.mean(groups[rollout.group]))
+            answers = 1 - float(other) if other < 1 - _LEAST else 0.0
+            weight = rare * (0.1 + max(0.0, float(p - other))) * _shown(rollout) ** 2
+            looks.append(Look(gold, calls, len(turns) - 1, answers, weight))
+        stats = {"imitation/looks": float(len(looks))}
+        if looks:
+            stats |= {"imitation/seen": float(seen.mean()), "imitation/elsewhere": float(blind.mean())}
+        return looks, stats
+
+    def _with_gold(self, rollout: Rollout) -> Sample | None:
+        """The trajectory with the gold answer in its answering turn; `None` if it cannot be put there."""
+        tokens, trajectory = rollout.tokens, rollout.trajectory
+        ids, turns = list(tokens.ids), list(tokens.turns)
+        if not trajectory.is_correct:
+            action, given = trajectory.turns[-1].action, trajectory.final_answer
+            if not given or given not in action:
+                return None
+            start = turns.index(len(trajectory.turns) - 1)
+            head, _, tail = action.rpartition(given)
+            ended = [self.processor.eos_id] if ids[-1] == self.processor.eos_id else []
+            new = [*self.processor.encode_reply(head + trajectory.answer + tail, ids[:start]), *ended]
+            ids, turns = [*ids[:start], *new], [*turns[:start], *[len(trajectory.turns) - 1] * len(new)]
+        count = len(ids)
+        return Sample(ids, tokens.images, turns, [0.0] * count, [False] * count, torch.zeros(len(trajectory.turns)))
+
+    def _question(self, rollout: Rollout, images: Sequence[PixelBlock], turn: int = -1) -> Sample:
+        """The gold answer in place of a turn, the last one by default; the loss covers the answer alone."""
+        tokens, trajectory = rollout.tokens, rollout.trajectory
+        before = tokens.ids[: tokens.turns.index(turn % len(trajectory.turns))]
+        opening = self.dialect.write(Answer(_MARK)).partition(_MARK)[0]
+        ids = [*before, *self.processor.encode_reply(opening, before)]
+        answer = self.processor.encode(trajectory.answer)
+        turns = [-1] * len(ids) + [0] * len(answer)
+        ids += answer
+        ends = np.cumsum([image.tokens for image in images])
+        shown = int((ends <= before.count(self.processor.image_id)).sum())
+        return Sample(ids, images[:shown], turns, [0.0] * len(ids), [one == 0 for one in turns], torch.ones(1))
+
+    def _elsewhere(self, rollout: Rollout, rng: np.random.Generator) -> list[PixelBlock]:
+        """The images of a rollout, with another place of the same size in each that a tool returned."""
+        trajectory = rollout.trajectory
+        images = list(rollout.tokens.images)
+        place, source = len(trajectory.images), trajectory.images[0].convert("RGB")
+        for turn in trajectory.turns[:-1]:
+            for image, box in zip(turn.images, turn.crop_boxes, strict=True):
+                other = source.crop(elsewhere(source.size, box, rng)).resize(image.size, Image.Resampling.BILINEAR)
+                images[place] = self.processor.image(other)
+                place += 1
+        return images
+
+
+def looked(rollout: Rollout) -> bool:
+    """Whether a rollout has a faithful tool call and answers after it."""
+    turns = rollout.trajectory.turns
+    return not rollout.judge_failed and turns[-1].kind == "answer" and any(turn.faithful for turn in turns[:-1])
+
+
+def elsewhere(size: tuple[int, int], box: Box | None, rng: np.random.Generator) -> Box:
+    """Draw a box as large as another that overlaps it as little as possible, of a few at random.
+
+    Args:
+        size: (width, height) of the image.
+        box: The other box; `None` stands for one of a sixteenth of the image at an unknown place.
+        rng: Draws.
+    """
+    width, height = size
+    x1, y1, x2, y2 = box or (0, 0, width // 4, height // 4)
+    w, h = min(width, max(1, x2 - x1)), min(height, max(1, y2 - y1))
+    left, top = rng.integers(0, width - w + 1, _TRIES), rng.integers(0, height - h + 1, _TRIES)
+    shared = np.clip(w - np.abs(left - x1), 0, None) * np.clip(h - np.abs(top - y1), 0, None) * (box is not None)
+    best = int(shared.argmin())
+    x, y = int(left[best]), int(top[best])
+    return x, y, x + w, y + h
+
+
+def _shown(rollout: Rollout) -> float:
+    """The best score of a rollout's faithful calls, 0 to 1; 0 without any."""
+    return max((turn.score_value or 0.0 for turn in rollout.trajectory.turns if turn.faithful), default=0.0)
+
+
+def _draw(chances: Sequence[float], count: int, rng: np.random.Generator) -> list[int]:
+    """Draw without replacement, with these chances; as many as can be had if there are fewer."""
+    weights = np.array(chances, dtype=float)
+    count = min(count, int((weights > 0).sum()))
+    if not count:
+        return []
+    return rng.choice(len(weights), size=count, replace=False, p=weights / weights.sum()).tolist()
+
+
+def _of_turns(gold: Sample, turns: Sequence[int], weight: float) -> Sample:
+    """A sample that imitates some turns of a trajectory."""
+    mask = [turn in turns for turn in gold.turns]
+    return replace(gold, mask=mask, advantages=torch.full_like(gold.advantages, weight), is_imitated=True)
