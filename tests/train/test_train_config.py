@@ -69,6 +69,18 @@ def test_every_preset_parses_for_both_commands_and_says_what_it_does(name):
         make(train).close()
 
 
+def test_a_file_changes_the_preset_it_names_as_its_base(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "base: tiny\ntrain: {steps: 7, eval: {episodes: 5}}\nenv: {scene: {cue_p: 0.5}}"
+    )
+    mine, tiny = parse(["--config", str(tmp_path / "mine.yaml")]), parse(["--preset", "tiny"])
+    assert (mine.steps, mine.eval.episodes, mine.prompts) == (7, 5, tiny.prompts)
+    assert mine.env.scenes == tiny.env.scenes and mine.env.scene != tiny.env.scene
+    (tmp_path / "mine.yaml").write_text("base: tinny")
+    with pytest.raises(ConfigError, match="tiny"):
+        parse(["--config", str(tmp_path / "mine.yaml")])
+
+
 @pytest.mark.parametrize(
     "words",
     [

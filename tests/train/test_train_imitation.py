@@ -91,20 +91,23 @@ def test_nothing_is_drawn_without_looks_or_unless_asked_for(policy, runner, roll
     assert samples == [] and stats == {"imitation/looks": 0, "imitated": 0}
 
 
-def test_looks_of_earlier_updates_are_remembered_as_long_as_asked(policy, runner, rollouts):
+def test_draws_depend_on_the_rollouts_and_the_seed_alone_so_a_resumed_run_repeats_them(policy, runner, rollouts):
     imitation = Imitation(
-        ImitationOptions(answers=8, memory=1), make_updater(policy), policy.processor, runner.dialect()
+        ImitationOptions(answers=4, calls=4), make_updater(policy), policy.processor, runner.dialect()
     )
-    counts = []
-    for shown in (rollouts[:1], rollouts[2:], rollouts[2:]):
-        samples, _ = imitation.samples(shown, np.random.default_rng(1))
-        counts.append(len(samples))
-    assert counts == [1, 1, 0]
+    drawn = []
+    for shown in (rollouts, rollouts[2:], rollouts):
+        samples, stats = imitation.samples(shown, np.random.default_rng(1))
+        drawn.append(([(list(one.ids), list(one.mask)) for one in samples], stats))
+    assert drawn[0] == drawn[2] != drawn[1]
 
 
-def test_the_same_draws_are_made_again(policy, runner, rollouts):
-    first, again = (imitate(policy, runner, rollouts, answers=4, calls=4)[0] for _ in range(2))
-    assert [list(a.ids) for a in first] == [list(b.ids) for b in again]
+def test_without_other_samples_imitated_ones_are_averaged_over_their_own_tokens(policy, runner, rollouts):
+    samples, _ = imitate(policy, runner, rollouts, answers=4, calls=4)
+    one, two = (dataclasses.replace(policy, model=copy.deepcopy(policy.model)) for _ in range(2))
+    make_updater(one).update(samples, np.random.default_rng(0))
+    make_updater(two).update([*samples, *samples], np.random.default_rng(0))
+    torch.testing.assert_close(movement(policy, one), movement(policy, two), atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("changes", [{}, {"micro_batch": 1}, {"token_budget": 100_000}, {"correction": "token"}])

@@ -1,7 +1,7 @@
 r"""Self-imitation of looks: faithful tool calls, and right answers to what they showed, are learned again.
 
-The policy gradient pays an answer for being right, wherever it came from. Beside it, an update here imitates, from its
-own rollouts, the turns that a policy needs to answer from what it sees. For a rollout with a faithful tool call:
+The policy gradient rewards a right answer, wherever it came from. Beside it, an update here imitates, from its own
+rollouts, the turns that a policy needs to answer from what it sees. For a rollout with a faithful tool call:
 
     p  = probability of the gold answer, given the trajectory up to the answering turn
     p' = the same, with another place of the image, of the same size, in each image that a tool returned
@@ -13,9 +13,9 @@ without replacement are
     answers   with chances ∝ 1 - p' where that exceeds 0.05:       loss  -Σ log π(token of the answering turn, gold)
     calls     with chances ∝ (1.05 - v̄)(0.1 + max(0, p - p')) v²:  loss  -Σ log π(token of each faithful call)
 
-so answers are imitated which nothing but the tool output can tell, and looks which the answer depends on, the more so
-if the other rollouts of the task do not look there. p - p' cannot be paid to the answer as a reward: it depends on
-what was seen, not on the answer sampled, and has no expected gradient there.
+so it imitates answers that follow from nothing but the tool output, and looks that the answer depends on, the more so
+if the other rollouts of the task do not look there. p - p' is no reward of the answer: it depends on what was seen, not
+on the answer sampled, and has no expected gradient there.
 
 Sources: self-imitation learning (arXiv 1806.05635) and rejection-sampled fine-tuning (arXiv 2308.01825) learn from
 one's own successes; here success is a faithful look, and the chances are those of a counterfactual image.
@@ -24,7 +24,7 @@ one's own successes; here success is a faithful look, and the chances are those 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ _LEAST = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class AnsweredLook:
     """A rollout that looked faithfully before it answered.
 
     Attributes:
@@ -62,23 +62,21 @@ class Look:
     looks: float
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Imitation:
-    """Chooses the turns of an update's rollouts that are imitated.
+    """Chooses the turns of an update's rollouts that are imitated. It remembers nothing between updates.
 
     Attributes:
         options: How many.
         updater: Scores answers.
         processor: The tokenizer side of the policy.
         dialect: How the policy talks.
-        past: The looks of the last `options.memory` updates before this one.
     """
 
     options: ImitationOptions
     updater: Updater
     processor: ChatProcessor
     dialect: Dialect
-    past: list[list[Look]] = field(default_factory=list)
 
     def samples(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> tuple[list[Sample], dict[str, float]]:
         """Draw the samples to imitate.
@@ -95,8 +93,6 @@ class Imitation:
         if not (self.options.answers or self.options.calls):
             return [], {}
         looks, stats = self._look(rollouts, rng)
-        self.past = [*self.past, looks][-1 - self.options.memory :]
-        looks = [look for update in self.past for look in update]
         share = self.updater.accelerator.num_processes
         samples = []
         for number in _draw([look.answers for look in looks], -(-self.options.answers // share), rng):
@@ -105,7 +101,9 @@ class Imitation:
             samples.append(_of_turns(looks[number].gold, looks[number].calls, self.options.weight))
         return samples, stats | {"imitated": float(len(samples))}
 
-    def _look(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> tuple[list[Look], dict[str, float]]:
+    def _look(
+        self, rollouts: Sequence[Rollout], rng: np.random.Generator
+    ) -> tuple[list[AnsweredLook], dict[str, float]]:
         """Find the faithful looks, one for each task and place, and what the answers owe to them."""
         chosen: dict[tuple[object, ...], tuple[Rollout, Sample]] = {}
         for rollout in rollouts:
@@ -127,7 +125,7 @@ class Imitation:
             rare = 1.05 - float(np.mean(groups[rollout.group]))
             answers = 1 - float(other) if other < 1 - _LEAST else 0.0
             weight = rare * (0.1 + max(0.0, float(p - other))) * _shown(rollout) ** 2
-            looks.append(Look(gold, calls, len(turns) - 1, answers, weight))
+            looks.append(AnsweredLook(gold, calls, len(turns) - 1, answers, weight))
         stats = {"imitation/looks": float(len(looks))}
         if looks:
             stats |= {"imitation/seen": float(seen.mean()), "imitation/elsewhere": float(blind.mean())}
@@ -205,7 +203,7 @@ def _shown(rollout: Rollout) -> float:
 
 
 def _draw(chances: Sequence[float], count: int, rng: np.random.Generator) -> list[int]:
-    """Draw without replacement, with these chances; as many as can be had if there are fewer."""
+    """Draw without replacement, with these chances; all of them if there are fewer."""
     weights = np.array(chances, dtype=float)
     count = min(count, int((weights > 0).sum()))
     if not count:

@@ -232,9 +232,10 @@ class Updater:
     def _step(self, work: _Work, rows: list[int], on_policy: bool) -> list[float]:
         """Accumulate the gradient over forward passes and step; returns the values of `UpdateStats`."""
         options, accelerator = self.options, self.accelerator
-        counted = [work.outlines[row].size for row in rows if work.outlines[row].is_counted]
+        sizes = [work.outlines[row].size for row in rows if work.outlines[row].is_counted]
+        sizes = sizes or [work.outlines[row].size for row in rows]  # a minibatch of imitated samples alone
         longest = options.max_tokens * options.env.max_turns
-        total = get_loss(options.loss).average.total(float(sum(counted)), float(len(counted)), longest) or 1.0
+        total = get_loss(options.loss).average.total(float(sum(sizes)), float(len(sizes)), longest)
         table = self._passes(work, rows)
         passes = table[accelerator.process_index // options.sequence_parallel]
         self.module.train()

@@ -48,7 +48,7 @@ def read_file(path: str) -> dict[str, Any]:
 
 
 def _mapping(text: str, where: str) -> dict[str, Any]:
-    """Read YAML: the line `about` it, and by section the options of the file by dotted name."""
+    """Read YAML: the line `about` it, and by section the options by dotted name, on top of those of its `base`."""
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -61,7 +61,8 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
         if section in _KINDS:
             prefix = "env." if section == "env" else ""
             content[section] = dict(_flatten(content[section], _KINDS[section], f"{where}, {section}:", prefix))
-    return content
+    below = read_preset(content.pop("base")) if "base" in content else {}
+    return below | content | {kind: below.get(kind, {}) | content.get(kind, {}) for kind in _KINDS}
 
 
 def _flatten(options: Any, kind: Any, where: str, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -85,8 +86,9 @@ def _flatten(options: Any, kind: Any, where: str, prefix: str) -> Iterator[tuple
             yield prefix + name, str(value) if isinstance(value, bool | datetime.date) else value
 
 
-SECTIONS = ("about", "env", "sft", "train")
-"""Parts of a preset: a line about it, the environment of both commands, and the options of each command."""
+SECTIONS = ("about", "base", "env", "sft", "train")
+"""Parts of a preset: a line about it, the preset that it changes, the environment of both commands, and the options of
+each command."""
 _KINDS = {"env": EnvOptions, "sft": SFTOptions, "train": TrainOptions}
 
 

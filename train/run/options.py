@@ -188,8 +188,6 @@ class ImitationOptions:
     """Rollouts per update whose faithful tool calls are imitated; 0 for none."""
     weight: Positive = 1.0
     """Weight of an imitated token relative to an advantage of 1."""
-    memory: CountOrNone = 0
-    """Updates before the present one whose rollouts are drawn from, too; a resumed run starts without them."""
 
 
 @option_class
