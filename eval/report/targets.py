@@ -30,20 +30,23 @@ class SeenTarget:
 
 
 def seen_targets(turn: Step, place: int, trajectory: Trajectory) -> list[SeenTarget]:
-    """Return what the image at a place of a turn shows of each target; targets out of sight are left out."""
+    """Return what the image at a place of a turn shows of each target; targets out of sight are left out.
+
+    Of a collage it is the part that shows the target best.
+    """
     size = trajectory.image_size
     region = turn.regions[place] if place < len(turn.regions) else Region()
-    if size is None or region.polygon is None or region.image_index != 0:
+    parts = [part for part in region.parts if part.polygon is not None and part.image_index == 0]
+    if size is None or not parts:
         return []
     found = []
     for number, target in enumerate(trajectory.targets, 1):
-        view = showing(region, target, size)
+        views = [(showing(part, target, size), part) for part in parts]
+        view, part = max(views, key=lambda one: (one[0].clear, one[0].coverage))
         if view.coverage > 0:
             name = "the target" if len(trajectory.targets) == 1 else f"target {number}"
             fills = f"{100 * view.tightness:.{0 if view.tightness >= 0.095 else 1}f} %"
-            found.append(
-                SeenTarget(f"{100 * view.coverage:.0f} % of {name}, which fills {fills}", _part(region, target))
-            )
+            found.append(SeenTarget(f"{100 * view.coverage:.0f} % of {name}, which fills {fills}", _part(part, target)))
     return found
 
 

@@ -43,6 +43,14 @@ def test_a_turned_crop_has_its_mark_turned():
     assert seen.part == pytest.approx((0, 0, 1, 2 / 3))
 
 
+def test_of_a_collage_the_part_that_shows_the_target_is_described():
+    x1, y1, x2, y2 = trajectory(0, looks=True, right=True).targets[0]
+    box = (x1 - 10, y1 - 10, x2 + 10, y2 + 10)
+    part = Region(box_polygon(box), box, 0, "rot0", original_share=0.5)
+    played, look = looked((0, 0, 5, 5), original_share=0.5, others=(part, Region()))
+    assert [seen.text for seen in seen_targets(look, 0, played)] == ["100 % of the target, which fills 64 %"]
+
+
 def test_nothing_is_marked_where_no_place_is_known():
     target = trajectory(0, looks=True, right=True).targets[0]
     for changes in ({"polygon": None}, {"image_index": 1}):
