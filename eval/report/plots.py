@@ -201,8 +201,9 @@ def phases(seconds: Mapping[str, float]) -> list[Phase]:
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
     """Return about `count` round numbers that cover `low` to `high`."""
-    if not high > low:
-        pad = abs(low) * 0.5 or 1.0
+    size = max(abs(low), abs(high))
+    if high - low <= max(1e-9 * size, 1e-10):  # what rounding below would show as the same number
+        pad = size * 0.5 if size > 1e-10 else 1.0
         low, high = low - pad, high + pad
     rough = (high - low) / count
     magnitude = 10.0 ** math.floor(math.log10(rough))

@@ -24,6 +24,13 @@ def test_ticks_cover_the_range_with_round_steps(a, b):
     assert 2 <= len(ticks) <= 12 or math.isclose(low, high, rel_tol=1e-6, abs_tol=1e-6)
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.0, 5e-324), (-5e-324, 5e-324), (1.0, 1.0 + 2**-52), (1e9, 1e9 + 1e-7)])
+def test_values_that_hardly_differ_have_different_ticks(low, high):
+    ticks = plots.nice_ticks(low, high)
+    assert ticks[0] <= low and ticks[-1] >= high
+    assert 2 <= len(set(ticks)) == len(ticks) <= 12
+
+
 def test_a_curve_ends_where_its_values_end():
     svg = markup("plots", "curve", plots.curve("Faithful", [0, 1], [0.0, 1.0], share=True))
     raw = re.search(r'class="raw" points="([^"]+)"', svg)
