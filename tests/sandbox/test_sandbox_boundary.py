@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from zygotes import own_zygotes
 
 import codev_env
 from codev_env.sandbox import Sandbox
@@ -58,9 +59,7 @@ def test_no_import_circle() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", pytest.param("science", marks=pytest.mark.integration)])
-def test_what_workers_are_forked_from_has_no_trusted_module(
-    kind: process.Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_workers_are_forked_from_has_no_trusted_module(kind: process.Kind, tmp_path: Path) -> None:
     boot, loaded = tmp_path / "boot.py", tmp_path / "loaded.txt"
     boot.write_text(
         textwrap.dedent(f"""
@@ -77,14 +76,11 @@ def test_what_workers_are_forked_from_has_no_trusted_module(
         runpy.run_path({str(process._BOOT)!r}, run_name="__main__")
         """)
     )
-    process.shut_down()
-    monkeypatch.setattr(process, "_BOOT", boot)
     code = {"plain": "print(1)", "science": "print(1)  # scipy"}[kind]
-    try:
+    with own_zygotes() as patch:
+        patch.setattr(process, "_BOOT", boot)
         with Sandbox() as box, box.session({}) as session:
             assert session.run(code).stdout == "1\n"
-    finally:
-        process.shut_down()
     names = set(loaded.read_text().split())
     ours = {name for name in names if name.startswith("codev_env.") and name != "codev_env.sandbox"}
     assert "codev_env.sandbox.worker.worker" in ours

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from photos import photo
+from zygotes import own_zygotes
 
 from codev_env.sandbox import Limits, Sandbox, Session
 from codev_env.sandbox.host import process
@@ -67,11 +68,9 @@ def without_language(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         runpy.run_path({str(process._BOOT)!r}, run_name="__main__")
         """)
     )
-    with pytest.MonkeyPatch.context() as patch:
-        process.shut_down()
+    with own_zygotes() as patch:
         patch.setattr(process, "_BOOT", boot)
         yield
-        process.shut_down()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from photos import photo
 from PIL import Image
+from zygotes import own_zygotes
 
 from codev_env.sandbox import Execution, Limits, Sandbox, Session
 from codev_env.sandbox.host import process
@@ -91,11 +92,9 @@ DELIBERATE = {
 @pytest.fixture(scope="module", autouse=True)
 def token() -> Iterator[None]:
     """A secret in the trainer's environment, there before anything is started."""
-    with pytest.MonkeyPatch.context() as patch:
+    with own_zygotes() as patch:
         patch.setenv("SECRET_TOKEN", TOKEN)
-        process.shut_down()
         yield
-    process.shut_down()
 
 
 @pytest.fixture(scope="module")

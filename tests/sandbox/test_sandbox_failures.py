@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from zygotes import own_zygotes
 
 from codev_env.errors import SandboxError
 from codev_env.sandbox import Limits, Sandbox, Session
@@ -125,7 +126,7 @@ def test_a_worker_that_its_program_crashed_is_an_execution(number: int, stop: st
 
 
 @pytest.fixture
-def refuse_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+def refuse_forks(tmp_path: Path) -> Iterator[Callable[[int], None]]:
     """Make the next forks of a zygote fail as on a machine without room for another process."""
     # Only the test writes: the zygote may be forking ahead at any time.
     order = tmp_path / "order"
@@ -151,17 +152,15 @@ def refuse_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
         runpy.run_path({str(process._BOOT)!r}, run_name="__main__")
         """)
     )
-    process.shut_down()
-    monkeypatch.setattr(process, "_BOOT", boot)
-
     numbers = itertools.count(1)
 
     def refuse(number: int) -> None:
         order.with_suffix(".new").write_text(f"{next(numbers)} {number}")
         order.with_suffix(".new").replace(order)
 
-    yield refuse
-    process.shut_down()
+    with own_zygotes() as patch:
+        patch.setattr(process, "_BOOT", boot)
+        yield refuse
 
 
 def test_a_failed_fork_fails_one_request(refuse_forks: Callable[[int], None], image: Image.Image) -> None:
@@ -196,7 +195,7 @@ def test_a_timeout_stays_one_where_no_worker_can_follow(refuse_forks: Callable[[
 
 
 @pytest.mark.integration
-def test_a_library_that_cannot_be_guarded_is_left_out_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_cannot_be_guarded_is_left_out_aloud(tmp_path: Path) -> None:
     pytest.importorskip("sympy")
     boot = tmp_path / "boot.py"
     boot.write_text(
@@ -204,16 +203,13 @@ def test_a_library_that_cannot_be_guarded_is_left_out_aloud(tmp_path: Path, monk
         "scipy = sys.modules['scipy'] = types.ModuleType('scipy')\n"
         f"runpy.run_path({str(process._BOOT)!r}, run_name='__main__')\n"
     )
-    process.shut_down()
-    monkeypatch.setattr(process, "_BOOT", boot)
-    try:
+    with own_zygotes() as patch:
+        patch.setattr(process, "_BOOT", boot)
         with Sandbox(Limits(wall_s=20)) as box, box.session({}) as session:
             with pytest.warns(RuntimeWarning, match="programs cannot use scipy of the version installed"):
                 execution = session.run("import scipy")
             assert execution.stop == "refused" and "'scipy' is not available here" in str(execution.error)
             assert session.run("import sympy\nprint(sympy.Rational(1, 2))").stdout == "1/2\n"
-    finally:
-        process.shut_down()
 
 
 def run_script(script: str, **environment: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from PIL import Image
 from test_sandbox_failures import worker_of
+from zygotes import own_zygotes
 
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.sandbox.host import process
@@ -18,16 +19,16 @@ _real: Callable[[], None] = process.preload
 
 
 @pytest.fixture
-def preload(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def preload() -> Iterator[None]:
     for library in ("cv2", "scipy"):
         pytest.importorskip(library)
-    process.shut_down()
-    monkeypatch.setattr(process, "preload", _real)
-    monkeypatch.setattr(process, "_preloading", [])
-    yield
-    process.shut_down()
-    for thread in process._preloading:
-        thread.join()
+    with own_zygotes() as patch:
+        patch.setattr(process, "preload", _real)
+        patch.setattr(process, "_preloading", [])
+        yield
+        process.shut_down()
+        for thread in process._preloading:
+            thread.join()
 
 
 @pytest.mark.integration
