@@ -17,8 +17,6 @@ train: $(VENV)/.installed
 # Many tests start a process of their own, which would otherwise compile the project again each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests that wait for a sandbox or a server leave room for a third process on two cores.
-test: JOBS = 3
 test: $(VENV)/.installed
 	$(PYTEST) --timeout 600 -m "not integration and not soak" $(ARGS)
 

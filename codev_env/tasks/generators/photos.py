@@ -62,6 +62,9 @@ def _split_of(path: Path) -> str:
     return next(split for names in _PHOTOS.values() for name, split in names.items() if Path(name).name == path.name)
 
 
+_SMOOTH = Image.Resampling.BICUBIC
+
+
 def background(
     rng: np.random.Generator, size: tuple[int, int], photo_share: float, coarse: int = 1, split: str = ""
 ) -> tuple[Image.Image, str]:
@@ -103,7 +106,7 @@ def _cut(rng: np.random.Generator, photo: Image.Image, size: tuple[int, int]) ->
     x, y = rng.uniform(0, photo.width - width), rng.uniform(0, photo.height - height)
     if rng.random() < 0.5:
         photo = photo.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return photo.resize(size, Image.Resampling.BICUBIC, box=(x, y, x + width, y + height))
+    return photo.resize(size, _SMOOTH, box=(x, y, x + width, y + height))
 
 
 def _texture(rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
@@ -114,5 +117,5 @@ def _texture(rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
         shape = (max(2, small[1] // scale), max(2, small[0] // scale))
         grey = Image.fromarray(rng.normal(0, strength, shape).astype(np.float32))
         tint = rng.uniform(0.6, 1.0, 3).astype(np.float32)
-        total += np.asarray(grey.resize(small, Image.Resampling.BICUBIC))[..., None] * tint
-    return Image.fromarray(np.clip(total, 0, 255).astype(np.uint8)).resize(size, Image.Resampling.BICUBIC)
+        total += np.asarray(grey.resize(small, _SMOOTH))[..., None] * tint
+    return Image.fromarray(np.clip(total, 0, 255).astype(np.uint8)).resize(size, _SMOOTH)
