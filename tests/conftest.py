@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import ssl
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -73,6 +74,14 @@ def no_preload() -> Iterator[None]:
     """No test loads libraries that it does not use."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("codev_env.sandbox.host.process.preload", lambda: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_certificates() -> Iterator[None]:
+    """No test of this process speaks TLS: reading all certificates takes every client a twentieth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl.SSLContext, "load_verify_locations", lambda *args, **options: None)
         yield
 
 

@@ -56,7 +56,7 @@ def test_equal_to_sync_vector_env_step_by_step(env_id: str, mode: AutoresetMode)
     assert ours.np_random_seed == sync.np_random_seed == (3, 4, 5)
     rng = np.random.default_rng(0)
     ends = 0
-    for _ in range(14):
+    for _ in range(9):
         actions = tuple(rng.choice(ACTIONS, 3).tolist())
         result, expected = ours.step(actions), sync.step(actions)
         assert data_equivalence(result, expected, exact=True)
@@ -67,7 +67,7 @@ def test_equal_to_sync_vector_env_step_by_step(env_id: str, mode: AutoresetMode)
             options = {"reset_mask": ended, "index": 1}
             assert data_equivalence(ours.reset(options=options), sync.reset(options=dict(options)), exact=True)
             assert list(options) == ["reset_mask", "index"]
-    assert ends >= 4
+    assert ends >= 3
     ours.close()
     sync.close()
 

@@ -336,8 +336,7 @@ def test_an_interrupt_ends_all_and_leaves_no_exception_behind(stage, caplog, whe
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
-@JUDGES
-@pytest.mark.parametrize("mask", [True, False], ids=["masked", "kept"])
+@pytest.mark.parametrize(("kind", "mask"), [(Waiting, True), (AsyncWaiting, False)], ids=["masked", "kept"])
 def test_a_late_judge_cuts_its_episode_off(stage, kind, mask):
     over = threading.Event()
     stage.judge = kind(stage.wanted[1].task_id, lambda: over.wait(LONG_S))
