@@ -8,6 +8,7 @@ import ssl
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -66,6 +67,23 @@ SLOWEST = [
     "provenance/test_provenance_programs.py",
 ]
 
+SCIENCE = {
+    "adapters/test_crop.py",
+    "cheats/test_cheats.py",
+    "dialects/test_dialects_programs.py",
+    "dialects/test_dialects_transcripts.py",
+    "provenance/test_provenance_collages.py",
+    "sandbox/test_sandbox_escapes.py",
+    "sandbox/test_sandbox_leftovers.py",
+    "sandbox/test_sandbox_programs.py",
+    "sandbox/test_sandbox_reads.py",
+    "sandbox/test_sandbox_results.py",
+    "test_replay.py",
+    "train/test_train_recorded.py",
+    "train/test_train_same_turn.py",
+}
+"""Their programs use SciPy or Matplotlib, which one process loads once for all of them."""
+
 QUICK_BACKGROUNDS = {"adapters", "agents", "dialects", "envs", "eval", "judges", "tasks", "train"}
 
 
@@ -112,6 +130,19 @@ def pytest_make_collect_report(
         start = len(report.result) * int(name.removeprefix("gw")) // count
         report.result = report.result[start:] + report.result[:start]
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a process whole files, as `--dist loadfile` does, and all of `SCIENCE` to the same one."""
+    scheduling = pytest.importorskip("xdist.scheduler").LoadFileScheduling
+
+    class Scheduling(scheduling):  # type: ignore[misc, valid-type]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0].removeprefix("tests/")
+            return "science" if file in SCIENCE else file
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
