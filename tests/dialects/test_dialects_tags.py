@@ -97,7 +97,9 @@ def test_no_tag_survives_in_tool_output(name: str, data: st.DataObject, images: 
     error = data.draw(st.one_of(st.none(), hostile(tags)))
     pictures = tuple(Image.new("RGB", (8, 8)) for _ in range(images))
     execution = Execution(stdout, pictures, error, stop if error is not None else "ok", names=(saved,) * images)
-    harmless = Execution("o" if stdout.strip() else stdout, pictures, error and "e", execution.stop, names=("n",) * images)
+    harmless = Execution(
+        "o" if stdout.strip() else stdout, pictures, error and "e", execution.stop, names=("n",) * images
+    )
     for shown in (execution, dialect.report(execution, ["a"])):
         assert markup(dialect.render(shown, images), tags) == markup(dialect.render(harmless, images), tags)
 

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import pickle
+import unittest
 from collections import Counter
 
 import numpy as np
@@ -282,21 +283,22 @@ def test_scenes_with_directions_show_which_way_is_up():
         assert any(look.label in drawing.telling() for look in puzzle.looks)
 
 
-def test_without_photographs_one_warning_and_the_same_objects(monkeypatch, caplog):
+def test_without_photographs_one_warning_and_the_same_objects(monkeypatch):
     options = dataclasses.replace(SMALL, photo_share=1.0)
     usual = SceneTaskSet(options, "train")[0]
     photos.photographs.cache_clear()
     monkeypatch.setattr(photos.importlib.util, "find_spec", lambda name: None)
     try:
-        scenes = [SceneTaskSet(options, "val")[i] for i in range(3)]
-        seed = np.random.SeedSequence(0, spawn_key=(0, 0))
-        same = options.draw("t", seed)
+        with unittest.TestCase().assertLogs(photos.logger) as logged:
+            scenes = [SceneTaskSet(options, "val")[i] for i in range(3)]
+            seed = np.random.SeedSequence(0, spawn_key=(0, 0))
+            same = options.draw("t", seed)
     finally:
         photos.photographs.cache_clear()
     assert {scene.meta["background"] for scene in [*scenes, same]} == {"texture"}
     assert same.meta["objects"] == usual.meta["objects"]
-    assert [r.getMessage() for r in caplog.records if "codev-env[photos]" in r.getMessage()] != []
-    assert len(caplog.records) == 1
+    (record,) = logged.records
+    assert record.levelname == "WARNING" and "codev-env[photos]" in record.getMessage()
 
 
 @pytest.mark.parametrize("shape", drawing.SHAPES)

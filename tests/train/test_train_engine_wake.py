@@ -9,6 +9,7 @@ import logging
 import sys
 import threading
 import types
+import unittest
 from collections.abc import Callable
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_images_are_processed_beside_the_thread_that_steps_and_before_decoding_c
     assert stepped == threading.get_ident() != processed
 
 
-def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu, caplog):
+def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu):
     model = Offloaded(policy.model)
     engine = VllmEngine(model, policy.processor, VllmOptions(), device="cuda")
     assert gpu.events == ["load"], "vLLM is awake when it starts"
@@ -165,7 +166,7 @@ def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu, 
     engine.sleep()
     gpu.reserved = 900 * MIB  # of an update
     gpu.events.clear()
-    with caplog.at_level(logging.INFO, "codev_agents.engines"):
+    with unittest.TestCase().assertLogs("codev_agents.engines", logging.INFO) as logged:
         numbers = engine.sync(model)
     assert gpu.events == ["collect", "empty", "wake weights", "load", "collect", "empty", "wake kv_cache"]
     assert numbers == {
@@ -174,5 +175,5 @@ def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu, 
         "memory/reserved_before_cache": 150.0,
         "memory/reserved_at_cache": 100.0,
     }
-    assert "PyTorch reserves 100 MiB, 900 before; 8 MiB are free" in caplog.text
+    assert "PyTorch reserves 100 MiB, 900 before; 8 MiB are free" in "\n".join(logged.output)
     assert engine.sync(model) == {}, "it is awake"
