@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from halves import half_quick
 from PIL import Image, ImageDraw
 
 from codev_env.judges.evidence import showing
@@ -31,16 +32,6 @@ AFTER = {
     "in grey, twice as large": "im = im.convert('L').resize((im.width * 2, im.height * 2))",
     "in false colours": "import cv2\nim = cv2.applyColorMap(np.array(im.convert('L')), cv2.COLORMAP_JET)[..., ::-1]",
 }
-PAINTED = [
-    pytest.param(
-        hole, when, after, (AROUND, WIDE)[wide], marks=() if (i + j + k + wide) % 2 == 0 else pytest.mark.integration
-    )
-    for i, hole in enumerate(HOLES)
-    for j, when in enumerate(WHEN)
-    for k, after in enumerate(AFTER)
-    for wide in (False, True)
-]
-"""Everything with everything; without `integration` each pair of them."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +59,7 @@ def region_of(sandbox, image: Image.Image, program: str, seed: int = 0) -> Regio
     return region
 
 
-@pytest.mark.parametrize(("hole", "when", "after", "around"), PAINTED)
+@pytest.mark.parametrize(("hole", "when", "after", "around"), half_quick(HOLES, WHEN, AFTER, [AROUND, WIDE]))
 def test_a_target_that_is_painted_over_is_not_seen(sandbox, image, hole, when, after, around):
     pixels = np.asarray(image)[::40, ::40, 0].ravel()[:6].tolist()
     program = "\n".join(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fake_session import FakeSession
 from geometric_programs import scene
+from halves import half_quick
 from traced_programs import ALWAYS, EVERY, OTHER, Case, make
 
 from codev_env.provenance import Tracker
@@ -52,7 +53,7 @@ def seen_share(region: Region, box: tuple[int, int, int, int]) -> float:
     return float(region.seen[inside].mean())
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", half_quick(EVERY))
 def test_programs_of_a_kind_are_placed_or_unknown_but_never_wrongly(kind):
     for seed in range(4 if kind in ALWAYS and kind != "plot" else 1):
         case = make(kind, SCENE, seed)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fake_session import FakeSession
 from geometric_programs import NAME, Chain, generate, scene
+from halves import half_quick
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -411,8 +412,7 @@ def seen_inside(region: Region) -> tuple[float, float]:
     return float(seen[inside].mean()), float(seen[outside].mean())
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("hole", HOLES)
+@pytest.mark.parametrize(("hole", "change"), half_quick(HOLES, CHANGES))
 def test_a_hole_that_the_coded_run_does_not_have_is_not_seen(hole, change):
     real = f"real = im.getpixel((4, 4)) == {SCENE.getpixel((64, 44))}\n"
     (region,) = trace(CROP + real + HOLES[hole] + "\n" + CHANGES[change] + "show(im)")
