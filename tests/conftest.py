@@ -70,6 +70,7 @@ SLOWEST = [
 
 SCIENCE = {
     "adapters/test_crop.py",
+    "agents/test_chat.py",
     "cheats/test_cheats.py",
     "dialects/test_dialects_programs.py",
     "dialects/test_dialects_transcripts.py",
@@ -98,7 +99,7 @@ def no_preload() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_clients() -> Iterator[None]:
-    """Clients do not wait before they try again, nor read certificates, a twentieth of a second each: none speaks TLS."""
+    """Clients do not wait before they try again, nor read certificates (0.05 s each): none speaks TLS."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl.SSLContext, "load_verify_locations", lambda *args, **options: None)
         if importlib.util.find_spec("openai"):
