@@ -138,7 +138,9 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a process whole files, as `--dist loadfile` does, and all of `SCIENCE` to the same one."""
+    """Give a process whole files, as `--dist loadfile` does, and in a quick run all of `SCIENCE` to the same one."""
+    if config.getoption("dist") != "loadfile" or "not integration" not in config.getoption("markexpr"):
+        return None
     scheduling = pytest.importorskip("xdist.scheduler").LoadFileScheduling
 
     class Scheduling(scheduling):  # type: ignore[misc, valid-type]
@@ -146,7 +148,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0].removeprefix("tests/")
             return "science" if file in SCIENCE else file
 
-    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
