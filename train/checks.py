@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import shutil
 import socket
@@ -159,11 +160,14 @@ def _package(option: str, name: str, package: str, extra: str) -> Check:
 
 def _tasks(plan: PlannedRun) -> Iterator[Check]:
     options = plan.options
-    for split, make in (("train", make_train_env), (options.eval.split, make_eval_env)):
+    made = [("train", make_train_env), (options.eval.split, make_eval_env)]
+    if options.eval.contrast:
+        made.append((f"{options.eval.split} contrast", functools.partial(make_eval_env, contrast=True)))
+    for name, make in made:
         env = make(options)
         tasks = unwrap(env).tasks
         env.close()
-        yield Check("environment", f"{split} tasks", "ok", f"{len(tasks)} of {tasks.name}, reward {options.reward}")
+        yield Check("environment", f"{name} tasks", "ok", f"{len(tasks)} of {tasks.name}, reward {options.reward}")
 
 
 def _episode(plan: PlannedRun) -> Iterator[Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import shutil
 import sys
@@ -19,20 +20,22 @@ from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
-from codev_env.scoring.metrics import summarize
+from codev_env.scoring.metrics import summarize, wilson
 from codev_env.trajectory import Trajectory, write_trajectories
 from codev_train.learn import checkpoint
 from codev_train.run.environments import make_eval_env
 from codev_train.run.options import TrainOptions
 
+CONTRAST = "contrast_accuracy"
 TABLE = (
     ("accuracy", "accuracy"),
+    (CONTRAST, "accuracy, contrast"),
     ("faithful", "faithful-tool rate"),
     ("faithful_given_correct", "faithful given correct"),
     ("any_crop", "any crop, as in papers"),
     ("tool_calls", "tool calls per episode"),
 )
-"""Rows of the table before and after: metric and its label."""
+"""Rows of the table before and after: metric and its label. A row that neither has is left out."""
 
 
 def evaluate(
@@ -40,6 +43,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate on the first held-out tasks; the main process writes trajectories and `metrics.json` to `folder`.
 
+    With `eval.contrast`, as many episodes on those scenes follow; their trajectories are in `contrast` below.
     All processes take part: process p of P plays the tasks p, p + P, …, and the main process gets them in order.
 
     Args:
@@ -51,14 +55,38 @@ def evaluate(
         accelerator: The processes.
 
     Returns:
-        The metrics of `codev_env.scoring.metrics.summarize`; empty in all but the main process. Tasks whose first
-        prompt is too long are named and left out.
+        The metrics of `codev_env.scoring.metrics.summarize`, and `contrast_accuracy` on the scenes of `eval.contrast`;
+        empty in all but the main process. Tasks whose first prompt is too long are named and left out.
 
     Raises:
         ConfigError: The first prompts of all tasks are too long.
     """
+    contrasted: list[Trajectory] = []
+    trajectories = _play(engine, processor, options, False, what, accelerator)
+    if options.eval.contrast:
+        contrasted = _play(engine, processor, options, True, f"{what}, contrast", accelerator)
+    if not accelerator.is_main_process:
+        return {}
+    metrics = summarize(trajectories, seed=options.seed)
+    if contrasted:
+        right = sum(trajectory.is_correct for trajectory in contrasted)
+        metrics[CONTRAST] = right / len(contrasted)
+        metrics["ci95"][CONTRAST] = wilson(right, len(contrasted))
+    with checkpoint.replace_folder(folder) as partial:
+        write_trajectories(partial, trajectories)
+        if contrasted:
+            write_trajectories(partial / "contrast", contrasted)
+        write_json(partial / "metrics.json", metrics)
+    return metrics
+
+
+def _play(
+    engine: Engine, processor: ChatProcessor, options: TrainOptions, contrast: bool, what: str, accelerator: Accelerator
+) -> list[Trajectory]:
+    """Play the held-out episodes; returns them in the order of tasks, in all but the main process none."""
     rank, processes = accelerator.process_index, accelerator.num_processes
-    make_env, sampling = lambda: make_eval_env(options), Sampling(options.eval.temperature, options.max_tokens)
+    sampling = Sampling(options.eval.temperature, options.max_tokens)
+    make_env = functools.partial(make_eval_env, options, contrast)
     engine.seed(options.seed + rank)  # An evaluation is a function of seed and weights, whatever was sampled before.
     with RolloutRunner(make_env, processor, options.workers, options.engine_batch, options.max_length) as runner:
         count = min(options.eval.episodes, runner.size())
@@ -80,14 +108,7 @@ def evaluate(
         print(reason, file=sys.stderr)
     if not any_played:
         raise ConfigError(f"there is no task to evaluate on: {reasons[0]} Raise --max-length or lower --max-tokens.")
-    if not accelerator.is_main_process:
-        return {}
-    trajectories = [trajectory for _, trajectory in sorted(gathered, key=lambda episode: episode[0])]
-    metrics = summarize(trajectories, seed=options.seed)
-    with checkpoint.replace_folder(folder) as partial:
-        write_trajectories(partial, trajectories)
-        write_json(partial / "metrics.json", metrics)
-    return metrics
+    return [trajectory for _, trajectory in sorted(gathered, key=lambda episode: episode[0])]
 
 
 def evaluate_step(
@@ -116,12 +137,16 @@ def scores(metrics: dict[str, Any]) -> dict[str, float]:
 def comparison(before: dict[str, Any], after: dict[str, Any]) -> str:
     """Format the table before and after, with 95 % intervals."""
     rows = [f"{'':24}{'before':>26}{'after':>26}"]
-    rows += [f"{label:24}{_cell(before, name):>26}{_cell(after, name):>26}" for name, label in TABLE]
+    rows += [
+        f"{label:24}{_cell(before, name):>26}{_cell(after, name):>26}"
+        for name, label in TABLE
+        if name in before or name in after
+    ]
     return "\n".join(rows)
 
 
 def _cell(metrics: dict[str, Any], name: str) -> str:
-    value, interval = metrics[name], metrics["ci95"].get(name)
+    value, interval = metrics.get(name), metrics["ci95"].get(name)
     scale, unit = (1, "") if name == "tool_calls" else (100, " %")
     if value is None:
         return "–"

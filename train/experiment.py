@@ -145,7 +145,8 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
     episodes = options.prompts * options.group
     say(f"Run {run}, seed {options.seed}, environment {options.env.id.rpartition(':')[2]}:")
     say(f"  1. {start}")
-    say(f"  2. evaluation on {held_out}")
+    contrast = " ".join(f"{name} {value}" for name, value in options.eval.contrast.items())
+    say(f"  2. evaluation on {held_out}" + (f", and on as many with {contrast}" if contrast else ""))
     say(f"  3. {options.steps} updates by TAPO, reward {options.reward!r}, {episodes} episodes each")
     say("  4. the same evaluation again, and a report\n")
     if PartialState().num_processes == 1 and (gpus := visible_gpus()) > 1:

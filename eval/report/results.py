@@ -26,6 +26,7 @@ class Metric:
 METRICS = {
     "faithful": Metric("Faithful-tool rate", "episodes in which some crop clearly shows the evidence", share=True),
     "accuracy": Metric("Accuracy", "episodes with the right answer", share=True),
+    "contrast_accuracy": Metric("Accuracy, contrast", "right answers on the scenes of eval.contrast", share=True),
     "faithful_given_correct": Metric("Faithful, given correct", "of the right answers, those that looked", share=True),
     "faithful_and_correct": Metric("Faithful and correct", "looked at the evidence and answered right", share=True),
     "any_crop": Metric("Any crop", "some crop alone shows the evidence: the papers' criterion", share=True),
@@ -47,7 +48,7 @@ METRICS = {
 
 
 TILES = ("faithful", "accuracy", "faithful_and_correct")
-MAIN = ("faithful", "accuracy", "faithful_given_correct", "faithful_and_correct", "any_crop", "tool_calls")
+MAIN = (*TILES, "contrast_accuracy", "faithful_given_correct", "any_crop", "tool_calls")
 """Rows that are always open; the rest is behind a disclosure."""
 COUNTS = ("n", "n_judged", "n_failed", "tasks", "samples")
 """Numbers that the page gives in a sentence, not in a row."""

@@ -126,6 +126,6 @@ def finished(runs, arguments) -> Path:
 
 @pytest.fixture(scope="session")
 def evaluated(runs, arguments) -> Path:
-    """A run that evaluates after every update."""
-    assert cli_main(["train", *arguments("evaluated", "--eval.every", "1")]) == 0
+    """A run that evaluates after every update, on contrast scenes too."""
+    assert cli_main(["train", *arguments("evaluated", "--eval.every", "1", "--eval.contrast", "cue_p", "0")]) == 0
     return runs / "evaluated"

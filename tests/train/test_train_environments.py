@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from codev_env.errors import ConfigError
@@ -24,6 +27,25 @@ def test_evaluated_where_it_is_trained_unless_told_otherwise():
 def test_evaluated_on_other_scenes():
     options = TrainOptions(env=EnvOptions(scenes="toy", scene={"cue_p": 0.0}), eval=HeldOutOptions(scenes="vstar"))
     assert tasks_of(make_eval_env(options))[0].image.size != tasks_of(make_train_env(options))[0].image.size
+
+
+def test_contrast_scenes_differ_in_their_options_alone():
+    env = EnvOptions(scenes="toy", scene={"cue_p": 1.0})
+    options = TrainOptions(env=env, eval=HeldOutOptions(contrast={"cue_p": 0.0}))
+    plain, contrast = tasks_of(make_eval_env(options)), tasks_of(make_eval_env(options, contrast=True))
+    assert [plain[n].question for n in range(4)] == [contrast[n].question for n in range(4)]
+    assert np.any(np.asarray(plain[0].image) != np.asarray(contrast[0].image))
+    alike = dataclasses.replace(env, scene={**env.scene, "cue_p": 0.0})
+    same = tasks_of(make_eval_env(dataclasses.replace(options, env=alike)))
+    assert all(np.array_equal(same[n].image, contrast[n].image) for n in range(4))
+
+
+@pytest.mark.parametrize("changes", [{"env": EnvOptions(data="hub")}, {"eval": {"data": "some/where"}}])
+def test_contrast_needs_scenes_that_are_generated(changes):
+    held_out = HeldOutOptions(contrast={"cue_p": 0.0}, **changes.pop("eval", {}))
+    with pytest.raises(ValueError, match=r"eval.contrast.*generated scenes"):
+        TrainOptions(eval=held_out, **changes)
+    TrainOptions(eval=dataclasses.replace(held_out, id="codev_env:CodeV-MVTool-v0", data=""), **changes)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from codev_agents.engines.policy import Policy
 from codev_env.app.cli import main
 from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import read_trajectories
+from codev_train.evaluate import comparison
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.run.config import OPTIONS
 
@@ -198,12 +199,24 @@ def test_evaluations_during_training_are_kept_and_change_nothing_else(finished, 
     for row in rows[:2]:
         folder = evaluated / "eval" / f"step-{row['step']:06d}"
         metrics = json.loads((folder / "metrics.json").read_text())
+        names = ("accuracy", "faithful", "turns", "reward_mean", "contrast_accuracy")
+        assert all(row[f"eval/{name}"] == metrics[name] for name in names)
+        contrast, interval = metrics.pop("contrast_accuracy"), metrics["ci95"].pop("contrast_accuracy")
         assert metrics == summarize(read_trajectories(folder), seed=0) and metrics["n"] == 4
-        assert all(row[f"eval/{name}"] == metrics[name] for name in ("accuracy", "faithful", "turns", "reward_mean"))
+        elsewhere = summarize(read_trajectories(folder / "contrast"))
+        assert (contrast, interval, 4) == (elsewhere["accuracy"], elsewhere["ci95"]["accuracy"], elsewhere["n"])
     assert visible(evaluated / "eval") == {"step-000001", "step-000002"}, "the last one is the evaluation after"
     plain = [{name: value for name, value in row.items() if not name.startswith("eval/")} for row in untimed(rows)]
     assert plain == untimed(history(finished)) and not (finished / "eval").exists()
     assert same_weights(evaluated / "model", finished / "model")
+
+
+def test_accuracy_on_contrast_scenes_is_in_the_table_and_the_report(finished, evaluated):
+    for run, shown in ((evaluated, True), (finished, False)):
+        summary = json.loads((run / "summary.json").read_text())
+        assert ("accuracy, contrast" in comparison(summary["before"], summary["after"])) == shown
+        assert ("Accuracy, contrast" in (run / "report.html").read_text()) == shown
+        assert (run / "before" / "contrast").is_dir() == (run / "after" / "contrast").is_dir() == shown
 
 
 def test_held_out_numbers_before_during_and_after_are_one_curve_in_tensorboard(evaluated):

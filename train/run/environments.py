@@ -17,14 +17,16 @@ def make_train_env(options: TrainOptions) -> gym.Env[Any, Any]:
     return make_env(options.env, "train", options.reward, options.weights)
 
 
-def make_eval_env(options: TrainOptions) -> gym.Env[Any, Any]:
-    """Make an environment that a run is evaluated in; raises as `make_env`."""
+def make_eval_env(options: TrainOptions, contrast: bool = False) -> gym.Env[Any, Any]:
+    """Make an environment that a run is evaluated in, or its `contrast` scenes; raises as `make_env`."""
     env = options.env
     if options.eval.id:
         env = dataclasses.replace(env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=())
     if options.eval.scenes:
         env = dataclasses.replace(env, scenes=options.eval.scenes, scene={})
     env = dataclasses.replace(env, data=options.eval.data or env.data)
+    if contrast:
+        env = dataclasses.replace(env, scene={**env.scene, **options.eval.contrast})
     return make_env(env, options.eval.split, options.reward, options.weights)
 
 

@@ -174,6 +174,8 @@ class HeldOutOptions:
     """Its data; empty takes `env.data`, or "synthetic" if `eval.id` is given."""
     scenes: str = ""
     """Its preset of generated scenes, without `env.scene`; empty takes that of `env`, or the usual of `eval.id`."""
+    contrast: dict[str, int | float] = Field(default_factory=dict)
+    """Options of generated scenes that a second accuracy is measured on, for example `cue_p 0`; empty measures none."""
     temperature: NotNegative = 0.0
     """Sampling temperature; 0 is greedy."""
 
@@ -370,6 +372,10 @@ class TrainOptions:
         if self.env.data == "auto":
             allowed = "synthetic, hub or a path: 'auto' leaves the evaluation data ambiguous"
             raise ValueRefused("env.data", "auto", allowed)
+        held_out = self.eval.data or ("synthetic" if self.eval.id else self.env.data)
+        if self.eval.contrast and held_out != "synthetic":
+            allowed = f"empty (--eval.contrast without values) for {held_out!r}: only generated scenes have options"
+            raise ValueRefused("eval.contrast", self.eval.contrast, allowed)
         if self.compile and self.engine == "hf":
             raise ValueRefused("compile", True, "False with engine hf, which decodes token by token with these layers")
         if self.sequence_parallel > 1 and not self.token_budget:
