@@ -28,6 +28,7 @@ from codev_train.learn.blind import least_guessable
 from codev_train.learn.credit import channel_factors, combine, get_credit
 from codev_train.learn.curriculum import TaskChooser
 from codev_train.learn.imitation import Imitation
+from codev_train.learn.looks import PastLooks
 from codev_train.learn.optimizer import learning_rate, set_learning_rate
 from codev_train.learn.reference import make_reference
 from codev_train.learn.resample import draw_groups, with_signal
@@ -73,7 +74,8 @@ def tapo(
         mask_stragglers=options.mask_stragglers,
     )
     chooser = TaskChooser(options.curriculum, runner.size(), run, done, accelerator.is_main_process)
-    imitation = Imitation(options.imitation, updater, policy.processor, runner.dialect())
+    past = PastLooks(run, options.imitation.memory, done, accelerator.process_index, accelerator.num_processes)
+    imitation = Imitation(options.imitation, updater, policy.processor, runner.dialect(), past)
     learner = _Learner(options, policy, engine, runner, chooser, updater, imitation, accelerator)
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
@@ -156,7 +158,7 @@ class _Learner:
         rate = learning_rate(options.optimizer, step, options.steps)
         set_learning_rate(self.updater.optimizer, rate)
         samples = make_samples(rollouts, advantages, step, options.mask_overlong, options.mask_overturn)
-        imitated, seen = self.imitation.samples(rollouts, rng.spawn(1)[0])
+        imitated, seen = self.imitation.samples(rollouts, step + 1, rng.spawn(1)[0])
         stats = self.updater.update([*samples, *imitated], rng)
         memory = self.engine.sync(self.policy.model)
         updated = time.perf_counter()

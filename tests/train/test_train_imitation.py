@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.scripted import Oracle
 from codev_env.geometry import union_area
 from codev_env.provenance.coordinates import box_polygon
-from codev_train.learn.imitation import Imitation, elsewhere, looked
+from codev_train.learn.checkpoint import CheckpointError
+from codev_train.learn.imitation import Imitation, _draw, elsewhere, looked
+from codev_train.learn.looks import PastLooks
 from codev_train.learn.sample import Sample, make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.update import Updater
@@ -57,9 +60,19 @@ def make_updater(policy: Policy, **changes) -> Updater:
     return Updater(scorer, torch.optim.SGD(scorer.parameters(), lr=1.0), policy.processor, options, Accelerator())
 
 
+def make_imitation(policy, runner, past: PastLooks | None = None, **options) -> Imitation:
+    past = past or PastLooks(Path("unused"), 0)
+    return Imitation(ImitationOptions(**options), make_updater(policy), policy.processor, runner.dialect(), past)
+
+
 def imitate(policy, runner, rollouts, **options) -> tuple[list[Sample], dict[str, float]]:
-    imitation = Imitation(ImitationOptions(**options), make_updater(policy), policy.processor, runner.dialect())
-    return imitation.samples(rollouts, np.random.default_rng(1))
+    return make_imitation(policy, runner, **options).samples(rollouts, 1, np.random.default_rng(1))
+
+
+def plain(sample: Sample) -> tuple[list[int], list[bool], list[int], list[list[float]]]:
+    """What the update takes of a sample."""
+    pixels = [image.values.flatten().tolist() for image in sample.images]
+    return list(sample.ids), list(sample.mask), list(sample.turns), pixels
 
 
 def covered(policy, sample: Sample) -> str:
@@ -70,12 +83,15 @@ def test_only_faithful_looks_are_imitated_and_answers_are_gold(policy, runner, r
     assert [looked(rollout) for rollout in rollouts] == [True, True, False, False]
     trajectory = rollouts[0].trajectory
     samples, stats = imitate(policy, runner, rollouts, answers=8, calls=8, weight=0.5)
-    # Both looks are at the same place of the same task: one of them stands for both.
-    assert stats["imitation/looks"] == 1 and stats["imitated"] == len(samples) == 2
-    answer, call = samples
+    # Both looks are at one place of one task: one stands for both. Its call and answer are one sample.
+    assert stats["imitation/looks"] == stats["imitation/answers"] == stats["imitation/calls"] == 1
+    assert stats["imitated"] == len(samples) == 1
+    (answer,), _ = imitate(policy, runner, rollouts, answers=8, weight=0.5)
+    (call,), _ = imitate(policy, runner, rollouts, calls=8, weight=0.5)
+    assert samples[0].mask == [a or b for a, b in zip(answer.mask, call.mask, strict=True)]
     assert f">{trajectory.answer}<" in covered(policy, answer) and "<code>" not in covered(policy, answer)
     assert "crop" in covered(policy, call) and trajectory.answer not in covered(policy, call).split("</code>")[-1]
-    assert all(sample.is_imitated and set(sample.advantages.tolist()) == {0.5} for sample in samples)
+    assert all(sample.is_imitated and set(sample.advantages.tolist()) == {0.5} for sample in (*samples, answer, call))
 
 
 def test_a_wrong_answer_is_replaced_in_its_turn(policy, runner, rollouts):
@@ -88,18 +104,79 @@ def test_a_wrong_answer_is_replaced_in_its_turn(policy, runner, rollouts):
 def test_nothing_is_drawn_without_looks_or_unless_asked_for(policy, runner, rollouts):
     assert imitate(policy, runner, rollouts) == ([], {})
     samples, stats = imitate(policy, runner, rollouts[2:], answers=8, calls=8)
-    assert samples == [] and stats == {"imitation/looks": 0, "imitated": 0}
+    assert samples == [] and set(stats.values()) == {0}
 
 
-def test_draws_depend_on_the_rollouts_and_the_seed_alone_so_a_resumed_run_repeats_them(policy, runner, rollouts):
-    imitation = Imitation(
-        ImitationOptions(answers=4, calls=4), make_updater(policy), policy.processor, runner.dialect()
-    )
+def test_draws_depend_on_the_rollouts_and_the_seed_alone(policy, runner, rollouts):
+    imitation = make_imitation(policy, runner, answers=4, calls=4)
     drawn = []
     for shown in (rollouts, rollouts[2:], rollouts):
-        samples, stats = imitation.samples(shown, np.random.default_rng(1))
-        drawn.append(([(list(one.ids), list(one.mask)) for one in samples], stats))
+        samples, stats = imitation.samples(shown, 1, np.random.default_rng(1))
+        drawn.append((list(map(plain, samples)), stats))
     assert drawn[0] == drawn[2] != drawn[1]
+
+
+def test_one_draw_has_the_chances_of_a_draw_without_replacement_and_shares_them_with_the_other():
+    rng, chances, counts = np.random.default_rng(0), [0.5, 0.0, 0.3, 0.2], np.zeros(4)
+    for _ in range(4000):
+        noise = rng.gumbel(size=4)
+        first, two, all_of_them = (_draw(chances, count, noise) for count in (1, 2, 9))
+        assert first < two < all_of_them == {0, 2, 3}
+        counts[list(first)] += 1
+        assert _draw([10 * chance for chance in chances], 2, noise) == two, "chances are relative"
+    np.testing.assert_allclose(counts / 4000, chances, atol=0.03)
+
+
+def test_looks_of_earlier_updates_are_imitated_until_they_are_forgotten(policy, runner, rollouts, tmp_path):
+    past = PastLooks(tmp_path, memory=2)
+    imitation = make_imitation(policy, runner, past, answers=8, calls=8)
+    ((first,), _), *later = (
+        imitation.samples(rollouts if step == 1 else rollouts[2:], step, np.random.default_rng(step))
+        for step in (1, 2, 3, 4)
+    )
+    assert [len(samples) for samples, _ in later] == [1, 1, 0]
+    assert [stats["imitation/past"] for _, stats in later] == [1, 1, 0]
+    ids, mask, turns, pixels = plain(later[1][0][0])
+    assert (ids, mask, turns) == plain(first)[:3]
+    for kept, own in zip(pixels, plain(first)[3], strict=True):
+        np.testing.assert_allclose(kept, own, atol=1 / 512)
+    assert later[0][0][0].images[0].values.dtype == torch.float32
+
+
+def test_looks_are_read_again_when_a_run_resumes(policy, runner, rollouts, tmp_path):
+    past = PastLooks(tmp_path, memory=3)
+    imitation = make_imitation(policy, runner, past, answers=8, calls=8)
+    imitation.samples(rollouts, 1, np.random.default_rng(1))
+    imitation.samples(rollouts[1:], 2, np.random.default_rng(2))
+    resumed = PastLooks(tmp_path, memory=3, done=2)
+    (a, b), (c, d) = list(past), list(resumed)
+    assert (a.answers, a.looks, b.answers, b.looks) == (c.answers, c.looks, d.answers, d.looks)
+    assert [plain(look.gold) for look in (a, b)] == [plain(look.gold) for look in (c, d)]
+    assert [(look.calls, look.answer) for look in (a, b)] == [(look.calls, look.answer) for look in (c, d)]
+    assert len(list(PastLooks(tmp_path, memory=1, done=2))) == 1
+    assert [len(list(PastLooks(tmp_path, 3, 2, rank, 2))) for rank in (0, 1)] == [2, 0], "one process wrote them"
+    # A run that was killed after update 2 goes on from a checkpoint after update 1.
+    assert len(list(PastLooks(tmp_path, memory=3, done=1))) == 1
+    assert [folder.name for folder in (tmp_path / "looks").iterdir()] == ["step-000001-0"]
+
+
+def test_looks_stay_as_long_as_a_checkpoint_may_need_them(policy, runner, rollouts, tmp_path):
+    past = PastLooks(tmp_path, memory=2)
+    for step in range(1, 7):
+        past.add(step, [])
+        if step in (3, 5):
+            (tmp_path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
+    # The oldest checkpoint has 3 updates done: a run that resumes there has those of updates 2 and 3.
+    assert sorted(int(folder.name.split("-")[1]) for folder in (tmp_path / "looks").iterdir()) == [2, 3, 4, 5, 6]
+
+
+def test_broken_looks_are_named(policy, runner, rollouts, tmp_path):
+    make_imitation(policy, runner, PastLooks(tmp_path, 2), answers=8).samples(rollouts, 1, np.random.default_rng(1))
+    file = tmp_path / "looks" / "step-000001-0" / "looks.pt"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=r"looks\.pt is broken.*Remove .*step-000001-0 to continue"):
+        PastLooks(tmp_path, memory=2, done=1)
+    assert not list(PastLooks(tmp_path, memory=0, done=1)), "nothing is read without memory"
 
 
 def test_without_other_samples_imitated_ones_are_averaged_over_their_own_tokens(policy, runner, rollouts):

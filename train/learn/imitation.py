@@ -7,8 +7,8 @@ rollouts, the turns that a policy needs to answer from what it sees. For a rollo
     p' = the same, with another place of the image, of the same size, in each image that a tool returned
     v  = the judge's best score of its faithful calls, 0 to 1;  v̄ = the mean of v over the rollouts of its task
 
-Both probabilities are geometric means over the answer's tokens, read off one forward pass: nothing is sampled. Drawn
-without replacement are
+Both probabilities are geometric means over the answer's tokens, read off one forward pass: nothing is sampled. From the
+rollouts of this update and of the last `memory` ones are drawn, without replacement,
 
     answers   with chances ∝ 1 - p' where that exceeds 0.05:       loss  -Σ log π(token of the answering turn, gold)
     calls     with chances ∝ (1.05 - v̄)(0.1 + max(0, p - p')) v²:  loss  -Σ log π(token of each faithful call)
@@ -34,6 +34,7 @@ from codev_agents.rollout.player import Rollout
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.dialects import Dialect
 from codev_env.types import Answer, Box
+from codev_train.learn.looks import AnsweredLook, PastLooks
 from codev_train.learn.sample import Sample
 from codev_train.learn.update import Updater
 from codev_train.run.options import ImitationOptions
@@ -44,47 +45,33 @@ _LEAST = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class AnsweredLook:
-    """A rollout that looked faithfully before it answered.
-
-    Attributes:
-        gold: The trajectory with the gold answer in its answering turn; the loss covers nothing of it yet.
-        calls: Numbers of its faithful tool calls.
-        answer: Number of the answering turn.
-        answers: Chance, not normalised, that its answer is imitated.
-        looks: The same for its calls.
-    """
-
-    gold: Sample
-    calls: tuple[int, ...]
-    answer: int
-    answers: float
-    looks: float
-
-
-@dataclass(frozen=True, eq=False)
 class Imitation:
-    """Chooses the turns of an update's rollouts that are imitated. It remembers nothing between updates.
+    """Chooses the turns of rollouts that are imitated.
 
     Attributes:
         options: How many.
         updater: Scores answers.
         processor: The tokenizer side of the policy.
         dialect: How the policy talks.
+        past: The looks of earlier updates.
     """
 
     options: ImitationOptions
     updater: Updater
     processor: ChatProcessor
     dialect: Dialect
+    past: PastLooks
 
-    def samples(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> tuple[list[Sample], dict[str, float]]:
-        """Draw the samples to imitate.
+    def samples(
+        self, rollouts: Sequence[Rollout], step: int, rng: np.random.Generator
+    ) -> tuple[list[Sample], dict[str, float]]:
+        """Draw the samples to imitate, and remember the looks of these rollouts.
 
         All processes call this together; each draws from its own rollouts.
 
         Args:
             rollouts: The rollouts of this update.
+            step: Number of the update, from 1.
             rng: Draws other places, and the samples.
 
         Returns:
@@ -92,14 +79,20 @@ class Imitation:
         """
         if not (self.options.answers or self.options.calls):
             return [], {}
-        looks, stats = self._look(rollouts, rng)
+        found, stats = self._look(rollouts, rng)
+        looks = [*self.past, *found]
+        self.past.add(step, found)
         share = self.updater.accelerator.num_processes
+        noise = rng.gumbel(size=len(looks))
+        read = _draw([look.answers for look in looks], -(-self.options.answers // share), noise)
+        called = _draw([look.looks for look in looks], -(-self.options.calls // share), noise)
         samples = []
-        for number in _draw([look.answers for look in looks], -(-self.options.answers // share), rng):
-            samples.append(_of_turns(looks[number].gold, (looks[number].answer,), self.options.weight))
-        for number in _draw([look.looks for look in looks], -(-self.options.calls // share), rng):
-            samples.append(_of_turns(looks[number].gold, looks[number].calls, self.options.weight))
-        return samples, stats | {"imitated": float(len(samples))}
+        for number in sorted(read | called):
+            look = looks[number]
+            turns = (*look.calls * (number in called), *(look.answer,) * (number in read))
+            samples.append(_of_turns(look.gold, turns, self.options.weight))
+        stats |= {"imitation/answers": float(len(read)), "imitation/calls": float(len(called))}
+        return samples, stats | {"imitated": float(len(samples)), "imitation/past": float(len(looks) - len(found))}
 
     def _look(
         self, rollouts: Sequence[Rollout], rng: np.random.Generator
@@ -144,8 +137,7 @@ class Imitation:
             ended = [self.processor.eos_id] if ids[-1] == self.processor.eos_id else []
             new = [*self.processor.encode_reply(head + trajectory.answer + tail, ids[:start]), *ended]
             ids, turns = [*ids[:start], *new], [*turns[:start], *[len(trajectory.turns) - 1] * len(new)]
-        count = len(ids)
-        return Sample(ids, tokens.images, turns, [0.0] * count, [False] * count, torch.zeros(len(trajectory.turns)))
+        return Sample.unlearned(ids, tokens.images, turns)
 
     def _question(self, rollout: Rollout, images: Sequence[PixelBlock], turn: int = -1) -> Sample:
         """The gold answer in place of a turn, the last one by default; the loss covers the answer alone."""
@@ -202,16 +194,22 @@ def _shown(rollout: Rollout) -> float:
     return max((turn.score_value or 0.0 for turn in rollout.trajectory.turns if turn.faithful), default=0.0)
 
 
-def _draw(chances: Sequence[float], count: int, rng: np.random.Generator) -> list[int]:
-    """Draw without replacement, with these chances; all of them if there are fewer."""
-    weights = np.array(chances, dtype=float)
-    count = min(count, int((weights > 0).sum()))
-    if not count:
-        return []
-    return rng.choice(len(weights), size=count, replace=False, p=weights / weights.sum()).tolist()
+def _draw(chances: Sequence[float], count: int, noise: np.ndarray) -> set[int]:
+    """Draw without replacement, with these chances; all of them if there are fewer.
+
+    The largest log(chance) + Gumbel noise are such a draw (arXiv 1903.06059). Draws with the same noise overlap as far
+    as their chances do, so one forward pass serves both.
+    """
+    with np.errstate(divide="ignore"):
+        keys = np.log(chances) + noise
+    order = np.argsort(-keys, kind="stable")[:count]
+    return {int(number) for number in order if np.isfinite(keys[number])}
 
 
 def _of_turns(gold: Sample, turns: Sequence[int], weight: float) -> Sample:
     """A sample that imitates some turns of a trajectory."""
     mask = [turn in turns for turn in gold.turns]
-    return replace(gold, mask=mask, advantages=torch.full_like(gold.advantages, weight), is_imitated=True)
+    images = [replace(image, values=image.values.float()) for image in gold.images]
+    return replace(
+        gold, images=images, mask=mask, advantages=torch.full_like(gold.advantages, weight), is_imitated=True
+    )

@@ -36,6 +36,12 @@ class Sample:
     version: int = 0
     is_imitated: bool = False
 
+    @classmethod
+    def unlearned(cls, ids: Sequence[int], images: Sequence[PixelBlock], turns: Sequence[int]) -> Sample:
+        """Return a trajectory of which the loss covers nothing, with advantages of 0."""
+        count = len(ids)
+        return cls(ids, images, turns, [0.0] * count, [False] * count, torch.zeros(max(turns) + 1))
+
     def __len__(self) -> int:
         """Return the number of tokens."""
         return len(self.ids)

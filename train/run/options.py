@@ -190,6 +190,8 @@ class ImitationOptions:
     """Rollouts per update whose faithful tool calls are imitated; 0 for none."""
     weight: Positive = 1.0
     """Weight of an imitated token relative to an advantage of 1."""
+    memory: CountOrNone = 0
+    """Earlier updates whose looks may be imitated again; they are kept in memory and in the run folder."""
 
 
 @option_class
