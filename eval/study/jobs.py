@@ -138,7 +138,7 @@ def _train_words(out: Path, run: Run, size: StudySize) -> list[str]:
         return ["train", "--resume", str(folder)]
     words = ["train", "--preset", size.preset, "--name", folder.name, "--out", str(folder.parent)]
     words += ["--seed", str(run.seed), "--model", str(start_of(out, run.setting.start, run.seed)), "--threads", "1"]
-    words += ["--eval.episodes", "16"]  # The evaluations that the page shows are jobs of their own.
+    words += ["--eval.episodes", "16", "--eval.contrast"]  # The evaluations that the page shows are jobs of their own.
     words += ["--minibatches", str(size.minibatches)]
     words += ["--env.max-turns", str(size.max_turns), "--max-tokens", str(size.max_tokens)]
     words += ["--steps", str(size.steps)] if size.steps else []

@@ -70,6 +70,18 @@ METHODS = (
         "TAPO, tasks first that the policy's guess before it looks gets wrong",
         {"reward": "tapo", "candidates": 8},
     ),
+    Method(
+        "imitation",
+        "TAPO and self-imitation of looks, half the tasks as evidence chooses them, detail as the policy sees it",
+        {
+            "reward": "tapo",
+            "env.judge": '{"name": "ground_truth", "view_pixels": 4900, "detail_power": 4}',
+            "candidates": 8,
+            "candidates_share": 0.5,
+            "temperature": 1.2,
+            **{f"imitation.{name}": n for name, n in {"answers": 24, "calls": 40, "weight": 3, "memory": 60}.items()},
+        },
+    ),
     Method("tapo-turn", "TAPO with each turn's own return", {"reward": "tapo", "credit": "turn"}),
     Method("any-call", "the answer, and 0.3 for any tool call", {"reward": "codev_eval.study.rewards:any_call"}),
     Method(
@@ -120,6 +132,12 @@ SETTINGS = (
         "the background reveals 7 answers in 10",
         train={"env.scene": {"cue_p": 0.7}},
         scenes={"preset": "tiny", "cue_p": 0.7},
+    ),
+    Setting(
+        "strong-cue",
+        "the background reveals 97 answers in 100",
+        train={"env.scene": {"cue_p": 0.97}},
+        scenes={"preset": "tiny", "cue_p": 0.97},
     ),
     Setting(
         "large",

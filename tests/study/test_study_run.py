@@ -11,7 +11,7 @@ from codev_env.app.cli import main
 from codev_eval.study.jobs import Job, Run, Runner, StudySize, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Setting, Start
 
-BASE, TAPO, TURN = SETTINGS[0], METHODS[1], METHODS[3]
+BASE, TAPO, TURN = SETTINGS[0], METHODS[1], next(row for row in METHODS if row.name == "tapo-turn")
 SCALE = StudySize("smoke", 0, 2, 4, 2, 24)
 SMALL = [
     "--preset",
