@@ -18,6 +18,7 @@ from codev_env.tasks.generators.generator import SPLIT_KEYS, SceneOptions
 from codev_env.tasks.generators.grid import GridOptions
 from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
+from codev_env.tasks.generators.panels import ChartPageOptions, FormPageOptions
 from codev_env.tasks.generators.search import SearchOptions
 from codev_env.tasks.generators.sums import SumsOptions
 from codev_env.tasks.readers.cache import TASKS
@@ -28,6 +29,8 @@ __all__ = ["SCENES", "SIZES", "GridOptions", "SceneOptions", "SceneTaskSet", "Se
 SCENES: dict[str, SceneOptions] = {
     "tiny": GridOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
     "toy": GridOptions(),
+    "chart-page": ChartPageOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
+    "form-page": FormPageOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
     "vstar": SearchOptions(),
     "vstar-4k": SearchOptions(
         sizes=((3840, 2160),), distractors=(60, 120), target_share=(0.011, 0.018), distractor_share=(0.011, 0.035)
@@ -54,9 +57,9 @@ SCENES: dict[str, SceneOptions] = {
         weights=(2, 1),
     ),
 }
-"""Presets by name. `tiny`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a millisecond each; `vstar`:
-1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums` and `documents` are one kind each; the others
-replace the data sets of their names."""
+"""Presets by name. `tiny`, `chart-page`, `form-page`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a
+millisecond each; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums` and `documents`
+are one kind each; the others replace the data sets of their names."""
 
 DEFAULT_SCENES = "vstar"
 

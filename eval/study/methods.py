@@ -146,6 +146,19 @@ SETTINGS = (
         train={"env.scene": _LARGE},
         scenes={"preset": "tiny", **_LARGE},
     ),
+    *(
+        Setting(
+            name,
+            about,
+            start=Start(name, {"env.scenes": preset}),
+            train={"env.scenes": preset},
+            scenes={"preset": preset, "cue_p": 0.9},
+        )
+        for name, preset, about in (
+            ("charts", "chart-page", "small bar charts: which bar is highest"),
+            ("documents", "form-page", "form fields with a letter each"),
+        )
+    ),
 )
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from codev_env.errors import unknown
 from codev_env.tasks.generators import drawing
-from codev_env.tasks.generators.answers import answer_fields
+from codev_env.tasks.generators.answers import AnswerType, answer_fields
 from codev_env.tasks.generators.generator import (
     SceneOptions,
     between,
@@ -67,6 +67,12 @@ class GridOptions(SceneOptions):
     """
 
     kind: ClassVar[str] = "grid"
+    labels: ClassVar[str] = "0123456789"
+    """What is written on an object, by its digit."""
+    answers: ClassVar[AnswerType] = "integer"
+    """Type of the answers."""
+    question: ClassVar[str] = "What digit is on the {color} {shape}?"
+    shape_names: ClassVar[tuple[str, ...]] = SHAPES
 
     grid: int = 6
     """Cells per side."""
@@ -85,7 +91,7 @@ class GridOptions(SceneOptions):
     colors: int = 8
     """Number of colours, at most 8."""
     shapes: int = 4
-    """Number of shapes, at most 4."""
+    """Number of shapes, at most as many as there are."""
     distinct_colors: bool = True
     """All objects of a scene differ in colour; otherwise only in colour and shape together."""
     cue_p: float = 0.9
@@ -101,7 +107,8 @@ class GridOptions(SceneOptions):
         )
         require(1 <= self.digits <= len(CUES), "digits", self.digits, f"from 1 to {len(CUES)}")
         require(1 <= self.colors <= len(COLORS), "colors", self.colors, f"from 1 to {len(COLORS)}")
-        require(1 <= self.shapes <= len(SHAPES), "shapes", self.shapes, f"from 1 to {len(SHAPES)}")
+        most = len(self.shape_names)
+        require(1 <= self.shapes <= most, "shapes", self.shapes, f"from 1 to {most}")
         kinds = self.colors if self.distinct_colors else self.colors * self.shapes
         require_range("objects", self.objects, 1, min(kinds, self.grid**2))
         require(0 <= self.cue_p <= 1, "cue_p", self.cue_p, "a probability from 0 to 1")
@@ -144,8 +151,8 @@ class GridOptions(SceneOptions):
         return Task(
             task_id=task_id,
             images=(image,),
-            question=f"What digit is on the {target['color']} {target['shape']}?",
-            answer=str(target["digit"]),
+            question=self.question.format(**target),
+            answer=target["label"],
             targets=((*target["box"],),),
             category=CATEGORY,
             meta={
@@ -153,13 +160,21 @@ class GridOptions(SceneOptions):
                 "targets": [0],
                 "cue": cue,
                 "cue_informative": informative,
-                **answer_fields("integer", ()),
+                **answer_fields(self.answers, ()),
             },
         )
 
+    def size_of(self, shape: str) -> tuple[int, int]:
+        """Width and height of an object in pixels."""
+        return drawing.mask(shape, self.sprite).size
+
+    def picture(self, item: dict[str, Any]) -> tuple[Image.Image, Image.Image | None]:
+        """An object, and the mask to paste it through; `None` for a rectangle."""
+        return _sprite(item["shape"], item["color"], item["label"], self.sprite, self.glyph)
+
     def _objects(self, rng: np.random.Generator) -> list[dict[str, Any]]:
         """Decide the objects and their places; the question is about the first one."""
-        colors, shapes = list(COLORS)[: self.colors], SHAPES[: self.shapes]
+        colors, shapes = list(COLORS)[: self.colors], self.shape_names[: self.shapes]
         count = between(rng, *self.objects)
         if self.distinct_colors:
             looks = [(color, pick(rng, shapes)) for color in sample(rng, colors, count)]
@@ -176,21 +191,21 @@ class GridOptions(SceneOptions):
     def _object(self, color: str, shape: str, cell: int, shift: list[int], digit: int) -> dict[str, Any]:
         """Describe one object: `box` is exact, `cell` is the cell's top left corner; both in pixels."""
         cell_x, cell_y = cell % self.grid * self.cell, cell // self.grid * self.cell
-        width, height = drawing.mask(shape, self.sprite).size
+        width, height = self.size_of(shape)
         x = cell_x + (self.cell - width) // 2 + shift[0]
         y = cell_y + (self.cell - height) // 2 + shift[1]
         return {
             "color": color,
             "shape": shape,
             "digit": digit,
-            "label": str(digit),
+            "label": self.labels[digit],
             "box": [x, y, x + width, y + height],
             "cell": [cell_x, cell_y],
         }
 
     def _paste(self, image: Image.Image, item: dict[str, Any]) -> None:
         x1, y1, _, _ = item["box"]
-        sprite, covered = _sprite(item["shape"], item["color"], item["label"], self.sprite, self.glyph)
+        sprite, covered = self.picture(item)
         image.paste(sprite, (x1, y1), covered)
 
 
