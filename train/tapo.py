@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import time
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from codev_train.learn.imitation import Imitation
 from codev_train.learn.looks import PastLooks
 from codev_train.learn.optimizer import learning_rate, set_learning_rate
 from codev_train.learn.reference import make_reference
-from codev_train.learn.resample import draw_groups, with_signal
+from codev_train.learn.resample import draw_groups, most_varied, with_signal
 from codev_train.learn.sample import make_samples
 from codev_train.learn.trained import TrainedPolicy
 from codev_train.learn.update import Updater
@@ -151,6 +152,10 @@ class _Learner:
         channels, kept = channel_table(rollouts, rewards, reward)
         if options.resample:
             kept &= with_signal(rollouts)
+        told = torch.ones(len(rollouts), dtype=torch.bool)
+        if options.down_sample:
+            told = most_varied(rewards.sum(1), groups, kept.any(0), options.down_sample)
+            kept &= told
         factors = channel_factors(options.credit, reward.channel_weights)
         advantages = combine(get_credit(options.credit), channels, turns, groups, factors, kept)
 
@@ -158,6 +163,7 @@ class _Learner:
         rate = learning_rate(options.optimizer, step, options.steps)
         set_learning_rate(self.updater.optimizer, rate)
         samples = make_samples(rollouts, advantages, step, options.mask_overlong, options.mask_overturn)
+        samples = list(itertools.compress(samples, told))
         imitated, seen = self.imitation.samples(rollouts, step + 1, rng.spawn(1)[0])
         stats = self.updater.update([*samples, *imitated], rng)
         memory = self.engine.sync(self.policy.model)

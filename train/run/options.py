@@ -272,6 +272,8 @@ class TrainOptions:
     """Share of the prompts chosen by `candidates`; the others are played as they are drawn."""
     resample: CountOrNone = 0
     """Maximum groups that replace those with equal outcomes (DAPO), as a multiple of `prompts`; 0 keeps all."""
+    down_sample: CountOrNone = 0
+    """Rollouts per task that are learned from, those whose rewards vary most (PODS); 0 for all."""
     temperature: Positive = 1.0
     """Sampling temperature of rollouts."""
     max_tokens: Count = 4096
