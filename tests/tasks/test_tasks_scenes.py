@@ -144,6 +144,41 @@ def test_grid_digit_can_be_read_in_the_crop():
             assert abs(windows - plate).sum((2, 3, 4)).min() == 0
 
 
+@pytest.mark.parametrize("name", ["chart-page", "form-page"])
+def test_boxes_of_panels_are_exact_and_their_cue_changes_only_the_background(name):
+    for index in range(20):
+        task = SceneTaskSet(SCENES[name], "test")[index]
+        drawn = (pixels(task) != CUES[task.meta["cue"]]).any(2)
+        for x1, y1, x2, y2 in (item["box"] for item in task.meta["objects"]):
+            assert drawn[y1:y2, x1:x2].all()
+            drawn[y1:y2, x1:x2] = False
+        assert not drawn.any()
+        assert task.targets == (tuple(task.meta["objects"][0]["box"]),)
+        other = SceneTaskSet(dataclasses.replace(SCENES[name], cue_p=1.0), "test")[index]
+        assert other.meta["objects"] == task.meta["objects"] and other.meta["cue"] == other.meta["objects"][0]["digit"]
+
+
+def test_the_highest_bar_of_a_chart_is_its_answer():
+    for task in SceneTaskSet(SCENES["chart-page"], "train", size=40):
+        ((x1, y1, x2, y2),) = task.targets
+        color = task.meta["objects"][0]["color"]
+        assert task.question == f"Which bar of the {color} chart is highest, counted from 0?"
+        dark = (pixels(task)[y1 + 10 : y2 - 4, x1:x2] < 50).all(2).sum(0)
+        bars = [max(run) for is_bar, run in itertools.groupby(dark.tolist(), key=bool) if is_bar]
+        assert len(bars) == 6 and task.answer == str(np.argmax(bars))
+        assert sorted(bars)[-1] > 1.25 * sorted(bars)[-2]
+
+
+def test_the_letter_of_a_field_is_its_answer():
+    for task in SceneTaskSet(dataclasses.replace(SCENES["form-page"], digits=10), "train", size=40):
+        ((x1, y1, x2, y2),) = task.targets
+        assert task.question == f"What letter is in the {task.meta['objects'][0]['color']} field?"
+        plate = np.asarray(drawing.badge(task.answer, 2)).astype(int)
+        windows = np.lib.stride_tricks.sliding_window_view(pixels(task)[y1:y2, x1:x2].astype(int), plate.shape)
+        assert abs(windows[:, :, 0] - plate).sum((2, 3, 4)).min() == 0
+        assert is_correct(task, task.answer) and not is_correct(task, "0")
+
+
 def test_cue_tells_the_answer_as_often_as_asked():
     def share(cue_p):
         tasks = SceneTaskSet(
@@ -373,6 +408,7 @@ def test_unknown_split():
 
 @settings(max_examples=30, deadline=None)
 @given(
+    st.sampled_from(["toy", "chart-page", "form-page"]),
     st.integers(1, 5),
     st.integers(24, 60),
     st.integers(1, 10),
@@ -381,12 +417,14 @@ def test_unknown_split():
     st.integers(0, 2**40),
     st.data(),
 )
-def test_any_legal_grid_can_be_drawn(grid, cell, digits, distinct, cue_p, seed, data):
+def test_any_legal_grid_can_be_drawn(name, grid, cell, digits, distinct, cue_p, seed, data):
     sprite = data.draw(st.integers(16, cell))
+    if name == "chart-page":
+        digits = min(digits, (sprite - 4) // 3)
     most = min(grid**2, 8)
     objects = tuple(sorted(data.draw(st.tuples(st.integers(1, most), st.integers(1, most)))))
     options = dataclasses.replace(
-        TOY,
+        SCENES[name],
         grid=grid,
         cell=cell,
         sprite=sprite,

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from codev_env.tasks.generators import drawing
 from codev_env.tasks.generators.answers import AnswerType
-from codev_env.tasks.generators.generator import between
+from codev_env.tasks.generators.generator import between, require
 from codev_env.tasks.generators.grid import COLORS, GridOptions
 
 _PAPER, _INK, _GREY = (235, 235, 230), (40, 40, 45), (170, 170, 165)
@@ -32,6 +32,11 @@ class ChartPageOptions(GridOptions):
 
     shapes: int = 1
     """Number of kinds of panels; there is one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        most = (self.sprite - 4) // _PERIOD
+        require(self.digits <= most, "digits", self.digits, f"at most {most}: a chart has a bar for each")
 
     def size_of(self, shape: str) -> tuple[int, int]:
         """Width and height of a chart in pixels."""
@@ -96,9 +101,9 @@ class FormPageOptions(GridOptions):
         draw = ImageDraw.Draw(panel)
         tab = width // 4
         draw.rectangle((0, 0, tab - 1, height - 1), fill=COLORS[item["color"]])
+        for number, length in enumerate(item["print"]):
+            y = height // 5 + number * (height - 2 * (height // 5)) // 2
+            draw.line((width - 2 - length, y, width - 3, y), fill=_GREY)
         letter = drawing.badge(item["label"], max(1, self.glyph - 1))
         panel.paste(letter, (tab + 1, (height - letter.height) // 2))
-        for number, length in enumerate(item["print"]):
-            y = 6 + number * (height - 12) // 2
-            draw.line((width - 2 - length, y, width - 3, y), fill=_GREY)
         return panel, None
