@@ -110,6 +110,7 @@ def test_a_file_changes_the_preset_it_names_as_its_base(tmp_path):
         "--optimizer.grad-clip 0",
         "--kl -0.1",
         "--resample -1",
+        "--down-sample 1",
         "--threads -1",
         "--curriculum unifrom",
         "--curriculum no_such_module:choose",
@@ -283,6 +284,8 @@ def test_the_fingerprint_stands_for_all_values():
     other = dataclasses.replace(base, toy=dataclasses.replace(base.toy, layers=base.toy.layers + 1))
     assert fingerprint(base) == fingerprint(SFTOptions()) != fingerprint(other)
     assert start_folder(base) != start_folder(other)
+    judged = dataclasses.replace(base, env=dataclasses.replace(base.env, judge="none", view_pixels=9))
+    assert start_folder(judged) == start_folder(base), "what a judge says is not learned"
 
 
 def test_options_of_a_run_are_read_back_as_they_were(tmp_path):

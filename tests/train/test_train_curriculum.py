@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from micro_run import history, same_weights, untimed
@@ -21,7 +22,7 @@ from codev_env.app.cli import main
 from codev_env.errors import ConfigError
 from codev_train import experiment
 from codev_train.learn.curriculum import PLAYED, TaskChooser, Visit, get_curriculum, success_band, uniform
-from codev_train.learn.resample import SPARE, draw_groups, with_signal
+from codev_train.learn.resample import SPARE, draw_groups, most_varied, with_signal
 
 
 def rng() -> np.random.Generator:
@@ -241,3 +242,20 @@ def test_a_run_that_resamples_with_a_curriculum_goes_on_as_if_never_stopped(argu
     assert untimed(history(runs / "chosen-stopped")) == untimed(rows)
     assert (runs / "chosen-stopped" / PLAYED).read_text() == (runs / "chosen" / PLAYED).read_text()
     assert same_weights(runs / "chosen-stopped" / "model", runs / "chosen" / "model")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 9])
+def test_the_rollouts_that_are_learned_from_have_the_greatest_variance(count):
+    rng = np.random.default_rng(count)
+    for _ in range(100):
+        rewards = torch.tensor(rng.choice([0.0, 0.3, 0.8, 1.0, 1.8], 12))
+        groups, kept = torch.tensor(rng.integers(0, 3, 12)), torch.tensor(rng.random(12) < 0.8)
+        chosen = most_varied(rewards, groups, kept, count)
+        assert not (chosen & ~kept).any()
+        for group in groups.unique():
+            rows = (kept & (groups == group)).nonzero()[:, 0].tolist()
+            found = rewards[chosen & (groups == group)]
+            assert len(found) == min(count, len(rows))
+            subsets = itertools.combinations(rows, len(found))
+            best = max((float(rewards[list(subset)].var(correction=0)) for subset in subsets if subset), default=0.0)
+            assert not len(found) or float(found.var(correction=0)) == pytest.approx(best)

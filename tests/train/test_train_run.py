@@ -178,6 +178,7 @@ def test_rewards_without_signal_change_nothing(arguments, start, runs):
 def test_other_settings_of_the_update(arguments, start, runs):
     more = ["--epochs", "2", "--minibatches", "2", "--micro-batch", "1", "--credit", "turn", "--optimizer.name", "muon"]
     more += ["--gradient-checkpointing", "True", "--steps", "2", "--engine-batch", "3", "--temperature", "0.8"]
+    more += ["--group", "4", "--down-sample", "2"]
     assert main(["train", *arguments("settings", *more)]) == 0
     assert all(row["update/kl"] > 1e-6 for row in history(runs / "settings"))
     assert not same_weights(runs / "settings" / "model", start)

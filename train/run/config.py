@@ -180,9 +180,11 @@ def read_request(argv: Sequence[str]) -> Request:
     return Request(tuple(layers), tuple(rest), dry_run)
 
 
-def fingerprint(options: Any) -> str:
-    """Return eight characters that stand for the values of all options that say what is learned."""
+def fingerprint(options: SFTOptions) -> str:
+    """Return eight characters that stand for the values of all options that say what a cold start learns."""
     same = ("name", "out", "threads", "processes", "sharding", "replicas")  # the result is for any of these
+    unasked = ("judge", "view_pixels")  # an expert's episodes are learned whatever a judge says of them
     values = {k: v for k, v in dataclasses.asdict(options).items() if k not in same}
+    values["env"] = {k: v for k, v in values["env"].items() if k not in unasked}
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

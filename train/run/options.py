@@ -386,6 +386,8 @@ class TrainOptions:
             raise ValueRefused("sequence_parallel", self.sequence_parallel, "1 without a token-budget")
         if self.sharding == "fsdp2-offload" and self.optimizer.name != "adamw":
             raise ValueRefused("optimizer.name", self.optimizer.name, "adamw with sharding fsdp2-offload")
+        if self.down_sample == 1:
+            raise ValueRefused("down_sample", 1, "0 for all, or at least 2: a single reward has no variance")
         if self.max_length <= self.max_tokens:
             raise ValueRefused("max_length", self.max_length, f"more than max-tokens, {self.max_tokens}")
         if self.estimate.trajectory > self.max_length:
