@@ -1,4 +1,4 @@
-"""What is learned from: other tasks in place of groups without signal, and the most telling rollouts of a group."""
+"""Choice of rollouts: other tasks in place of groups without signal, and those of a group whose rewards vary most."""
 
 from __future__ import annotations
 

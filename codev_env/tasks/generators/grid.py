@@ -68,7 +68,7 @@ class GridOptions(SceneOptions):
 
     kind: ClassVar[str] = "grid"
     labels: ClassVar[str] = "0123456789"
-    """What is written on an object, by its digit."""
+    """Labels of the objects, by their digits."""
     answers: ClassVar[AnswerType] = "integer"
     """Type of the answers."""
     question: ClassVar[str] = "What digit is on the {color} {shape}?"
