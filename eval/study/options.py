@@ -26,8 +26,9 @@ class StudyOptions:
     methods: tuple[str, ...] = ()
     """Names of methods, or `MODULE:ATTRIBUTE` of a `codev_eval.study.methods.Method`; by default all."""
     settings: tuple[str, ...] = ("base",)
-    """Starts and scenes: `base`, `weak-start`, `strong-start`, `weak-cue`, `large`, or `MODULE:ATTRIBUTE`."""
-    preset: str = "tiny"
+    """Starts and scenes: `base`, `weak-start`, `strong-start`, `weak-cue`, `strong-cue`, `large`, `charts`,
+    `documents`, or `MODULE:ATTRIBUTE`."""
+    preset: str = "tapo"
     """Preset of `codev sft` and `codev train`."""
     steps: Annotated[int, Field(ge=0)] = 60
     """Updates of each run; 0 takes the preset's."""

@@ -16,6 +16,7 @@ import codev_train
 from codev_agents.engines import options as engine_options
 from codev_env.app import cli as codev
 from codev_env.errors import ConfigError
+from codev_eval.study.methods import METHODS
 from codev_train import experiment
 from codev_train.learn.sharding import Layout
 from codev_train.problems import find_problems
@@ -67,6 +68,17 @@ def test_every_preset_parses_for_both_commands_and_says_what_it_does(name):
     assert not list(find_problems(train))
     for make in (make_train_env, make_eval_env):
         make(train).close()
+
+
+def test_the_toy_presets_share_a_cold_start_and_differ_by_their_method():
+    names = ("tiny", "tapo", "evidence")
+    assert len({start_folder(parse(["--preset", name], "sft")) for name in names}) == 1
+    tiny, tapo, evidence = (dataclasses.asdict(parse(["--preset", name])) for name in names)
+    assert tapo["imitation"]["answers"] == tapo["imitation"]["calls"] == tapo["down_sample"] == 0 < tiny["down_sample"]
+    assert {key for key in tapo if tapo[key] != evidence[key]} == {"name", "candidates"}
+    (method,) = (row for row in METHODS if row.name == "imitation")
+    for name, value in method.options.items():
+        assert functools.reduce(dict.get, name.split("."), tiny) == value, name
 
 
 def test_a_file_changes_the_preset_it_names_as_its_base(tmp_path):
