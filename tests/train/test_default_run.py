@@ -1,4 +1,4 @@
-"""The default run as a newcomer starts it: decorative crops before, faithful crops after, accuracy no lower."""
+"""The default run as a newcomer starts it: decorative crops before, faithful crops and answers from them after."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def test_the_default_run_teaches_to_look(tmp_path: Path) -> None:
     assert before["accuracy"] >= 0.7
     assert after["faithful"] >= 0.6
     assert after["accuracy"] >= before["accuracy"]
+    assert before["contrast_accuracy"] <= 0.4 and after["contrast_accuracy"] >= 0.75
     assert (run / "report.html").stat().st_size > 100_000
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
-    assert "faithful-tool rate" in done.stdout
+    assert "faithful-tool rate" in done.stdout and "accuracy, contrast" in done.stdout
     assert "report.html" in done.stdout
     print(json.dumps({"before": before, "after": after, "seconds": summary["seconds"]}))
