@@ -113,7 +113,7 @@ def reward_pages() -> Iterator[GeneratedPage]:
             f"- Robust: {'yes' if reward.robust else 'no'}. A robust reward claims that no cheat earns more for tools "
             "than an honest look at a wrong place; see [the cheat suite](../../redteam.md).",
             "",
-            *_code("console", f"$ codev train --preset tiny --reward {reward.name}"),
+            *_code("console", f"$ codev train --preset tapo --reward {reward.name}"),
         ]
         yield reward.name, f"reference/rewards/{reward.name}.md", _text(lines)
 
