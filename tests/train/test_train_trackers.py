@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +38,7 @@ class Recorder(tracking.GeneralTracker):
 
     @property
     def tracker(self):
-        return SimpleNamespace(id=self.given.get("id", "abc123"))
+        return SimpleNamespace(id=self.given.get("id", "abc123"), name="glasses-1", info=SimpleNamespace(run_id="r1"))
 
     def start(self):
         self._call("start")
@@ -169,18 +170,62 @@ def test_a_run_with_an_unknown_tracker_does_not_start(tmp_path, monkeypatch, cap
     assert "Did you mean 'wandb'?" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
+class Image:
+    """What `trackio.Image` and `trackio.Markdown` are made of."""
+
+    def __init__(self, value, caption=None):
+        self.value, self.caption = value, caption
+
+
+def test_trackio_gets_images_with_their_transcripts(tmp_path, known, episode, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(Image=Image, Markdown=Image))
+    (made,) = [known(name="trackio")]
+    monitor = begin(tmp_path / "run", "trackio")
+    monitor.episodes([episode, episode], 3)
+    monitor.close()
+    ((values, step),) = made[0].named("log")
+    assert step == 3 and list(values) == ["episodes/0", "transcripts/0", "episodes/1", "transcripts/1"]
+    assert values["episodes/1"].value.shape[0] == 336 and episode.question in values["transcripts/1"].value
+
+
+def test_mlflow_gets_images_and_transcripts(tmp_path, known, episode, monkeypatch):
+    calls = []
+    fake = SimpleNamespace(
+        log_image=lambda image, key, step: calls.append((image.shape[0], key, step)),
+        log_text=lambda text, artifact_file: calls.append((episode.question in text, artifact_file)),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    known(name="mlflow")
+    monitor = begin(tmp_path / "run", "mlflow")
+    monitor.episodes([episode], 3)
+    monitor.close()
+    assert calls == [(336, "episodes/0", 3), (True, "transcripts/step-000003-0.md")]
+
+
+FILES = {"wandb": ("run/wandb", "*.png"), "trackio": ("trackio", "*.png"), "mlflow": ("mlflow", "*/images/*.png")}
+"""Where each tracker keeps images when it is offline."""
+
+
 @pytest.mark.integration
-def test_wandb_offline(tmp_path, monkeypatch, episode, capsys):
-    pytest.importorskip("wandb", exc_type=ImportError)
+@pytest.mark.parametrize("name", FILES)
+def test_a_tracker_offline(name, tmp_path, monkeypatch, episode, capsys):
+    for variable, value in (
+        ("WANDB_MODE", "offline"),
+        ("WANDB_SILENT", "true"),
+        ("TRACKIO_DIR", str(tmp_path / "trackio")),
+        ("MLFLOW_TRACKING_URI", f"file://{tmp_path / 'mlflow'}"),
+        ("MLFLOW_ALLOW_FILE_STORE", "true"),
+    ):
+        monkeypatch.setenv(variable, value)
+    pytest.importorskip(name, exc_type=ImportError)
     PartialState()  # Accelerate's own trackers ask it whether this is the main process.
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
     for start in (0, 1):
-        monitor = begin(tmp_path / "run", "wandb", start=start)
+        monitor = begin(tmp_path / "run", name, start=start)
         monitor.update({"reward": 0.5}, start + 1)
         monitor.episodes([episode], start + 1)
         monitor.close()
     (saved,) = json.loads((tmp_path / "run" / "trackers.json").read_text()).values()
-    folders = list((tmp_path / "run" / "wandb").glob("offline-run-*"))
-    assert folders and all(folder.name.endswith(saved) for folder in folders)
-    assert list((tmp_path / "run" / "wandb").rglob("*.png")) and "tracker" not in capsys.readouterr().err
+    folder, pattern = FILES[name]
+    assert len(list((tmp_path / folder).rglob(pattern))) >= 2 and "tracker" not in capsys.readouterr().err
+    if name == "wandb":
+        assert all(path.name.endswith(saved) for path in (tmp_path / folder).glob("offline-run-*"))

@@ -22,13 +22,39 @@ RUNS = "trackers.json"
 """File in a run folder: the run of each tracker that a resumed run continues."""
 
 
+Episode = tuple[np.ndarray[Any, Any], str]
+"""Image and transcript of an episode."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Service:
-    """How a tracker begins a run, how it names the run, and how it continues it; any other begins one each time."""
+    """How a tracker begins a run, how it names the run, and how it continues it; any other begins one each time.
+
+    `show` logs episodes where Accelerate's class of the tracker takes numbers alone: it gets the class and the step.
+    """
 
     begin: Callable[[Path], dict[str, str]]
     identity: Callable[[Any], str]
     resume: Callable[[str], dict[str, str]]
+    show: Callable[[GeneralTracker, Sequence[Episode], int], None] | None = None
+
+
+def _show_in_trackio(tracker: GeneralTracker, episodes: Sequence[Episode], step: int) -> None:
+    import trackio
+
+    values: dict[str, Any] = {}
+    for number, (image, text) in enumerate(episodes):
+        values[f"episodes/{number}"] = trackio.Image(image)
+        values[f"transcripts/{number}"] = trackio.Markdown(text)
+    tracker.log(values, step=step)
+
+
+def _show_in_mlflow(tracker: GeneralTracker, episodes: Sequence[Episode], step: int) -> None:
+    import mlflow
+
+    for number, (image, text) in enumerate(episodes):
+        mlflow.log_image(image, key=f"episodes/{number}", step=step)
+        mlflow.log_text(text, f"transcripts/step-{step:06d}-{number}.md")
 
 
 _SERVICES = {
@@ -36,9 +62,17 @@ _SERVICES = {
         lambda run: {"name": run.name, "dir": str(run)}, lambda own: own.id, lambda key: {"id": key, "resume": "allow"}
     ),
     "trackio": _Service(
-        lambda run: {"name": run.name}, lambda own: own.name, lambda key: {"name": key, "resume": "allow"}
+        lambda run: {"name": run.name},
+        lambda own: own.name,
+        lambda key: {"name": key, "resume": "allow"},
+        _show_in_trackio,
     ),
-    "mlflow": _Service(lambda run: {"run_name": run.name}, lambda own: own.info.run_id, lambda key: {"run_id": key}),
+    "mlflow": _Service(
+        lambda run: {"run_name": run.name},
+        lambda own: own.info.run_id,
+        lambda key: {"run_id": key},
+        _show_in_mlflow,
+    ),
 }
 
 
@@ -65,7 +99,9 @@ class RunTracker:
 
     def episodes(self, images: Sequence[np.ndarray[Any, Any]], transcripts: Sequence[str], step: int) -> None:
         """Log images of episodes, and their transcripts as a table, if the tracker has these."""
-        tracker = self._tracker
+        tracker, service = self._tracker, _SERVICES.get(self.name)
+        if (show := service and service.show) and "start" not in self._failed:
+            self._attempt("images", lambda: show(tracker, list(zip(images, transcripts, strict=True)), step))
         if isinstance(tracker, _ShowsImages):
             self._attempt("images", lambda: tracker.log_images({"episodes": list(images)}, step=step))
         if isinstance(tracker, _ShowsTables):
