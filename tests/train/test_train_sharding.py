@@ -29,20 +29,23 @@ def folder(tmp_path_factory, played) -> Path:
     return Path(shutil.copytree(played, tmp_path_factory.mktemp("sharding"), dirs_exist_ok=True))
 
 
-def start(processes: int, module: str, *arguments: str) -> None:
-    """Run a module of these tests, sharded if there is more than one process."""
-    variables = launcher_variables(LAUNCH / "fsdp2.yaml", "--num_processes", str(processes)) if processes > 1 else {}
-    done = run_group(processes, "sharded_process", module, *arguments, variables=variables)
+def start(processes: int, module: str, *arguments: str, shards: bool = True) -> None:
+    """Run a module of these tests, sharded if there is more than one process and nothing else is said."""
+    shards &= processes > 1
+    variables = launcher_variables(LAUNCH / "fsdp2.yaml", "--num_processes", str(processes)) if shards else {}
+    done = run_group(processes, "sharded_process", module, *arguments, variables=variables, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def passes(folder: Path, processes: int, precision: str, *kinds: str) -> tuple[list[torch.Tensor], dict]:
+def passes(
+    folder: Path, processes: int, precision: str, *kinds: str, shards: bool = True
+) -> tuple[list[torch.Tensor], dict]:
     """Return the log-probabilities of each sample, and the whole gradient."""
-    name = "-".join([str(processes), precision, *kinds])
+    name = "-".join([str(processes), precision, *kinds, *([] if shards else ["copies"])])
     if not (folder / f"{name}.0").exists():
-        start(processes, "sharded_passes", str(folder), name, precision, *kinds)
+        start(processes, "sharded_passes", str(folder), name, precision, *kinds, shards=shards)
     results = [torch.load(folder / f"{name}.{rank}") for rank in range(processes)]
-    assert all(sharded == (processes > 1) for _, _, sharded in results)
+    assert all(sharded == (shards and processes > 1) for _, _, sharded in results)
     return [logprobs for found, _, _ in results for logprobs in found], results[0][1]
 
 
@@ -60,9 +63,10 @@ def test_sharded_passes_in_bf16_are_as_exact_as_those_of_one_process(folder):
 
 
 @pytest.mark.integration
-def test_a_pass_without_images_runs_beside_one_with_images(folder):
-    """Both end, and the gradient is that of one process that makes both."""
-    found, gradients = passes(folder, 2, "fp32", "image", "text")
+@pytest.mark.parametrize("shards", [True, False], ids=["fsdp2", "copies"])
+def test_a_pass_without_images_runs_beside_one_with_images(folder, shards):
+    """Both end, and the gradient is that of one process that makes both; also where each has a whole copy (DDP)."""
+    found, gradients = passes(folder, 2, "fp32", "image", "text", shards=shards)
     wanted, expected = passes(folder, 1, "fp32", "image", "text")
     assert_close(found, wanted, atol=1e-5, rtol=0)
     assert gradients.keys() == expected.keys()

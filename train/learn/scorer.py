@@ -67,7 +67,7 @@ class TokenScorer(torch.nn.Module):
             inputs, chosen = pack(self.model, batch, chosen)
             if self.sequence:
                 inputs, chosen = self.sequence.fill(inputs, chosen)
-        blank = "pixel_values" not in inputs and is_sharded(self.model)
+        blank = "pixel_values" not in inputs and self._meets_others()
         # Before the language model, as images are.
         nothing = 0.0 * self._run_vision(chosen.device) if blank else 0.0
         hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
@@ -85,11 +85,17 @@ class TokenScorer(torch.nn.Module):
             return self.sequence.gather(values[0], counts), self.sequence.gather(values[1], counts)
         return values
 
-    def _run_vision(self, device: torch.device) -> torch.Tensor:
-        """Run the vision tower on the smallest image and add its outputs up.
+    def _meets_others(self) -> bool:
+        """Return whether other processes wait for the vision tower of this one.
 
         Processes that share the weights meet in every layer, forward and backward: all of them run the same layers.
+        Processes with whole copies wait for the gradient of every weight that is trained.
         """
+        copied = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+        return is_sharded(self.model) or (copied and self.training)
+
+    def _run_vision(self, device: torch.device) -> torch.Tensor:
+        """Run the vision tower on the smallest image and add its outputs up."""
         image = to_device(smallest_image(self.model.config), device)
         found = self.model.model.get_image_features(**image)
         return _total([found.pooler_output, getattr(found, "deepstack_features", ())])
