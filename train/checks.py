@@ -276,6 +276,11 @@ def _folder(plan: PlannedRun) -> Iterator[Check]:
     wanted = estimate.checkpoint_bytes(plan.size, options) if plan.size else 0.0
     what = f"{options.keep + 1} checkpoints and the model"
     yield _room(place, wanted, what, plan.lacking, "lower --keep, or give --out a folder on another disk")
+    if options.engine == "vllm-server" and plan.size:
+        shared = Path(options.vllm.folder or tempfile.gettempdir())
+        pushed = 2.0 * (4 if options.vllm.dtype == "float32" else 2) * plan.size.parameters
+        advice = "give --vllm.folder a folder on another disk that the server shares"
+        yield _room(shared, pushed, "two pushes of weights to the server", plan.lacking, advice)
 
 
 def _shared(file: Path) -> Iterator[Check]:
@@ -328,7 +333,8 @@ def _server(plan: PlannedRun) -> Iterator[Check]:
             client.wait()
         yield Check("engine", "vllm-server", "ok", f"{options.url} is healthy")
     except EngineError as error:
-        detail = f"--vllm.url: {options.url} does not answer: {str(error)[:200]}"
+        reason = str(error).partition(" Then continue")[0].rstrip(".")  # there is nothing to resume yet
+        detail = f"--vllm.url: {options.url} does not answer: {reason}"
         yield Check("engine", "vllm-server", plan.lacking, detail, "docs/engines.md has the command")
 
 

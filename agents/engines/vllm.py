@@ -93,6 +93,8 @@ class VllmEngine:
         config.architectures = config.architectures or [type(model).__name__]
         for part in (config, self.processor.tokenizer, self.processor.image_processor):
             part.save_pretrained(self._folder.name)
+        if not self._on_cpu:
+            release("start")  # vLLM measures what is free, and a cold start in this process leaves cached blocks.
         llm = LLM(
             self._folder.name,
             load_format="dummy",

@@ -83,13 +83,18 @@ class VllmServerEngine:
 
     def sync(self, model: Any) -> dict[str, float]:
         """Push the weights of `model`, through a file that the server reads."""
-        weights = {name: weight.cpu().contiguous() for name, weight in named_weights(model, self.dtype)}
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
+        writes = not shared or torch.distributed.get_rank() == 0
+        weights: dict[str, torch.Tensor] = {}
+        for name, weight in named_weights(model, self.dtype):  # Gathering is a step of all processes.
+            if writes:
+                weights[name] = weight.cpu().contiguous()
+            del weight
         folders = [Path(self._kept.name) / uuid.uuid4().hex]
         if shared:
             torch.distributed.broadcast_object_list(folders)
         before, self._folder = self._folder, folders[0]
-        if not shared or torch.distributed.get_rank() == 0:
+        if writes:
             self._folder.mkdir()
             save_file(weights, self._folder / "model.safetensors")
             self._persist(self._restore)

@@ -125,6 +125,7 @@ def test_a_cold_start_whose_heads_cannot_be_shared_out():
 def test_a_server_that_does_not_answer(capsys, elsewhere):
     said = refused(capsys, "--engine", "vllm-server", "--vllm.url", GONE, "--vllm.patience", "0")
     assert f"--vllm.url: {GONE} does not answer" in said and "docs/engines.md" in said
+    assert "give its address: --vllm.url (docs" in said and "continue" not in said
     assert not list(elsewhere.iterdir())
 
 
@@ -202,3 +203,14 @@ def test_a_full_disk(policy, capsys, elsewhere, tmp_path, monkeypatch):
     said = refused(capsys, "--model", str(tmp_path / "model"))
     assert "0.0 GB free in" in said and "lower --keep" in said
     assert not list(elsewhere.iterdir())
+
+
+def test_the_disk_of_the_weights_for_a_server(policy, capsys, elsewhere, tmp_path, monkeypatch):
+    """The last push stays until the next one is read."""
+    policy.save(tmp_path / "model")
+    (tmp_path / "shared").mkdir()
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(10, 10, 0 if "shared" in str(place) else 10**12))
+    words = ["--model", str(tmp_path / "model"), "--engine", "vllm-server", "--vllm.patience", "0"]
+    said = refused(capsys, *words, "--vllm.folder", str(tmp_path / "shared"))
+    assert f"0.0 GB free in {tmp_path / 'shared'}" in said and "--vllm.folder" in said and "--keep" not in said

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -180,6 +181,25 @@ def test_other_logprobs_than_those_sampled_from_are_refused(server, policy):
     server.report = -2.5
     with pytest.raises(ConfigError, match="--logprobs-mode processed_logprobs"):
         engine_of(server, policy)
+
+
+def test_processes_that_write_no_weights_keep_none(server, policy, monkeypatch):
+    """All gather them one by one; only the first process holds them whole, for the file."""
+    engine, made, alive = engine_of(server, policy), [], []
+
+    def gathered(*_):
+        for number in range(5):
+            weight = torch.zeros(3)
+            made.append(weakref.ref(weight))
+            yield str(number), weight
+
+    monkeypatch.setattr("codev_agents.engines.vllm_server.named_weights", gathered)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", lambda found: None)
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: alive.extend(ref() for ref in made))
+    engine.sync(policy.model)
+    assert alive == [None] * 5
 
 
 def test_only_the_newest_weights_are_kept(server, policy, tmp_path):
