@@ -128,7 +128,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
     before = json.loads(before_file.read_text())
     _summarize(run, request, options, before, after, seconds)
-    say(f"\n{options.eval.episodes} held-out {options.eval.split} episodes, 95 % intervals in brackets\n")
+    say(f"\n{after['n']} held-out {options.eval.split} episodes, 95 % intervals in brackets\n")
     say(comparison(before, after))
     say(f"\nPolicy:      {run / 'model'}\nNumbers:     {run / SUMMARY}")
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,9 @@ def test_a_task_that_does_not_fit_is_not_a_candidate(long, policy, env_options):
 def test_a_run_skips_counts_and_names_them_and_goes_on_as_if_never_stopped(long, arguments, runs, monkeypatch, capsys):
     assert main(["train", *arguments("long", *ROOM)]) == 0
     rows = history(runs / "long")
-    errors = capsys.readouterr().err
+    out, errors = capsys.readouterr()
+    played = json.loads((runs / "long" / "summary.json").read_text())["after"]["n"]
+    assert f"\n{played} held-out test episodes, 95 %" in out
     said = re.findall(r"task '[a-z]+-train-\S+' \(index \d+\) is skipped: its first prompt has \d+ tokens", errors)
     assert len(rows) == 3 and sum(row["tasks_skipped"] for row in rows) > 0
     assert len(said) == len(set(said)) > 0
