@@ -15,6 +15,7 @@ from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
 from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, STATE, SUITE, WITHOUT_TOOL, read_played
 from codev_eval.bench.measures import bench_of, dual, evidence_gain, measure, sample_of, suite_table, usage
 from codev_eval.bench.options import EvalOptions, ReportOptions, ViewOptions
+from codev_eval.bench.released import announcement, comparison, comparison_text
 from codev_eval.compare import main as compare
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.report import ReportError, runs_below, write_report, write_run_report
@@ -75,13 +76,19 @@ def run_eval(options: EvalOptions) -> list[FailedEpisode]:
         ConfigError: If an option cannot be used; nothing is written then.
         EvaluationError: If not a single episode could be evaluated.
     """
+    if options.as_:
+        print(announcement(options.as_, options.fixed()), flush=True)
     played = Evaluation(options).play()
     record = results(options, played)
+    if options.as_:
+        record["published"] = comparison(options.as_, options.fixed(), record)
     write_json(options.out / METRICS, record)
     episodes = {folder: [t for bench in benches.values() for t in bench] for folder, benches in played.episodes.items()}
     conditions = write_condition_pages(options.out, episodes, title_of(record))
     page = write_report(options.out, episodes[PLAIN], record, title_of(record), conditions)
     print(text_results(record))
+    if options.as_:
+        print(comparison_text(record["published"]))
     print(f"\nReport:  {page}\nMetrics: {options.out / METRICS}")
     return played.failed
 

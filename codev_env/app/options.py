@@ -76,8 +76,11 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As it is typed, for example `--env.max-turns`; a positional argument in capitals."""
-        return self.name.upper() if self.positional else f"--{self.name.replace('_', '-')}"
+        """As it is typed, for example `--env.max-turns`; a positional argument in capitals.
+
+        A word of Python gets an underscore as a field (`as_`), and none here (`--as`).
+        """
+        return self.name.upper() if self.positional else f"--{self.name.rstrip('_').replace('_', '-')}"
 
     @property
     def about(self) -> str:

@@ -39,6 +39,7 @@ from codev_eval.bench.measures import bench_of, returned_image, sample_of
 from codev_eval.bench.models import is_folder, parse_model
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.progress import ProgressBar
+from codev_eval.bench.released import is_saved
 from codev_eval.bench.runner import Failure, Key, keys, play
 from codev_eval.bench.saved import SavedModel
 
@@ -123,8 +124,8 @@ class Evaluation:
         for work in self._plain():
             self._env(work).close()
         self._make_agent: Callable[[], Agent] | None = None
-        if is_folder(options.model):
-            if not (Path(options.model) / "config.json").is_file():
+        if is_saved(options.as_, options.model):
+            if is_folder(options.model) and not (Path(options.model) / "config.json").is_file():
                 raise ConfigError(f"--model {options.model} holds no model: config.json is missing.")
         else:
             self._make_agent = parse_model(
@@ -216,6 +217,7 @@ class Evaluation:
             seed=o.seed,
             temperature=o.temperature,
             max_tokens=o.max_tokens,
+            max_pixels=o.max_pixels,
             batch=o.batch,
             workers=o.workers,
         )

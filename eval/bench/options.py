@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import ArgsKwargs
 
 from codev_env.app.options import POSITIONAL, option_class
 from codev_env.benches import suite_of
 from codev_env.tasks import BENCHES, load_tasks
 from codev_env.types import TaskSet
 from codev_eval.bench.choice import TaskOptions
+from codev_eval.bench.released import Name, is_remote, with_published
 
 Perturbation = Literal["mask", "noise", "other", "empty"]
 """Other tool outputs: a masked crop, noise, another part of the image, an empty image."""
 Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 SEVERITIES = (1, 3, 5)
-FREE = ("out", "workers", "overwrite", "prompt_price", "completion_price")
+FREE = ("as_", "out", "workers", "overwrite", "prompt_price", "completion_price")
 """Options that change no episode: an evaluation may be continued with others."""
 
 
@@ -65,11 +67,14 @@ class EvalOptions(TaskOptions):
 
     # The options that `--help` shows.
     COMMON = (
-        "model", "out", "data", "bench", "n", "split", "samples", "perturb", "dual", "scorer", "judge", "seed",
-        "dialect", "max_turns", "temperature", "max_tokens", "engine", "batch", "workers", "overwrite",
+        "model", "as_", "out", "data", "bench", "n", "split", "samples", "perturb", "dual", "scorer", "judge", "seed",
+        "dialect", "max_turns", "temperature", "max_tokens", "max_pixels", "engine", "batch", "workers", "overwrite",
     )  # fmt: skip
     model: str
     """The model: `scripted:oracle|random|lazy|none`, `URL#NAME` (an OpenAI-compatible server), or a model folder."""
+    as_: Name | None = None
+    """Evaluate as a released checkpoint was: its weights and options, where no others are given; its published numbers
+    are printed beside the results (docs/evaluation.md)."""
     out: Path = Path("runs/eval")
     """Folder for the results; an evaluation with the same options, or a larger `--n`, continues there."""
     data: tuple[str, ...]
@@ -105,6 +110,8 @@ class EvalOptions(TaskOptions):
     """Sampling temperature; scripted agents have none."""
     max_tokens: Count = 2048
     """Tokens per turn; scripted agents have none."""
+    max_pixels: Count | None = None
+    """Most pixels of an image that the model of a folder sees, larger ones are shrunk; default: the model's own."""
     engine: Literal["hf", "vllm"] = "hf"
     """Engine of a model folder: transformers, or vLLM in this process."""
     batch: Count = 32
@@ -118,8 +125,20 @@ class EvalOptions(TaskOptions):
     overwrite: bool = False
     """Replace the results in `--out`."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_released(cls, given: Any) -> Any:
+        if isinstance(given, ArgsKwargs):
+            return ArgsKwargs(given.args, with_published(given.kwargs or {}))
+        return with_published(given) if isinstance(given, dict) else given
+
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
+        if self.max_pixels and is_remote(self.model):
+            raise ValueError(
+                f"--max-pixels {self.max_pixels} is of the model of a folder: "
+                f"set the limit of {self.model} where it runs."
+            )
         if "auto" in self.data:
             raise ValueError(
                 "--data auto is not for evaluations, because it leaves their data ambiguous: give --data synthetic, or "

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from codev_env.errors import ConfigError
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.runner import Describe, Failure, Key, keys, no_meta, reason_of
 
@@ -24,11 +25,12 @@ class SavedModel:
         seed: Seeds sampling.
         temperature: Sampling temperature; 0 is greedy.
         max_tokens: Tokens per turn.
+        max_pixels: Most pixels of an image that the model sees; `None` for the limit of its image processor.
         batch: Episodes side by side.
         workers: Threads that step environments.
 
     Raises:
-        ConfigError: There is no model that sees images in `path`.
+        ConfigError: There is no model that sees images in `path`, or its image processor has no limit on pixels.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class SavedModel:
         seed: int = 0,
         temperature: float = 0.0,
         max_tokens: int = 2048,
+        max_pixels: int | None = None,
         batch: int = 32,
         workers: int = 2,
     ) -> None:
@@ -52,6 +55,8 @@ class SavedModel:
         self.name = path
         self.batch, self.workers, self.seed = batch, workers, seed
         policy = Policy.load(path)
+        if max_pixels is not None:
+            _limit(policy.processor, max_pixels)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         policy.model.to(device)
         self._processor = policy.processor
@@ -87,3 +92,12 @@ class SavedModel:
                 outcomes = runner.attempt(self._engine, tasks, self._sampling, metas)
                 for (index, sample), outcome in zip(wave, outcomes, strict=True):
                     yield outcome if isinstance(outcome, Trajectory) else Failure(index, reason_of(outcome), sample)
+
+
+def _limit(processor: Any, max_pixels: int) -> None:
+    """Set the most pixels of an image, in an image processor of the Qwen-VL families."""
+    images, family = processor.image_processor, processor.family
+    if family.tile_tokens:
+        raise ConfigError(f"--max-pixels {max_pixels}: {family.name} cuts images into tiles, whose number is fixed.")
+    smallest = min(images.size["shortest_edge"], max_pixels)
+    images.size = type(images.size)(shortest_edge=smallest, longest_edge=max_pixels)
