@@ -15,9 +15,9 @@ from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
 from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, STATE, SUITE, WITHOUT_TOOL, read_played
 from codev_eval.bench.measures import bench_of, dual, evidence_gain, measure, sample_of, suite_table, usage
 from codev_eval.bench.options import EvalOptions, ReportOptions, ViewOptions
-from codev_eval.bench.released import announcement, comparison, comparison_text
 from codev_eval.compare import main as compare
 from codev_eval.report.condition_pages import write_condition_pages
+from codev_eval.report.published import announcement, comparison, comparison_text
 from codev_eval.report.report import ReportError, runs_below, write_report, write_run_report
 from codev_eval.report.tables import SHOWN_FAILURES
 from codev_eval.report.text import text_results

@@ -110,7 +110,7 @@ class EvalOptions(TaskOptions):
     """Sampling temperature; scripted agents have none."""
     max_tokens: Count = 2048
     """Tokens per turn; scripted agents have none."""
-    max_pixels: Count | None = None
+    max_pixels: Annotated[int | None, Field(ge=1)] = None
     """Most pixels of an image that the model of a folder sees, larger ones are shrunk; default: the model's own."""
     engine: Literal["hf", "vllm"] = "hf"
     """Engine of a model folder: transformers, or vLLM in this process."""

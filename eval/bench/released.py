@@ -1,30 +1,22 @@
-"""Released checkpoints by name: what `codev eval --as NAME` sets, what it downloads, and the published numbers.
+"""Released checkpoints by name: weights, options and published numbers, for `codev eval --as NAME`.
 
 Each value has the place where it was read; what no public source says is listed as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from codev_env.benches import BENCHES
 from codev_eval.bench.models import is_folder
 
 Name = Literal["codev-7b", "codevision-7b", "deepeyes-7b", "pyvision", "pyvision-image-7b", "thyme-7b"]
 Sourced = Mapping[str, tuple[Any, str]]
 """Values by name, each with the place where it was read."""
 
-GIGABYTES = 16.6
-"""Weights of Qwen2.5-VL-7B, on which all of them build, in bfloat16: 8 292 166 656 parameters of 2 bytes."""
-EVERYWHERE = (
-    "the prompts are this package's own words in the published grammar, and its sandbox is another one "
-    "(docs/dialects.md)",
-    "the engine hf computes in float32; published runs used bfloat16, mostly in vLLM",
-    "the order of options is drawn with a seed, and a benchmark's files may have changed since",
-)
-"""Reasons for a difference that every checkpoint has."""
+UNREAD = "not read in a public source"
+"""Stands where a source does, for values that none gave."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +118,7 @@ RELEASED: dict[Name, Released] = {
         weights="",
         options=_sourced(f"{_PYVISION}, inference_engine/vis_inference_demo_gpt.py", dialect="pyvision")
         | _sourced(f"{_PYVISION}, run.sh", max_tokens=10000, temperature=0.6)
-        | _sourced("not published", max_turns=30, scorer="answer"),
+        | _sourced(UNREAD, max_turns=30, scorer="answer"),
         published=_sourced("arXiv 2507.07998, table 2", vstar=75.9, mathvista=71.7),
         unread=(
             "weights: PyVision prompts models that are behind an API",
@@ -195,8 +187,8 @@ def with_published(given: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: The checkpoint has no weights, and no model is given in their place.
     """
     row = RELEASED.get(given.get("as_"))  # type: ignore[arg-type]
-    if row is None:
-        return dict(given)
+    if row is None:  # Of an unknown name only that is reported, not the missing model too.
+        return ({"model": ""} if given.get("as_") else {}) | dict(given)
     model = given.get("model") or row.weights
     if not model:
         raise ValueError(f"--as {given['as_']} has no published weights that were found: give a --model, too.")
@@ -209,80 +201,3 @@ def with_published(given: Mapping[str, Any]) -> dict[str, Any]:
 def is_saved(name: Name | None, model: str) -> bool:
     """Whether an engine of ours samples from a model: it is a folder, or the weights of checkpoint `name`."""
     return is_folder(model) or (name is not None and bool(model) and model == RELEASED[name].weights)
-
-
-def announcement(name: Name, options: Mapping[str, Any]) -> str:
-    """Return what an evaluation downloads and how it differs from the published one, before it begins.
-
-    Args:
-        name: The checkpoint.
-        options: All options by name.
-    """
-    row = RELEASED[name]
-    lines = [f"{name}: {row.title}, {row.paper}", "Download (unless the hub's cache has it):"]
-    if options["model"] == row.weights and not is_folder(row.weights):
-        lines.append(f"  https://huggingface.co/{row.weights}: about {GIGABYTES} GB of weights")
-    else:
-        lines.append(f"  no weights: the model is {options['model']}")
-    if "hub" in options["data"]:
-        lines += [f"  {row.hub.url}" for row in map(BENCHES.get, options["bench"]) if row and row.hub]
-    lines += ["Options, and where they were read:"]
-    for option, (value, source) in row.options.items():
-        shown = options[option]
-        lines.append(
-            f"  {_flag(option)} {shown}" + ("" if shown == value else f" (published: {value})") + f"  {source}"
-        )
-    lines += [f"Not read in a public source: {text}." for text in row.unread]
-    return "\n".join(lines)
-
-
-def comparison(name: Name, options: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the published numbers beside ours, with the reasons a difference can have; JSON-able.
-
-    Args:
-        name: The checkpoint.
-        options: All options by name.
-        record: The content of metrics.json.
-    """
-    row, benches = RELEASED[name], {}
-    for bench, metrics in record["benches"].items():
-        number, source = row.published.get(bench, (None, "no published number was found"))
-        here = metrics.get("score", {}).get("overall", metrics["accuracy"])
-        interval = metrics.get("ci95", {}).get("accuracy")
-        benches[bench] = {
-            "published": number,
-            "here": None if here is None else 100 * here,
-            "ci95": interval and [100 * end for end in interval],
-            "source": source,
-        }
-    reasons = [*_of_this_run(row, options, record), *row.differs, *row.unread, *EVERYWHERE]
-    return {"as": name, "title": row.title, "paper": row.paper, "benches": benches, "reasons": reasons}
-
-
-def comparison_text(found: Mapping[str, Any]) -> str:
-    """Return what `comparison` found as lines for a terminal."""
-    lines = [f"\n{found['title']} as published ({found['paper']}) and here, accuracy in %"]
-    lines.append(f"{'benchmark':<20} {'published':>9} {'here':>6}   95 % interval   source")
-    for bench, numbers in found["benches"].items():
-        published, here = ("–" if n is None else f"{n:.1f}" for n in (numbers["published"], numbers["here"]))
-        ends = ", ".join(f"{end:.1f}" for end in numbers["ci95"] or ())
-        lines.append(f"{bench:<20} {published:>9} {here:>6}   {f'[{ends}]':<15} {numbers['source']}")
-    return "\n".join([*lines, "Reasons that a difference can have:", *(f"- {text}." for text in found["reasons"])])
-
-
-def _of_this_run(row: Released, options: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the reasons that lie in the options and data of one evaluation."""
-    generated = [bench for bench, tasks in record["sets"].items() if tasks["source"] == "generated"]
-    if generated:
-        yield f"generated scenes stand in for {', '.join(generated)}: the two numbers cannot be compared"
-    if options["model"] != row.weights:
-        yield f"the model is {options['model']}, not {row.weights or 'the published one'}"
-    for option, (value, _) in row.options.items():
-        if options[option] != value:
-            yield f"{_flag(option)} is {options[option]}, and {value} as published"
-    narrowed: Sequence[str] = ("n", "subset", "only", "wrap", "samples")
-    yield from (f"{_flag(name)} is {options[name]}" for name in narrowed if options[name] not in (None, [], 1))
-
-
-def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"

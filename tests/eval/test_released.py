@@ -20,7 +20,8 @@ from codev_env.scoring import SCORERS
 from codev_env.trajectory import read_trajectories
 from codev_eval.bench import evaluation
 from codev_eval.bench.options import EvalOptions
-from codev_eval.bench.released import RELEASED, Name, announcement, comparison, comparison_text
+from codev_eval.bench.released import RELEASED, Name
+from codev_eval.report.published import announcement, comparison, comparison_text
 
 ROOT = Path(__file__).parents[2]
 NAMES = get_args(Name)
@@ -38,9 +39,9 @@ def test_every_name_has_a_row_and_every_value_a_source():
         assert row.options["scorer"][0] in SCORERS and row.options.keys() <= EvalOptions.__pydantic_fields__.keys()
         assert row.published.keys() <= BENCHES.keys() and "vstar" in row.published
         for _, source in (*row.options.values(), *row.published.values()):
-            assert re.match(r"arXiv \d{4}\.\d{5}|github\.com/\S+ at [0-9a-f]{7}|not published", source)
+            assert re.match(r"arXiv \d{4}\.\d{5}|github\.com/\S+ at [0-9a-f]{7}|not read", source)
         # What has no source is told to the user.
-        assert row.unread or not any(source == "not published" for _, source in row.options.values())
+        assert row.unread or not any(source.startswith("not read") for _, source in row.options.values())
         assert row.weights or any(text.startswith("weights: ") for text in row.unread)
 
 
@@ -67,9 +68,14 @@ def test_a_server_has_its_own_limit_on_pixels():
 
 def test_an_unknown_name_lists_the_names(capsys):
     with pytest.raises(SystemExit) as caught:
-        cli.main(["eval", "--as", "codev-8b", "--data", "synthetic", "--model", "scripted:none"])
+        cli.main(["eval", "--as", "codev-8b", "--data", "synthetic"])
     err = capsys.readouterr().err
-    assert caught.value.code == 2 and "--as is codev-8b" in err and all(name in err for name in NAMES)
+    assert (
+        caught.value.code == 2
+        and "--as is codev-8b" in err
+        and "missing" not in err
+        and all(name in err for name in NAMES)
+    )
 
 
 def test_completion_and_help_know_the_names(capsys):
@@ -81,7 +87,7 @@ def test_completion_and_help_know_the_names(capsys):
 
 def test_downloads_and_what_was_not_read_are_told_first():
     text = announcement("codev-7b", options_of("codev-7b", data=["hub"], bench=["vstar", "zoombench"]).fixed())
-    assert "https://huggingface.co/RenlyH/CodeV-RL: about 16.6 GB" in text
+    assert "https://huggingface.co/RenlyH/CodeV-RL: about 16.6 GB in bfloat16" in text
     assert "https://huggingface.co/datasets/craigwu/vstar_bench" in text
     assert "Not read in a public source: the image budget of the evaluation" in text
     text = announcement("codev-7b", options_of("codev-7b", model="runs/x", max_turns=3).fixed())
@@ -114,7 +120,7 @@ def test_the_published_number_stands_beside_ours_with_reasons():
     }
     text = comparison_text(json.loads(json.dumps(found)))
     assert re.search(r"vstar +90\.1 +75\.0 +\[40\.0, 95\.0\] +arXiv", text)
-    assert "- --max-turns is 3, and 11 as published." in text and "- --n is 5." in text
+    assert "- --max-turns is 3, and 11 as published." in text and "- --n is 5: not every task once." in text
     assert "A is always right" in text and "Qwen2.5-72B" in text and "float32" in text
     assert "generated" not in text and "the model is" not in text
     record = record_of("generated", accuracy=None) | {
