@@ -16,7 +16,7 @@ Sourced = Mapping[str, tuple[Any, str]]
 """Values by name, each with the place where it was read."""
 
 UNREAD = "not read in a public source"
-"""Stands where a source does, for values that none gave."""
+"""In place of a source, for values that none gave."""
 
 
 @dataclass(frozen=True, kw_only=True)

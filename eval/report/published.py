@@ -1,4 +1,4 @@
-"""What `codev eval --as NAME` prints: downloads and options before it begins, published numbers beside ours after."""
+"""The texts of `codev eval --as NAME`: downloads and options first, then published numbers beside ours."""
 
 from __future__ import annotations
 
