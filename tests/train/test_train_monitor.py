@@ -14,7 +14,7 @@ import torch
 
 from codev_agents import NoTool, Oracle, run_episode
 from codev_env.scoring.metrics import summarize
-from codev_train.evaluate import TABLE, comparison
+from codev_train.evaluate import CONTRAST, TABLE, comparison
 from codev_train.run.environments import make_env
 from codev_train.run.interrupt import Interrupt
 from codev_train.run.monitor import HISTORY, Monitor, draw, transcript
@@ -109,7 +109,9 @@ def test_a_transcript_tells_turns_observations_and_rewards(episodes):
 def test_the_table_shows_every_metric_with_its_interval(episodes):
     before, after = summarize(episodes[1:] * 4, seed=0), summarize(episodes[:1] * 4, seed=0)
     table = comparison(before, after)
-    rows = {label: next(line for line in table.splitlines() if line.startswith(label)) for _, label in TABLE}
+    labels = dict(TABLE)
+    assert labels.pop(CONTRAST) not in table, "nothing was played on contrast scenes"
+    rows = {label: next(line for line in table.splitlines() if line.startswith(label)) for label in labels.values()}
     # A mean over equal values has no interval.
     assert "100.0 % [" in rows["accuracy"] and rows["tool calls per episode"].split()[-1] == "1.00"
     assert rows["faithful-tool rate"].index("0.0 % [") < rows["faithful-tool rate"].index("100.0 % [")
