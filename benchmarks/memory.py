@@ -102,6 +102,7 @@ def real(hidden: int, tied: bool) -> Size:
 
 
 LAYERS = Size(512, 6, 8, 2, 1536, FEW, False, SMALL_TOWER, FEW_IDS, (8, 12))
+WIDE = Size(768, 4, 12, 2, 2304, FEW, False, SMALL_TOWER, FEW_IDS, (8, 12))
 TOWER = Size(128, 3, 4, 2, 384, FEW, True, (256, 4, 4, 768), FEW_IDS, (8, 12))
 BF16: dict[str, Any] = {"precision": "bf16"}
 CASES = {
@@ -114,6 +115,7 @@ CASES = {
     "checkpointing": case(LAYERS, 512, **BF16, gradient_checkpointing=True),
     "lora": case(LAYERS, 512, **BF16, lora=LoraOptions(rank=8)),
     "lora-checkpointing": case(LAYERS, 512, **BF16, lora=LoraOptions(rank=8), gradient_checkpointing=True),
+    "wide": case(WIDE, 448, **BF16),
     "qwen3": case(LAYERS, 512, True, **BF16),
     "short": case(LAYERS, 64),
     "vision": case(TOWER, 512, **BF16),

@@ -1,4 +1,4 @@
-"""The memory estimate against the tensors of an update, at five sizes and settings."""
+"""The memory estimate against the tensors of an update, at five sizes of models and seven settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
-CASES = ("vocabulary", "padded", "lora-checkpointing", "vision", "short")
+CASES = ("vocabulary", "tied", "padded", "lora-checkpointing", "wide", "vision", "short")
+"""Models of five sizes: two below a real vocabulary, two of different widths, one with a larger vision tower."""
 
 
 @pytest.mark.integration
