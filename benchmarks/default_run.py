@@ -12,6 +12,7 @@ from pathlib import Path
 
 METRICS = (
     ("accuracy", "accuracy"),
+    ("contrast_accuracy", "cue-free accuracy"),
     ("faithful", "faithful-tool rate"),
     ("faithful_given_correct", "faithful given correct"),
     ("tool_calls", "tool calls per episode"),
@@ -20,6 +21,8 @@ PHASES = ("cold start", "evaluation before", "training", "evaluation after", "to
 
 
 def cell(metrics: dict, name: str) -> str:
+    if name not in metrics:  # of a run without contrast scenes
+        return "–"
     scale, digits, unit = (1, 2, "") if name == "tool_calls" else (100, 1, " %")
     value, *interval = (f"{scale * x:.{digits}f}" for x in (metrics[name], *(metrics["ci95"][name] or ())))
     return f"{value}{unit}" + (f" [{', '.join(interval)}]" if interval else "")
