@@ -31,6 +31,7 @@ from codev_train.publish import hub_checks
 from codev_train.run import estimate
 from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
+from codev_train.run.machine import gpu_check
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
@@ -283,6 +284,11 @@ def _folder(plan: PlannedRun) -> Iterator[Check]:
         yield _room(shared, pushed, "two pushes of weights to the server", plan.lacking, advice)
 
 
+def _gpu(plan: PlannedRun) -> Iterator[Check]:
+    if not plan.dry and plan.size and (found := gpu_check(plan.size, plan.options, plan.processes)):
+        yield found
+
+
 def _shared(file: Path) -> Iterator[Check]:
     if not is_seen(file):
         where = f"{socket.gethostname()} in {_existing(file.parent)}"
@@ -350,6 +356,7 @@ _MACHINE: _Looks = (
     ("engine", "engine", _engine),
     ("model", "model", _model),
     ("machine", "run folder", _folder),
+    ("machine", "GPU memory", _gpu),
 )
 """Group, name and function of the checks of a machine; errors are reported under these names."""
 _SERVERS: _Looks = (

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 from transformers import Qwen2_5_VLConfig, Qwen3VLConfig
 
 from codev_agents.engines.options import LoraOptions, VllmOptions
 from codev_train.run import estimate
+from codev_train.run.machine import gpu_check
 from codev_train.run.model_size import config_size, find_size
 from codev_train.run.options import EstimateOptions, OptimizerOptions, TrainOptions
 from codev_train.run.sizes import KNOWN_MODELS, Gpu, ModelSize, known_model
@@ -282,3 +284,27 @@ def test_offload_keeps_shards_in_cpu_memory():
     assert (found.copies, found.activations, found.logits) == (whole.copies, whole.activations, whole.logits)
     alone = run(sharding="fsdp2-offload")  # one process shards nothing
     assert estimate.memory(SIZE, alone) == estimate.memory(SIZE, run()) and not estimate.host_bytes(SIZE, alone)
+
+
+@pytest.mark.parametrize(
+    ("processes", "changes", "kept"),
+    [
+        (1, {}, 133),
+        (8, {}, 133),
+        (8, {"sharding": "fsdp2"}, 17),
+        (8, {"sharding": "hsdp", "replicas": 2}, 33),
+        (8, {"sharding": "fsdp2-offload"}, 0),
+        (1, {"lora": LoraOptions(rank=64), "precision": "bf16"}, 19),
+    ],
+)
+def test_a_run_that_cannot_hold_its_weights_on_its_gpus_is_stopped(processes, changes, kept, monkeypatch):
+    """A 7B model in fp32 takes 16 bytes for each of 8.29e9 parameters, divided by the shards."""
+    size, options = known_model("Qwen/Qwen2.5-VL-7B-Instruct"), TrainOptions(**changes)
+    assert size is not None and gpu_check(size, options, processes) is None, "there is no GPU here"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for room in (30e9, 200e9):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda room=room: (room, room))
+        found = gpu_check(size, options, processes)
+        assert found is not None and found.detail.startswith(f"{kept} GB")
+        assert found.status == ("fail" if kept * 1e9 > room else "ok")
+        assert bool(found.advice) == (found.status == "fail")

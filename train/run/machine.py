@@ -1,14 +1,19 @@
-"""Folders and CPU threads of a run."""
+"""Folders, GPU memory and CPU threads of a run."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
+from codev_env.app.check import Check
 from codev_env.errors import ConfigError
+from codev_train.run.estimate import memory
+from codev_train.run.options import TrainOptions
+from codev_train.run.sizes import ModelSize
 
 
 def make_folder(out: Path) -> None:
@@ -25,6 +30,30 @@ def free_folder(wanted: Path) -> Path:
     while folder.exists():
         folder, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
     return folder
+
+
+def gpu_check(size: ModelSize, options: TrainOptions, processes: int) -> Check | None:
+    """Compare what each process keeps during an update with its GPU; `None` without a GPU.
+
+    Weights, gradients and moments are certain; activations, which are estimated, are left to `--dry-run`.
+
+    Args:
+        size: Size of the model.
+        options: The options.
+        processes: How many processes share each update.
+    """
+    if not torch.cuda.is_available():
+        return None
+    copies = {"none": processes, "hsdp": options.replicas}.get(options.sharding, 1)
+    shards = max(1, processes // copies)
+    assumed = dataclasses.replace(options.estimate, gpus=processes, shards=shards)
+    parts = memory(size, dataclasses.replace(options, estimate=assumed))
+    kept, room = parts.weights + parts.gradients + parts.optimizer + parts.reference, torch.cuda.mem_get_info()[1]
+    detail = f"{kept / 1e9:.0f} GB of weights, gradients and moments in each process, its GPU has {room / 1e9:.0f} GB"
+    if kept <= room:
+        return Check("machine", "GPU memory", "ok", detail)
+    advice = "share them with --sharding fsdp2 and more --processes, or train adapters: --lora.rank 64"
+    return Check("machine", "GPU memory", "fail", detail, advice)
 
 
 @contextlib.contextmanager
