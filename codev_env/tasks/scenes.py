@@ -14,6 +14,7 @@ from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.generators.charts import ChartOptions
 from codev_env.tasks.generators.counting import CountingOptions
 from codev_env.tasks.generators.documents import DocumentOptions
+from codev_env.tasks.generators.fine import FineChartOptions, FineLetterOptions, FineOptions, FineRingOptions
 from codev_env.tasks.generators.generator import SPLIT_KEYS, SceneOptions
 from codev_env.tasks.generators.grid import GridOptions
 from codev_env.tasks.generators.hr import HRBenchOptions
@@ -31,6 +32,9 @@ SCENES: dict[str, SceneOptions] = {
     "toy": GridOptions(),
     "chart-page": ChartPageOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
     "form-page": FormPageOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
+    "glance": MixOptions(
+        parts=(FineOptions(), FineLetterOptions(), FineRingOptions(), FineChartOptions()), weights=(1, 1, 1, 1)
+    ),
     "vstar": SearchOptions(),
     "vstar-4k": SearchOptions(
         sizes=((3840, 2160),), distractors=(60, 120), target_share=(0.011, 0.018), distractor_share=(0.011, 0.035)
@@ -58,7 +62,7 @@ SCENES: dict[str, SceneOptions] = {
     ),
 }
 """Presets by name. `tiny`, `chart-page`, `form-page`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a
-millisecond each; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums` and `documents`
+millisecond each; `glance`: 560 x 560, panels that only a crop shows; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums` and `documents`
 are one kind each; the others replace the data sets of their names."""
 
 DEFAULT_SCENES = "vstar"

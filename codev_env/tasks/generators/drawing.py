@@ -60,12 +60,12 @@ _FONTS = {"3x5": DIGITS_3X5, "5x7": GLYPHS_5X7}
 @lru_cache(maxsize=1)
 def telling() -> str:
     """Return the glyphs of the 5x7 font that show which way is up: no glyph is one of them mirrored or upside down."""
-    drawn = {glyph: _dots(glyph, "5x7") for glyph in GLYPHS_5X7}
+    drawn = {glyph: dots(glyph, "5x7") for glyph in GLYPHS_5X7}
     turned = {np.asarray(t).tobytes() for d in drawn.values() for t in (d[::-1], d[:, ::-1], d[::-1, ::-1])}
     return "".join(glyph for glyph, dots in drawn.items() if dots.tobytes() not in turned)
 
 
-def _dots(glyph: str, font: str) -> NDArray[np.uint8]:
+def dots(glyph: str, font: str) -> NDArray[np.uint8]:
     """Return the dots of a glyph, 1 where it is white, rows first."""
     columns, _ = GLYPH_SIZE[font]
     rows = [[row >> (columns - 1 - x) & 1 for x in range(columns)] for row in _FONTS[font][glyph]]
@@ -84,8 +84,8 @@ def badge(glyph: str, dot: int, font: str = "5x7") -> Image.Image:
     Returns:
         An RGB image; treat it as read-only.
     """
-    dots = np.pad(_dots(glyph, font) * 235 + 20, 1, constant_values=20)
-    grey = np.kron(dots, np.ones((dot, dot), dtype=np.uint8))
+    plate = np.pad(dots(glyph, font) * 235 + 20, 1, constant_values=20)
+    grey = np.kron(plate, np.ones((dot, dot), dtype=np.uint8))
     return Image.fromarray(np.repeat(grey[..., None], 3, axis=2))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -67,7 +68,7 @@ class GridOptions(SceneOptions):
     """
 
     kind: ClassVar[str] = "grid"
-    labels: ClassVar[str] = "0123456789"
+    labels: ClassVar[Sequence[str]] = "0123456789"
     """Labels of the objects, by their digits."""
     answers: ClassVar[AnswerType] = "integer"
     """Type of the answers."""
