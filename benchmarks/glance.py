@@ -2,8 +2,8 @@
 
 The readers get the place of the target, which a policy has to find first. `1-NN` is the nearest neighbour over the
 view's pixels around the target; `CNN` is trained on these, `view` on the whole view with the target's place marked, and
-`crop` on the pixels of the expert's crop: the target's box on a grid of 56 pixels. Of the CNNs of a view, the best epoch
-on the test tasks counts, which favours them; of the CNN of the crop, the last one.
+`crop` on the pixels of the expert's crop: the target's box on a grid of 56 pixels. Of the CNNs of a view, the best
+epoch on the test tasks counts, which favours them; of the CNN of the crop, the last one.
 """
 
 from __future__ import annotations

@@ -62,8 +62,9 @@ SCENES: dict[str, SceneOptions] = {
     ),
 }
 """Presets by name. `tiny`, `chart-page`, `form-page`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a
-millisecond each; `glance`: 560 x 560, panels that only a crop shows; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums` and `documents`
-are one kind each; the others replace the data sets of their names."""
+millisecond each; `glance`: 560 x 560, panels that only a crop shows; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x
+2160; `counting`, `charts`, `sums` and `documents` are one kind each; the others replace the data sets of their
+names."""
 
 DEFAULT_SCENES = "vstar"
 
