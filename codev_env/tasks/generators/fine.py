@@ -26,8 +26,8 @@ class FineOptions(GridOptions):
     """Options of panels with a fine digit: "What digit is on the red panel?".
 
     The colour of a panel is seen in a down-scaled view, its detail is not. The plate's brightness is random; the detail
-    is lighter or darker than the plate, at a random place on it, without its low spatial frequencies (which are all
-    that down-scaling keeps), and under noise. The background signals nothing by default.
+    is lighter or darker than the plate, at a random place on it, without its low frequencies (down-scaling keeps
+    only these), and under noise. The background signals nothing by default.
     """
 
     kind: ClassVar[str] = "finedigit"
