@@ -89,7 +89,8 @@ class FineOptions(GridOptions):
 def _blurred(image: np.ndarray) -> np.ndarray:
     """Blur with a binomial kernel of standard deviation 1.4 pixels; the edges wrap around."""
     for axis in (0, 1, 0, 1):
-        image = sum(w * np.roll(image, s, axis) for s, w in zip(range(-2, 3), (1, 4, 6, 4, 1), strict=True)) / 16
+        shifted = [w * np.roll(image, s, axis) for s, w in zip(range(-2, 3), (1, 4, 6, 4, 1), strict=True)]
+        image = np.sum(shifted, axis=0) / 16
     return image
 
 
