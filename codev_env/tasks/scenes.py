@@ -14,7 +14,7 @@ from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.generators.charts import ChartOptions
 from codev_env.tasks.generators.counting import CountingOptions
 from codev_env.tasks.generators.documents import DocumentOptions
-from codev_env.tasks.generators.fine import FineChartOptions, FineLetterOptions, FineOptions, FineRingOptions
+from codev_env.tasks.generators.fine import FineLetterOptions, FineOptions
 from codev_env.tasks.generators.generator import SPLIT_KEYS, SceneOptions
 from codev_env.tasks.generators.grid import GridOptions
 from codev_env.tasks.generators.hr import HRBenchOptions
@@ -32,9 +32,7 @@ SCENES: dict[str, SceneOptions] = {
     "toy": GridOptions(),
     "chart-page": ChartPageOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
     "form-page": FormPageOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
-    "glance": MixOptions(
-        parts=(FineOptions(), FineLetterOptions(), FineRingOptions(), FineChartOptions()), weights=(1, 1, 1, 1)
-    ),
+    "glance": MixOptions(parts=(FineOptions(), FineLetterOptions()), weights=(1, 1)),
     "vstar": SearchOptions(),
     "vstar-4k": SearchOptions(
         sizes=((3840, 2160),), distractors=(60, 120), target_share=(0.011, 0.018), distractor_share=(0.011, 0.035)

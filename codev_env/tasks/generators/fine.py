@@ -1,8 +1,8 @@
-"""Panels whose detail no down-scaled view holds: digits, letters, rings and charts in strokes of one pixel."""
+"""Panels whose detail no down-scaled view holds: digits and letters in strokes of one pixel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,15 +10,11 @@ from PIL import Image
 
 from codev_env.tasks.generators import drawing
 from codev_env.tasks.generators.answers import AnswerType
-from codev_env.tasks.generators.generator import between, require
+from codev_env.tasks.generators.generator import between, check_difficulty, grade, require
 from codev_env.tasks.generators.grid import COLORS, GridOptions
 
 _TAB, _INK = 8, 80
 """Width in pixels of a panel's coloured tab, and the contrast of its detail in levels of grey."""
-
-_SIDES = ("top left", "top", "top right", "right", "bottom right", "bottom", "bottom left", "left")
-_GAPS = ((0, 0), (0, 2), (0, 4), (2, 4), (4, 4), (4, 2), (4, 0), (2, 0))
-"""Row and column of the gap of a ring of 5 x 5 dots, by its side."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +47,19 @@ class FineOptions(GridOptions):
 
     def at_difficulty(self, difficulty: float) -> FineOptions:
         """Return a copy with noise from 5 to 15 levels and 2 to 8 panels; their size does not change."""
-        objects = super().at_difficulty(difficulty).objects
-        return self.with_overrides({"noise": round(5 * 3**difficulty), "objects": objects})  # type: ignore[return-value]
+        level = check_difficulty(difficulty)
+        count = min(self.colors, self.grid**2, round(grade(level, 2, 8)))
+        return replace(self, noise=round(grade(level, 5, 15)), objects=(count, count))
 
     def size_of(self, shape: str) -> tuple[int, int]:
         """Width and height of a panel in pixels."""
         return self.sprite, self.sprite * 3 // 4
 
-    def detail(self, item: dict[str, Any]) -> np.ndarray:
-        """The dots of a panel's detail, 1 for ink; at most 14 wide and 14 high."""
-        return drawing.dots(item["label"], "5x7")
-
     def picture(self, item: dict[str, Any]) -> tuple[Image.Image, None]:
         """A panel; it is a rectangle, without a mask."""
         width, height = self.size_of(item["shape"])
         ink = np.zeros((height, width - _TAB))
-        dots = np.kron(self.detail(item), np.ones((self.glyph, self.glyph)))
+        dots = np.kron(drawing.dots(item["label"], "5x7"), np.ones((self.glyph, self.glyph)))
         x, y = (
             (room - size) * share // 100 for room, size, share in zip(ink.shape, dots.shape, item["at"], strict=True)
         )
@@ -102,51 +95,3 @@ class FineLetterOptions(FineOptions):
     labels: ClassVar[str] = "FHKLMPRTUX"
     answers: ClassVar[AnswerType] = "text"
     question: ClassVar[str] = "What letter is on the {color} {shape}?"
-
-
-@dataclass(frozen=True)
-class FineRingOptions(FineOptions):
-    """Options of panels with a fine ring, as in tests of eyesight: "Where is the gap of the ring on the red panel?"."""
-
-    kind: ClassVar[str] = "finering"
-    labels: ClassVar[tuple[str, ...]] = _SIDES
-    answers: ClassVar[AnswerType] = "text"
-    question: ClassVar[str] = "Where is the gap of the ring on the {color} {shape}?"
-
-    digits: int = 8
-    """Number of places of the gap, clockwise from the top left; at most 8."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.digits <= len(_SIDES), "digits", self.digits, f"from 1 to {len(_SIDES)}")
-
-    def detail(self, item: dict[str, Any]) -> np.ndarray:
-        """A square ring of 5 x 5 dots with a gap of one."""
-        ring = np.pad(np.zeros((3, 3)), 1, constant_values=1)
-        ring[_GAPS[item["digit"]]] = 0
-        return ring
-
-
-@dataclass(frozen=True)
-class FineChartOptions(FineOptions):
-    """Options of panels with a fine bar chart: "Which bar on the red panel is highest, counted from 0?"."""
-
-    kind: ClassVar[str] = "finechart"
-    question: ClassVar[str] = "Which bar on the {color} {shape} is highest, counted from 0?"
-
-    def _objects(self, rng: np.random.Generator) -> list[dict[str, Any]]:
-        """Decide the panels, and the heights of their bars in dots."""
-        panels = super()._objects(rng)
-        for panel in panels:
-            top = between(rng, 9, 12)
-            heights = rng.integers(top - 6, top - 2, self.digits).tolist()
-            heights[panel["digit"]] = top
-            panel["heights"] = heights
-        return panels
-
-    def detail(self, item: dict[str, Any]) -> np.ndarray:
-        """Bars one dot wide and one apart."""
-        bars = np.zeros((12, 2 * self.digits - 1))
-        for number, height in enumerate(item["heights"]):
-            bars[12 - height :, 2 * number] = 1
-        return bars
