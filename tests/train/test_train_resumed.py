@@ -66,7 +66,7 @@ def test_a_resumed_run_repeats_lost_evaluations_and_keeps_the_others(evaluated, 
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "Monitor", dying(2))
         with pytest.raises(RuntimeError, match="power cut"):
-            main(["train", *arguments(run.name, "--eval.every", "1")])
+            main(["train", *arguments(run.name, "--eval.every", "1", "--eval.contrast", "cue_p", "0")])
     kept = run / "eval" / "step-000001" / "trajectories.jsonl"
     written = kept.stat().st_mtime_ns
     assert visible(run / "eval") == {"step-000001", "step-000002"}
