@@ -9,33 +9,22 @@ epoch on the test tasks counts, which favours them; of the CNN of the crop, the 
 from __future__ import annotations
 
 import argparse
-import math
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import nn
 
+from codev_agents import expand_box
 from codev_env.scoring.metrics import wilson
 from codev_env.tasks import SCENES, SceneTaskSet
 from codev_env.tasks.generators.generator import SceneOptions
-from codev_env.types import Box, Task
+from codev_env.types import Task
 
 SNAP = 56
 """Grid of the expert's crops, in pixels."""
 SIDE = 28
 """Side of the readers' input around a target, in pixels."""
-
-
-def expert_box(box: Box, size: tuple[int, int]) -> Box:
-    """Return a target's box on the grid of the expert's crops."""
-    x1, y1, x2, y2 = box
-    return (
-        x1 // SNAP * SNAP,
-        y1 // SNAP * SNAP,
-        min(size[0], math.ceil(x2 / SNAP) * SNAP),
-        min(size[1], math.ceil(y2 / SNAP) * SNAP),
-    )
 
 
 def inputs(task: Task, view_pixels: int) -> tuple[np.ndarray, ...]:
@@ -47,7 +36,7 @@ def inputs(task: Task, view_pixels: int) -> tuple[np.ndarray, ...]:
     left, top = (min(max((box[i] + box[i + 2] - SNAP) / 2, 0), image.width - SNAP) for i in (0, 1))
     part = tuple(scale * v for v in (left, top, left + SNAP, top + SNAP))
     around = view.resize((SIDE, SIDE), Image.Resampling.BICUBIC, box=part)
-    crop = image.crop(expert_box(box, image.size)).resize((SNAP, SNAP), Image.Resampling.BICUBIC)
+    crop = image.crop(expand_box(box, image.size, snap=SNAP)).resize((SNAP, SNAP), Image.Resampling.BICUBIC)
     whole = np.dstack([np.asarray(view), np.zeros((view_pixels, view_pixels), np.uint8)])
     x1, y1, x2, y2 = (int(scale * v) for v in box)
     whole[y1 : y2 + 1, x1 : x2 + 1, 3] = 255

@@ -170,6 +170,14 @@ def test_looks_stay_as_long_as_a_checkpoint_may_need_them(policy, runner, rollou
     assert sorted(int(folder.name.split("-")[1]) for folder in (tmp_path / "looks").iterdir()) == [2, 3, 4, 5, 6]
 
 
+def test_looks_of_processes_that_are_no_longer_there_are_removed_too(tmp_path):
+    for rank in (0, 1):
+        PastLooks(tmp_path, 1, 0, rank, 2).add(1, [])
+    (tmp_path / "checkpoints" / "step-000002").mkdir(parents=True)
+    PastLooks(tmp_path, memory=1, done=1).add(2, [])
+    assert [folder.name for folder in (tmp_path / "looks").iterdir()] == ["step-000002-0"]
+
+
 def test_broken_looks_are_named(policy, runner, rollouts, tmp_path):
     make_imitation(policy, runner, PastLooks(tmp_path, 2), answers=8).samples(rollouts, 1, np.random.default_rng(1))
     file = tmp_path / "looks" / "step-000001-0" / "looks.pt"

@@ -54,12 +54,12 @@ class PastLooks:
     """
 
     def __init__(self, run: Path, memory: int, done: int = 0, rank: int = 0, processes: int = 1) -> None:
-        self._run, self._memory, self._rank = run, memory, rank
+        self._run, self._memory, self._rank, self._processes = run, memory, rank, processes
         self._kept: dict[int, list[AnsweredLook]] = {}
-        for step, writer, folder in sorted(_folders(run)) if memory else ():
-            if step > done and writer % processes == rank:
+        for step, folder in sorted(self._own()) if memory else ():
+            if step > done:
                 shutil.rmtree(folder)
-            elif step > done - memory and writer % processes == rank:
+            elif step > done - memory:
                 self._kept.setdefault(step, []).extend(_read(folder))
 
     def __iter__(self) -> Iterator[AnsweredLook]:
@@ -75,16 +75,16 @@ class PastLooks:
         with replace_folder(self._run / _FOLDER / f"step-{step:06d}-{self._rank}") as partial:
             torch.save(_to_plain(self._kept[step]), partial / _FILE)
         oldest = min((int(p.name.removeprefix("step-")) for p in checkpoints(self._run)), default=0)
-        for old, writer, folder in list(_folders(self._run)):
-            if writer == self._rank and old <= oldest - self._memory:
+        for old, folder in list(self._own()):
+            if old <= oldest - self._memory:
                 shutil.rmtree(folder)
 
-
-def _folders(run: Path) -> Iterator[tuple[int, int, Path]]:
-    """Yield update, process and folder of the looks of a run."""
-    for folder in (run / _FOLDER).glob("step-*-*"):
-        _, step, writer = folder.name.split("-")
-        yield int(step), int(writer), folder
+    def _own(self) -> Iterator[tuple[int, Path]]:
+        """Yield update and folder of the looks that this process keeps, whichever process wrote them."""
+        for folder in (self._run / _FOLDER).glob("step-*-*"):
+            _, step, writer = folder.name.split("-")
+            if int(writer) % self._processes == self._rank:
+                yield int(step), folder
 
 
 def _halved(gold: Sample) -> Sample:
