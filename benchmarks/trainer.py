@@ -52,8 +52,6 @@ def save_policy(case: str, folder: Path) -> None:
 
     sft.CORPUS_SCENES = 40
     policy = sft.toy_policy(SFTOptions(env=ENV, toy=CASES[case].toy))
-    # TRL drops the output of a tool if a trajectory exceeds this.
-    policy.model.config.text_config.max_position_embeddings = 32768
     policy.save(folder)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from codev_agents.engines.http import Client, ServerLost
+from codev_agents.engines.http import Client, ServerLost, server_length
 from codev_agents.rollout.engine import EngineError
 from codev_env.app import sandbox_check
 from codev_env.app.check import Check, Status
@@ -31,7 +30,7 @@ from codev_train.publish import hub_checks
 from codev_train.run import estimate
 from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
-from codev_train.run.machine import gpu_check
+from codev_train.run.machine import existing, gpu_check, room_check
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
@@ -42,7 +41,6 @@ from codev_train.sft.cold_start import toy_policy
 from codev_train.sft.start import start_folder
 
 _LOOK_S = 5.0  # longest wait for one answer of the engine's server
-_GB = 1e9
 _AGAIN = "fails like "
 
 
@@ -233,15 +231,18 @@ def _model(plan: PlannedRun) -> Iterator[Check]:
         return
     detail = f"{what or name}: {_count(plan.size.parameters)} parameters, {_count(plan.size.vision)} of them see"
     yield Check("model", "size", "ok", detail)
-    yield from _shape(options, plan.size.heads, plan.size.linear)
+    yield from _shape(options, plan.size.heads, plan.size.linear, plan.size.positions)
     if not is_here(name):
         advice = "set HF_HUB_CACHE to a folder on another disk"
-        yield _room(cache_folder(), 2.0 * plan.size.parameters, "the download", plan.lacking, advice)
+        yield room_check(cache_folder(), 2.0 * plan.size.parameters, "the download", plan.lacking, advice)
 
 
-def _shape(options: TrainOptions, heads: int, linear: int = 0) -> Iterator[Check]:
-    for problem in shape_problems(options, heads, linear):
+def _shape(options: TrainOptions, heads: int, linear: int = 0, positions: int = 0) -> Iterator[Check]:
+    for problem in shape_problems(options, heads, linear, positions):
         yield Check("options", problem.name, "fail", problem.text)
+    if 0 < positions < options.max_length:
+        detail = f"--max-length is {options.max_length}: episodes are cut off at the model's {positions} positions"
+        yield Check("model", "max-length", "warn", detail)
 
 
 def _presence(name: str, engine: str, lacking: Status) -> Iterator[Check]:
@@ -266,7 +267,7 @@ def _presence(name: str, engine: str, lacking: Status) -> Iterator[Check]:
 
 def _folder(plan: PlannedRun) -> Iterator[Check]:
     options = plan.options
-    place = _existing(Path(options.out))
+    place = existing(Path(options.out))
     try:
         # Made and removed at once: `os.access` says yes to root even where nothing can be made, as in /proc.
         tempfile.TemporaryDirectory(prefix=".codev-", dir=place).cleanup()
@@ -276,12 +277,12 @@ def _folder(plan: PlannedRun) -> Iterator[Check]:
         return
     wanted = estimate.checkpoint_bytes(plan.size, options) if plan.size else 0.0
     what = f"{options.keep + 1} checkpoints and the model"
-    yield _room(place, wanted, what, plan.lacking, "lower --keep, or give --out a folder on another disk")
+    yield room_check(place, wanted, what, plan.lacking, "lower --keep, or give --out a folder on another disk")
     if options.engine == "vllm-server" and plan.size:
         shared = Path(options.vllm.folder or tempfile.gettempdir())
         pushed = 2.0 * (4 if options.vllm.dtype == "float32" else 2) * plan.size.parameters
         advice = "give --vllm.folder a folder on another disk that the server shares"
-        yield _room(shared, pushed, "two pushes of weights to the server", plan.lacking, advice)
+        yield room_check(shared, pushed, "two pushes of weights to the server", plan.lacking, advice)
 
 
 def _gpu(plan: PlannedRun) -> Iterator[Check]:
@@ -291,26 +292,10 @@ def _gpu(plan: PlannedRun) -> Iterator[Check]:
 
 def _shared(file: Path) -> Iterator[Check]:
     if not is_seen(file):
-        where = f"{socket.gethostname()} in {_existing(file.parent)}"
+        where = f"{socket.gethostname()} in {existing(file.parent)}"
         detail = f"--out: a file that the main process writes in {file.parent} is not seen by {where}"
         advice = "all machines need the same --out on one shared file system: docs/training.md"
         yield Check("machine", "shared folder", "fail", detail, advice)
-
-
-def _room(folder: Path, wanted: float, what: str, lacking: Status, advice: str) -> Check:
-    place = _existing(folder)
-    free = shutil.disk_usage(place).free
-    detail = f"{free / _GB:.1f} GB free in {place}, {wanted / _GB:.1f} GB wanted for {what}"
-    return (
-        Check("machine", "disk", lacking, detail, advice) if free < wanted else Check("machine", "disk", "ok", detail)
-    )
-
-
-def _existing(folder: Path) -> Path:
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    return place
 
 
 def _judge(plan: PlannedRun) -> Iterator[Check]:
@@ -326,21 +311,27 @@ def _judge(plan: PlannedRun) -> Iterator[Check]:
 
 def _server(plan: PlannedRun) -> Iterator[Check]:
     """Look for the engine's server; a run gives it `vllm.patience` seconds to come up."""
-    options = plan.options.vllm
-    if plan.options.engine != "vllm-server":
+    options, server = plan.options, plan.options.vllm
+    if options.engine != "vllm-server":
         return
-    client = Client(options.url, 0.0 if plan.dry else options.patience, _LOOK_S)
+    client = Client(server.url, 0.0 if plan.dry else server.patience, _LOOK_S)
     try:
         try:
             client.get("/health")
         except ServerLost:
             if client.patience:
-                print(f"Waiting up to {options.patience:g} s for the vLLM server at {options.url} (--vllm.patience).")
+                print(f"Waiting up to {server.patience:g} s for the vLLM server at {server.url} (--vllm.patience).")
             client.wait()
-        yield Check("engine", "vllm-server", "ok", f"{options.url} is healthy")
+        yield Check("engine", "vllm-server", "ok", f"{server.url} is healthy")
+        positions = plan.size.positions if plan.size else 0
+        wanted, has = min(options.max_length, positions or options.max_length), server_length(client)
+        if 0 < has < wanted:
+            detail = f"--max-length is {wanted}, the server at {server.url} takes {has} tokens"
+            advice = f"start it with --max-model-len {wanted}, or give --max-length {has}"
+            yield Check("engine", "vllm-server", plan.lacking, detail, advice)
     except EngineError as error:
         reason = str(error).partition(" Then continue")[0].rstrip(".")  # there is nothing to resume yet
-        detail = f"--vllm.url: {options.url} does not answer: {reason}"
+        detail = f"--vllm.url: {server.url} does not answer: {reason}"
         yield Check("engine", "vllm-server", plan.lacking, detail, "docs/engines.md has the command")
 
 

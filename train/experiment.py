@@ -18,6 +18,7 @@ from accelerate import PartialState
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
 from codev_agents.engines import make_engine
+from codev_agents.rollout.families import positions_of
 from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
 from codev_train.checks import PlannedRun, check
@@ -70,6 +71,9 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     make_folder(run.parent)
     trained = load_trained(options, start, resume, accelerator)
     policy = trained.policy
+    # Longer episodes would end the run: no engine of vLLM takes them, and the model was not made for them.
+    longest = positions_of(policy.model.config) or options.max_length
+    options = dataclasses.replace(options, max_length=min(options.max_length, longest))
     engine = make_engine(
         options.engine,
         policy.model,

@@ -67,14 +67,28 @@ def _layout_problems(options: TrainOptions, processes: int, layout: Layout) -> I
             yield Problem("sharding", f"--sharding is {options.sharding}, but {text}")
 
 
-def shape_problems(options: TrainOptions, heads: int, linear: int) -> Iterator[Problem]:
-    """Yield why a model of so many attention heads and layers of linear attention cannot be trained as asked."""
+def shape_problems(options: TrainOptions, heads: int, linear: int = 0, positions: int = 0) -> Iterator[Problem]:
+    """Yield why a model cannot be trained as asked.
+
+    Args:
+        options: The options.
+        heads: Attention heads of the model.
+        linear: Its layers of linear attention.
+        positions: The longest sequence that it was made for; 0 for any.
+    """
     number = options.sequence_parallel
     if heads % number:
         yield make_problem("sequence-parallel", number, f"a divisor of the model's {heads} attention heads")
     if number > 1 and linear:
         allowed = "1 for a model with linear attention, whose state passes from token to token"
         yield make_problem("sequence-parallel", number, allowed)
+    if positions and options.max_tokens >= positions:
+        allowed = f"less than the {positions} positions of the model, which the first prompt shares"
+        yield make_problem("max-tokens", options.max_tokens, allowed)
+    if positions and options.estimate.trajectory > positions:
+        yield make_problem(
+            "estimate.trajectory", options.estimate.trajectory, f"at most the {positions} positions of the model"
+        )
 
 
 def model_problems(model: str) -> Iterator[Problem]:

@@ -79,3 +79,12 @@ class Client:
             raise EngineError(f"{request.full_url} refused with status {error.code}: {said}") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ServerLost(f"{type(error).__name__}: {error}") from error
+
+
+def server_length(client: Client) -> int:
+    """Return the longest sequence, in tokens, that a vLLM server takes (its `max_model_len`); 0 if it does not say."""
+    try:
+        models = (client.get("/v1/models") or {}).get("data") or [{}]
+    except (ServerLost, EngineError):
+        return 0
+    return int(models[0].get("max_model_len") or 0)

@@ -127,7 +127,7 @@ def build_model(
             "num_attention_heads": options.heads,
             "num_key_value_heads": options.heads,
             "head_dim": head,
-            "max_position_embeddings": 4096,
+            "max_position_embeddings": 32768,
             "initializer_range": std,
             "pad_token_id": tokenizer.pad_token_id,
             "eos_token_id": tokenizer.eos_token_id,

@@ -21,6 +21,7 @@ from codev_agents.engines.pixels import to_image
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
+from codev_agents.rollout.families import positions_of
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.errors import ConfigError
 
@@ -81,7 +82,6 @@ class VllmEngine:
                 f'--engine vllm needs vLLM ({error}): pip install "codev-env[vllm]", or use --engine hf.'
             ) from error
         set_num_threads = torch.set_num_threads
-        longest = model.config.get_text_config().max_position_embeddings
         machine: dict[str, Any] = (
             {"enforce_eager": True, "kv_cache_memory_bytes": CPU_CACHE}
             if self._on_cpu
@@ -101,7 +101,7 @@ class VllmEngine:
             mm_device_do_normalize=False,  # its constants count as weights, which "dummy" makes up
             generation_config="vllm",  # no defaults of the checkpoint, such as a repetition penalty
             dtype=str(self.dtype).removeprefix("torch."),
-            max_model_len=min(max_length, longest),
+            max_model_len=min(max_length, positions_of(model.config) or max_length),
             max_num_seqs=max_batch,
             logprobs_mode="processed_logprobs",
             limit_mm_per_prompt={"video": 0},

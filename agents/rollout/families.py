@@ -83,3 +83,8 @@ def family_of(config: Any) -> Family:
         allowed = " and ".join(family.layers)
         raise ConfigError(f"{family.name} is tested with layers of {allowed}, not of {', '.join(others)}.")
     return dataclasses.replace(family, tile_tokens=getattr(config, "image_seq_length", 0))
+
+
+def positions_of(config: Any) -> int:
+    """Return the longest sequence, in tokens, that a model was made for by its configuration; 0 if it has no bound."""
+    return int(getattr(config.get_text_config(), "max_position_embeddings", None) or 0)

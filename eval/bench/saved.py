@@ -51,6 +51,7 @@ class SavedModel:
         from codev_agents.engines.options import VllmOptions
         from codev_agents.engines.policy import Policy
         from codev_agents.rollout.engine import Sampling
+        from codev_agents.rollout.families import positions_of
 
         self.name = path
         self.batch, self.workers, self.seed = batch, workers, seed
@@ -60,8 +61,7 @@ class SavedModel:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         policy.model.to(device)
         self._processor = policy.processor
-        known = policy.model.config.get_text_config()
-        self._longest = min(MAX_LENGTH, getattr(known, "max_position_embeddings", MAX_LENGTH))
+        self._longest = min(MAX_LENGTH, positions_of(policy.model.config) or MAX_LENGTH)
         self._engine = make_engine(
             engine, policy.model, policy.processor, batch, seed, VllmOptions(exact_replay=True), self._longest, device
         )

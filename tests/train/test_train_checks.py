@@ -116,6 +116,31 @@ def test_a_model_whose_rows_cannot_be_shared_out(kind, number, allowed, tmp_path
     assert [check.detail for check in found if check.status == "fail"] == wanted
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--max-length", "2000"], []),
+        (["--max-length", "2001"], [("warn", "--max-length is 2001: episodes are cut off at the model's 2000 positions")]),
+        (
+            ["--max-tokens", "2000", "--max-length", "4000"],
+            [
+                ("fail", "--max-tokens is 2000; it must be less than the 2000 positions of the model, which the first "
+                 "prompt shares."),
+                ("warn", "--max-length is 4000: episodes are cut off at the model's 2000 positions"),
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_model_with_fewer_positions_than_the_longest_trajectory(words, found, tmp_path):
+    text, vision = small_model("full")
+    config = Qwen2_5_VLConfig(text_config=text | {"max_position_embeddings": 2000}, vision_config=vision)
+    config.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    request = read_request(["--preset", "smoke", "--model", str(tmp_path), *words])
+    plan = checks.PlannedRun(request, request.parse("train", TrainOptions, "codev train"))
+    assert [(check.status, check.detail) for check in checks._model(plan) if check.status != "ok"] == found
+
+
 def test_a_cold_start_whose_heads_cannot_be_shared_out():
     request = read_request(["--preset", "smoke", "--sequence-parallel", "3", "--token-budget", "512"])
     found = list(checks._model(checks.PlannedRun(request, request.parse("train", TrainOptions, "codev train"))))
@@ -141,7 +166,7 @@ def test_a_server_may_come_up_late(capsys):
         asked = 0
 
         def do_GET(self):
-            Late.asked += 1
+            Late.asked += self.path == "/health"
             self.send_response(503 if Late.asked < 3 else 200)
             self.end_headers()
 
@@ -157,6 +182,28 @@ def test_a_server_may_come_up_late(capsys):
         server.shutdown()
     assert found.status == "ok" and Late.asked == 3
     assert capsys.readouterr().out.count("Waiting up to 300 s for the vLLM server") == 1
+
+
+@pytest.mark.parametrize(("takes", "status"), [(4095, "fail"), (4096, "ok"), (None, "ok")])
+def test_a_server_that_takes_shorter_sequences(takes, status):
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(404 if takes is None and self.path == "/v1/models" else 200)
+            self.end_headers()
+            if self.path == "/v1/models" and takes:
+                self.wfile.write(json.dumps({"data": [{"id": "m", "max_model_len": takes}]}).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = ["--engine", "vllm-server", "--vllm.url", f"http://127.0.0.1:{server.server_port}"]
+        request = read_request(["--preset", "smoke", "--max-length", "4096", *words])
+        found = list(checks._server(checks.PlannedRun(request, request.parse("train", TrainOptions, "codev train"))))
+        server.shutdown()
+    assert found[-1].status == status
+    assert status == "ok" or "start it with --max-model-len 4096, or give --max-length 4095" in found[-1].advice
 
 
 @pytest.mark.parametrize("lacks", ["config.json", "model.safetensors", "model-00002-of-00002.safetensors"])

@@ -260,6 +260,7 @@ def language(size: ModelSize) -> dict[str, int]:
         "intermediate_size": size.intermediate,
         "vocab_size": size.vocab,
         "head_dim": size.head_dim,
+        "max_position_embeddings": size.positions,
     }
 
 

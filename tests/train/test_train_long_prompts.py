@@ -110,6 +110,10 @@ def test_a_run_skips_counts_and_names_them_and_goes_on_as_if_never_stopped(long,
     assert main(["train", "--resume", str(runs / "long-stopped")]) == 0
     assert same_weights(runs / "long" / "model", runs / "long-stopped" / "model")
 
+    monkeypatch.setattr(experiment, "positions_of", lambda config: FILLER)
+    assert main(["train", *arguments("long-positions")]) == 0
+    assert same_weights(runs / "long" / "model", runs / "long-positions" / "model")
+
 
 @pytest.mark.integration
 def test_nothing_to_evaluate_on_is_an_error_that_names_the_option(arguments, monkeypatch, capsys):

@@ -1,19 +1,22 @@
-"""Folders, GPU memory and CPU threads of a run."""
+"""Folders, disks, GPU memory and CPU threads of a run."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from codev_env.app.check import Check
+from codev_env.app.check import Check, Status
 from codev_env.errors import ConfigError
 from codev_train.run.estimate import memory
 from codev_train.run.options import TrainOptions
 from codev_train.run.sizes import ModelSize
+
+_GB = 1e9
 
 
 def make_folder(out: Path) -> None:
@@ -30,6 +33,32 @@ def free_folder(wanted: Path) -> Path:
     while folder.exists():
         folder, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
     return folder
+
+
+def existing(folder: Path) -> Path:
+    """Return the nearest folder above, or this one, that exists."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def room_check(folder: Path, wanted: float, what: str, lacking: Status, advice: str) -> Check:
+    """Compare the bytes wanted for something with those that are free on the disk of a folder.
+
+    Args:
+        folder: The folder; it need not exist.
+        wanted: Bytes.
+        what: What they are for.
+        lacking: Status if there is less.
+        advice: What to do then.
+    """
+    place = existing(folder)
+    free = shutil.disk_usage(place).free
+    detail = f"{free / _GB:.1f} GB free in {place}, {wanted / _GB:.1f} GB wanted for {what}"
+    return (
+        Check("machine", "disk", lacking, detail, advice) if free < wanted else Check("machine", "disk", "ok", detail)
+    )
 
 
 def gpu_check(size: ModelSize, options: TrainOptions, processes: int) -> Check | None:

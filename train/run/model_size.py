@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from codev_agents.engines import check_engine
-from codev_agents.rollout.families import family_of
+from codev_agents.rollout.families import family_of, positions_of
 from codev_env.errors import ConfigError
 from codev_train.run.sizes import ModelSize, known_model
 
@@ -83,4 +83,5 @@ def measure(model: Any, name: str) -> ModelSize:
         linear=list(getattr(text, "layer_types", None) or ()).count("linear_attention"),
         patch=next(p[0].numel() for n, p in model.named_parameters() if "patch_embed" in n and p.ndim > 2),
         qk_norm=any("language_model" in n and "q_norm" in n for n, _ in model.named_parameters()),
+        positions=positions_of(model.config),
     )

@@ -28,6 +28,7 @@ class ModelSize:
         linear: Layers of linear attention in the language model.
         patch: Numbers of a patch of pixels.
         qk_norm: Queries and keys are normalised.
+        positions: Longest sequence that it was made for, in tokens; 0 if that is not known.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ModelSize:
     linear: int = 0
     patch: int = 1176
     qk_norm: bool = False
+    positions: int = 0
 
     @property
     def language(self) -> int:
@@ -71,7 +73,8 @@ def _size(
     hidden, layers, heads, kv_heads, intermediate, vocab = language
     table, third = hidden * vocab, name.startswith("Qwen3")
     shape = (hidden, layers, heads, kv_heads, 128, intermediate, vocab)
-    return ModelSize(name, *counts, table, tied, *shape, *vision, patch=1536 if third else 1176, qk_norm=third)
+    patch, positions = (1536, 262144) if third else (1176, 128000)
+    return ModelSize(name, *counts, table, tied, *shape, *vision, patch=patch, qk_norm=third, positions=positions)
 
 
 KNOWN_MODELS = {
