@@ -11,20 +11,28 @@ Not seen: memory that a kernel takes and frees by itself, fragmentation, and ker
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedType
 from gpu_models import Ids, Size, make_config, make_model, make_samples, narrow_base
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from codev_agents.engines.options import LoraOptions
-from codev_train.run import estimate
+from codev_train.run import estimate, launch
 from codev_train.run.health import HealthOptions
 from codev_train.run.options import EstimateOptions, OptimizerOptions, TrainOptions
 
@@ -44,38 +52,67 @@ class LiveTensors(TorchDispatchMode):
 
     def __init__(self, model: torch.nn.Module, moments: Iterable[torch.Tensor], vocab: int) -> None:
         super().__init__()
-        self._vocab, self._now, self._known = vocab, Counter[str](), set[int]()
-        self._shapes = {tuple(sorted(weight.shape)) for weight in model.parameters() if weight.ndim > 1}
+        self._vocab, self._now, self._known = vocab, Counter[str](), dict[int, tuple[str, int]]()
+        weights = [_local(weight) for weight in model.parameters()]
+        self._shapes = {tuple(sorted(weight.shape)) for weight in weights if weight.ndim > 1}
+        self._row = max(weight.shape[-1] for weight in weights if weight.ndim > 1)
         self.peak: dict[str, int] = {}
-        for kind, tensors in (("weights", model.parameters()), ("optimizer", moments)):
+        for kind, tensors in (("weights", weights), ("optimizer", moments)):
             for tensor in tensors:
-                self._add(tensor, kind)
+                self._add(_local(tensor), kind)
+
+    def __enter__(self) -> LiveTensors:
+        self._resize = torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, size: int) -> Any:  # how FSDP2 frees gathered weights
+            result = self._resize(storage, size)
+            if storage._cdata in self._known:
+                self._count(storage._cdata, self._known[storage._cdata][0], storage.nbytes())
+            return result
+
+        torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = function(*args, **(kwargs or {}))
         for value in torch.utils._pytree.tree_leaves(found):
             if isinstance(value, torch.Tensor):
-                self._add(value, self._kind(value))
+                self._add(_local(value), self._kind(_local(value)))
         return found
 
     def _kind(self, tensor: torch.Tensor) -> str:
-        if tuple(sorted(tensor.shape)) in self._shapes:
+        flat = tensor.ndim == 1 and len(tensor) > self._row  # gathered weights, or gradients to be added up
+        if flat or tuple(sorted(tensor.shape)) in self._shapes:
             return "copies" if tensor.dtype == torch.bfloat16 else "gradients"
         return "logits" if tensor.ndim and tensor.shape[-1] == self._vocab else "activations"
 
     def _add(self, tensor: torch.Tensor, kind: str) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata in self._known:
-            return
-        self._known.add(storage._cdata)
-        self._now[kind] += storage.nbytes()
-        weakref.finalize(storage, self._free, storage._cdata, kind, storage.nbytes())
+        # To add up over processes, gloo makes a copy, of which the parts are seen first. NCCL makes none.
+        is_copy = dist.is_initialized() and tensor.ndim == 1 and tensor.nbytes < storage.nbytes()
+        if storage._cdata not in self._known and not is_copy:
+            self._count(storage._cdata, kind, storage.nbytes())
+            weakref.finalize(storage, self._free, storage._cdata)
+
+    def _count(self, key: int, kind: str, size: int) -> None:
+        self._now[kind] += size - self._known.get(key, (kind, 0))[1]
+        self._known[key] = kind, size
         if self._now.total() > sum(self.peak.values()):
             self.peak = dict(self._now)
 
-    def _free(self, key: int, kind: str, size: int) -> None:
-        self._known.discard(key)
+    def _free(self, key: int) -> None:
+        kind, size = self._known.pop(key)
         self._now[kind] -= size
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that this process holds."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 @dataclass(frozen=True)
@@ -94,6 +131,12 @@ def case(size: Size, length: int, qwen3: bool = False, **options: Any) -> Case:
     common |= {"prompts": ROWS // 2, "group": 2, "max_length": length, "max_tokens": 16}
     common |= {"estimate": EstimateOptions(trajectory=length), "health": HealthOptions(mismatch=1e9)}
     return Case(size, length, TrainOptions(**(common | options)), qwen3)
+
+
+def sharded(size: Size, length: int, **options: Any) -> Case:
+    """Make a case of two processes that share weights, gradients and moments out (FSDP2)."""
+    assumed = EstimateOptions(trajectory=length, gpus=2, shards=2)
+    return case(size, length, **options, sharding="fsdp2", prompts=ROWS, estimate=assumed)
 
 
 def real(hidden: int, tied: bool) -> Size:
@@ -121,6 +164,13 @@ CASES = {
     "vision": case(TOWER, 512, **BF16),
     "vision-checkpointing": case(TOWER, 512, gradient_checkpointing=True),
     "vision-frozen": case(TOWER, 512, train_vision=False),
+    "sharded-fp32": sharded(LAYERS, 512),
+    "sharded": sharded(LAYERS, 512, **BF16),
+    "sharded-checkpointing": sharded(LAYERS, 512, **BF16, gradient_checkpointing=True),
+    "sharded-wide": sharded(WIDE, 448, **BF16),
+    "sharded-tied": sharded(real(256, True), 128, **BF16),
+    "sharded-lora": sharded(LAYERS, 512, **BF16, lora=LoraOptions(rank=8)),
+    "sharded-vocabulary": sharded(real(128, False), 128, **BF16),
 }
 
 
@@ -143,13 +193,11 @@ def make_qwen3(size: Size) -> Any:
 
 def measure(case: Case) -> tuple[dict[str, float], dict[str, float]]:
     """Return the bytes at the peak of an update by kind, estimated and measured."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
     from codev_agents.engines.policy import Policy
     from codev_agents.engines.vision import speed_up
     from codev_train.learn.optimizer import make_optimizer, parts
     from codev_train.learn.scorer import TokenScorer
+    from codev_train.learn.sharding import make_accelerator, prepare
     from codev_train.learn.update import Updater
     from codev_train.run.model_size import measure as size_of
 
@@ -163,8 +211,11 @@ def measure(case: Case) -> tuple[dict[str, float], dict[str, float]]:
         policy.model.gradient_checkpointing_enable()
     scorer = TokenScorer(policy.model)
     AcceleratorState._reset_state(True)  # a process has one precision
-    accelerator = Accelerator(mixed_precision={"fp32": "no"}.get(options.precision, options.precision), cpu=True)
-    module, optimizer = accelerator.prepare(scorer, make_optimizer(scorer, options.optimizer))
+    if options.sharding == "fsdp2":  # Accelerate keeps it for GPUs.
+        PartialState(cpu=True)._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    accelerator = make_accelerator(options.precision)
+    module = prepare(accelerator, scorer)
+    optimizer = make_optimizer(scorer, options.optimizer)
     for group in optimizer.param_groups:
         if "foreach" in group:
             group["foreach"] = True
@@ -193,15 +244,37 @@ def at_peak(memory: estimate.Memory) -> dict[str, float]:
     return found | {"activations": memory.activations + memory.layer}
 
 
+def measure_sharded(name: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the same of the first of two processes that share the weights of a case out."""
+    config = Path(launch.__file__).with_name("fsdp2.yaml")
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), "--num_processes", "2"]
+    done = subprocess.run(
+        [*command, "--main_process_port", "0", __file__, "--process", name],
+        env=os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+    guess, found = json.loads(done.stdout.splitlines()[-1])
+    return guess, found
+
+
 def main() -> None:
+    torch.set_num_threads(1)
+    if sys.argv[1:2] == ["--process"]:
+        found = measure(CASES[sys.argv[2]])
+        if PartialState().is_main_process:
+            print(json.dumps(found))
+        return
     names = sys.argv[1:] or list(CASES)
     if unknown := [name for name in names if name not in CASES]:
         sys.exit(f"unknown case {unknown[0]!r}; allowed: {', '.join(CASES)}")
-    torch.set_num_threads(1)
     print(f"Estimated / measured, in MB\n\n| case | {' | '.join(KINDS)} | all | ratio |")
     print("| --- " * (len(KINDS) + 3) + "|")
     for name in names:
-        guess, found = measure(CASES[name])
+        shared = CASES[name].options.sharding != "none"
+        guess, found = measure_sharded(name) if shared else measure(CASES[name])
         pairs = [(guess[kind], found[kind]) for kind in KINDS]
         pairs.append((sum(guess.values()), sum(found.values())))
         cells = [f"{a / 1e6:.0f} / {b / 1e6:.0f}" for a, b in pairs]

@@ -1,4 +1,4 @@
-"""The memory estimate against the tensors of an update, at five sizes of models and seven settings."""
+"""The memory estimate against the tensors of an update, at five sizes of models and nine settings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
-CASES = ("vocabulary", "tied", "padded", "lora-checkpointing", "wide", "vision", "short")
-"""Models of five sizes: two below a real vocabulary, two of different widths, one with a larger vision tower."""
+CASES = ("vocabulary", "tied", "padded", "lora-checkpointing", "wide", "vision", "short", "sharded", "sharded-tied")
+"""Models of five sizes: two below a real vocabulary, two of different widths, one with a larger vision tower.
+
+Two processes share two of them out.
+"""
 
 
 @pytest.mark.integration

@@ -120,7 +120,7 @@ def test_a_model_whose_rows_cannot_be_shared_out(kind, number, allowed, tmp_path
     ("words", "found"),
     [
         (["--max-length", "2000"], []),
-        (["--max-length", "2001"], [("warn", "--max-length is 2001: episodes are cut off at the model's 2000 positions")]),
+        (["--max-length", "2001"], [("warn", "--max-length is 2001: episodes are cut off at the model's 2000 positions")]),  # noqa: E501
         (
             ["--max-tokens", "2000", "--max-length", "4000"],
             [

@@ -12,7 +12,7 @@ from codev_agents.engines.options import LoraOptions, VllmOptions
 from codev_train.run import estimate
 from codev_train.run.machine import gpu_check
 from codev_train.run.model_size import config_size, find_size
-from codev_train.run.options import EstimateOptions, OptimizerOptions, TrainOptions
+from codev_train.run.options import EstimateOptions, ImitationOptions, OptimizerOptions, TrainOptions
 from codev_train.run.sizes import KNOWN_MODELS, Gpu, ModelSize, known_model
 
 # Two layers of 3700 parameters, two tables of 800, a vision tower of 1000.
@@ -126,6 +126,9 @@ def test_gradients_of_the_tables_are_added_up_after_the_activations(tied, tables
     size, lora = dataclasses.replace(SIZE, tied=tied, vocab=10), run(lora=LoraOptions(rank=2))
     assert estimate.step_bytes(size, run(optimizer=OptimizerOptions(name="adamw8bit"))) == 4 * 800 * tables
     assert estimate.step_bytes(size, lora) == 4 * estimate.trained_parameters(size, lora)
+    # Two processes: gradients in fp32, a copy that is added up, and half of the sum.
+    halved = run(shards=2, optimizer=OptimizerOptions(name="adamw8bit"))
+    assert estimate.step_bytes(size, halved) == 10 * size.tables
     found = estimate.memory(size, run(trajectory=1, token_budget=1))
     assert found.update == found.always + found.gradients + found.step
 
@@ -201,6 +204,14 @@ def test_seconds_of_an_update():
     assert found.decode == pytest.approx(10 * 4 * (9000 + 4 * 20 * 16) / 5e4)
     assert found.push == 0
     assert found.total == pytest.approx(found.prefill + found.decode + found.update)
+
+
+def test_an_update_learns_from_what_is_kept_and_imitated():
+    imitation = ImitationOptions(answers=3, calls=2)
+    options = run(prompts=2, group=4, down_sample=2, imitation=imitation)
+    assert (estimate.learned(run(prompts=2, group=4)), estimate.learned(options)) == (8, 9)
+    plain, changed = (estimate.seconds(SIZE, o, SLOW) for o in (run(prompts=2, group=4), options))
+    assert changed.update == pytest.approx(plain.update * 9 / 8) and changed.decode == plain.decode
 
 
 def test_a_push_crosses_the_network_where_weights_are_elsewhere():

@@ -86,10 +86,10 @@ def report(size: ModelSize, options: TrainOptions) -> str:
     if host := estimate.host_bytes(size, options):
         lines.append(f"  in CPU memory, beside the weights that the main process reads: {host / _GB:.3f}")
     lines.append("")
-    trajectories = f"{options.prompts * options.group} trajectories of {estimate.mean_trajectory(options)} tokens"
-    lines.append(
-        f"time of one update, estimated, in seconds ({trajectories}, {estimate.sampled_tokens(options)} sampled)"
-    )
+    played, learned = options.prompts * options.group, estimate.learned(options)
+    trajectories = f"{played} trajectories of {estimate.mean_trajectory(options)} tokens"
+    sampled = f"{estimate.sampled_tokens(options)} sampled" + (f"; {learned} learned from" if learned != played else "")
+    lines.append(f"time of one update, estimated, in seconds ({trajectories}, {sampled})")
     if estimate.episodes_at_once(size, options):
         times = estimate.seconds(size, options, gpu)
         lines += [f"  {name:<12} {value:9.2f}" for name, value in vars(times).items()]

@@ -92,7 +92,7 @@ def memory(size: ModelSize, options: TrainOptions, offloaded: bool = False) -> M
     """
     shards, tokens = options.estimate.shards, tokens_per_pass(options)
     trained, whole = trained_parameters(size, options), float(size.parameters)
-    base = _base_width(options) * whole
+    base = (2 if options.has_bf16_base else 4) * whole
     scored = tokens * sampled_tokens(options) // max(1, mean_trajectory(options)) / options.sequence_parallel
     activations, layer = activation_bytes(size, options, tokens)
     here = 0 if options.offloads and not offloaded else 1 / shards
@@ -130,16 +130,18 @@ def step_bytes(size: ModelSize, options: TrainOptions) -> float:
     """Return the bytes that come and go when activations are gone.
 
     A new gradient of the embedding table before it is added to the one of earlier passes; if the head is that table,
-    also the head's and the sum of both. Then the optimizer's step: AdamW of PyTorch, as it runs on GPUs, makes
-    temporaries of all weights at once. With offload it runs on the CPU, weight by weight.
+    also the head's and the sum of both. Shards: the tables' gradients, a copy in fp32 to add up over processes, and the
+    own part of the sum. Then the optimizer's step: AdamW of PyTorch, as it runs on GPUs, makes temporaries of all
+    weights at once. With offload it runs on the CPU, weight by weight.
     """
+    shards, trained = options.estimate.shards, trained_parameters(size, options)
     if options.lora.rank:
-        tables = 0
-        adamw = trained_parameters(size, options) if options.optimizer.name == "adamw" else 0.0
+        tables, adamw = 0.0, trained if options.optimizer.name == "adamw" else 0.0
     else:
-        tables = size.table * (3 if size.tied else 1)
-        adamw = {"adamw": trained_parameters(size, options), "muon": float(size.tables)}.get(options.optimizer.name, 0)
-    return max(4.0 * tables, 0.0 if options.offloads else 4.0 * adamw / options.estimate.shards)
+        adamw = {"adamw": trained, "muon": float(size.tables)}.get(options.optimizer.name, 0.0)
+        alone = 4.0 * size.table * (3 if size.tied else 1)
+        tables = size.tables * (_width(options) + 4 + 4 / shards) if shards > 1 else alone
+    return max(tables, 0.0 if options.offloads else 4 * adamw / shards)
 
 
 def _trains_vision(options: TrainOptions) -> bool:
@@ -178,10 +180,16 @@ def tokens_per_pass(options: TrainOptions) -> int:
     return min(options.micro_batch, max(1, -(-per_process // options.minibatches))) * longest
 
 
+def learned(options: TrainOptions) -> int:
+    """Return how many trajectories an update learns from: those left by `down_sample`, and imitated ones."""
+    rollouts = options.prompts * min(options.group, options.down_sample or options.group)
+    return rollouts + options.imitation.answers + options.imitation.calls
+
+
 def passes_per_step(options: TrainOptions) -> int:
     """Return how many forward passes of a process one optimizer step accumulates, full ones of mean trajectories."""
     groups = max(1, options.estimate.gpus // options.sequence_parallel)
-    episodes = options.prompts * options.group / groups / options.minibatches
+    episodes = learned(options) / groups / options.minibatches
     return math.ceil(episodes * mean_trajectory(options) / tokens_per_pass(options))
 
 
@@ -340,7 +348,7 @@ def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
     return Seconds(
         prefill=per_gpu * read / speed,
         decode=waves * sampled * step,
-        update=episodes / max(1, estimate.gpus) * update_flops(size, options) / speed,
+        update=learned(options) / max(1, estimate.gpus) * update_flops(size, options) / speed,
         push=push_bytes(size, options) / (estimate.network * 1e9),
     )
 
@@ -380,16 +388,11 @@ def checkpoint_bytes(size: ModelSize, options: TrainOptions) -> float:
     return (options.keep + 1) * one + 4.0 * size.parameters
 
 
-def _base_width(options: TrainOptions) -> int:
-    """Return the bytes of a weight that adapters are beside, or of any if there are none."""
-    return 2 if options.has_bf16_base else 4
-
-
 def _sampling_width(options: TrainOptions) -> int:
     """Return the bytes of a number in the engine; `hf` gathers sharded weights in fp32."""
     if options.engine != "hf":
         return 2
-    return 4 if options.estimate.shards > 1 else _base_width(options)
+    return 2 if options.has_bf16_base and options.estimate.shards == 1 else 4
 
 
 def _width(options: TrainOptions) -> int:
