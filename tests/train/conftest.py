@@ -129,3 +129,13 @@ def evaluated(runs, arguments) -> Path:
     """A run that evaluates after every update, on contrast scenes too."""
     assert cli_main(["train", *arguments("evaluated", "--eval.every", "1", "--eval.contrast", "cue_p", "0")]) == 0
     return runs / "evaluated"
+
+
+@pytest.fixture
+def vllm_python() -> str:
+    """A Python that has vLLM: `$CODEV_VLLM_PYTHON`, or that of `make vllm`."""
+    root = Path(__file__).resolve().parents[2]
+    found = Path(os.environ.get("CODEV_VLLM_PYTHON") or root / ".venv-vllm" / "bin" / "python")
+    if not found.exists():
+        pytest.skip(f"{found} is missing: make vllm, or set CODEV_VLLM_PYTHON")
+    return str(found)

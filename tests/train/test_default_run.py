@@ -1,21 +1,35 @@
-"""The default run as a newcomer starts it: decorative crops before, faithful crops and answers from them after."""
+"""The default run as a newcomer starts it, and its method from there in every way in which a run can be made."""
 
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).parent
+
+
+def train(python: str, folder: Path, *words: str) -> str:
+    """Run `codev train` in a folder; returns what it said."""
+    done = subprocess.run([python, *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def default_run(tmp_path_factory) -> tuple[Path, str]:
+    """The folder of the default run, and what it said."""
+    folder = tmp_path_factory.mktemp("default")
+    return folder / "runs" / "tiny", train(sys.executable, folder, "-m", "codev_env.app.cli", "train")
+
 
 @pytest.mark.integration
-def test_the_default_run_teaches_to_look(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "codev_env.app.cli", "train", "--preset", "tiny"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    run = tmp_path / "runs" / "tiny"
+def test_the_default_run_teaches_to_look(default_run) -> None:
+    run, said = default_run
     summary = json.loads((run / "summary.json").read_text())
     before, after = summary["before"], summary["after"]
     assert before["faithful"] <= 0.15
@@ -25,6 +39,28 @@ def test_the_default_run_teaches_to_look(tmp_path: Path) -> None:
     assert before["contrast_accuracy"] <= 0.4 and after["contrast_accuracy"] >= 0.75
     assert (run / "report.html").stat().st_size > 100_000
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
-    assert "faithful-tool rate" in done.stdout and "accuracy, contrast" in done.stdout
-    assert "report.html" in done.stdout
+    assert "faithful-tool rate" in said and "accuracy, contrast" in said
+    assert "report.html" in said
     print(json.dumps({"before": before, "after": after, "seconds": summary["seconds"]}))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("way", ["packed", "two processes", "vllm", "vllm-server"])
+def test_looks_are_imitated_in_every_way_in_which_a_run_is_made(way, default_run, tmp_path, request) -> None:
+    model, starts = default_run[0] / "model", ["-m", "codev_env.app.cli"]
+    python = request.getfixturevalue("vllm_python") if way.startswith("vllm") else sys.executable
+    words = ["train", "--preset", "tiny", "--model", str(model), "--steps", "3", "--prompts", "4"]
+    words += ["--eval.episodes", "8", "--threads", "1", "--max-length", "2048"]
+    match way:
+        case "packed":
+            words += ["--token-budget", "2048"]
+        case "two processes":
+            words += ["--processes", "2"]
+        case "vllm":
+            words += ["--engine", "vllm"]
+        case _:
+            starts = [str(HERE / "served_run.py"), str(model)]
+    train(python, tmp_path, *starts, *words)
+    rows = [json.loads(line) for line in (tmp_path / "runs" / "tiny" / "history.jsonl").read_text().splitlines()]
+    assert [row["imitation/past"] > 0 for row in rows] == [False, True, True]
+    assert all(row["imitated"] > 0 and row["imitation/looks"] > 0 and math.isfinite(row["update/loss"]) for row in rows)

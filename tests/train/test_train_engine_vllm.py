@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 from pathlib import Path
 
@@ -12,28 +11,19 @@ import pytest
 import yaml
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 FINITE = ("reward", "update/loss", "update/kl", "update/grad_norm", "tokens_per_second/rollouts")
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def python() -> str:
-    found = Path(os.environ.get("CODEV_VLLM_PYTHON") or ROOT / ".venv-vllm" / "bin" / "python")
-    if not found.exists():
-        pytest.skip(f"{found} is missing: make vllm, or set CODEV_VLLM_PYTHON")
-    return str(found)
-
-
-def test_vllm_keeps_the_contract_and_survives_a_kill(python):
-    passes(python, "test_train_engine_contract.py", "test_train_engine_restart.py")
+def test_vllm_keeps_the_contract_and_survives_a_kill(vllm_python):
+    passes(vllm_python, "test_train_engine_contract.py", "test_train_engine_restart.py")
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
-def test_vllm_samples_with_the_probabilities_of_the_trainer(python, family):
+def test_vllm_samples_with_the_probabilities_of_the_trainer(vllm_python, family):
     """In a process of its own: vLLM starts once in a process."""
-    passes(python, "test_train_families_vllm.py", "-k", family)
+    passes(vllm_python, "test_train_families_vllm.py", "-k", family)
 
 
 def passes(python: str, *arguments: str) -> None:
@@ -43,12 +33,12 @@ def passes(python: str, *arguments: str) -> None:
     assert "skipped" not in done.stdout
 
 
-def test_a_run_with_vllm_trains(python, tmp_path):
+def test_a_run_with_vllm_trains(vllm_python, tmp_path):
     """From the cold start to the summary; sampler and trainer agree, else the run would end with an error."""
     # Attention heads of 32 channels: vLLM has no kernel for smaller ones.
     (tmp_path / "heads.yaml").write_text(yaml.safe_dump({"sft": {"toy": {"heads": 2}}}))
     command = [
-        python,
+        vllm_python,
         "-m",
         "codev_env.app.cli",
         "train",
