@@ -14,6 +14,8 @@ SAME = 0.02
 """Accuracies nearer to each other than this count as equal, as the whole interval has to show."""
 BETTER, USED = 0.6, 0.85
 """Least gain of faithful given correct, and the cue-free accuracy of a policy that uses the images it sees."""
+SEES, WORST, GIVEN, LONGER = 0.93, 0.88, 0.95, 1.3
+"""Goals of self-imitation: cue-free accuracy, mean and worst seed; faithful given correct; times of TAPO's time."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,49 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         "Playing what it cannot guess first closes that gap: at least 85 % right without the cue, in as many episodes.",
         _verdict(closed, lambda e: e.low >= USED, lambda e: e.high < USED),
         f"cue-free accuracy of evidence: {_percent(closed)}" + _beside_tapo(results, setting, "evidence"),
+    )
+    yield from _imitation(results, setting)
+
+
+def _imitation(results: Results, setting: str) -> Iterator[Claim]:
+    """Yield the claims about self-imitation of looks."""
+    name, runs = "imitation", results.runs(setting, "imitation")
+    seen = results.estimate(setting, name, "no_cue")
+    yield Claim(
+        f"With self-imitation answers come from what was seen: at least {SEES:.0%} right without the cue.",
+        _verdict(seen, lambda e: e.low >= SEES, lambda e: e.high < SEES),
+        f"cue-free accuracy of imitation: {_percent(seen)}" + _beside_tapo(results, setting, name),
+    )
+    worst = min(((f.values["no_cue"], f.run.seed) for f in runs if "no_cue" in f.values), default=None)
+    yield Claim(
+        f"On its worst seed that is at least {WORST:.0%}.",
+        "not measured" if not worst else "holds" if worst[0] >= WORST else "does not hold",
+        f"cue-free accuracy of seed {worst[1]}: {100 * worst[0]:.1f} %" if worst else "–",
+    )
+    given = results.estimate(setting, name, "faithful_given_correct")
+    yield Claim(
+        f"Right answers stay faithful: at least {GIVEN:.0%}.",
+        _verdict(given, lambda e: e.low >= GIVEN, lambda e: e.high < GIVEN),
+        f"faithful given correct of imitation: {_percent(given)}",
+    )
+    accuracy = results.difference(setting, name, "tapo", "accuracy")
+    yield Claim(
+        "Self-imitation costs no accuracy.",
+        _verdict(accuracy, lambda e: e.low >= -SAME, lambda e: e.high < -SAME),
+        f"accuracy, imitation minus tapo: {_points(accuracy)}",
+    )
+    alone = {f.run.seed: f.seconds for f in results.runs(setting, "tapo")}
+    times = Estimate.of([f.seconds / alone[f.run.seed] for f in runs if alone.get(f.run.seed)])
+    yield Claim(
+        f"It trains in at most {LONGER} times the time.",
+        _verdict(times, lambda e: e.high <= LONGER, lambda e: e.low > LONGER),
+        f"seconds of training, imitation over tapo: {times.mean:.2f} on average, {times.n} seeds" if times else "–",
+    )
+    lost = results.difference(setting, "imitation-noise10", name, "no_cue")
+    yield Claim(
+        "With a judge that errs in 10 % of calls it loses at most 5 points.",
+        _verdict(lost, lambda e: e.low >= -0.05, lambda e: e.high < -0.05),
+        f"cue-free accuracy, imitation-noise10 minus imitation: {_points(lost)}",
     )
 
 

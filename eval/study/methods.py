@@ -62,6 +62,17 @@ class Setting:
     cue: tuple[str, Any] = ("cue_p", 0.0)
 
 
+IMITATION = {
+    "reward": "tapo",
+    "env.judge": '{"name": "ground_truth", "view_pixels": 4900, "detail_power": 4}',
+    "temperature": 1.2,
+    "candidates": 4,
+    "candidates_share": 0.5,
+    "down_sample": 4,
+    **{f"imitation.{name}": n for name, n in {"answers": 12, "calls": 20, "weight": 4, "memory": 60}.items()},
+}
+"""The options of the preset `tiny` that are not those of `tapo`."""
+
 METHODS = (
     Method("outcome", "only the answer is rewarded", {"reward": "outcome"}),
     Method("tapo", "TAPO, its judge knows the truth", {"reward": "tapo"}),
@@ -70,18 +81,12 @@ METHODS = (
         "TAPO, tasks first that the policy's guess before it looks gets wrong",
         {"reward": "tapo", "candidates": 8},
     ),
+    Method("imitation", "TAPO and self-imitation of looks, as the preset tiny has it", IMITATION),
     Method(
-        "imitation",
-        "TAPO and self-imitation of looks, as the preset tiny has it",
-        {
-            "reward": "tapo",
-            "env.judge": '{"name": "ground_truth", "view_pixels": 4900, "detail_power": 4}',
-            "temperature": 1.2,
-            "candidates": 4,
-            "candidates_share": 0.5,
-            "down_sample": 4,
-            **{f"imitation.{name}": n for name, n in {"answers": 12, "calls": 20, "weight": 4, "memory": 60}.items()},
-        },
+        "imitation-noise10",
+        "the same, the judge errs in 10 % of calls",
+        {**IMITATION, "env.judge": "codev_eval.study.rewards:erring_judge"},
+        curve=False,
     ),
     Method("tapo-turn", "TAPO with each turn's own return", {"reward": "tapo", "credit": "turn"}),
     Method("any-call", "the answer, and 0.3 for any tool call", {"reward": "codev_eval.study.rewards:any_call"}),

@@ -1,9 +1,15 @@
-"""Rewards for comparison in the study, not for training."""
+"""A reward and a judge for comparison in the study, not for training."""
 
 from __future__ import annotations
 
+from codev_env.judges import GroundTruthJudge, NoisyJudge
 from codev_env.rewards import Reward, Term, terms
 from codev_env.types import Episode
+
+
+def erring_judge() -> NoisyJudge:
+    """Make a judge that counts pixels as the toy policy sees them and errs in a tenth of its calls."""
+    return NoisyJudge(GroundTruthJudge(view_pixels=4900, detail_power=4), 0.1)
 
 
 def called(episode: Episode) -> float:

@@ -95,6 +95,30 @@ def test_claims_are_decided_by_whole_intervals():
     assert (told := verdicts(Results(more)))["TACO's reward"] == "holds" and told["TACO's policy"] == "does not hold"
 
 
+@pytest.mark.parametrize(
+    ("seen", "worst", "decided"),
+    [
+        (0.97, 0.96, ["holds"] * 6),
+        (0.97, 0.87, ["undecided", "does not hold", "holds", "holds", "holds", "holds"]),
+        (0.85, 0.85, ["does not hold", "does not hold", "holds", "holds", "holds", "holds"]),
+    ],
+)
+def test_self_imitation_is_held_to_what_it_is_to_reach(seen, worst, decided):
+    runs = [found("tapo", seed, accuracy=0.9, no_cue=0.6) for seed in range(4)]
+    for seed in range(4):
+        value = worst if seed == 2 else seen
+        runs += [
+            found(name, seed, accuracy=0.95, no_cue=value, faithful_given_correct=0.99)
+            for name in ("imitation", "imitation-noise10")
+        ]
+    runs = [dataclasses.replace(r, seconds=120.0 if "imitation" in r.run.method.name else 100.0) for r in runs]
+    told = list(claims(Results(runs), "base"))[-6:]
+    assert [claim.verdict for claim in told] == decided
+    assert told[1].measured == f"cue-free accuracy of seed {2 if worst < seen else 0}: {100 * worst:.1f} %"
+    slow = [dataclasses.replace(r, seconds=1.4 * r.seconds) if r.run.method.name != "tapo" else r for r in runs]
+    assert list(claims(Results(slow), "base"))[-2].verdict == "does not hold"
+
+
 def test_one_seed_decides_nothing():
     results = Results([found(None, 0, faithful=0.9), found("outcome", 0, faithful=0.0, faithful_given_correct=0.0)])
     assert verdicts(results)["Rewarding the"] == "undecided"
