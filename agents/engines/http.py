@@ -84,7 +84,6 @@ class Client:
 def server_length(client: Client) -> int:
     """Return the longest sequence, in tokens, that a vLLM server takes (its `max_model_len`); 0 if it does not say."""
     try:
-        models = (client.get("/v1/models") or {}).get("data") or [{}]
-    except (ServerLost, EngineError):
+        return int(client.get("/v1/models")["data"][0]["max_model_len"] or 0)
+    except (ServerLost, EngineError, LookupError, TypeError, ValueError):
         return 0
-    return int(models[0].get("max_model_len") or 0)

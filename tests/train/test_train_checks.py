@@ -184,13 +184,13 @@ def test_a_server_may_come_up_late(capsys):
     assert capsys.readouterr().out.count("Waiting up to 300 s for the vLLM server") == 1
 
 
-@pytest.mark.parametrize(("takes", "status"), [(4095, "fail"), (4096, "ok"), (None, "ok")])
+@pytest.mark.parametrize(("takes", "status"), [(4095, "fail"), (4096, "ok"), (None, "ok"), ([], "ok")])
 def test_a_server_that_takes_shorter_sequences(takes, status):
     class Server(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(404 if takes is None and self.path == "/v1/models" else 200)
             self.end_headers()
-            if self.path == "/v1/models" and takes:
+            if self.path == "/v1/models" and takes is not None:
                 self.wfile.write(json.dumps({"data": [{"id": "m", "max_model_len": takes}]}).encode())
 
         def log_message(self, *_):
