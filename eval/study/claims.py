@@ -96,19 +96,19 @@ def _imitation(results: Results, setting: str) -> Iterator[Claim]:
     name, runs = "imitation", results.runs(setting, "imitation")
     seen = results.estimate(setting, name, "no_cue")
     yield Claim(
-        f"With self-imitation answers come from what was seen: at least {SEES:.0%} right without the cue.",
+        f"With self-imitation answers come from what was seen: at least {100 * SEES:.0f} % right without the cue.",
         _verdict(seen, lambda e: e.low >= SEES, lambda e: e.high < SEES),
         f"cue-free accuracy of imitation: {_percent(seen)}" + _beside_tapo(results, setting, name),
     )
     worst = min(((f.values["no_cue"], f.run.seed) for f in runs if "no_cue" in f.values), default=None)
     yield Claim(
-        f"On its worst seed that is at least {WORST:.0%}.",
+        f"On its worst seed that is at least {100 * WORST:.0f} %.",
         "not measured" if not worst else "holds" if worst[0] >= WORST else "does not hold",
         f"cue-free accuracy of seed {worst[1]}: {100 * worst[0]:.1f} %" if worst else "–",
     )
     given = results.estimate(setting, name, "faithful_given_correct")
     yield Claim(
-        f"Right answers stay faithful: at least {GIVEN:.0%}.",
+        f"Right answers stay faithful: at least {100 * GIVEN:.0f} %.",
         _verdict(given, lambda e: e.low >= GIVEN, lambda e: e.high < GIVEN),
         f"faithful given correct of imitation: {_percent(given)}",
     )
