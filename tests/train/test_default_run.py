@@ -24,7 +24,8 @@ def train(python: str, folder: Path, *words: str) -> str:
 def default_run(tmp_path_factory) -> tuple[Path, str]:
     """The folder of the default run, and what it said."""
     folder = tmp_path_factory.mktemp("default")
-    return folder / "runs" / "tiny", train(sys.executable, folder, "-m", "codev_env.app.cli", "train")
+    words = ["-m", "codev_env.app.cli", "train", "--preset", "tiny"]
+    return folder / "runs" / "tiny", train(sys.executable, folder, *words)
 
 
 @pytest.mark.integration
