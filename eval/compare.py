@@ -10,12 +10,13 @@ from typing import Any
 from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
+from codev_env.scoring.med import by_task
 from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.folder import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
-from codev_eval.bench.paired import by_task, difference_interval, mcnemar, share
+from codev_eval.bench.paired import difference_interval, mcnemar, share
 from codev_eval.bench.replay import judged_again
 from codev_eval.report.formats import difference
 from codev_eval.report.formats import share as shown

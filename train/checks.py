@@ -162,6 +162,8 @@ def _tasks(plan: PlannedRun) -> Iterator[Check]:
     made = [("train", make_train_env), (options.eval.split, make_eval_env)]
     if options.eval.contrast:
         made.append((f"{options.eval.split} contrast", functools.partial(make_eval_env, contrast=True)))
+    if options.eval.dual:
+        made.append((f"{options.eval.split} without the tool", functools.partial(make_eval_env, tool=False)))
     for name, make in made:
         env = make(options)
         tasks = unwrap(env).tasks

@@ -20,6 +20,7 @@ from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
+from codev_env.scoring.med import tool_effect
 from codev_env.scoring.metrics import summarize, wilson
 from codev_env.trajectory import Trajectory, write_trajectories
 from codev_train.learn import checkpoint
@@ -43,7 +44,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate on the first held-out tasks; the main process writes trajectories and `metrics.json` to `folder`.
 
-    With `eval.contrast`, as many episodes on those scenes follow; their trajectories are in `contrast` below.
+    With `eval.contrast`, as many episodes on those scenes follow; their trajectories are in `contrast` below. With
+    `eval.dual`, the same tasks follow without the tool, in `without-tool`.
     All processes take part: process p of P plays the tasks p, p + P, …, and the main process gets them in order.
 
     Args:
@@ -55,19 +57,25 @@ def evaluate(
         accelerator: The processes.
 
     Returns:
-        The metrics of `codev_env.scoring.metrics.summarize`, and `contrast_accuracy` on the scenes of `eval.contrast`;
-        empty in all but the main process. Tasks whose first prompt is too long are named and left out.
+        The metrics of `codev_env.scoring.metrics.summarize`, `contrast_accuracy` on the scenes of `eval.contrast`, and
+        with `eval.dual` those of `codev_env.scoring.med.tool_effect`; empty in all but the main process. Tasks whose
+        first prompt is too long are named and left out.
 
     Raises:
         ConfigError: The first prompts of all tasks are too long.
     """
     contrasted: list[Trajectory] = []
-    trajectories = _play(engine, processor, options, False, what, accelerator)
+    without: list[Trajectory] = []
+    trajectories = _play(engine, processor, options, what, accelerator)
     if options.eval.contrast:
-        contrasted = _play(engine, processor, options, True, f"{what}, contrast", accelerator)
+        contrasted = _play(engine, processor, options, f"{what}, contrast", accelerator, contrast=True)
+    if options.eval.dual:
+        without = _play(engine, processor, options, f"{what}, without the tool", accelerator, tool=False)
     if not accelerator.is_main_process:
         return {}
-    metrics = summarize(trajectories, seed=options.seed)
+    metrics = summarize(trajectories, seed=options.seed) | tool_effect(trajectories, without)
+    if without:
+        metrics["ci95"]["accuracy_without"] = wilson(sum(t.is_correct for t in without), len(without))
     if contrasted:
         right = sum(trajectory.is_correct for trajectory in contrasted)
         metrics[CONTRAST] = right / len(contrasted)
@@ -76,17 +84,19 @@ def evaluate(
         write_trajectories(partial, trajectories)
         if contrasted:
             write_trajectories(partial / "contrast", contrasted)
+        if without:
+            write_trajectories(partial / "without-tool", without)
         write_json(partial / "metrics.json", metrics)
     return metrics
 
 
 def _play(
-    engine: Engine, processor: ChatProcessor, options: TrainOptions, contrast: bool, what: str, accelerator: Accelerator
+    engine: Engine, processor: ChatProcessor, options: TrainOptions, what: str, accelerator: Accelerator, **kind: bool
 ) -> list[Trajectory]:
-    """Play the held-out episodes; returns them in the order of tasks, in all but the main process none."""
+    """Play the held-out episodes of a kind; returns them in the order of tasks, in all but the main process none."""
     rank, processes = accelerator.process_index, accelerator.num_processes
     sampling = Sampling(options.eval.temperature, options.max_tokens)
-    make_env = functools.partial(make_eval_env, options, contrast)
+    make_env = functools.partial(make_eval_env, options, **kind)
     engine.seed(options.seed + rank)  # An evaluation is a function of seed and weights, whatever was sampled before.
     with RolloutRunner(make_env, processor, options.workers, options.engine_batch, options.max_length) as runner:
         count = min(options.eval.episodes, runner.size())
@@ -142,7 +152,21 @@ def comparison(before: dict[str, Any], after: dict[str, Any]) -> str:
         for name, label in TABLE
         if name in before or name in after
     ]
-    return "\n".join(rows)
+    return "\n".join([*rows, *mastery(before, after)])
+
+
+def mastery(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Say how much of the accuracy gained is the tool's, and what the tool harms; nothing without `eval.dual`."""
+    if "tool_gain" not in before or "tool_gain" not in after:
+        return []
+    gained, tools = (100 * (after[name] - before[name]) for name in ("accuracy", "tool_gain"))
+    first, last = (100 * metrics["accuracy_without"] for metrics in (before, after))
+    harm = 100 * (after["call_harm"] + after["schema_harm"])
+    share = f" ({100 * tools / gained:.0f} %)" if gained > 0 else ""
+    return [
+        f"Without the tool: {first:.1f} % right before, {last:.1f} % after. Of {gained:+.1f} points of accuracy, "
+        f"{tools:+.1f} are the tool's{share}; it harms {harm:.1f} % of the episodes."
+    ]
 
 
 def _cell(metrics: dict[str, Any], name: str) -> str:

@@ -1,4 +1,4 @@
-"""The conditions of an evaluation besides the plain one: no tool, and other tool outputs."""
+"""The condition of an evaluation in which the tool shows something else."""
 
 from __future__ import annotations
 
@@ -10,67 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import unwrap
 from codev_env.geometry import overlap
-from codev_env.types import Answer, Box, Code, Execution, Invalid, Task, Turn
+from codev_env.types import Box, Execution, Task
 from codev_eval.bench.options import Perturbation
 
-_NO_TOOL = "there are no tools here, so no code runs"
 _TRIES = 200
 Pixels = NDArray[np.uint8]
-
-
-class ToolFree(Dialect):
-    """A dialect without its tool: the same questions and answers, but code is not a valid turn.
-
-    Args:
-        inner: The dialect whose markup it keeps.
-    """
-
-    name = "tool-free"
-    stop = ()
-
-    def __init__(self, inner: Dialect) -> None:
-        self.inner = inner
-        for attribute in ("name", "stop", "persist", "repairs", "observation_role"):
-            setattr(self, attribute, getattr(inner, attribute))
-
-    def system_prompt(self) -> str:
-        """Say that there are no tools, and show what an answer looks like in the dialect's markup."""
-        example = self.inner.write(Answer("your answer"), think="your reasoning")
-        return (
-            f"You answer questions about an image. There are no tools: look, think, then answer, like this:\n{example}"
-        )
-
-    def first_message(self, task: Task) -> str:
-        """Return the dialect's own first message."""
-        return self.inner.first_message(task)
-
-    def image_name(self, index: int) -> str:
-        """Return the dialect's own name."""
-        return self.inner.image_name(index)
-
-    def parse(self, text: str) -> Turn:
-        """Read a turn; code is invalid."""
-        turn = self.inner.parse(text)
-        return Invalid(_NO_TOOL, turn.problems) if isinstance(turn, Code) else turn
-
-    def write(self, turn: Code | Answer, think: str = "") -> str:
-        """Write a turn in the dialect's markup."""
-        return self.inner.write(turn, think)
-
-    def render(self, execution: Execution, images: int) -> str:
-        """Return the dialect's own text."""
-        return self.inner.render(execution, images)
-
-    def invalid(self, reason: str) -> str:
-        """Return the dialect's own text."""
-        return self.inner.invalid(reason)
-
-    def crop(self, box: Box, image_index: int = 0) -> Code:
-        """Return the dialect's own crop, which then is invalid."""
-        return self.inner.crop(box, image_index)
 
 
 class Perturbed(gym.Wrapper[dict[str, Any], str, dict[str, Any], str]):

@@ -15,6 +15,7 @@ import gymnasium as gym
 
 from codev_agents import Agent
 from codev_env.dialects import get_dialect
+from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import CodevError, ConfigError, TaskError
 from codev_env.files import write_json
 from codev_env.registration import env_id_of
@@ -22,7 +23,7 @@ from codev_env.tasks import TransformedTaskSet, wrap_tasks
 from codev_env.tasks.wrappers import SOURCE
 from codev_env.trajectory import Trajectory, TrajectoryWriter
 from codev_env.types import TaskSet
-from codev_eval.bench.conditions import Perturbation, Perturbed, ToolFree
+from codev_eval.bench.conditions import Perturbation, Perturbed
 from codev_eval.bench.folder import (
     METRICS,
     PERTURBED,

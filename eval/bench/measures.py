@@ -9,6 +9,7 @@ import numpy as np
 
 from codev_env.geometry import area, iou, overlap
 from codev_env.judges.ground_truth import DEFINITION
+from codev_env.scoring.med import TERMS, by_task, tool_effect
 from codev_env.scoring.metrics import (
     FAITHFUL_SHARES,
     LAZY_SHARE,
@@ -25,7 +26,6 @@ from codev_env.trajectory import Trajectory
 from codev_eval.bench.kappa import accuracy, kappa
 from codev_eval.bench.paired import (
     Counts,
-    by_task,
     difference_interval,
     mean_interval,
     pass_rates,
@@ -212,12 +212,7 @@ def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajec
 
 
 def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
-    """Return the effect of having the tool, after MED (arXiv 2602.01334).
-
-    With p the share of right answers to a task without the tool, an episode with the tool that is right gains 1 - p,
-    and one that is wrong loses p. The difference is attributed to the call if the episode ran a program (`call_gain`,
-    `call_harm`), otherwise to the mere offer of a tool (`schema_gain`, `schema_harm`). All are means over tasks, so
-    gain = call_gain + schema_gain - call_harm - schema_harm = accuracy with - accuracy without.
+    """Return the effect of having the tool: the terms of `codev_env.scoring.med`, and the interval of the gain.
 
     Args:
         with_tool: Episodes in which code may run.
@@ -226,26 +221,16 @@ def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: i
     """
     free, tooled = by_task(without), by_task(with_tool)
     names = [name for name in tooled if name in free]
-    base = {name: _mean_correct(free[name]) for name in names}
-    played = [t for name in names for t in tooled[name]]
-    terms = dict.fromkeys(("call_gain", "call_harm", "schema_gain", "schema_harm"), 0.0)
-    for name in names:
-        weight = 1 / (len(tooled[name]) * len(names))
-        for t in tooled[name]:
-            cause = "call" if any(turn.kind == "code" for turn in t.turns) else "schema"
-            p = base[name]
-            terms[f"{cause}_{'gain' if t.is_correct else 'harm'}"] += weight * ((1 - p) if t.is_correct else p)
-    a = [(base[name], 1.0) for name in names]
-    b = [(_mean_correct(tooled[name]), 1.0) for name in names]
-    gain = None if not names else (share(b) or 0.0) - (share(a) or 0.0)
+    found = tool_effect(with_tool, without)
+    a, b = ([(_mean_correct(episodes[name]), 1.0) for name in names] for episodes in (free, tooled))
     return {
-        "n": len(played),
+        "n": sum(len(tooled[name]) for name in names),
         "tasks": len(names),
         "accuracy_without": share(a),
         "accuracy_with": share(b),
-        "gain": gain,
+        "gain": found.get("tool_gain"),
         "gain_ci95": difference_interval(a, b, seed),
-        **({name: value if names else None for name, value in terms.items()}),
+        **{term: found.get(term) for term in TERMS},
     }
 
 

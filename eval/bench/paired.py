@@ -96,14 +96,6 @@ def pass_at(k: int, correct: int, samples: int) -> float:
     return 1.0 - comb(samples - correct, k) / comb(samples, k)
 
 
-def by_task(episodes: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
-    """Group episodes by the id of their task, in the order in which they occur."""
-    groups: dict[str, list[Trajectory]] = {}
-    for episode in episodes:
-        groups.setdefault(episode.task_id, []).append(episode)
-    return groups
-
-
 def pass_rates(groups: Mapping[str, Sequence[Trajectory]], seed: int = 0) -> dict[str, dict[str, Any]]:
     """Return pass@1, pass@2, pass@4 … up to the samples that every task has, each with its 95 % interval.
 

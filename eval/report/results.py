@@ -38,6 +38,12 @@ METRICS = {
     "hallucinated_tool_use": Metric(
         "Hallucinated tool use", "episodes that claim a crop in their text and made none", share=True
     ),
+    "accuracy_without": Metric("Accuracy without the tool", "the same tasks, no tool is offered", share=True),
+    "tool_gain": Metric("Gain by the tool", "accuracy with it minus accuracy without", share=True),
+    "call_gain": Metric("Gain by calls", "wrong without the tool, right with a call", share=True),
+    "call_harm": Metric("Harm by calls", "right without the tool, wrong with a call", share=True),
+    "schema_gain": Metric("Gain by the offer", "wrong without the tool, right with no call", share=True),
+    "schema_harm": Metric("Harm by the offer", "right without the tool, wrong with no call", share=True),
     "tool_calls": Metric("Tool calls", "programs run per episode"),
     "crops": Metric("Crops", "returned images with a known place in the original, per episode"),
     "errors": Metric("Errors", "programs that failed, per episode"),
@@ -48,7 +54,15 @@ METRICS = {
 
 
 TILES = ("faithful", "accuracy", "faithful_and_correct")
-MAIN = (*TILES, "contrast_accuracy", "faithful_given_correct", "any_crop", "tool_calls")
+MAIN = (
+    *TILES,
+    "contrast_accuracy",
+    "faithful_given_correct",
+    "any_crop",
+    "accuracy_without",
+    "tool_gain",
+    "tool_calls",
+)
 """Rows that are always open; the rest is behind a disclosure."""
 COUNTS = ("n", "n_judged", "n_failed", "tasks", "samples")
 """Numbers that the page gives in a sentence, not in a row."""

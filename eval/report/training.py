@@ -18,6 +18,8 @@ MAIN = {
     "tool_calls": ("Tool calls per episode", False),
     "eval/accuracy": ("Held-out accuracy", True),
     "eval/faithful": ("Held-out faithful-tool rate", True),
+    "eval/accuracy_without": ("Held-out accuracy without the tool", True),
+    "eval/tool_gain": ("Held-out gain by the tool", True),
 }
 """Curves that are always open: key in `history.jsonl` -> (title, whether it is a share)."""
 

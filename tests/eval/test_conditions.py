@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from codev_env.dialects import dialect_names, get_dialect
+from codev_env.envs.tool_free import ToolFree
 from codev_env.geometry import overlap
 from codev_env.types import Answer, Code, Invalid, Task
-from codev_eval.bench.conditions import ToolFree, other_place, replaced
+from codev_eval.bench.conditions import other_place, replaced
 
 SIZE = (200, 160)
 PIXELS = np.random.default_rng(0).integers(0, 256, (*SIZE[::-1], 3), dtype=np.uint8)

@@ -14,9 +14,10 @@ from codev_agents.engines import hf
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.policy import Policy
 from codev_env.app.cli import main
+from codev_env.scoring.med import TERMS, tool_effect
 from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import read_trajectories
-from codev_train.evaluate import comparison
+from codev_train.evaluate import comparison, mastery
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.run.config import OPTIONS
 
@@ -218,6 +219,33 @@ def test_accuracy_on_contrast_scenes_is_in_the_table_and_the_report(finished, ev
         assert ("accuracy, contrast" in comparison(summary["before"], summary["after"])) == shown
         assert ("Accuracy, contrast" in (run / "report.html").read_text()) == shown
         assert (run / "before" / "contrast").is_dir() == (run / "after" / "contrast").is_dir() == shown
+
+
+@pytest.mark.integration
+def test_what_the_tool_gives_is_measured_without_it(runs, arguments, finished, capsys):
+    assert main(["train", *arguments("dual", "--eval.every", "1", "--eval.dual", "True")]) == 0
+    run, said = runs / "dual", capsys.readouterr().out
+    summary, rows = json.loads((run / "summary.json").read_text()), history(run)
+    for found, folder in ((summary["before"], run / "before"), (summary["after"], run / "after")):
+        without = read_trajectories(folder / "without-tool")
+        assert len(without) == 4 and not any(turn.kind == "code" for t in without for turn in t.turns)
+        effect = tool_effect(read_trajectories(folder), without)
+        assert effect == {name: found[name] for name in ("accuracy_without", "tool_gain", *TERMS)}
+        assert found["accuracy"] - found["accuracy_without"] == pytest.approx(found["tool_gain"])
+    assert all(row["eval/tool_gain"] == pytest.approx(row["eval/accuracy"] - row["eval/accuracy_without"])
+               for row in rows[:2])  # fmt: skip
+    assert "Without the tool: " in said and "Gain by the tool" in (run / "report.html").read_text()
+    assert same_weights(run / "model", finished / "model")
+
+
+def test_the_share_of_the_gain_that_is_the_tools():
+    before = {"accuracy": 0.5, "accuracy_without": 0.5, "tool_gain": 0.0, "call_harm": 0.0, "schema_harm": 0.0}
+    after = {"accuracy": 0.9, "accuracy_without": 0.6, "tool_gain": 0.3, "call_harm": 0.01, "schema_harm": 0.005}
+    (line,) = mastery(before, after)
+    assert "50.0 % right before, 60.0 % after" in line
+    assert "+40.0 points of accuracy, +30.0 are the tool's (75 %)" in line
+    assert "harms 1.5 % of the episodes" in line
+    assert mastery({"accuracy": 0.5}, {"accuracy": 0.9}) == [] and "(" not in mastery(after, before)[0]
 
 
 def test_held_out_numbers_before_during_and_after_are_one_curve_in_tensorboard(evaluated):

@@ -8,6 +8,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from codev_env.dialects import Dialect, get_dialect
+from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import ConfigError
 from codev_train.run.options import EnvOptions, TrainOptions
 
@@ -17,8 +19,11 @@ def make_train_env(options: TrainOptions) -> gym.Env[Any, Any]:
     return make_env(options.env, "train", options.reward, options.weights)
 
 
-def make_eval_env(options: TrainOptions, contrast: bool = False) -> gym.Env[Any, Any]:
-    """Make an environment that a run is evaluated in, or its `contrast` scenes; raises as `make_env`."""
+def make_eval_env(options: TrainOptions, contrast: bool = False, tool: bool = True) -> gym.Env[Any, Any]:
+    """Make an environment that a run is evaluated in, its `contrast` scenes, or one without its tool.
+
+    Raises as `make_env`.
+    """
     env = options.env
     if options.eval.id:
         env = dataclasses.replace(env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=())
@@ -27,7 +32,8 @@ def make_eval_env(options: TrainOptions, contrast: bool = False) -> gym.Env[Any,
     env = dataclasses.replace(env, data=options.eval.data or env.data)
     if contrast:
         env = dataclasses.replace(env, scene={**env.scene, **options.eval.contrast})
-    return make_env(env, options.eval.split, options.reward, options.weights)
+    dialect = None if tool else ToolFree(get_dialect(env.dialect))
+    return make_env(env, options.eval.split, options.reward, options.weights, dialect=dialect)
 
 
 def make_env(
@@ -36,6 +42,7 @@ def make_env(
     reward: str = "tapo",
     weights: Mapping[str, float] | None = None,
     scene: Mapping[str, Any] | None = None,
+    dialect: Dialect | None = None,
 ) -> gym.Env[Any, Any]:
     """Make one environment.
 
@@ -45,6 +52,7 @@ def make_env(
         reward: Reward table.
         weights: Weights of terms that differ from the table's.
         scene: Options of the generated scenes, instead of those of `options`.
+        dialect: Instead of that of `options`.
 
     Raises:
         ConfigError: The id is not registered.
@@ -58,7 +66,7 @@ def make_env(
             split=split,
             # A path describes its own tasks; only generated scenes take options.
             scenes=_scenes(options, scene) if options.data in ("synthetic", "auto") else None,
-            dialect=options.dialect,
+            dialect=dialect or options.dialect,
             reward=reward,
             reward_weights=dict(weights or {}),
             judge=options.judge,

@@ -176,6 +176,8 @@ class HeldOutOptions:
     """Its preset of generated scenes, without `env.scene`; empty takes that of `env`, or the usual of `eval.id`."""
     contrast: dict[str, int | float] = Field(default_factory=dict)
     """Options of generated scenes that a second accuracy is measured on, for example `cue_p 0`; empty measures none."""
+    dual: bool = False
+    """Play the same tasks without the tool too, and say what it gives (MED, docs/evaluation.md)."""
     temperature: NotNegative = 0.0
     """Sampling temperature; 0 is greedy."""
 
