@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-
 
 def train(python: str, folder: Path, *words: str) -> str:
     """Run `codev train` in a folder; returns what it said."""
@@ -46,10 +44,9 @@ def test_the_default_run_teaches_to_look(default_run) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("way", ["packed", "two processes", "vllm", "vllm-server"])
+@pytest.mark.parametrize("way", ["packed", "two processes", "vllm"])
 def test_looks_are_imitated_in_every_way_in_which_a_run_is_made(way, default_run, tmp_path, request) -> None:
-    model, starts = default_run[0] / "model", ["-m", "codev_env.app.cli"]
-    python = request.getfixturevalue("vllm_python") if way.startswith("vllm") else sys.executable
+    model, python = default_run[0] / "model", sys.executable
     words = ["train", "--preset", "tiny", "--model", str(model), "--steps", "3", "--prompts", "4"]
     words += ["--eval.episodes", "8", "--threads", "1", "--max-length", "2048"]
     match way:
@@ -57,11 +54,10 @@ def test_looks_are_imitated_in_every_way_in_which_a_run_is_made(way, default_run
             words += ["--token-budget", "2048"]
         case "two processes":
             words += ["--processes", "2"]
-        case "vllm":
-            words += ["--engine", "vllm"]
         case _:
-            starts = [str(HERE / "served_run.py"), str(model)]
-    train(python, tmp_path, *starts, *words)
+            python = request.getfixturevalue("vllm_python")
+            words += ["--engine", "vllm"]
+    train(python, tmp_path, "-m", "codev_env.app.cli", *words)
     rows = [json.loads(line) for line in (tmp_path / "runs" / "tiny" / "history.jsonl").read_text().splitlines()]
     assert [row["imitation/past"] > 0 for row in rows] == [False, True, True]
     assert all(row["imitated"] > 0 and row["imitation/looks"] > 0 and math.isfinite(row["update/loss"]) for row in rows)
