@@ -1,4 +1,4 @@
-"""What a tool does to the answers, after MED (arXiv 2602.01334)."""
+"""The effect of a tool on the answers, after MED (arXiv 2602.01334)."""
 
 from __future__ import annotations
 
