@@ -42,6 +42,8 @@ class Proof:
         bounds: The part of the output that shows the region.
         rng: Draws which cells are disturbed.
         unlike: Places of the part that look different from the region, over an even grid; they are disturbed first.
+        shown: The output, if cells are to be filled with the colours that the chosen ones have, rearranged: what a
+            program derives from the colours of a whole, such as Otsu's threshold, equalisation or a palette, stays.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Proof:
         bounds: Bounds,
         rng: np.random.Generator,
         unlike: Bools | None = None,
+        shown: Image.Image | None = None,
     ) -> None:
         self._affine, self._bounds = affine, bounds
         corners = np.array(geometry.polygon_of(affine, bounds))
@@ -60,11 +63,6 @@ class Proof:
         self._cell = max(_CELL, round(_SHOWN * max(scales(affine))))
         left, top, right, bottom = (int(side) for side in (*low, *high))
         region = np.asarray(image.crop((left, top, right, bottom)))
-        step = max(1, int(np.sqrt(region.size / 3 / 20000)))
-        dark, light = np.percentile(region[::step, ::step].reshape(-1, 3), (3, 97), axis=0)
-        middle = (dark + light) / 2
-        wide = np.maximum(light - dark, _CONTRAST) / 2
-        dark, light = (np.clip(middle + sign * wide, 0, 255).astype(np.uint8) for sign in (-1, 1))
         height, width = region.shape[:2]
         rows, columns = -(-height // (2 * self._cell)), -(-width // (2 * self._cell))
         self._chosen = rng.integers(0, 4, (rows, columns))  # Which cell of each four is disturbed.
@@ -75,7 +73,12 @@ class Proof:
         half = (x % self._cell < self._cell // 2) ^ (rng.integers(0, 2, (rows, columns)) == 1)[
             y // (2 * self._cell), x // (2 * self._cell)
         ]
-        changed = np.where(mask[..., None], np.where(half[..., None], dark, light), region)
+        if shown is None:
+            dark, light = _extremes(region)
+            changed = np.where(mask[..., None], np.where(half[..., None], dark, light), region)
+        else:
+            cell = y // self._cell * (2 * columns) + x // self._cell
+            changed = _rearranged(region, self._levels(shown, height, width), mask, half, cell)
         self.image = image.copy()
         self.image.paste(Image.fromarray(changed), (left, top))
 
@@ -90,6 +93,17 @@ class Proof:
         counts = np.zeros((rows, columns, 4), np.intp)
         np.add.at(counts, (row[inside] // 2, column[inside] // 2, 2 * (row[inside] % 2) + column[inside] % 2), 1)
         self._chosen = np.where(counts.any(-1), counts.argmax(-1), self._chosen)
+
+    def _levels(self, output: Image.Image, height: int, width: int) -> Array:
+        """How light each pixel of the region is in the output; of those that it does not show, the nearest one."""
+        left, top, right, bottom = self._bounds
+        back = np.linalg.inv(np.vstack([self._affine, (0.0, 0.0, 1.0)]))
+        x, y = np.arange(width)[None] + self._low[0] + 0.5, np.arange(height)[:, None] + self._low[1] + 0.5
+        u, v = (
+            np.clip(np.floor(by_x * x + by_y * y + start), low, high - 1).astype(np.intp)
+            for (by_x, by_y, start), low, high in zip(back[:2], (left, top), (right, bottom), strict=True)
+        )
+        return np.asarray(output, np.float32).mean(-1)[v, u]
 
     def _disturbed(self, x: NDArray[Any], y: NDArray[Any]) -> Bools:
         """Whether pixels, by their place within the region, lie in a disturbed cell."""
@@ -170,6 +184,40 @@ class Proof:
         # A map that is not turned by an odd angle takes columns to columns or to rows.
         parts = [part for by, part in ((by_u, by_u * us[None]), (by_v, by_v * vs[:, None])) if by != 0]
         return np.asarray(np.floor(sum(parts, start))).astype(np.intp) - self._low[axis]
+
+
+def _extremes(region: Pixels) -> tuple[Pixels, Pixels]:
+    """A dark and a light colour of a region, some way apart."""
+    step = max(1, int(np.sqrt(region.size / 3 / 20000)))
+    dark, light = np.percentile(region[::step, ::step].reshape(-1, 3), (3, 97), axis=0)
+    middle = (dark + light) / 2
+    wide = np.maximum(light - dark, _CONTRAST) / 2
+    dark, light = (np.clip(middle + sign * wide, 0, 255).astype(np.uint8) for sign in (-1, 1))
+    return dark, light
+
+
+def _rearranged(region: Pixels, levels: Array, mask: Bools, half: Bools, cell: NDArray[np.intp]) -> Pixels:
+    """A region whose masked pixels have changed places: in each cell, one half is now lighter than the other.
+
+    Cells that were light get the darkest pixels, as halves of one level each.
+
+    Args:
+        region: Shape (height, width, 3).
+        levels: How light pixels are, (height, width).
+        mask: Which pixels change places, (height, width).
+        half: Which are to be dark, (height, width).
+        cell: The cell of each, (height, width).
+    """
+    own, light, grey = cell[mask], levels[mask], region[mask].mean(-1)
+    sums, counts = np.bincount(own, light + grey / 256), np.bincount(own)
+    rank = np.argsort(np.argsort(-sums / np.maximum(counts, 1), kind="stable"), kind="stable")
+    places = np.lexsort((rank[own], ~half[mask]))
+    pixels = region[mask]
+    rearranged = np.empty_like(pixels)
+    rearranged[places] = pixels[np.lexsort((grey, light))]
+    changed = region.copy()
+    changed[mask] = rearranged
+    return changed
 
 
 def _change(output: Pixels, probe: Pixels, others: NDArray[np.intp]) -> Array:

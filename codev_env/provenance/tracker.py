@@ -53,6 +53,8 @@ MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
 """Programs that one trace runs at most, and pixels of input images that it hands to them."""
 _KILLED = ("timeout", "memory")
 _CODE, _STRIPES, _WEAVE, _PROOF = "code", "stripes", "weave", "proof"
+_PROVED = 0.98
+"""Share of the places of a part from which on one proof is enough."""
 _SHARED = (_CODE, _WEAVE)
 """Views whose images depend on nothing but sizes."""
 _log = logging.getLogger(__name__)
@@ -220,16 +222,26 @@ class Tracker:
                 continue
             if claimed.region is not None:
                 return claimed.region
+            return self._proved(execution, at, part, claimed, image, index)
+        return None
+
+    def _proved(
+        self, execution: Execution, at: int, part: Bounds, claimed: woven.WovenClaim, image: Image.Image, index: int
+    ) -> Region | None:
+        """The region of a claim, as far as one or two runs on the disturbed image bear it out."""
+        output, readings = _part(execution.images[at], part), []
+        for rearranged in (False, True):
             if not self._affords("proof", 1):
-                return None
-            proof = woven.proof_of(claimed, image, output, self._secret)
+                break
+            proof = woven.proof_of(claimed, image, output, self._secret, rearranged)
             images = (*self._images[:index], proof.image, *self._images[index + 1 :])
             self._done.pop(_PROOF, None)
             disturbed = _pair(execution, self._run_in(_PROOF, images))[at]
-            if disturbed is None:
-                return None
-            return woven.proved(claimed, proof, output, _part(disturbed, part), image, index)
-        return None
+            reading = None if disturbed is None else proof.read(output, _part(disturbed, part))
+            readings += [] if reading is None else [reading]
+            if reading is not None and reading[0].mean() > _PROVED:
+                break
+        return woven.proved(claimed, readings, image, index)
 
     def _with_others(self, execution: Execution, at: int, region: Region) -> Region:
         """Add what other parts of an output show, where most of it may be something else than its region."""

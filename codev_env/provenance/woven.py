@@ -107,19 +107,21 @@ def claim(
     return WovenClaim(affine, part, scale, left, panel.sharp, region, unlike)
 
 
-def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secret: int) -> Proof:
-    """The disturbed image that decides whether a claim is right."""
-    return Proof(image, claimed.affine, claimed.part.bounds, dice(output, secret + 1), claimed.unlike)
+def proof_of(
+    claimed: WovenClaim, image: Image.Image, output: Image.Image, secret: int, rearranged: bool
+) -> Proof:
+    """A disturbed image that decides whether a claim is right: by dark and light cells, or by the colours there are."""
+    rng = dice(output, secret + 1 + rearranged)
+    return Proof(image, claimed.affine, claimed.part.bounds, rng, claimed.unlike, output if rearranged else None)
 
 
 def proved(
-    claimed: WovenClaim, proof: Proof, output: Image.Image, probe: Image.Image, image: Image.Image, index: int
+    claimed: WovenClaim, readings: list[tuple[Bools, float]], image: Image.Image, index: int
 ) -> Region | None:
-    """The region of a claim that a proof bears out; `None` if it does not."""
-    read = proof.read(output, probe)
-    if read is None:
+    """The region of a claim, where one of the readings of `Proof.read` bears it out; `None` if there are none."""
+    if not readings:
         return None
-    seen, sharp = read
+    seen, sharp = np.logical_or.reduce([seen for seen, _ in readings]), max(sharp for _, sharp in readings)
     # Edges and thresholds are like nothing in the image, but show how much of fine bars they keep.
     kept = min(1.0, claimed.sharp, _COARSE * claimed.kept) if sharp >= _SHARP else 0.0
     scale = claimed.scale * max(claimed.kept, kept)
