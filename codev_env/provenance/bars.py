@@ -57,7 +57,7 @@ class Bank:
         edges = np.append(np.abs(np.diff(signs)) / 2, 0.0)
         edges = np.maximum(edges, np.roll(edges, 1))
         self.sums = [np.concatenate([[0.0], np.cumsum(one)]) for one in (signs, edges)]
-        self._scaled: dict[tuple[int, bool, int], _Scaled] = {}
+        self._scaled: dict[tuple[int, bool], _Scaled] = {}
 
     def shown(self, start: Array, end: Array, count: int, edges: bool) -> Array:
         """Signals of so many samples that show stretches of the sequence, one a row; 0 outside the image."""
@@ -65,31 +65,33 @@ class Bank:
         sums = np.interp(ends, np.arange(self.length + 1), self.sums[edges])
         return np.asarray(np.diff(sums) * count / (end - start)[:, None])
 
-    def at_scale(self, number: int, edges: bool, samples: int) -> _Scaled:
-        """The whole sequence with `_RATIO ** number` pixels a sample, for signals of so many samples."""
-        key = number, edges, samples
+    def at_scale(self, number: int, edges: bool) -> _Scaled:
+        """The whole sequence with `_RATIO ** number` pixels a sample; cached."""
+        key = number, edges
         if key not in self._scaled:
             count = max(2, round(self.length / _RATIO**number))
             line = self.shown(np.zeros(1), np.full(1, count * _RATIO**number), count, edges)[0]
             line = np.pad(line, _SAMPLES // 4)
-            room = 1 << (len(line) + samples - 1).bit_length()
-            sums, squares = (np.concatenate([[0.0], np.cumsum(one)]) for one in (line, line**2))
-            mean = (sums[samples:] - sums[:-samples]) / samples
-            spread = np.sqrt(np.maximum((squares[samples:] - squares[:-samples]) - samples * mean**2, 1e-9))
-            weights = 1 / np.maximum(spread, 0.15 * spread.max(initial=1e-9))
-            scaled = _Scaled(np.fft.rfft(line, room).astype(np.complex64), weights.astype(np.float32), room)
-            if samples < _SAMPLES:
-                return scaled  # Few signals are so short, of any length.
-            self._scaled[key] = scaled
+            room = 1 << (len(line) + _SAMPLES - 1).bit_length()
+            spectrum = np.fft.rfft(line, room).astype(np.complex64)
+            sums = (np.concatenate([[0.0], np.cumsum(one)]).astype(np.float32) for one in (line, line**2))
+            self._scaled[key] = _Scaled(spectrum, *sums, room)
         return self._scaled[key]
 
 
 class _Scaled(NamedTuple):
-    """A sequence at one scale: its spectrum, by what correlations are multiplied at each place, the FFT's length."""
+    """A sequence at one scale: its spectrum, the sums of its first values and of their squares, the FFT's length."""
 
     spectrum: NDArray[np.complex64]
-    weights: NDArray[np.float32]
+    sums: NDArray[np.float32]
+    squares: NDArray[np.float32]
     room: int
+
+    def weights(self, samples: int) -> NDArray[np.float32]:
+        """By what correlations with a signal of so many samples are multiplied at each place."""
+        mean = (self.sums[samples:] - self.sums[:-samples]) / samples
+        spread = np.sqrt(np.maximum((self.squares[samples:] - self.squares[:-samples]) - samples * mean**2, 1e-9))
+        return np.asarray(1 / np.maximum(spread, 0.15 * spread.max(initial=1e-9)), np.float32)
 
 
 @lru_cache(maxsize=16)
@@ -108,8 +110,9 @@ def find_line(signal: Array, length: int, axis: int, hint: float | None = None, 
         hint: Pixels per sample that are likely.
         usual: Look at no other scales than these, one and those of usual resizes.
     """
-    if len(signal) < 12 or signal.std() < 1e-9:
-        return None
+    least = max(_LIKELY, _LUCK / float(np.sqrt(min(len(signal), _SAMPLES)))) if len(signal) else 1.0
+    if least >= 1 or signal.std() < 1e-9:
+        return None  # Of few samples, no correlation would say anything.
     bank = bank_of(length, axis)
     best: Line | None = None
     likely = [1.0] if hint is None else [hint, 1.0]
@@ -125,7 +128,6 @@ def find_line(signal: Array, length: int, axis: int, hint: float | None = None, 
                 best = one
             if best.score >= CLEAR:
                 return best
-    least = max(_LIKELY, _LUCK / float(np.sqrt(min(len(signal), _SAMPLES))))
     return best if best is not None and best.score >= least else None
 
 
@@ -152,13 +154,14 @@ def _coarse(signal: Array, bank: Bank, scales: list[float] | None, edges: bool) 
     spectra: dict[int, NDArray[np.complex64]] = {}
     scores: list[tuple[int, NDArray[np.float32]]] = []
     for number in numbers:
-        scaled = bank.at_scale(number, edges, samples)
-        if not len(scaled.weights):
+        scaled = bank.at_scale(number, edges)
+        weights = scaled.weights(samples)
+        if not len(weights):
             continue
         if scaled.room not in spectra:
             spectra[scaled.room] = np.conj(np.fft.rfft(pair, scaled.room)).astype(np.complex64)
-        match = np.fft.irfft(scaled.spectrum * spectra[scaled.room], scaled.room)[:, : len(scaled.weights)]
-        scores.append((number, np.abs(match) * scaled.weights))
+        match = np.fft.irfft(scaled.spectrum * spectra[scaled.room], scaled.room)[:, : len(weights)]
+        scores.append((number, np.abs(match) * weights))
     if not scores:
         return None
     tops = np.array([score.max(1) for _, score in scores])

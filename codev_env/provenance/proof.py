@@ -24,7 +24,8 @@ Pixels = NDArray[np.uint8]
 
 _CELL, _SHOWN = 6, 4
 """Least side of a cell in pixels of the image, and in pixels of the output."""
-_CONTRAST = 48
+_CONTRAST, _RARE = 48, 0.01
+"""Levels between a dark and a light colour; share of the pixels that are the darkest or lightest of an output."""
 _CHANGE, _SPILL, _MOST = 6.0, 0.3, 0.75
 """Levels by which a disturbed cell changes at least; shares of that by which others may, as a rule and at most."""
 _UNUSUAL, _LEVELS, _FEW, _WEAKER, _MUCH = 3.0, 3.0, 0.34, 0.35, 0.66
@@ -42,8 +43,9 @@ class Proof:
         bounds: The part of the output that shows the region.
         rng: Draws which cells are disturbed.
         unlike: Places of the part that look different from the region, over an even grid; they are disturbed first.
-        shown: The output, if cells are to be filled with the colours that the chosen ones have, rearranged: what a
-            program derives from the colours of a whole, such as Otsu's threshold, equalisation or a palette, stays.
+        output: The image that the program returned.
+        rearranged: Fill the cells with the colours that they have, in other places: what a program derives from the
+            colours of a whole, such as Otsu's threshold, equalisation or a palette, stays.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class Proof:
         bounds: Bounds,
         rng: np.random.Generator,
         unlike: Bools | None = None,
-        shown: Image.Image | None = None,
+        *,
+        output: Image.Image,
+        rearranged: bool = False,
     ) -> None:
         self._affine, self._bounds = affine, bounds
         corners = np.array(geometry.polygon_of(affine, bounds))
@@ -73,12 +77,13 @@ class Proof:
         half = (x % self._cell < self._cell // 2) ^ (rng.integers(0, 2, (rows, columns)) == 1)[
             y // (2 * self._cell), x // (2 * self._cell)
         ]
-        if shown is None:
-            dark, light = _extremes(region)
-            changed = np.where(mask[..., None], np.where(half[..., None], dark, light), region)
-        else:
+        levels = self._levels(output, height, width)
+        if rearranged:
             cell = y // self._cell * (2 * columns) + x // self._cell
-            changed = _rearranged(region, self._levels(shown, height, width), mask, half, cell)
+            changed = _rearranged(region, levels, mask, half, cell)
+        else:
+            dark, light = _extremes(region, levels)
+            changed = np.where(mask[..., None], np.where(half[..., None], dark, light), region)
         self.image = image.copy()
         self.image.paste(Image.fromarray(changed), (left, top))
 
@@ -186,8 +191,18 @@ class Proof:
         return np.asarray(np.floor(sum(parts, start))).astype(np.intp) - self._low[axis]
 
 
-def _extremes(region: Pixels) -> tuple[Pixels, Pixels]:
-    """A dark and a light colour of a region, some way apart."""
+def _extremes(region: Pixels, levels: Array) -> tuple[Pixels, Pixels]:
+    """A dark and a light colour of a region: those of what is darkest and lightest in the output, if they are far apart.
+
+    Args:
+        region: Shape (height, width, 3).
+        levels: How light its pixels are in the output, (height, width).
+    """
+    low, high = np.quantile(levels, (_RARE, 1 - _RARE))
+    if low < high:
+        dark, light = (np.median(region[where], 0) for where in (levels <= low, levels >= high))
+        if np.abs(light - dark).max() >= 2 * _CONTRAST:
+            return dark.astype(np.uint8), light.astype(np.uint8)
     step = max(1, int(np.sqrt(region.size / 3 / 20000)))
     dark, light = np.percentile(region[::step, ::step].reshape(-1, 3), (3, 97), axis=0)
     middle = (dark + light) / 2

@@ -35,8 +35,11 @@ _EQUAL, _STRETCHED = 0.03, 0.25
 """Difference of the scales of both axes, as a logarithm, up to which they are equal, and what others are worth less."""
 _BORDER = 2
 """Lines at a border at which an operation on neighbourhoods may leave nothing."""
-_PARTS, _THIN = 4, 12
-"""Parts of an output that are read, and lines that each has at least."""
+_PARTS, _THIN = 4, 28
+"""Parts of an output that are read, and lines that each has at least: fewer are like some stretch by luck."""
+_REST, _LABELS, _LINE = 0.15, 0.4, 4
+"""Shares of the detail up to which nothing is looked for outside of clear parts, as a rule and in figures, which have
+labels; pixels of the frame around these parts."""
 _SAME, _GAP = 0.5, 4
 """Likeness of lines that show the same bars, and lines in a row without it where two crops meet."""
 _SHARED = 0.1
@@ -90,13 +93,19 @@ def read_weave(probe: Image.Image, size: Size, index: int = 0) -> list[WovenPart
     if np.ptp(grey) < 2:
         return []
     whole = (0, 0, grey.shape[1], grey.shape[0])
-    panel = _read(grey, whole, size, index)
-    panels = [panel] if panel is not None and panel.found.mean() > _MOST else []
-    if not panels:
-        panels = _readable(grey, _parts(grey), size, index)
-        if panel is not None and panel.score >= CLEAR:
-            panels = max([panel], panels, key=_all_found)
-    if _all_found(panels) < _MOST * grey.size:
+    detail = _detail(grey)
+    panels: list[WovenPart] = []
+    rest = _LABELS if _is_framed(grey) else _REST
+    if rest == _LABELS:
+        panels = [one for one in _readable(grey, _parts(detail), size, index) if one.score >= CLEAR]
+    if _outside(detail, panels) > rest:
+        panel = _read(grey, whole, size, index)
+        panels = [panel] if panel is not None and panel.found.mean() > _MOST else []
+        if not panels:
+            panels = _readable(grey, _parts(detail), size, index)
+            if panel is not None and panel.score >= CLEAR:
+                panels = max([panel], panels, key=_all_found)
+    if _all_found(panels) < _MOST * grey.size and _outside(detail, panels) > rest:
         for parts in _crops(grey):
             meeting = [one for one in _readable(grey, parts, size, index) if one.score >= CLEAR]
             apart = all(iou(one.bounds, other.bounds) < _SHARED for one, other in combinations(meeting, 2))
@@ -158,12 +167,29 @@ def _alike(lines: Array) -> list[tuple[int, int]]:
     return [run for run in runs if run[1] - run[0] >= _THIN]
 
 
-def _parts(grey: Array) -> list[Bounds]:
-    """The rectangles that are full of detail, largest first, at most four."""
-    across, down = np.abs(np.diff(grey, axis=1)), np.abs(np.diff(grey, axis=0))
+def _detail(grey: Array) -> Array:
+    """By how much each pixel differs from those to its right and below, shape (rows, columns)."""
     detail = np.zeros_like(grey)
-    detail[:, :-1] += across
-    detail[:-1] += down
+    detail[:, :-1] += np.abs(np.diff(grey, axis=1))
+    detail[:-1] += np.abs(np.diff(grey, axis=0))
+    return detail
+
+
+def _outside(detail: Array, panels: list[WovenPart]) -> float:
+    """The share of the detail that no part holds, nor the line around it."""
+    rest = detail.copy()
+    for left, top, right, bottom in (panel.bounds for panel in panels):
+        rest[max(0, top - _LINE) : bottom + _LINE, max(0, left - _LINE) : right + _LINE] = 0
+    return float(rest.sum()) / max(float(detail.sum()), 1e-9)
+
+
+def _is_framed(grey: Array) -> bool:
+    """Whether an image has plain borders all around, as a figure."""
+    return all(np.ptp(line) < 2 for line in (grey[0], grey[-1], grey[:, 0], grey[:, -1]))
+
+
+def _parts(detail: Array) -> list[Bounds]:
+    """The rectangles that are full of detail, largest first, at most four."""
     if not detail.any():
         return []
     parts = []

@@ -31,7 +31,7 @@ from codev_env.types import Region
 Array = NDArray[np.floating]
 
 _WHOLE = 0.9
-_SHARP, _COARSE = 0.3, 5.0
+_SHARP, _COARSE = 0.3, 8.0
 _NEAR = 9
 _ALIKE = 0.97
 
@@ -112,7 +112,8 @@ def proof_of(
 ) -> Proof:
     """A disturbed image that decides whether a claim is right: by dark and light cells, or by the colours there are."""
     rng = dice(output, secret + 1 + rearranged)
-    return Proof(image, claimed.affine, claimed.part.bounds, rng, claimed.unlike, output if rearranged else None)
+    bounds = claimed.part.bounds
+    return Proof(image, claimed.affine, bounds, rng, claimed.unlike, output=output, rearranged=rearranged)
 
 
 def proved(
