@@ -17,7 +17,7 @@ from PIL import Image, ImageChops
 
 from codev_env.provenance.cuts import Piece, Size
 from codev_env.provenance.regions import make_region
-from codev_env.provenance.tables import recoloured
+from codev_env.provenance.tables import Recoloured
 from codev_env.transforms import IDENTITY, inverse, transform_box, transform_image
 from codev_env.types import Box, Region
 
@@ -32,6 +32,8 @@ _PATCH = 24
 """Pixels per side of the part that is resized first."""
 _SAME = 0.5
 """Share of the values of a part that are equal if pixels were only repeated."""
+_WIDE = 20.0
+"""Levels by which the means of some pixels of the same part, at two sizes, may differ."""
 _NEAR, _FAR = 8.0, 24.0
 """Levels by which the means of the same part, resized by two filters, may differ, and its pixels, on average."""
 _SUPPORT = 3
@@ -72,14 +74,15 @@ def find(output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Pi
     equal = [piece for piece in _with_same_points(output, images, copies) if _is_copy(output, images, piece)]
     if equal:
         whole = equal[0].box == (0, 0, *images[equal[0].image_index].size)
-        known = len(equal) == 1 and (whole or variety(output) >= _VARIED)
-        return _region(equal[0], output, images) if known else None
+        sure = len(equal) == 1 and (whole or variety(output) >= _VARIED)
+        return _region(equal[0], output, images) if sure else None
     if copies and variety(output) >= _CLEAR:
         tried = copies[:_RECOLOURED]
-        first = next((piece for piece in tried if _is_recoloured(output, images, piece)), None)
+        known: dict[tuple[int, Box], Recoloured] = {}
+        first = next((piece for piece in tried if _is_recoloured(output, images, piece, known)), None)
         if first is not None:
             rest = [piece for piece in tried[tried.index(first) + 1 :] if piece.turn == first.turn]
-            twice = any(_is_recoloured(output, images, piece) for piece in rest)
+            twice = any(_is_recoloured(output, images, piece, known) for piece in rest)
             return None if twice else _region(first, output, images)
     others = (piece for piece in pieces if piece.size != output.size and _may_become(piece.size, output.size))
     tests = _Resized(output, secret)
@@ -129,9 +132,13 @@ def _with_same_points(output: Image.Image, images: Sequence[Image.Image], pieces
             yield piece
 
 
-def _is_recoloured(output: Image.Image, images: Sequence[Image.Image], piece: Piece) -> bool:
-    back = output if piece.turn == IDENTITY else transform_image(output, inverse(piece.turn))
-    return recoloured(_crop(images[piece.image_index], piece), back)
+def _is_recoloured(
+    output: Image.Image, images: Sequence[Image.Image], piece: Piece, known: dict[tuple[int, Box], Recoloured]
+) -> bool:
+    key = piece.image_index, piece.box
+    if key not in known:
+        known[key] = Recoloured(_crop(images[piece.image_index], piece))
+    return known[key].shows(output if piece.turn == IDENTITY else transform_image(output, inverse(piece.turn)))
 
 
 def _is_copy(output: Image.Image, images: Sequence[Image.Image], piece: Piece) -> bool:
@@ -165,12 +172,20 @@ class _Resized:
         self.output = output
         self._few = output.resize((64, 64), Image.Resampling.NEAREST)
         self._rng = np.random.default_rng((secret, zlib.crc32(self._few.tobytes()), *output.size))
+        self._mean = np.asarray(self._few).mean((0, 1))
         self._backs: dict[str, Image.Image] = {}
+        self._alike: dict[tuple[int, Box], bool] = {}
         self._patch = self._busiest()
         self._akin = 0
 
     def shows(self, image: Image.Image, piece: Piece) -> bool:
         """Whether the output is the piece, resized by one of the common filters."""
+        key = piece.image_index, piece.box
+        if key not in self._alike:  # However it is turned.
+            few = image.resize((64, 64), Image.Resampling.NEAREST, piece.box)
+            self._alike[key] = bool(np.abs(np.asarray(few).mean((0, 1)) - self._mean).max() <= _WIDE)
+        if not self._alike[key]:
+            return False
         back = self._back(piece.turn)
         left, top, right, bottom = transform_box(self._patch, self.output.size, inverse(piece.turn))
         box = int(left), int(top), int(right), int(bottom)

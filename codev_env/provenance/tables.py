@@ -33,28 +33,38 @@ _CROWD = 4
 """Faded cells of 3 x 3: single ones are edges between two colours that the change makes one."""
 
 
-def recoloured(cut: Image.Image, output: Image.Image) -> bool:
-    """Whether an output is a cut in other colours, everything in it still to be seen.
+class Recoloured:
+    """Compares outputs with a cut in other colours.
 
     Args:
         cut: The part of an input, RGB.
-        output: The image that the program returned, turned back, of the same size.
-
-    Returns:
-        False also if some place has lost its contrast, as under most thresholds: then it takes other means to say what
-        is seen.
     """
-    size = _SAMPLE, _SAMPLE
-    shown, few = cut.resize(size, Image.Resampling.NEAREST), np.asarray(output.resize(size, Image.Resampling.NEAREST))
-    for value in _VALUES:
-        if not _fits(value(shown), few):
-            continue
-        values, pixels = value(cut), np.asarray(output)
-        if values.shape[2] == 1 and (few == few[..., :1]).all() and (pixels == pixels[..., :1]).all():
-            pixels = pixels[..., :1]  # One channel says it all.
-        if _fits(values, pixels) and _is_no_chance(values, pixels):
-            return _is_visible(np.asarray(cut), pixels)
-    return False
+
+    def __init__(self, cut: Image.Image) -> None:
+        self._cut = cut
+        few = cut.resize((_SAMPLE, _SAMPLE), Image.Resampling.NEAREST)
+        self._few = [value(few) for value in _VALUES]
+
+    def shows(self, output: Image.Image) -> bool:
+        """Whether an output is the cut in other colours, everything in it still to be seen.
+
+        Args:
+            output: The image that the program returned, turned back, of the same size.
+
+        Returns:
+            False also if some place has lost its contrast, as under most thresholds: then it takes other means to say
+            what is seen.
+        """
+        few = np.asarray(output.resize((_SAMPLE, _SAMPLE), Image.Resampling.NEAREST))
+        for value, shown in zip(_VALUES, self._few, strict=True):
+            if not _fits(shown, few):
+                continue
+            values, pixels = value(self._cut), np.asarray(output)
+            if values.shape[2] == 1 and (few == few[..., :1]).all() and (pixels == pixels[..., :1]).all():
+                pixels = pixels[..., :1]  # One channel says it all.
+            if _fits(values, pixels) and _is_no_chance(values, pixels):
+                return _is_visible(np.asarray(self._cut), pixels)
+        return False
 
 
 def _fits(values: Values, pixels: Pixels) -> bool:

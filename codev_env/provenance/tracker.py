@@ -5,7 +5,7 @@ their own coordinates; the answer is read off its output, so no reading of the c
 what the one before could not place:
 
 0. *Exact copy* (`exact.find`, no run): the output equals a part that the program's process says it cut out, as it is,
-   turned, resized or in other colours (`tables.recoloured`).
+   turned, resized or in other colours (`tables.Recoloured`).
 1. *Pixel code* (`codes.PixelCode`, one run): each pixel carries its own coordinates, exactly and smoothly. Survives
    slicing, turning, mirroring, pasting, sampling, and interpolation, blur and plots that keep the colours.
 2. *Weave* (`weave.weave`, one run, and often a `proof.Proof` on the real image, another): bars of two colours. Survive

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from test_provenance_exact import BOX, SCENE, SIZE, left_open, placed
 
 from codev_env.provenance import Tracker
-from codev_env.provenance.tables import recoloured
+from codev_env.provenance.tables import Recoloured
 from codev_env.sandbox import Sandbox
 from codev_env.transforms import TRANSFORMS, orientation, transform_image
 from codev_env.types import Execution
@@ -59,7 +59,7 @@ def test_a_cut_that_is_painted_over_in_other_colours_is_left_open(fill: object) 
     output = ImageOps.autocontrast(CUT.convert("L"), cutoff=2).convert("RGB")
     patch = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8))
     output.paste(patch if fill == "noise" else fill, (60, 40) if fill == "noise" else (60, 40, 90, 60))  # type: ignore[arg-type]
-    assert not recoloured(CUT, output)
+    assert not Recoloured(CUT).shows(output)
     assert left_open(output, (SIZE, BOX))
 
 
@@ -76,18 +76,18 @@ def target_on_paper() -> Image.Image:
 def test_a_table_that_hides_the_target_shows_no_target() -> None:
     image, box = target_on_paper(), (10, 10, 380, 260)
     cut = image.crop(box)
-    assert recoloured(cut, cut.convert("L").convert("RGB"))
+    assert Recoloured(cut).shows(cut.convert("L").convert("RGB"))
     white = Image.fromarray(np.where(np.asarray(cut.convert("L")) > 100, 255, 0).astype(np.uint8)).convert("RGB")
-    assert not recoloured(cut, white)
+    assert not Recoloured(cut).shows(white)
     assert left_open(white, (SIZE, box), image=image)
 
 
 def test_noise_and_plain_outputs_are_no_tables() -> None:
     noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, PIXELS.shape, np.uint8))
     for output in (noise, Image.new("RGB", CUT.size, "red"), scene(CUT.size, 7)):
-        assert not recoloured(CUT, output)
+        assert not Recoloured(CUT).shows(output)
     few = noise.crop((0, 0, 40, 33))  # Most values appear once: a table would fit anything.
-    assert not recoloured(few, scene((40, 33), 3))
+    assert not Recoloured(few).shows(scene((40, 33), 3))
 
 
 @pytest.mark.parametrize(
