@@ -74,8 +74,8 @@ class Bank:
             line = np.pad(line, _SAMPLES // 4)
             room = 1 << (len(line) + _SAMPLES - 1).bit_length()
             spectrum = np.fft.rfft(line, room).astype(np.complex64)
-            sums = (np.concatenate([[0.0], np.cumsum(one)]).astype(np.float32) for one in (line, line**2))
-            self._scaled[key] = _Scaled(spectrum, *sums, room)
+            sums, squares = (np.concatenate([[0.0], np.cumsum(one)]).astype(np.float32) for one in (line, line**2))
+            self._scaled[key] = _Scaled(spectrum, sums, squares, room)
         return self._scaled[key]
 
 

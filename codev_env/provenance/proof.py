@@ -30,6 +30,8 @@ _CHANGE, _SPILL, _MOST = 6.0, 0.3, 0.75
 """Levels by which a disturbed cell changes at least; shares of that by which others may, as a rule and at most."""
 _UNUSUAL, _LEVELS, _FEW, _WEAKER, _MUCH = 3.0, 3.0, 0.34, 0.35, 0.66
 _SIDE = 640
+_REACHED = 0.6
+"""Share of a strip around a part that shows the region, if the part goes on there."""
 _FITTED, _ROUNDS, _STEEPEST = 4000, 8, 4.0
 """Of the change of levels: pixels it is taken from, steps of the fit, and the most contrast that it adds or takes."""
 
@@ -44,6 +46,7 @@ class Proof:
         rng: Draws which cells are disturbed.
         unlike: Places of the part that look different from the region, over an even grid; they are disturbed first.
         output: The image that the program returned.
+        wide: The part with what is around it that is disturbed as well.
         rearranged: Fill the cells with the colours that they have, in other places: what a program derives from the
             colours of a whole, such as Otsu's threshold, equalisation or a palette, stays.
     """
@@ -57,10 +60,11 @@ class Proof:
         unlike: Bools | None = None,
         *,
         output: Image.Image,
+        wide: Bounds,
         rearranged: bool = False,
     ) -> None:
-        self._affine, self._bounds = affine, bounds
-        corners = np.array(geometry.polygon_of(affine, bounds))
+        self._affine, self._bounds, self._wide = affine, bounds, wide
+        corners = np.array(geometry.polygon_of(affine, wide))
         low = np.clip(np.floor(corners.min(0)), 0, np.array(image.size) - 1).astype(int)
         high = np.clip(np.ceil(corners.max(0)), low + 1, image.size).astype(int)
         self._low = low
@@ -101,7 +105,7 @@ class Proof:
 
     def _levels(self, output: Image.Image, height: int, width: int) -> Array:
         """How light each pixel of the region is in the output; of those that it does not show, the nearest one."""
-        left, top, right, bottom = self._bounds
+        left, top, right, bottom = self._wide
         back = np.linalg.inv(np.vstack([self._affine, (0.0, 0.0, 1.0)]))
         x, y = np.arange(width)[None] + self._low[0] + 0.5, np.arange(height)[:, None] + self._low[1] + 0.5
         u, v = (
@@ -117,14 +121,42 @@ class Proof:
         group = self._chosen[np.clip(row // 2, 0, rows - 1), np.clip(column // 2, 0, columns - 1)]
         return np.asarray(group == 2 * (row % 2) + column % 2)
 
-    def read(self, output: Image.Image, probe: Image.Image) -> tuple[Bools, float] | None:
+    def reach(self, output: Image.Image, probe: Image.Image) -> Bounds:
+        """The part and those strips around it that show the region too; arguments as of `read`."""
+        reading = None if self._wide == self._bounds else self.read(output, probe, self._wide)
+        if reading is None:
+            return self._bounds
+        seen, (left, top, right, bottom) = reading[0], self._wide
+        # The grid's lines at the sides of the part.
+        columns, rows = (
+            [round((at - low) * count / (high - low)) for at in sides]
+            for low, high, sides, count in (
+                (left, right, self._bounds[0::2], seen.shape[1]),
+                (top, bottom, self._bounds[1::2], seen.shape[0]),
+            )
+        )
+        inner = slice(*rows), slice(*columns)
+        strips = (
+            seen[inner[0], : columns[0]],
+            seen[: rows[0], inner[1]],
+            seen[inner[0], columns[1] :],
+            seen[rows[1] :, inner[1]],
+        )
+        reached = [
+            new if strip.size and strip.mean() >= _REACHED else old
+            for old, new, strip in zip(self._bounds, self._wide, strips, strict=True)
+        ]
+        return reached[0], reached[1], reached[2], reached[3]
+
+    def read(self, output: Image.Image, probe: Image.Image, bounds: Bounds | None = None) -> tuple[Bools, float] | None:
         """Which places of the part show the region, as in `Region.seen`, and how sharp; `None` if the claim is wrong.
 
         Args:
             output: The image that the program returned.
             probe: The one it returned for the disturbed image.
+            bounds: Another part than the one that was claimed.
         """
-        left, top, right, bottom = self._bounds
+        left, top, right, bottom = bounds = bounds or self._bounds
         # Points of the output, at most so many a side, and the change there.
         us, vs = (
             (start + (np.arange(n) + 0.5) * (end - start) / n).astype(np.intp)
@@ -132,7 +164,7 @@ class Proof:
             for n in (min(end - start, _SIDE),)
         )
         take = np.ix_(vs - top, us - left)
-        other = probe.crop(self._bounds)
+        other = probe.crop(bounds)
         x, y = (self._along(axis, us + 0.5, vs + 0.5) for axis in (0, 1))
         disturbed = self._disturbed(x, y)
         rows, columns = self._chosen.shape
@@ -145,7 +177,7 @@ class Proof:
         )
         cells = rows * columns + 1
         hits, others = np.flatnonzero(disturbed & inside), np.flatnonzero(~disturbed & inside & core)
-        pair = (np.asarray(output.crop(self._bounds))[take], np.asarray(other)[take])
+        pair = (np.asarray(output.crop(bounds))[take], np.asarray(other)[take])
         change = _change(pair[0], pair[1], others)
         group, moved = group.ravel(), change.ravel()
         sums = [
@@ -192,7 +224,7 @@ class Proof:
 
 
 def _extremes(region: Pixels, levels: Array) -> tuple[Pixels, Pixels]:
-    """A dark and a light colour of a region: those of what is darkest and lightest in the output, if they are far apart.
+    """A dark and a light colour of a region: of what is darkest and lightest in the output, if they are far apart.
 
     Args:
         region: Shape (height, width, 3).

@@ -15,13 +15,11 @@ what the one before could not place:
 5. *Stripes* (`stripes.Stripes`, about a dozen runs): stripes of the original itself are slightly disturbed, which
    changes the course of few programs that depend on the pixels.
 
-Work is counted in runs and pixels, and decided before a stage begins, so that no result depends on the load of a
-machine. An image that cannot be placed within it is `unknown`.
+Work is counted in runs and pixels, decided before a stage begins; what it does not place is `unknown`.
 
-Of a collage, the parts that the pixel code or the weave show are then located one by one, as outputs of their own.
-
-A claim is only made if the pixels really returned agree with the region claimed: a program that behaves otherwise on
-coded images is caught, and its output is `unknown` unless it can be matched.
+Of a collage, the parts that the pixel code or the weave show are then located one by one. A claim is only made if the
+pixels really returned agree with the region claimed: a program that behaves otherwise on coded images is caught, and
+its output is `unknown` unless it can be matched.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ import logging
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -53,8 +51,6 @@ MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
 """Programs that one trace runs at most, and pixels of input images that it hands to them."""
 _KILLED = ("timeout", "memory")
 _CODE, _STRIPES, _WEAVE, _PROOF = "code", "stripes", "weave", "proof"
-_PROVED = 0.98
-"""Share of the places of a part from which on one proof is enough."""
 _SHARED = (_CODE, _WEAVE)
 """Views whose images depend on nothing but sizes."""
 _log = logging.getLogger(__name__)
@@ -222,26 +218,20 @@ class Tracker:
                 continue
             if claimed.region is not None:
                 return claimed.region
-            return self._proved(execution, at, part, claimed, image, index)
+            disturb = partial(self._disturbed, execution, at, part, index)
+            return woven.prove(claimed, output, image, index, self._secret, disturb)
         return None
 
-    def _proved(
-        self, execution: Execution, at: int, part: Bounds, claimed: woven.WovenClaim, image: Image.Image, index: int
-    ) -> Region | None:
-        """The region of a claim, as far as one or two runs on the disturbed image bear it out."""
-        output, readings = _part(execution.images[at], part), []
-        for rearranged in (False, True):
-            if not self._affords("proof", 1):
-                break
-            proof = woven.proof_of(claimed, image, output, self._secret, rearranged)
-            images = (*self._images[:index], proof.image, *self._images[index + 1 :])
-            self._done.pop(_PROOF, None)
-            disturbed = _pair(execution, self._run_in(_PROOF, images))[at]
-            reading = None if disturbed is None else proof.read(output, _part(disturbed, part))
-            readings += [] if reading is None else [reading]
-            if reading is not None and reading[0].mean() > _PROVED:
-                break
-        return woven.proved(claimed, readings, image, index)
+    def _disturbed(
+        self, execution: Execution, at: int, part: Bounds, index: int, image: Image.Image
+    ) -> Image.Image | None:
+        """The part of an output for another image of that index; `None` if there is none, or no run is left."""
+        if not self._affords("proof", 1):
+            return None
+        self._done.pop(_PROOF, None)
+        images = (*self._images[:index], image, *self._images[index + 1 :])
+        probe = _pair(execution, self._run_in(_PROOF, images))[at]
+        return probe and _part(probe, part)
 
     def _with_others(self, execution: Execution, at: int, region: Region) -> Region:
         """Add what other parts of an output show, where most of it may be something else than its region."""

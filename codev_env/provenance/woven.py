@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -31,6 +32,10 @@ from codev_env.types import Region
 Array = NDArray[np.floating]
 
 _WHOLE = 0.9
+_PROVED = 0.98
+"""Share of the places of a part from which on one proof is enough."""
+_GAP, _PLAIN = 3, 8
+"""Pixels between a part and the output's border, and levels by which they vary, if they may show more of the image."""
 _SHARP, _COARSE = 0.3, 8.0
 _NEAR = 9
 _ALIKE = 0.97
@@ -47,6 +52,7 @@ class WovenClaim(NamedTuple):
         sharp: The same, by the pattern.
         region: The region, if the output itself leaves no doubt; else it takes a proof.
         unlike: Places that look different, over the grid of `Region.seen`; they count next to what a proof denies.
+        wide: The part with what is around it, up to the borders of the output, that may show the region as well.
     """
 
     affine: Array
@@ -56,6 +62,7 @@ class WovenClaim(NamedTuple):
     sharp: float
     region: Region | None
     unlike: Bools | None
+    wide: Bounds
 
 
 def claim(
@@ -104,21 +111,89 @@ def claim(
         unlike = None if without is None or without.seen is None else ~without.seen
         if without is not None and abs(alike) > _ALIKE and (without.seen is None or without.seen.mean() > 0.995):
             region = _describe(affine, without, image, index, scale * left)
-    return WovenClaim(affine, part, scale, left, panel.sharp, region, unlike)
+    return WovenClaim(affine, part, scale, left, panel.sharp, region, unlike, _wide(part.bounds, affine, output, image))
 
 
-def proof_of(
-    claimed: WovenClaim, image: Image.Image, output: Image.Image, secret: int, rearranged: bool
-) -> Proof:
+def _wide(bounds: Bounds, affine: Array, output: Image.Image, image: Image.Image) -> Bounds:
+    """A part with the strips around it that are not plain and, by the map, show something of the image.
+
+    Where bars have no edges or are joined by a dilation, nothing says where they go on.
+    """
+    wide = bounds
+    for side, border in enumerate((0, 0, output.width, output.height)):
+        further = _with_side(wide, side, border)
+        corners = np.array(geometry.polygon_of(affine, further))
+        inside = (corners > -_GAP).all() and (corners < np.array(image.size) + _GAP).all()
+        if abs(border - wide[side]) >= _GAP and inside:
+            strip = np.asarray(output.crop(_with_side(further, side ^ 2, wide[side])))
+            wide = further if np.ptp(strip) >= _PLAIN else wide
+    return wide
+
+
+def _with_side(bounds: Bounds, side: int, at: int) -> Bounds:
+    left, top, right, bottom = (at if number == side else old for number, old in enumerate(bounds))
+    return left, top, right, bottom
+
+
+def _enlarged(claimed: WovenClaim, bounds: Bounds, output: Image.Image, image: Image.Image) -> WovenClaim:
+    """The same claim of a larger part."""
+    share = (bounds[2] - bounds[0]) * (bounds[3] - bounds[1]) / (output.width * output.height)
+    part, unlike = OutputPart(bounds, share, None), None
+    if claimed.unlike is not None:
+        without = without_unlike(part, output, claimed.affine, image, max(claimed.kept, claimed.sharp), "changed")
+        unlike = None if without is None or without.seen is None else ~without.seen
+    return claimed._replace(part=part, unlike=unlike, wide=bounds)
+
+
+def prove(
+    claimed: WovenClaim,
+    output: Image.Image,
+    image: Image.Image,
+    index: int,
+    secret: int,
+    run: Callable[[Image.Image], Image.Image | None],
+) -> Region | None:
+    """The region of a claim, as far as one or two runs on disturbed images bear it out; `None` if they do not.
+
+    Args:
+        claimed: The claim.
+        output: The image that the program returned.
+        image: The input image.
+        index: Its index.
+        secret: Decides with the output what is disturbed.
+        run: Runs the program on another image; returns `None` if it cannot.
+    """
+    readings: list[tuple[Bools, float]] = []
+    for rearranged in (False, True):
+        proof = proof_of(claimed, image, output, secret, rearranged)
+        probe = run(proof.image)
+        reading = None if probe is None else proof.read(output, probe)
+        if probe is not None and reading is not None:
+            bounds = proof.reach(output, probe)
+            if bounds != claimed.part.bounds:
+                return prove(_enlarged(claimed, bounds, output, image), output, image, index, secret, run)
+            readings.append(reading)
+            if reading[0].mean() > _PROVED:
+                break
+    return proved(claimed, readings, image, index)
+
+
+def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secret: int, rearranged: bool) -> Proof:
     """A disturbed image that decides whether a claim is right: by dark and light cells, or by the colours there are."""
     rng = dice(output, secret + 1 + rearranged)
-    bounds = claimed.part.bounds
-    return Proof(image, claimed.affine, bounds, rng, claimed.unlike, output=output, rearranged=rearranged)
+    return Proof(
+        image,
+        claimed.affine,
+        claimed.part.bounds,
+        rng,
+        claimed.unlike,
+        output=output,
+        wide=claimed.wide,
+        rearranged=rearranged,
+    )
 
 
-def proved(
-    claimed: WovenClaim, readings: list[tuple[Bools, float]], image: Image.Image, index: int
-) -> Region | None:
+def proved(claimed: WovenClaim, readings: list[tuple[Bools, float]], image: Image.Image, index: int) -> Region | None:
     """The region of a claim, where one of the readings of `Proof.read` bears it out; `None` if there are none."""
     if not readings:
         return None
