@@ -172,8 +172,6 @@ class Tracker:
             secret = zlib.crc32(np.asarray(image.reduce(max(1, min(image.size) // 16))).tobytes(), secret)
         return secret
 
-    # Stages
-
     def _by_copy(self, execution: Execution) -> list[Region | None]:
         pieces = list(self._cuts.pieces())
         return [exact.find(output, self._images, pieces, self._secret) for output in execution.images]
@@ -307,8 +305,6 @@ class Tracker:
             codes.phase_image(size, axis) if index == coded else Image.new("RGB", size, (128, 128, 128))
             for index, size in enumerate(self._sizes)
         )
-
-    # Runs
 
     def _affords(self, stage: str, runs: int, views: Sequence[str] = ()) -> bool:
         """Whether so many runs of the present program, and those of earlier ones that they need, are left.
