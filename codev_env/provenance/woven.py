@@ -34,8 +34,9 @@ Array = NDArray[np.floating]
 _WHOLE = 0.9
 _PROVED = 0.98
 """Share of the places of a part from which on one proof is enough."""
-_GAP, _PLAIN = 3, 8
-"""Pixels between a part and the output's border, and levels by which they vary, if they may show more of the image."""
+_GAP, _BAND, _PLAIN = 3, 8, 8
+"""Pixels between a part and the output's border, width of a band there and levels by which it varies, if the part may
+go on."""
 _SHARP, _COARSE = 0.3, 8.0
 _NEAR = 9
 _ALIKE = 0.97
@@ -115,7 +116,7 @@ def claim(
 
 
 def _wide(bounds: Bounds, affine: Array, output: Image.Image, image: Image.Image) -> Bounds:
-    """A part with the strips around it that are not plain and, by the map, show something of the image.
+    """A part with the strips around it that are not plain at the border and, by the map, show something of the image.
 
     Where bars have no edges or are joined by a dilation, nothing says where they go on.
     """
@@ -125,8 +126,8 @@ def _wide(bounds: Bounds, affine: Array, output: Image.Image, image: Image.Image
         corners = np.array(geometry.polygon_of(affine, further))
         inside = (corners > -_GAP).all() and (corners < np.array(image.size) + _GAP).all()
         if abs(border - wide[side]) >= _GAP and inside:
-            strip = np.asarray(output.crop(_with_side(further, side ^ 2, wide[side])))
-            wide = further if np.ptp(strip) >= _PLAIN else wide
+            band = np.asarray(output.crop(_with_side(further, side ^ 2, border + (_BAND if side < 2 else -_BAND))))
+            wide = further if np.ptp(band) >= _PLAIN else wide
     return wide
 
 
