@@ -158,9 +158,9 @@ def everyday(every: int) -> None:
 
 
 def looks_at(box: Sandbox, kind: str, size: str, names: list[str]) -> Iterator[Look]:
-    """Run everyday programs around the target of two tasks, each in an episode that has begun."""
+    """Run everyday programs around the target of seven tasks, each in an episode that has begun."""
     for number, name in enumerate(names):
-        one = task(kind, size, number % 2)
+        one = task(kind, size, number % 7)
         target = look(one, np.random.default_rng(zlib.crc32(f"{name} {kind} {size}".encode())))
         program = fill(EVERYDAY[name], target)
         with box.session({"input.png": one.image}) as session:
