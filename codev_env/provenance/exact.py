@@ -32,8 +32,9 @@ _PATCH = 24
 """Pixels per side of the part that is resized first."""
 _SAME = 0.5
 """Share of the values of a part that are equal if pixels were only repeated."""
-_WIDE = 20.0
-"""Levels by which the means of some pixels of the same part, at two sizes, may differ."""
+_TILES, _WIDE = 8, 20.0
+"""Tiles per side whose means are compared first; levels by which those of two sizes of one part differ at most, on
+average."""
 _NEAR, _FAR = 8.0, 24.0
 """Levels by which the means of the same part, resized by two filters, may differ, and its pixels, on average."""
 _SUPPORT = 3
@@ -172,19 +173,19 @@ class _Resized:
         self.output = output
         self._few = output.resize((64, 64), Image.Resampling.NEAREST)
         self._rng = np.random.default_rng((secret, zlib.crc32(self._few.tobytes()), *output.size))
-        self._mean = np.asarray(self._few).mean((0, 1))
+        self._tiles = _tiles(self._few)
         self._backs: dict[str, Image.Image] = {}
-        self._alike: dict[tuple[int, Box], bool] = {}
+        self._of_pieces: dict[tuple[int, Box], Image.Image] = {}
         self._patch = self._busiest()
         self._akin = 0
 
     def shows(self, image: Image.Image, piece: Piece) -> bool:
         """Whether the output is the piece, resized by one of the common filters."""
         key = piece.image_index, piece.box
-        if key not in self._alike:  # However it is turned.
-            few = image.resize((64, 64), Image.Resampling.NEAREST, piece.box)
-            self._alike[key] = bool(np.abs(np.asarray(few).mean((0, 1)) - self._mean).max() <= _WIDE)
-        if not self._alike[key]:
+        if key not in self._of_pieces:
+            self._of_pieces[key] = _tiles(image.resize(self._few.size, Image.Resampling.NEAREST, piece.box))
+        off = ImageChops.difference(transform_image(self._of_pieces[key], piece.turn), self._tiles)
+        if np.asarray(off).mean() > _WIDE:
             return False
         back = self._back(piece.turn)
         left, top, right, bottom = transform_box(self._patch, self.output.size, inverse(piece.turn))
@@ -235,6 +236,10 @@ class _Resized:
         x = min(max(round((column + 1) * self.output.width / 64) - side // 2, 0), self.output.width - side)
         y = min(max(round((row + 1) * self.output.height / 64) - side // 2, 0), self.output.height - side)
         return x, y, x + side, y + side
+
+
+def _tiles(few: Image.Image) -> Image.Image:
+    return few.reduce(few.width // _TILES)
 
 
 def _part(crop: Image.Image, size: Size, kind: Image.Resampling, box: Box, across_first: bool = True) -> Image.Image:
