@@ -60,6 +60,11 @@ def many_files() -> None:
         os.close(fd)
 
 
+def send_datagram() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x", ("127.0.0.1", 9))
+
+
 def much_memory() -> None:
     mmap.mmap(-1, 1 << 30).close()
 
@@ -73,7 +78,8 @@ def much_time() -> None:
 ATTACKS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
-        read_file, write_file, list_folder, connect, fork, execute, signal_parent, many_files, much_memory, much_time,
+        read_file, write_file, list_folder, connect, fork, execute, signal_parent, many_files, send_datagram,
+        much_memory, much_time,
     )
 }  # fmt: skip
 
@@ -87,7 +93,11 @@ def attempt(names: tuple[str, ...], attack: Callable[[], None]) -> str:
         try:
             for name in names:
                 try:
-                    kernel.layers(LIMITS, os.getppid())[name]()
+                    if name == "network":
+                        if not kernel.leave_network():
+                            raise kernel.LayerOff("the system allows no network namespace")
+                    else:
+                        kernel.layers(LIMITS, os.getppid())[name]()
                 except (kernel.LayerOff, OSError) as why:
                     os.write(writer, f"off: {why}".encode())
                     os._exit(0)
@@ -107,6 +117,7 @@ def attempt(names: tuple[str, ...], attack: Callable[[], None]) -> str:
 def main() -> None:
     """Try every attack against no layer and against each."""
     cases = {"none": (), "landlock": ("landlock",), "seccomp": ("seccomp",), "user": ("user",), "rlimits": ("rlimits",)}
+    cases["network"] = ("network",)
     if os.geteuid() == 0:
         cases["rlimits"] = ("user", "rlimits")  # the kernel does not count processes of root
     # Burning processor time takes as long as it says, so only the layer that ends it is tried.

@@ -22,6 +22,7 @@ STOPS = {
     "landlock": ["read_file", "write_file", "list_folder", "execute"],
     "seccomp": ["read_file", "write_file", "list_folder", "connect", "fork", "execute", "signal_parent", "many_files"],
     "user": ["read_file", "signal_parent"],
+    "network": ["connect", "send_datagram"],
     "rlimits": ["write_file", "fork", "many_files", "much_memory", "much_time"],
 }
 

@@ -193,6 +193,7 @@ def main(fd: int, kind: str, niceness: int) -> None:
         niceness: Added to that of this process while it loads.
     """
     sock = socket.socket(fileno=fd)
+    kernel.leave_network()
     with _cache_folder(kind):
         left_out = _prepare(kind, niceness)
     zygote = ZygoteLoop(sock)

@@ -27,6 +27,10 @@ _KEPT = frozenset(
     "getGaborKernel getTextSize getOptimalDFTSize getRectSubPix getDerivKernels getDefaultNewCameraMatrix "
     "getFontScaleFromHeight setRNGSeed setIdentity add addWeighted".split()
 )
+_GREY = np.array([9797, 19234, 3737])
+"""By what red, green and blue are multiplied where a PNG is read as grey, in 1 / 32768."""
+_AS_RGB = 256
+"""The flag `cv2.IMREAD_COLOR_RGB`, which older versions do not have."""
 _CLASSES = (
     "error KeyPoint DMatch Subdiv2D SimpleBlobDetector_Params SimpleBlobDetector_create SimpleBlobDetector ORB "
     "ORB_create SIFT_create AKAZE_create BRISK_create MSER_create BFMatcher BFMatcher_create "
@@ -35,19 +39,23 @@ _CLASSES = (
 
 
 def _imread(filename: str, flags: int = 1) -> np.ndarray | None:
-    """`cv2.imread` of the episode's files: BGR, grey for flag 0, `None` for a missing file."""
+    """`cv2.imread` of the episode's files, with its flags; `None` for a missing file."""
     run = state.current()
     try:
         image = run.open(filename)
     except FileNotFoundError:
         return None
-    if flags == 0:
-        return cv2.cvtColor(np.array(image.convert("RGB")), cv2.COLOR_RGB2GRAY)
     if flags < 0 and image.mode == "RGBA":
         return cv2.cvtColor(np.array(image), cv2.COLOR_RGBA2BGRA)
-    if flags < 0 and image.mode == "L":
-        return np.array(image)
-    return cv2.cvtColor(np.array(image.convert("RGB")), cv2.COLOR_RGB2BGR)
+    pixels = np.array(image if image.mode == "L" and flags < 0 else image.convert("RGB"))
+    if pixels.ndim == 3 and not flags & _AS_RGB:
+        grey = not flags & cv2.IMREAD_COLOR and (image.mode == "L" or not flags & cv2.IMREAD_ANYCOLOR)
+        pixels = (pixels @ _GREY >> 15).astype(np.uint8) if grey else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    shrink = 1 if flags < 0 else 1 << (flags >> 4 & 7).bit_length()
+    if shrink == 1:
+        return pixels
+    size = max(1, image.width // shrink), max(1, image.height // shrink)
+    return cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR_EXACT)
 
 
 def _imwrite(filename: str, img: Any, params: Any = None) -> bool:

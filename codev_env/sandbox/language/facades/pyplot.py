@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ _HINTS = {
     "switch_backend": "there is one backend",
 }
 _SUBMODULES = "collections colors gridspec lines patches patheffects ticker"
+_LOOKS = frozenset("bbox_inches pad_inches facecolor edgecolor transparent".split())
 _defaults: Any = {}
+_draw_to_file: Any = None if matplotlib is None else matplotlib.figure.Figure.savefig
 _fonts: dict[str, bytes] = {}
 
 
@@ -72,9 +75,9 @@ def _show(*_args: Any, **_kwargs: Any) -> None:
     plt.close("all")
 
 
-def _savefig(fname: Any, *_args: Any, dpi: Any = None, bbox_inches: Any = None, **_kwargs: Any) -> None:
+def _savefig(fname: Any, *args: Any, **kwargs: Any) -> None:
     """`plt.savefig` into the episode's files."""
-    _figure_savefig(plt.gcf(), fname, dpi=dpi, bbox_inches=bbox_inches)
+    _figure_savefig(plt.gcf(), fname, *args, **kwargs)
 
 
 def _imsave(fname: Any, arr: Any, *, cmap: Any = None, vmin: Any = None, vmax: Any = None, **_other: Any) -> None:
@@ -86,8 +89,8 @@ def _imsave(fname: Any, arr: Any, *, cmap: Any = None, vmin: Any = None, vmax: A
     state.current().save(image.convert("RGB") if image.getextrema()[-1] == (255, 255) else image, fname)
 
 
-def _figure_savefig(figure: Any, fname: Any, *_args: Any, dpi: Any = None, bbox_inches: Any = None, **_kw: Any) -> None:
-    image = render(figure, dpi, bbox_inches)
+def _figure_savefig(figure: Any, fname: Any, *_args: Any, dpi: Any = None, **kwargs: Any) -> None:
+    image = render(figure, dpi, {name: value for name, value in kwargs.items() if name in _LOOKS and value is not None})
     if isinstance(fname, io.BytesIO):
         image.save(fname, "PNG")
     else:
@@ -99,12 +102,18 @@ def _agg(figure: Any) -> Any:
     return figure.canvas if hasattr(figure.canvas, "buffer_rgba") else FigureCanvasAgg(figure)
 
 
-def render(figure: Any, dpi: Any = None, bbox_inches: Any = None) -> Image.Image:
-    """Draw a figure as RGB pixels."""
+def render(figure: Any, dpi: Any = None, looks: Mapping[str, Any] | None = None) -> Image.Image:
+    """Draw a figure as RGB pixels.
+
+    Args:
+        figure: The figure.
+        dpi: Dots per inch; `None` for the figure's.
+        looks: Options of `savefig` that change what is drawn, and where it is cut.
+    """
     dots = figure.get_dpi() if dpi in (None, "figure") else min(float(dpi), _MOST_DPI)
-    if bbox_inches is not None:
+    if looks:
         buffer = io.BytesIO()
-        figure.canvas.print_figure(buffer, format="png", dpi=dots, bbox_inches=bbox_inches)
+        _draw_to_file(figure, buffer, format="png", dpi=dots, **looks)
         buffer.seek(0)
         return Image.open(buffer).convert("RGB")
     before = figure.get_dpi()
@@ -343,7 +352,7 @@ def warm() -> None:
     four.contourf([[0, 1], [1, 0]])
     figure.tight_layout()
     render(figure)
-    render(figure, bbox_inches="tight")
+    render(figure, looks={"bbox_inches": "tight"})
     for projection in ("polar", "3d"):
         plt.figure().add_subplot(projection=projection).plot([1, 2], [3, 4])
         render(plt.gcf())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import bisect
+import calendar
 import cmath
 import collections
 import collections.abc
@@ -16,8 +18,10 @@ import fractions
 import functools
 import hashlib
 import heapq
+import html
 import io
 import itertools
+import keyword
 import math
 import numbers
 import operator
@@ -25,6 +29,8 @@ import os
 import pprint
 import random
 import re
+import secrets
+import shlex
 import statistics
 import string
 import struct
@@ -35,6 +41,7 @@ import traceback
 import types
 import typing
 import unicodedata
+import urllib.parse
 import uuid
 import zlib
 from collections.abc import Callable, Collection
@@ -51,12 +58,12 @@ _INSTEAD = {
     "subprocess": "no other programs can be started; use Pillow, NumPy or OpenCV",
     "socket": "there is no network",
     "requests": "there is no network",
-    "urllib": "there is no network",
     "threading": "a program has one thread",
     "multiprocessing": "a program has one process",
     "pickle": "keep values in variables, or save arrays with np.save and others with json.dump",
     "sklearn": "use numpy, or scipy.cluster.vq.kmeans2, scipy.spatial.cKDTree and scipy.optimize",
     "seaborn": "use matplotlib.pyplot",
+    "concurrent": "a program has one thread: use a loop",
     "shutil": "open a file and save it under another name",
     "pandas": "use csv.DictReader with dicts and lists, or numpy",
     "torch": "use numpy; there are no models here",
@@ -156,6 +163,63 @@ def _uuid4() -> uuid.UUID:
     return uuid.UUID(int=_stream.getrandbits(128), version=4)
 
 
+def _methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    """`operator.methodcaller` through the guard."""
+    return lambda obj: guarded_getattr(obj, name)(*args, **kwargs)
+
+
+def _literal_eval(text: str) -> Any:
+    """`ast.literal_eval` of text."""
+    if not isinstance(text, str):
+        raise RefusedCall(f"ast.literal_eval reads text here, not {type(text).__name__}.")
+    return ast.literal_eval(str.__str__(text))
+
+
+def _format_exception(error: Any, *_others: Any, **_options: Any) -> list[str]:
+    """`traceback.format_exception` of an error, with its last line only."""
+    return ["Traceback (most recent call last):\n", *traceback.format_exception_only(_error_of(error, *_others))]
+
+
+def _format_exception_only(error: Any, *others: Any) -> list[str]:
+    """`traceback.format_exception_only` of an error, or of its class and it."""
+    return traceback.format_exception_only(_error_of(error, *others))
+
+
+def _error_of(error: Any, *others: Any) -> BaseException:
+    found = next((one for one in (error, *others) if isinstance(one, BaseException)), None)
+    if found is None:
+        raise TypeError("an exception is needed")
+    return found
+
+
+def _print_exception(error: Any, *others: Any, **_options: Any) -> None:
+    """`traceback.print_exception`: like the real one, it writes where nobody reads."""
+    _error_of(error, *others)
+
+
+class _CatchWarnings:
+    """`warnings.catch_warnings`: there are none."""
+
+    def __init__(self, *_args: Any, record: bool = False, **_kwargs: Any) -> None:
+        self._record = record
+
+    def __enter__(self) -> list[Any] | None:
+        return [] if self._record else None
+
+    def __exit__(self, *_error: Any) -> None:
+        pass
+
+
+def _same(thing: Any) -> Any:
+    """A decorator that changes nothing, such as `typing.overload`."""
+    return thing
+
+
+def _new_type(_name: str, _kind: Any) -> Callable[[Any], Any]:
+    """`typing.NewType`."""
+    return _same
+
+
 def _nothing(*_args: Any, **_kwargs: Any) -> None:
     """Does nothing: there are no folders."""
 
@@ -179,11 +243,32 @@ def modules() -> dict[str, Facade]:
     """The façades by import name."""
     streams = (
         "random randint randrange choice choices sample shuffle uniform gauss normalvariate triangular betavariate "
-        "expovariate gammavariate lognormvariate getrandbits"
+        "expovariate gammavariate lognormvariate getrandbits paretovariate randbytes vonmisesvariate weibullvariate"
     )
     guards.allow_setting(decimal.Context, "prec", "rounding", "Emin", "Emax")
     changing = {"wraps": _wraps, "total_ordering": _total_ordering}
     texts = {name: value for name, value in vars(string).items() if isinstance(value, str) and name[0] != "_"}
+    typed = {
+        "NamedTuple": program_types.NamedTuple,
+        "NewType": _new_type,
+        **dict.fromkeys(("overload", "final", "runtime_checkable", "no_type_check"), _same),
+    }
+    tracebacks = {
+        "format_exc": _format_exc,
+        "print_exc": _print_exc,
+        "format_exception": _format_exception,
+        "format_exception_only": _format_exception_only,
+        "print_exception": _print_exception,
+    }
+    warned = dict.fromkeys(("filterwarnings", "simplefilter", "resetwarnings", "warn"), _nothing)
+    urls = Facade("urllib.parse", pick(urllib.parse, _URLS))
+    chosen = {
+        "choice": _stream.choice,
+        "randbelow": _stream.randrange,
+        "randbits": _stream.getrandbits,
+        "token_hex": lambda nbytes=32: _stream.randbytes(nbytes).hex(),
+        "compare_digest": secrets.compare_digest,
+    }
     operators = {name: value for name, value in vars(operator).items() if name in _OPERATORS}
     found = {
         "math": whole(math, "math"),
@@ -196,24 +281,36 @@ def modules() -> dict[str, Facade]:
         "collections.abc": Facade("collections.abc", pick(collections.abc, " ".join(collections.abc.__all__))),
         "itertools": whole(itertools, "itertools"),
         "functools": Facade("functools", {**pick(functools, _FUNCTOOLS), **changing}),
-        "operator": Facade("operator", {**operators, "attrgetter": _attrgetter}),
+        "operator": Facade("operator", {**operators, "attrgetter": _attrgetter, "methodcaller": _methodcaller}),
         "statistics": whole(statistics, "statistics"),
-        "string": Facade("string", {**texts, **pick(string, "capwords")}),
+        "string": Facade("string", {**texts, **pick(string, "capwords Template")}),
+        "ast": Facade("ast", {"literal_eval": _literal_eval}),
+        "calendar": Facade("calendar", pick(calendar, _CALENDAR)),
+        "html": Facade("html", pick(html, "escape unescape")),
+        "keyword": Facade("keyword", {"kwlist": list(keyword.kwlist), **pick(keyword, "iskeyword issoftkeyword")}),
+        "secrets": Facade("secrets", chosen, {"SystemRandom": "use random.Random"}),
+        "shlex": Facade("shlex", pick(shlex, "split quote join")),
+        "urllib": Facade("urllib", {"parse": urls}, {"request": "there is no network"}),
+        "urllib.parse": urls,
         "dataclasses": Facade("dataclasses", {**pick(dataclasses, _DATACLASSES), "dataclass": _dataclass}),
-        "typing": Facade("typing", {**pick(typing, _TYPING), "NamedTuple": program_types.NamedTuple}),
+        "typing": Facade("typing", {**pick(typing, _TYPING), **typed}),
         "enum": Facade("enum", program_types.ENUM),
         "abc": Facade("abc", program_types.ABC_NAMES),
-        "types": Facade("types", {"SimpleNamespace": program_types.SimpleNamespace}),
+        "types": Facade("types", {"SimpleNamespace": program_types.SimpleNamespace, **pick(types, "NoneType")}),
         "numbers": Facade("numbers", pick(numbers, "Number Complex Real Rational Integral")),
         "pprint": Facade("pprint", {"pprint": _pprint, "pp": _pprint, **pick(pprint, "pformat")}),
-        "traceback": Facade("traceback", {"format_exc": _format_exc, "print_exc": _print_exc}),
+        "traceback": Facade("traceback", tracebacks),
         "colorsys": whole(colorsys, "colorsys"),
-        "difflib": Facade("difflib", pick(difflib, "SequenceMatcher get_close_matches ndiff unified_diff")),
-        "hashlib": Facade("hashlib", pick(hashlib, "md5 sha1 sha224 sha256 sha384 sha512")),
-        "struct": Facade("struct", pick(struct, "pack unpack calcsize iter_unpack")),
-        "unicodedata": Facade("unicodedata", pick(unicodedata, "name normalize category lookup numeric digit")),
-        "uuid": Facade("uuid", {"uuid1": _uuid4, "uuid4": _uuid4}),
-        "zlib": Facade("zlib", pick(zlib, "crc32 adler32 compress decompress")),
+        "difflib": Facade(
+            "difflib", pick(difflib, "SequenceMatcher get_close_matches ndiff unified_diff context_diff Differ")
+        ),
+        "hashlib": Facade(
+            "hashlib", pick(hashlib, "md5 sha1 sha224 sha256 sha384 sha512 sha3_256 sha3_512 blake2b blake2s")
+        ),
+        "struct": Facade("struct", pick(struct, "pack unpack calcsize iter_unpack error")),
+        "unicodedata": Facade("unicodedata", pick(unicodedata, _UNICODE)),
+        "uuid": Facade("uuid", {"uuid1": _uuid4, "uuid4": _uuid4, **pick(uuid, "UUID uuid5 NAMESPACE_URL")}),
+        "zlib": Facade("zlib", pick(zlib, "crc32 adler32 compress decompress error")),
         "copy": Facade("copy", {"copy": copy.copy, "deepcopy": _deepcopy}),
         "io": Facade("io", pick(io, "BytesIO StringIO UnsupportedOperation SEEK_SET SEEK_CUR SEEK_END")),
         "base64": Facade(
@@ -224,7 +321,7 @@ def modules() -> dict[str, Facade]:
         "decimal": Facade("decimal", pick(decimal, _DECIMAL)),
         "heapq": whole(heapq, "heapq"),
         "bisect": Facade("bisect", pick(bisect, "bisect bisect_left bisect_right insort insort_left insort_right")),
-        "warnings": Facade("warnings", {"filterwarnings": _nothing, "simplefilter": _nothing, "warn": _nothing}),
+        "warnings": Facade("warnings", {**warned, "catch_warnings": _CatchWarnings}),
         "__future__": Facade("__future__", {"annotations": None, "division": None, "print_function": None}),
     }
     found["collections"].__dict__["abc"] = found["collections.abc"]
@@ -233,14 +330,23 @@ def modules() -> dict[str, Facade]:
 
 _OPERATORS = frozenset(
     "itemgetter add sub mul truediv floordiv mod pow neg abs eq ne lt le gt ge and_ or_ xor not_ contains getitem "
-    "concat index inv invert lshift rshift matmul is_ is_not truth".split()
+    "concat index inv invert lshift rshift matmul is_ is_not truth pos countOf indexOf length_hint".split()
 )
 _TYPING = (
     "Any List Dict Tuple Set FrozenSet Optional Union Callable Iterable Iterator Sequence Mapping Literal Final "
     "Generator ClassVar Type TypeVar Generic DefaultDict Deque Counter OrderedDict Hashable Annotated NoReturn Self "
-    "Collection Container Reversible Sized SupportsFloat SupportsInt Text TypeAlias MutableMapping MutableSequence cast"
+    "AbstractSet MutableSet ItemsView KeysView ValuesView Awaitable AsyncIterator AsyncIterable Coroutine "
+    "ContextManager Match Pattern IO TextIO BinaryIO AnyStr LiteralString Never SupportsAbs SupportsIndex "
+    "SupportsRound TYPE_CHECKING Collection Container Reversible Sized SupportsFloat SupportsInt Text TypeAlias "
+    "MutableMapping MutableSequence cast"
 )
-_DATACLASSES = "field asdict astuple replace fields is_dataclass InitVar KW_ONLY MISSING"
+_UNICODE = "name normalize category lookup numeric digit decimal combining bidirectional decomposition is_normalized"
+_URLS = "quote unquote quote_plus unquote_plus urlencode urlparse urlsplit urljoin parse_qs parse_qsl"
+_CALENDAR = (
+    "isleap leapdays weekday monthrange monthcalendar month calendar day_name day_abbr month_name month_abbr "
+    "MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY SUNDAY"
+)
+_DATACLASSES = "FrozenInstanceError field asdict astuple replace fields is_dataclass InitVar KW_ONLY MISSING"
 _FUNCTOOLS = "partial reduce lru_cache cache cmp_to_key cached_property partialmethod"
 _DECIMAL = (
     "Decimal getcontext localcontext InvalidOperation DivisionByZero ROUND_HALF_UP ROUND_HALF_EVEN ROUND_HALF_DOWN "
