@@ -31,6 +31,7 @@ FOREIGN = frozenset(
     "tempfile threading urllib zipfile".split()
 )
 HARMLESS = frozenset({"BytesIO", "StringIO", "SuperLU"})
+TEXT_ONLY = "urllib.parse"
 REFUSED_BUILTINS = frozenset(
     "open eval exec compile __import__ globals locals vars input breakpoint getattr setattr delattr dir type "
     "memoryview id hash".split()
@@ -60,7 +61,7 @@ def danger(value: Any) -> str | None:
     name = getattr(value, "__name__", "")
     if getattr(value, "__qualname__", "").startswith("PurePath."):
         return None  # text alone
-    if name in HARMLESS or (home == "builtins" and name not in REFUSED_BUILTINS):
+    if name in HARMLESS or home == TEXT_ONLY or (home == "builtins" and name not in REFUSED_BUILTINS):
         return None
     return f"a function of {home}"
 

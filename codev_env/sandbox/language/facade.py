@@ -37,35 +37,37 @@ class Facade:
         raise TypeError("a module cannot be copied")
 
 
+def leave_out(facade: Facade, name: str, hint: str) -> None:
+    """Take a name out of a façade; the hint says why, unless there is one that says what to use."""
+    del facade.__dict__[name]
+    facade.__dict__[" hints"] = {name: hint, **facade.__dict__[" hints"]}
+
+
 def pick(module: Any, names: str) -> dict[str, Any]:
     """The named attributes (separated by spaces) that this version of a library has."""
     return {name: getattr(module, name) for name in names.split() if hasattr(module, name)}
 
 
-def whole(module: Any, label: str, refused: str = "") -> Facade:
-    """A façade of all public names of a module but the refused ones (separated by spaces)."""
+def whole(module: Any, label: str) -> Facade:
+    """A façade of all public names of a module, of which `reviewed.keep_reviewed` keeps those that are."""
     names = getattr(module, "__all__", None) or dir(module)
-    left_out = refused.split()
-    return Facade(label, {n: getattr(module, n) for n in names if not n.startswith("_") and n not in left_out})
+    return Facade(label, {name: getattr(module, name) for name in names if not name.startswith("_")})
 
 
-def public(
-    module: Any, label: str, refused: frozenset[str] = frozenset(), hints: Mapping[str, str] | None = None
-) -> Facade:
-    """A façade of only the public functions, classes and numbers of a module.
+def public(module: Any, label: str, hints: Mapping[str, str]) -> Facade:
+    """A façade of only the public functions, classes and numbers of a module, for `reviewed.keep_reviewed`.
 
     Metaclasses are left out, since they make classes with any attribute.
 
     Args:
         module: The module.
         label: Its name for programs.
-        refused: Names to leave out.
-        hints: By name that was left out: an alternative.
+        hints: By name that is left out: an alternative.
     """
     names: dict[str, Any] = {}
     for name in getattr(module, "__all__", None) or dir(module):
         value = getattr(module, name, None)
-        if name.startswith("_") or name in refused or isinstance(value, types.ModuleType) or is_metaclass(value):
+        if name.startswith("_") or isinstance(value, types.ModuleType) or is_metaclass(value):
             continue
         if callable(value) or isinstance(value, _NUMBERS):
             names[name] = value

@@ -117,7 +117,8 @@ def _add_rule(name: str, rule: _Rule) -> None:
 handle((str,), "format", lambda text: _Formatter(text).format)
 handle((str,), "format_map", lambda text: _Formatter(text).format_map)
 handle((np.ndarray,), "view", _view)
-handle((np.ndarray, np.generic), "tobytes", _array_tobytes)
+for _name in ("tobytes", "tostring"):  # the old name, until NumPy 2.3
+    handle((np.ndarray, np.generic), _name, _array_tobytes)
 handle((Image.Image,), "load", _image_load)
 hide((AttributeError, NameError, memoryview), "obj")
 hide((BaseException,), "with_traceback")

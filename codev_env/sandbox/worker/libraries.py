@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Protocol
 
+from codev_env.sandbox.language import reviewed
 from codev_env.sandbox.language.facade import Facade
 from codev_env.sandbox.language.facades import files, numpy, pil, run, std, tables
 from codev_env.sandbox.worker import traces
@@ -55,6 +56,7 @@ def load(kind: str) -> dict[str, str]:
     for library in libraries:
         _provide(library)
     left_out = _load_science() if kind == "science" else {}
+    reviewed.keep_reviewed(MODULES)
     traces.learn(MODULES)
     known = {name.partition(".")[0] for name in MODULES} | left_out.keys()
     ELSEWHERE[:] = [name for name in _OPTIONAL if name not in known and _is_installed(name)]

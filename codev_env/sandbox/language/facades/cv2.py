@@ -16,17 +16,6 @@ try:
 except ImportError:
     cv2 = None  # type: ignore[assignment]
 
-_REFUSED_PREFIXES = tuple(
-    "_ set get imread imwrite imcount imshow named destroy wait redirect start stop select move resizeWindow read "
-    "write add have use check update display poll video file ocl cuda load save "
-    "ALIKED DISK LightGlue FaceDetector FaceRecognizer TrackerDaSiam TrackerGOTURN TrackerNano TrackerVit Cascade "
-    "ml_ dnn_".split()
-)
-_KEPT = frozenset(
-    "getRotationMatrix2D getPerspectiveTransform getAffineTransform getStructuringElement getGaussianKernel "
-    "getGaborKernel getTextSize getOptimalDFTSize getRectSubPix getDerivKernels getDefaultNewCameraMatrix "
-    "getFontScaleFromHeight setRNGSeed setIdentity add addWeighted".split()
-)
 _GREY = np.array([9797, 19234, 3737])
 """By what red, green and blue are multiplied where a PNG is read as grey, in 1 / 32768."""
 _AS_RGB = 256
@@ -85,15 +74,15 @@ def modules() -> dict[str, Facade]:
     builtin = type(cv2.resize)
     names: dict[str, Any] = {}
     for name, value in vars(cv2).items():
-        allowed = name in _KEPT or not name.startswith(_REFUSED_PREFIXES)
-        if (isinstance(value, int) and name[:1].isupper()) or (isinstance(value, builtin) and allowed):
+        if (isinstance(value, int) and name[:1].isupper()) or (isinstance(value, builtin) and name[:1] != "_"):
             names[name] = value
     names.update(pick(cv2, _CLASSES))
     for name in ("waitKey", "destroyAllWindows", "destroyWindow", "namedWindow"):
         names[name] = _no_window
     names.update(imread=_imread, imwrite=_imwrite, imshow=_imshow, __version__=cv2.__version__)
     hints = {"VideoCapture": "there are only pictures here", "dnn": "there are no models here"}
-    guards.hide((cv2.Algorithm,), "save", "read", "write")
+    kinds = tuple(value for value in vars(cv2).values() if isinstance(value, type))  # some have no common base
+    guards.hide(kinds, "save", "read", "write")
     return {"cv2": Facade("cv2", names, hints)}
 
 

@@ -15,13 +15,6 @@ from codev_env.sandbox.language.facades.tables import ARRAY_FILES
 from codev_env.sandbox.language.program_builtins import ndarray
 from codev_env.sandbox.language.refusals import RefusedCall
 
-_REFUSED = frozenset(
-    "load save savez savez_compressed savetxt loadtxt genfromtxt fromfile fromregex memmap DataSource ndarray "
-    "frombuffer from_dlpack fromstring show_config show_runtime info test setbufsize getbufsize get_include "
-    "nested_iters recarray record chararray matrix bmat asmatrix mat seterrcall geterrcall fromiter source lookfor "
-    "who disp safe_eval byte_bounds add_docstring add_newdoc add_newdoc_ufunc deprecate deprecate_with_doc "
-    "set_string_function set_numeric_ops compare_chararrays fromfunction_ maximum_sctype".split()
-)
 _HINTS = {
     # NumPy's own advice for names that it has removed.
     **{name: advice for name, advice in getattr(np, "__expired_attributes__", {}).items()},
@@ -33,7 +26,6 @@ _HINTS = {
     "testing": "use np.allclose or np.array_equal",
 }
 _UNSEEDED = frozenset({"seed", "get_state", "set_state"})
-_MASKED_REFUSED = "ids frombuffer fromflex mvoid test core extras masked_print_option"
 _POLYNOMIALS = "polynomial chebyshev legendre hermite hermite_e laguerre"
 _FUNCTION_TYPES: tuple[type, ...] = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type(np.concatenate))
 
@@ -117,7 +109,7 @@ def modules() -> dict[str, Facade]:
     """The façades by import name."""
     names: dict[str, Any] = {}
     for name, value in list(vars(np).items()):  # `dir` also names modules that would be loaded on access
-        if name.startswith("_") or name in _REFUSED:
+        if name.startswith("_"):
             continue
         number_type = isinstance(value, type) and issubclass(value, np.generic)
         constant = value is None or isinstance(value, (int, float))
@@ -138,9 +130,9 @@ def modules() -> dict[str, Facade]:
     windows = Facade("numpy.lib.stride_tricks", pick(np.lib.stride_tricks, "sliding_window_view"))
     found = {
         "numpy.random": Facade("numpy.random", random),
-        "numpy.linalg": whole(np.linalg, "numpy.linalg", "test linalg"),
-        "numpy.fft": whole(np.fft, "numpy.fft", "test helper"),
-        "numpy.char": whole(np.char, "numpy.char", "array asarray chararray compare_chararrays"),
+        "numpy.linalg": whole(np.linalg, "numpy.linalg"),
+        "numpy.fft": whole(np.fft, "numpy.fft"),
+        "numpy.char": whole(np.char, "numpy.char"),
         "numpy.ma": _masked(),
         "numpy.polynomial": _polynomials(),
         "numpy.lib": Facade("numpy.lib", {"stride_tricks": windows}),
@@ -159,7 +151,7 @@ def _masked() -> Facade:
     """Masked arrays: `data` is an array of its own kind, and the class behind it stays hidden."""
     guards.handle((np.ma.MaskedArray,), "data", lambda array: array.data)
     guards.hide((np.ma.MaskedArray,), "baseclass", "ids", "toflex", "torecords")
-    return whole(np.ma, "numpy.ma", _MASKED_REFUSED)
+    return whole(np.ma, "numpy.ma")
 
 
 def _polynomials() -> Facade:

@@ -87,7 +87,9 @@ def _save(image: Image.Image, fp: Any, format: str | None = None, **params: Any)
         if format is None or format not in (*_FORMATS, "JPG"):
             raise ValueError(f"format={format!r}: one of {', '.join(_FORMATS)} is needed to save to a BytesIO")
         options = {key: value for key, value in params.items() if key in _SAVE_OPTIONS and _is_plain(value)}
-        _real_save(image, fp, format, **options)
+        encoded = io.BytesIO()  # it has no name, which older versions of Pillow look up on the disk
+        _real_save(image, encoded, format, **options)
+        fp.write(encoded.getvalue())
         return
     state.current().save(image, fp)
 

@@ -26,11 +26,6 @@ _PACKAGES = (
     "stats.qmc"
 )
 _LAZY = "_lib.cobyqa _lib.pyprima _lib.pyprima.common linalg._matfuncs_inv_ssq optimize.elementwise sparse._spfuncs"
-_REFUSED = frozenset(
-    "test LowLevelCallable save_npz load_npz rv_continuous rv_discrete make_distribution "
-    "get_blas_funcs get_lapack_funcs find_best_blas_type "
-    "set_backend set_global_backend register_backend skip_backend set_workers get_workers use_solver".split()
-)
 _HINTS = {
     "io": "files hold pictures only; use Image.open(name)",
     "datasets": "the pictures of the task are all there is",
@@ -55,7 +50,7 @@ def modules() -> dict[str, Facade]:
             module = importlib.import_module(f"scipy.{name}")
         except ImportError:
             continue
-        found[f"scipy.{name}"] = public(module, f"scipy.{name}", _REFUSED, _HINTS)
+        found[f"scipy.{name}"] = public(module, f"scipy.{name}", _HINTS)
     found["scipy.cluster"] = Facade("scipy.cluster", {})
     measured = importlib.import_module("scipy.constants").physical_constants
     found["scipy.constants"].__dict__["physical_constants"] = types.MappingProxyType(measured)

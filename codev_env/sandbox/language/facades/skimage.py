@@ -22,7 +22,6 @@ _PACKAGES = (
     "color draw exposure feature filters filters.rank graph measure metrics morphology registration restoration "
     "segmentation transform util"
 )
-_REFUSED = frozenset("apply_parallel lookfor Cascade show_rag try_all_threshold plot_matched_features".split())
 _HINTS = {
     "apply_parallel": "call the function on the array",
     "Cascade": "there are no models here",
@@ -78,7 +77,7 @@ def modules() -> dict[str, Facade]:
     found: dict[str, Facade] = {}
     for name in _PACKAGES.split():
         module = importlib.import_module(f"skimage.{name}")
-        found[f"skimage.{name}"] = public(module, f"skimage.{name}", _REFUSED, _HINTS)
+        found[f"skimage.{name}"] = public(module, f"skimage.{name}", _HINTS)
     colour = found["skimage.color"].__dict__
     for name, value in vars(skimage.color).items():
         if isinstance(value, np.ndarray):

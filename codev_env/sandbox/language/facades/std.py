@@ -274,7 +274,7 @@ def modules() -> dict[str, Facade]:
         "math": whole(math, "math"),
         "cmath": whole(cmath, "cmath"),
         "random": Facade("random", {**pick(_stream, streams), "seed": _reseed, "Random": _make_random}),
-        "re": whole(re, "re", "template"),
+        "re": whole(re, "re"),
         "collections": Facade(
             "collections", pick(collections, "Counter defaultdict OrderedDict deque namedtuple ChainMap")
         ),

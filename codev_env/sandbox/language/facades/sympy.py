@@ -10,7 +10,7 @@ import sys
 import types
 from typing import Any
 
-from codev_env.sandbox.language import guards, state
+from codev_env.sandbox.language import guards, reviewed, state
 from codev_env.sandbox.language.facade import Facade, is_metaclass, nested
 from codev_env.sandbox.language.refusals import RefusedCall, refuse
 
@@ -24,18 +24,6 @@ except ImportError:
 _PACKAGES = (
     "abc calculus combinatorics concrete core functions geometry integrals logic matrices ntheory polys series sets "
     "simplify solvers stats tensor"
-)
-_REFUSED = frozenset(
-    # Change the caller's names, other modules or SymPy itself.
-    "var vring vfield xring xfield public timed threaded xthreaded memoize_property cacheit register_handler "
-    "remove_handler factor_cache Sieve capture source vectorize "
-    # Run text or other programs, read or write files.
-    "preview plot textplot plot_backends plot_implicit plot_parametric plot3d plot3d_parametric_line "
-    "plot3d_parametric_surface init_session interactive_traversal test doctest print_gtk pager_print dotprint "
-    "sample sample_iter sampling_density sampling_E sampling_P DeferredVector "
-    # Print to a terminal.
-    "print_latex print_mathml print_python print_ccode print_glsl print_fcode print_rcode print_jscode "
-    "print_maple_code print_tree".split()
 )
 _HINTS = {
     "var": "use x = symbols('x')",
@@ -86,7 +74,8 @@ def modules() -> dict[str, Facade]:
         "__version__": sympy.__version__,
     }
     names.update(own)
-    reader = formulas.FormulaReader({name: value for name, value in names.items() if _is_word(value)})
+    words = reviewed.read("sympy").allowed["sympy"]
+    reader = formulas.FormulaReader({name: value for name, value in names.items() if name in words and _is_word(value)})
     names["parse_expr"] = reader
     _tighten(reader)
     found: dict[str, Facade] = {}
@@ -103,7 +92,7 @@ def _public(module: Any) -> dict[str, Any]:
     names = {}
     for name in getattr(module, "__all__", None) or dir(module):
         value = getattr(module, name, None)
-        if name.startswith("_") or name in _REFUSED or isinstance(value, types.ModuleType | dict | list | str):
+        if name.startswith("_") or isinstance(value, types.ModuleType | dict | list | str):
             continue
         if is_metaclass(value):
             continue
