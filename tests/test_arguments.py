@@ -51,6 +51,8 @@ class Options(Base):
     """Turns."""
     ratio: ZeroOrAboveOne = 0.0
     """A ratio."""
+    size: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
+    """A size."""
     names: tuple[str, ...] = ()
     """Names."""
     colours: Annotated[tuple[str, ...], Field(min_length=1)] = ("red",)
@@ -158,6 +160,7 @@ def test_values_out_of_range_are_all_named(words, said):
         ("--kind green", "--kind is green; it must be 'red' or 'blue'."),
         ("--max-turns many", "--max-turns is many; it must be a whole number."),
         ("--max-turns 1.5", "--max-turns is 1.5; it must be a whole number."),
+        ("--size small", "--size is small; it must be a whole number or auto."),
         ("--fast maybe", "--fast is maybe; it must be True or False."),
         ("--weights tool", "--weights is tool; it must be names with values."),
         ("--weights tool x", "--weights is x; it must be a number."),

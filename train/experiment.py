@@ -27,6 +27,7 @@ from codev_train.learn import checkpoint
 from codev_train.learn.sharding import layout_of, make_accelerator
 from codev_train.learn.trained import load_trained
 from codev_train.run.config import OPTIONS, Request
+from codev_train.run.environments import with_view
 from codev_train.run.interrupt import INTERRUPTED, Interrupted
 from codev_train.run.machine import cpu_threads, free_folder, make_folder
 from codev_train.run.monitor import Monitor
@@ -88,6 +89,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
         checkpoint.prune(run, options.keep)  # A run killed after its last update writes no other checkpoint.
         drop_evaluations(run, done)
+    options = dataclasses.replace(options, env=with_view(options.env, policy.processor.view_pixels))
     names = dict.fromkeys(options.trackers) if accelerator.is_main_process else ()
     monitor = Monitor(run, accelerator.is_main_process, done, [RunTracker(name, run, options) for name in names])
     before_file = run / "before" / "metrics.json"

@@ -108,6 +108,13 @@ class ChatProcessor:
         self.opening = ""
         self._frame = self._split_template()
 
+    @property
+    def view_pixels(self) -> int:
+        """The most pixels at which the policy sees an image: the image processor makes larger ones smaller."""
+        tiles, size = getattr(self.image_processor, "max_patches", None), self.image_processor.size
+        # `longest_edge` is an area in the other families, whatever its name says.
+        return int(tiles * size["height"] * size["width"] if tiles else size["longest_edge"])
+
     def _split_template(self) -> dict[str, list[int]]:
         """Find the markup that the chat template writes around each message, by rendering markers once."""
 

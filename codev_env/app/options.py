@@ -90,8 +90,16 @@ class Option:
     @property
     def kind(self) -> Any:
         """Its type; without `None` for an option that may be left out."""
-        rest = [kind for kind in get_args(self.field.annotation) if kind is not types.NoneType]
-        return rest[0] if get_origin(self.field.annotation) in (Union, types.UnionType) else self.field.annotation
+        if get_origin(self.field.annotation) not in (Union, types.UnionType):
+            return self.field.annotation
+        first = next(kind for kind in get_args(self.field.annotation) if kind is not types.NoneType)
+        return get_args(first)[0] if get_origin(first) is Annotated else first
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words that it takes beside the values of its type, for example `auto`."""
+        kinds = get_args(self.field.annotation)
+        return tuple(str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind))
 
     @property
     def many(self) -> bool:
@@ -104,7 +112,7 @@ class Option:
         if get_origin(self.kind) is dict:
             return "NAME VALUE"
         inner = [kind for kind in get_args(self.kind) if kind is not Ellipsis] if self.many else [self.kind]
-        return " ".join(map(_metavar, inner))
+        return "|".join([" ".join(map(_metavar, inner)), *(self.words if self.kind in _METAVARS else ())])
 
     @property
     def range(self) -> str:
@@ -191,6 +199,7 @@ def _problem(error: Any, options: Mapping[str, Option]) -> Problem:
         allowed = options[name].range or allowed
     if error["type"] == "too_short":
         allowed = "at least one value"
+    allowed = " or ".join([allowed, *options[name].words])
     return Problem(name, f"{options[name].flag} is {words_of(value) or 'empty'}; it must be {allowed}.", is_usage)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codev_env.errors import ConfigError
-from codev_train.run.environments import make_eval_env, make_train_env
+from codev_train.run.environments import make_eval_env, make_train_env, with_view
 from codev_train.run.options import EnvOptions, HeldOutOptions, TrainOptions
 
 
@@ -38,6 +38,32 @@ def test_contrast_scenes_differ_in_their_options_alone():
     alike = dataclasses.replace(env, scene={**env.scene, "cue_p": 0.0})
     same = tasks_of(make_eval_env(dataclasses.replace(options, env=alike)))
     assert all(np.array_equal(same[n].image, contrast[n].image) for n in range(4))
+
+
+@pytest.mark.parametrize(
+    ("asked", "judge", "told"),
+    [
+        ("auto", "auto", 4900),
+        ("auto", "ground_truth", 4900),
+        ("auto", "http://localhost:1/v1#m", 0),
+        (0, "auto", 0),
+        (64, "auto", 64),
+    ],
+)
+def test_the_judge_is_told_what_the_policy_sees(asked, judge, told):
+    env = with_view(EnvOptions(scenes="toy", view_pixels=asked, judge=judge), 4900)
+    assert env.view_pixels == told
+    if judge != "ground_truth":
+        return
+    made = make_eval_env(TrainOptions(env=env))
+    assert made.unwrapped.judge.view.pixels == 4900
+    made.close()
+
+
+def test_a_view_that_nobody_has_looked_up_counts_as_none():
+    made = make_eval_env(TrainOptions(env=EnvOptions(scenes="toy", view_pixels="auto", judge="ground_truth")))
+    assert made.unwrapped.judge.view.pixels is None
+    made.close()
 
 
 @pytest.mark.parametrize("changes", [{"env": EnvOptions(data="hub")}, {"eval": {"data": "some/where"}}])

@@ -266,3 +266,12 @@ def test_a_small_image_is_one_tile_and_a_large_one_several_and_a_thumbnail():
     small, large = pictures(processor, (16, 16), (40, 20))
     assert (small.values.shape, small.tokens) == ((1, 3, 16, 16), 4)
     assert (large.values.shape, large.tokens) == ((3, 3, 16, 16), 12)
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_no_image_is_seen_at_more_pixels_than_the_view(family):
+    processor = toy_policy(family).processor
+    (large,) = pictures(processor, (400, 400))
+    side = processor.image_processor.patch_size if family != "internvl" else 1
+    seen = large.values.shape[0] * side**2 if family != "internvl" else large.values[:-1, 0].numel()  # less a thumbnail
+    assert 0.8 * processor.view_pixels <= seen <= processor.view_pixels

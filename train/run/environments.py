@@ -11,6 +11,7 @@ import gymnasium as gym
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import ConfigError
+from codev_env.judges import for_view, get_judge
 from codev_train.run.options import EnvOptions, TrainOptions
 
 
@@ -36,6 +37,25 @@ def make_eval_env(options: TrainOptions, contrast: bool = False, tool: bool = Tr
     return make_env(env, options.eval.split, options.reward, options.weights, dialect=dialect)
 
 
+def with_view(options: EnvOptions, pixels: int) -> EnvOptions:
+    """Put the size at which a policy sees large images for "auto".
+
+    Args:
+        options: The environment.
+        pixels: Of the policy's image processor.
+
+    Returns:
+        The options, with no view for a judge that does not measure detail.
+    """
+    if options.view_pixels != "auto":
+        return options
+    try:
+        for_view(get_judge(options.judge), pixels)
+    except ConfigError:  # it does not measure detail
+        pixels = 0
+    return dataclasses.replace(options, view_pixels=pixels)
+
+
 def make_env(
     options: EnvOptions,
     split: str,
@@ -47,7 +67,7 @@ def make_env(
     """Make one environment.
 
     Args:
-        options: Which one.
+        options: Which one; a view of "auto" counts as none, see `with_view`.
         split: `"train"`, `"val"` or `"test"`.
         reward: Reward table.
         weights: Weights of terms that differ from the table's.
@@ -70,7 +90,7 @@ def make_env(
             reward=reward,
             reward_weights=dict(weights or {}),
             judge=options.judge,
-            view_pixels=options.view_pixels or None,
+            view_pixels=None if options.view_pixels == "auto" else options.view_pixels or None,
             max_turns=options.max_turns,
             **wrapped,
         )
