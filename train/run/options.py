@@ -48,7 +48,7 @@ class EnvOptions:
     judge: str = "auto"
     """Judge of tool calls: a name, `URL#NAME` of a model, `MODULE:ATTRIBUTE`, or options as JSON (docs/judges.md)."""
     view_pixels: CountOrNone | Literal["auto"] = 0
-    """Pixels at which the policy sees a large image, "auto" asks its processor: larger crops have less detail; 0: off."""
+    """Pixels at which the policy sees a large image, "auto" asks its processor: larger crops lose detail; 0: off."""
     max_turns: Count = 6
     """Turns of the model before an episode is cut off."""
 
