@@ -157,7 +157,8 @@ class _Learner:
             told = most_varied(rewards.sum(1), groups, kept.any(0), options.down_sample)
             kept &= told
         factors = channel_factors(options.credit, reward.channel_weights)
-        advantages = combine(get_credit(options.credit), channels, turns, groups, factors, kept)
+        credit, gate = get_credit(options.credit), reward.gate_channels
+        advantages = combine(credit, channels, turns, groups, factors, kept, gate)
 
         # 3. Advantages become samples; clipped policy-gradient steps on their tokens.
         rate = learning_rate(options.optimizer, step, options.steps)

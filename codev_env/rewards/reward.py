@@ -88,6 +88,7 @@ class Reward:
         needs: Its requirements: `"boxes"` of the evidence, the `"transform"` of the image, a `"judge"` of
             tool calls, `"probing"` of the policy's answer. `"group"` follows from `group_terms`.
         robust: It claims that no cheat earns more from `tool_terms` than an honest look at a wrong place.
+        gate: A channel: of the outcome's advantage, a turn with a call gets only the sign that its call has there.
         source: Where the formula comes from.
         second_hand: Names of the terms whose formula or weight is known from descriptions by others only.
     """
@@ -98,6 +99,7 @@ class Reward:
     tool_terms: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     robust: bool = False
+    gate: str = ""
     source: str = ""
     second_hand: tuple[str, ...] = ()
 
@@ -116,6 +118,9 @@ class Reward:
                 raise unknown(f"need of reward {self.name!r}:", need, get_args(Need))
         if len({channel.name for channel in self.channels}) != len(self.channels):
             raise ConfigError(f"reward {self.name!r} has channels {self.channels}; one name must mean one channel.")
+        others = [channel.name for channel in self.channels if channel != OUTCOME]
+        if self.gate and self.gate not in others:
+            raise unknown(f"gate of reward {self.name!r}:", self.gate, others)
         if self.group_terms and "group" not in self.needs:
             object.__setattr__(self, "needs", (*self.needs, "group"))
 
@@ -188,6 +193,14 @@ class Reward:
         return tuple(
             sum(abs(term.weight) for term in self.all_terms if term.channel == channel) for channel in self.channels
         )
+
+    @property
+    def gate_channels(self) -> tuple[int, int] | None:
+        """The numbers of the outcome's channel and of the one that gates it; `None` without one, or if it weighs 0."""
+        names = [channel.name for channel in self.channels]
+        if OUTCOME.name not in names or self.gate not in names or not self.channel_weights[names.index(self.gate)]:
+            return None
+        return names.index(OUTCOME.name), names.index(self.gate)
 
     def _call(self, term: Term | GroupTerm, argument: Any) -> Any:
         try:

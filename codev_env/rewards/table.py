@@ -110,7 +110,8 @@ _BY_NAME: dict[str, Reward] = {
             ),
             tool_terms=("gain",),
             needs=("probing",),
-            source="TACO, arXiv 2606.30251, the abstract; without its routing of the outcome",
+            gate="gain",
+            source="TACO, arXiv 2606.30251, the abstract",
             second_hand=("gain",),
         ),
         Reward(

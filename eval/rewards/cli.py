@@ -53,6 +53,8 @@ def run_list(command: ListCommand) -> int:
         needs = f"needs {', '.join(reward.needs)}" if reward.needs else "needs nothing"
         print(f"{reward.name}: {'robust, ' if reward.robust else ''}{needs}; {reward.source}")
         print(f"    {formula(reward)}")
+        if reward.gate:
+            print(f"    routed: a turn with a call gets of the outcome only the sign of [{reward.gate}]")
         if reward.second_hand:
             print(f"    second-hand: {', '.join(reward.second_hand)}")
     print("\n(g): paid by the trainer, which knows the group.  [c]: in a channel c of its own, see docs/rewards.md.")

@@ -143,6 +143,15 @@ def test_channels_and_their_weights() -> None:
     assert hdpo.channel_weights == (1.0, 0.15)
 
 
+def test_the_gate_of_a_reward_is_a_channel_that_counts() -> None:
+    assert get_reward("taco").gate_channels == (0, 1)
+    assert get_reward("taco", {"gain": 0}).gate_channels is None, "it would gate everything out"
+    assert get_reward("hdpo").gate_channels is None
+    for gate in ("gains", "outcome"):
+        with pytest.raises(ConfigError, match=f"gate of reward 'taco': '{gate}'"):
+            dataclasses.replace(get_reward("taco"), gate=gate)
+
+
 @pytest.mark.parametrize(
     ("reward", "weights", "message"),
     [

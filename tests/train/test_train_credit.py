@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_train.learn.credit import CREDITS, Credit, channel_factors, combine, get_credit
+from codev_train.learn.credit import CREDITS, Credit, channel_factors, combine, get_credit, route
 
 ROOT_HALF = math.sqrt(0.5)
 
@@ -165,6 +165,31 @@ def test_the_weight_of_a_channel_counts_once():
     factors = channel_factors("trajectory", [1.0, 0.5])
     found = combined("trajectory", channels, [1, 1], [0, 0], factors)[:, 0].tolist()
     assert found == pytest.approx([0.5 * ROOT_HALF, -0.5 * ROOT_HALF], abs=1e-4)
+
+
+def test_praise_goes_to_the_calls_that_helped_and_blame_to_those_that_harmed():
+    # Four turns: three calls, of which the first gained the answer, the second lost it, the third changed nothing.
+    gains = [[0.0, 0.15, -0.15, 0.0]] * 2
+    advantages = torch.tensor([[1.0] * 4, [-1.0] * 4])
+    assert route(advantages, torch.tensor(gains), torch.tensor([4, 4])).tolist() == [[1, 0, 0, 1], [0, -1, 0, -1]]
+
+
+def test_an_answer_without_a_call_is_never_gated():
+    advantages = torch.tensor([[0.5, 0.0, 0.0], [-0.5, -0.5, 0.0]])
+    found = route(advantages, torch.zeros(2, 3), torch.tensor([1, 2]))
+    assert found.tolist() == [[0.5, 0, 0], [0, -0.5, 0]]
+
+
+def test_the_outcome_is_routed_and_the_gain_is_not():
+    outcome = [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    gains = [[0.0, 0.0, 0.0], [0.0, 0.15, 0.0]]
+    rewards = torch.tensor([outcome, gains])
+    rows, turns, groups = torch.ones(2, 2, dtype=torch.bool), torch.tensor([3, 3]), torch.tensor([0, 0])
+    credit = CREDITS["trajectory-mean"]
+    found = combine(credit, rewards, turns, groups, [1.0, 1.0], rows, gate=(0, 1))
+    assert found[0].tolist() == pytest.approx([-0.075, -0.075, 0.425])  # nothing gained: the answer alone is praised
+    assert found[1].tolist() == pytest.approx([0.075, 0.075, -0.425])  # a call that gained is not blamed
+    assert torch.equal(combine(credit, rewards, turns, groups, [1.0, 1.0], rows)[0], torch.full((3,), 0.425))
 
 
 def last_turn(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:

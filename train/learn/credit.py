@@ -122,6 +122,7 @@ def combine(
     groups: torch.Tensor,
     weights: Sequence[float],
     kept: torch.Tensor,
+    gate: tuple[int, int] | None = None,
 ) -> torch.Tensor:
     """Add the advantages of several channels: A = sum_c w_c * credit(rewards of c), each over its own trajectories.
 
@@ -135,6 +136,7 @@ def combine(
         groups: `[trajectories]`.
         weights: One for each channel, see `channel_factors`.
         kept: `[channels, trajectories]`, bool: which trajectories a channel is normalised over; the others get 0 of it.
+        gate: A channel, and the one whose rewards decide which turns get its advantages, see `route`.
 
     Returns:
         Advantages `[trajectories, turns]`.
@@ -143,15 +145,35 @@ def combine(
         ConfigError: The credit gives advantages of another shape.
     """
     advantages = torch.zeros_like(rewards[0])
-    for channel, weight, rows in zip(rewards, weights, kept, strict=True):
+    for number, (channel, weight, rows) in enumerate(zip(rewards, weights, kept, strict=True)):
         found = credit(channel[rows], turns[rows], groups[rows])
         if found.shape != channel[rows].shape:
             raise ConfigError(
                 f"credit {getattr(credit.function, '__name__', credit.function)} gave {[*found.shape]} advantages for "
                 f"{[*channel[rows].shape]} rewards; it must give one for each turn of each trajectory."
             )
+        if gate is not None and number == gate[0]:
+            found = route(found, rewards[gate[1], rows], turns[rows])
         advantages[rows] += weight * found
     return advantages
+
+
+def route(advantages: torch.Tensor, gains: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Outcome-gated advantage routing: praise goes to the calls that helped, blame to those that harmed.
+
+    The last turn, which answers, keeps its advantage. A turn before it keeps a positive one if its call has gained the
+    answer, and a negative one if its call has lost it; all others get 0.
+    Source: the rule of TACO (arXiv 2606.30251) as its abstract and others describe it; no code is public.
+
+    Args:
+        advantages: Of the outcome, `[trajectories, turns]`.
+        gains: `[trajectories, turns]`: how a call changed the probed answer, the reward of the turn after it.
+        turns: `[trajectories]`.
+    """
+    change = torch.zeros_like(gains)
+    change[:, :-1] = gains[:, 1:]
+    answers = torch.arange(gains.shape[1], device=gains.device)[None] == turns[:, None] - 1
+    return torch.where(answers | (advantages * change > 0), advantages, 0.0)
 
 
 def channel_factors(name: str, weights: Sequence[float]) -> list[float]:
