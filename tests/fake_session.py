@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps
 
-from codev_env.sandbox.language.facades.pyplot import render
+from codev_env.sandbox.language.facades import pyplot
 from codev_env.types import Execution
 
 matplotlib.use("agg")
@@ -57,13 +57,14 @@ class FakeSession:
             **{"np": np, "math": math, "show": lambda image: shown.append(image), "cv2": cv2, "plt": plt},
         }
 
-        def plot(*_args: object, **options: object) -> None:
+        def plot(*_args: object, **_options: object) -> None:
             for number in plt.get_fignums():
-                shown.append(render(plt.figure(number), options.get("dpi"), options.get("bbox_inches")))
+                shown.append(pyplot.render(plt.figure(number)))
             plt.close("all")
 
         def save_plot(name: str, **options: object) -> None:
-            files[name] = render(plt.gcf(), options.get("dpi"), options.get("bbox_inches"))
+            looks = {key: value for key, value in options.items() if key in pyplot.LOOKS}
+            files[name] = pyplot.render(plt.gcf(), options.get("dpi"), looks)
             saves.add(name)
 
         def save(image: Image.Image, name: object, *args: object, **options: object) -> None:

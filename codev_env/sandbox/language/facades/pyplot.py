@@ -62,7 +62,8 @@ _HINTS = {
     "switch_backend": "there is one backend",
 }
 _SUBMODULES = "collections colors gridspec lines patches patheffects ticker"
-_LOOKS = frozenset("bbox_inches pad_inches facecolor edgecolor transparent".split())
+LOOKS = frozenset("bbox_inches pad_inches facecolor edgecolor transparent".split())
+"""Options of `savefig` that change what is drawn."""
 _defaults: Any = {}
 _draw_to_file: Any = None if matplotlib is None else matplotlib.figure.Figure.savefig
 _fonts: dict[str, bytes] = {}
@@ -90,7 +91,7 @@ def _imsave(fname: Any, arr: Any, *, cmap: Any = None, vmin: Any = None, vmax: A
 
 
 def _figure_savefig(figure: Any, fname: Any, *_args: Any, dpi: Any = None, **kwargs: Any) -> None:
-    image = render(figure, dpi, {name: value for name, value in kwargs.items() if name in _LOOKS and value is not None})
+    image = render(figure, dpi, {name: value for name, value in kwargs.items() if name in LOOKS and value is not None})
     if isinstance(fname, io.BytesIO):
         image.save(fname, "PNG")
     else:
