@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -54,6 +55,14 @@ def test_layer_stops(layer: str, attack: str, outcomes: dict[str, dict[str, str]
     if outcome.startswith("off: "):
         pytest.skip(f"{layer} is {outcome}")
     assert outcome != "worked"
+
+
+def test_the_page_says_which_layer_stops_what() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text("utf-8")
+    said = re.findall(r"^\| `(\w+)`: [^|]+ \|(.+)\|$", page, re.MULTILINE)
+    table = {attack: [cell.strip() == "stops" for cell in cells.split("|")] for attack, cells in said}
+    attacks = {attack for stopped in STOPS.values() for attack in stopped}
+    assert table == {attack: [attack in STOPS[layer] for layer in STOPS] for attack in attacks}
 
 
 def test_describe_lists_every_layer() -> None:
