@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import collections
 import ctypes
+import functools
 import importlib.metadata
 import itertools
 import json
@@ -165,6 +166,27 @@ def throughput(size: tuple[int, int], clients: int, seconds: float) -> dict[str,
     return rates
 
 
+def sessions(image: Image.Image, clients: int, seconds: float, numbers: Iterator[int]) -> dict[str, float]:
+    """Sessions per second of several threads, without a step and with one."""
+    rates = {}
+    with Sandbox() as box, ThreadPoolExecutor(clients) as pool:
+
+        def serve(steps: int, end: float) -> int:
+            done = 0
+            while time.perf_counter() < end:
+                with box.session({"input.png": image}) as session:
+                    for _ in range(steps):
+                        crop_of(session, next(numbers))
+                done += 1
+            return done
+
+        for steps, name in enumerate(("without a step", "of one step")):
+            end = time.perf_counter() + seconds
+            found = pool.map(functools.partial(serve, steps), [end] * clients)
+            rates[f"{clients} client{'s' * (clients > 1)}, sessions {name}"] = round(sum(found) / seconds, 1)
+    return rates
+
+
 def children(pid: int) -> list[int]:
     paths = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for path in paths for child in path.read_text().split()]
@@ -257,13 +279,22 @@ def measure(size: tuple[int, int], options: argparse.Namespace, numbers: Iterato
                     rows.update(take_turns(steps, expected, options.steps, numbers))
             memory.update({name: read() for name, read in kernel_memory.items()})
             kernel_memory.clear()
-    fix_malloc(reuse=False)
+    rates = {}
+    for label in ("reused", "new"):
+        if fix_malloc(label == "reused") or label == "new":
+            found_rates = throughput(size, 1, options.seconds) | throughput(size, 2, options.seconds)
+            rates |= {f"{name}, pages {label}": rate for name, rate in found_rates.items()}
     memory = {**worker_memory(image, numbers), **memory}
     return {
         "steps": {label: rows for label, rows in found.items() if rows},
         "missing": missing,
         "episodes": episodes(image, max(9, options.steps // 3), numbers),
-        "steps_per_second": throughput(size, 1, options.seconds) | throughput(size, 2, options.seconds),
+        "steps_per_second": rates,
+        "sessions_per_second": {
+            name: rate
+            for clients in (1, 2)
+            for name, rate in sessions(image, clients, options.seconds, numbers).items()
+        },
         "memory_mib": memory,
     }
 
@@ -286,6 +317,8 @@ def show(size: tuple[int, int], found: dict[str, Any]) -> None:
         print(f"sandbox, {name:35}{row['median']:16.2f}{row['p95']:8.2f}")
     for name, rate in found["steps_per_second"].items():
         print(f"sandbox, {name:35}{rate:16.0f} steps/s")
+    for name, rate in found["sessions_per_second"].items():
+        print(f"sandbox, {name:35}{rate:16.0f} sessions/s")
     for name, sizes in found["memory_mib"].items():
         print(f"{name:44}  MiB: " + ", ".join(f"{key} {value:.1f}" for key, value in sizes.items()))
 
