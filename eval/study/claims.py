@@ -14,6 +14,8 @@ SAME = 0.02
 """Accuracies nearer to each other than this count as equal, as the whole interval has to show."""
 BETTER, USED = 0.6, 0.85
 """Least gain of faithful given correct, and the cue-free accuracy of a policy that uses the images it sees."""
+TOOLS, HARM = 0.5, 0.02
+"""Least share of the accuracy gained that is the tool's, and the most that the tool may harm."""
 SEES, WORST, GIVEN, LONGER = 0.93, 0.88, 0.95, 1.3
 """Goals of self-imitation: cue-free accuracy, mean and worst seed; faithful given correct; times of TAPO's time."""
 
@@ -89,6 +91,7 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         f"cue-free accuracy of evidence: {_percent(closed)}" + _beside_tapo(results, setting, "evidence"),
     )
     yield from _imitation(results, setting)
+    yield from _mastery(results, setting)
 
 
 def _imitation(results: Results, setting: str) -> Iterator[Claim]:
@@ -130,6 +133,33 @@ def _imitation(results: Results, setting: str) -> Iterator[Claim]:
         "With a judge that errs in 10 % of calls it loses at most 5 points.",
         _verdict(lost, lambda e: e.low >= -0.05, lambda e: e.high < -0.05),
         f"cue-free accuracy, imitation-noise10 minus imitation: {_points(lost)}",
+    )
+
+
+def _mastery(results: Results, setting: str) -> Iterator[Claim]:
+    """Yield the claims about what the tool gives the policy of self-imitation, after MED (arXiv 2602.01334)."""
+    name = "imitation"
+    gains, tools = (
+        [found - before[seed] for seed, found in after.items() if seed in before]
+        for after, before in (
+            (results.values(setting, name, key), results.values(setting, None, key))
+            for key in ("accuracy", "tool_gain")
+        )
+    )
+    share = Estimate.of([tool / gain for gain, tool in zip(gains, tools, strict=False) if gain > SAME])
+    yield Claim(
+        f"At least {100 * TOOLS:.0f} % of the accuracy that self-imitation gains is the tool's.",
+        _verdict(share, lambda e: e.low >= TOOLS, lambda e: e.high < TOOLS),
+        f"gain by the tool over gain of accuracy, after minus before: {share.mean:.2f} on average, {share.n} seeds"
+        if share
+        else "–",
+    )
+    calls, offers = (results.values(setting, name, key) for key in ("call_harm", "schema_harm"))
+    harm = Estimate.of([calls[seed] + offers[seed] for seed in calls if seed in offers])
+    yield Claim(
+        f"The tool harms at most {100 * HARM:.0f} points.",
+        _verdict(harm, lambda e: e.high <= HARM, lambda e: e.low > HARM),
+        f"call harm and schema harm of imitation: {_percent(harm)}",
     )
 
 

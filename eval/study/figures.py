@@ -13,6 +13,7 @@ WIDTH, HEIGHT = 720, 380
 LEFT, RIGHT, TOP, BOTTOM = 56, 150, 40, 44
 ROW = 26
 LABEL_LINE = 14
+LETTER = 7.2
 COLOURS = ("#5b8def", "#e0803b", "#3fa66b", "#c95bb5", "#d9534f", "#8c7ae6", "#b89a2f", "#4db6c4", "#a0674b", "#6b8e23")
 GREY = "#8a8f98"
 
@@ -81,6 +82,38 @@ def dots(
         drawn.append((colours.get(name, GREY), y, [at(value) for value in values], at(mean), interval))
     grid = [(at(tick), at(tick), TOP, end) for tick in ticks]
     return _figure("dots.svg.j2", title, end + BOTTOM, grid, texts, rows=drawn)
+
+
+def stacks(title: str, rows: Mapping[str, Mapping[str, float]]) -> str:
+    """Draw shares that add up, a bar for each name: parts above 0 to the right, those below 0 to the left.
+
+    Args:
+        title: Title.
+        rows: By name: the parts by their own names, the same for all.
+    """
+    if not rows:
+        return ""
+    parts = [*next(iter(rows.values()))]
+    colours = dict(zip(parts, (GREY, *COLOURS), strict=False))
+    first = min(sum(min(0.0, part) for part in row.values()) for row in rows.values())
+    scale, end = Scale(first, 1.0, RIGHT, WIDTH - 30), TOP + ROW * len(rows)
+    ticks = [tick for tick in nice_ticks(first, 1.0) if first <= tick <= 1]
+    texts: list[Text] = [(scale(tick), end + 18, "middle", f"{tick:.0%}", "") for tick in ticks]
+    drawn = []
+    for number, (name, row) in enumerate(rows.items()):
+        texts.append((RIGHT - 12, TOP + ROW * (number + 0.5) + 4, "end", name, ""))
+        reached = {True: 0.0, False: 0.0}
+        for part, value in row.items():
+            begin = reached[value < 0]
+            reached[value < 0] += value
+            left, right = sorted((scale(begin), scale(begin + value)))
+            drawn.append((colours[part], left, right - left, TOP + ROW * number + 5, ROW - 10))
+    place = float(LEFT)
+    for part in parts:
+        texts.append((place, end + 42, "start", f"■ {part}", colours[part]))
+        place += LETTER * (len(part) + 4)
+    grid = [(scale(tick), scale(tick), TOP, end) for tick in ticks]
+    return _figure("stacks.svg.j2", title, end + BOTTOM + ROW, grid, texts, bars=drawn)
 
 
 def _figure(

@@ -22,6 +22,7 @@ _BAND_FROM = 3
 """Seeds from which curves show their interval: that of two seeds would cover all others."""
 _BY_SEED = ("faithful_given_correct", "no_cue")
 _MAIN = ("accuracy", "faithful", "faithful_given_correct", "tool_calls", "lazy", "no_cue", "evidence")
+_MASTERY = ("blind", "call_gain", "schema_gain", "call_harm", "schema_harm", "tool_gain")
 _START = "the start"
 _ABOUT = (
     "Every method trains from the same cold start of a seed, on the same tasks, with the same number of episodes; "
@@ -108,7 +109,8 @@ def _sources(results: Results, facts: Mapping[str, Any]) -> str:
 def _setting_page(results: Results, setting: Setting, methods: Sequence[Method]) -> SettingPage:
     tables = {
         "Main measures": _table(results, setting, methods, _MAIN),
-        "All others": _table(results, setting, methods, [m.key for m in MEASURES if m.key not in _MAIN]),
+        "Where right answers come from (MED, arXiv 2602.01334)": _table(results, setting, methods, _MASTERY),
+        "All others": _table(results, setting, methods, [m.key for m in MEASURES if m.key not in (*_MAIN, *_MASTERY)]),
         "Seed by seed": _seed_table(results, setting, methods),
     }
     trained = tuple(m for m in methods if results.runs(setting.name, m.name))
@@ -132,7 +134,7 @@ def _seed_table(results: Results, setting: Setting, methods: Sequence[Method]) -
     names = [None, *(method.name for method in methods if results.runs(setting.name, method.name))]
     values = {name: [results.values(setting.name, name, key) for key in _BY_SEED] for name in names}
     seeds = sorted({seed for both in values.values() for each in both for seed in each})
-    titles = " / ".join(next(measure.title for measure in MEASURES if measure.key == key) for key in _BY_SEED)
+    titles = " / ".join(_title(key) for key in _BY_SEED)
     rows = []
     for name, both in values.items():
         cells = (" / ".join(f"{100 * each[seed]:.1f}" for each in both if seed in each) or "–" for seed in seeds)
@@ -174,14 +176,27 @@ def _figures(results: Results, setting: Setting, methods: Sequence[Method]) -> t
         series = {m.name: _curve(results, setting, m, key) for m in methods if m.curve}
         drawn.append(Drawn(f"{setting.name}-{key}.svg", title, figures.curves(title, "episodes", series, colours)))
     for key in ("faithful_given_correct", "no_cue", "evidence"):
-        title = f"{setting.name}: {next(measure.title for measure in MEASURES if measure.key == key)}"
+        title = f"{setting.name}: {_title(key)}"
         rows = {}
         for name in (None, *(method.name for method in methods)):
             values = [*results.values(setting.name, name, key).values()]
             if estimate := Estimate.of(values):
                 rows[name or _START] = (values, estimate.mean, estimate.low, estimate.high)
         drawn.append(Drawn(f"{setting.name}-{key}.svg", title, figures.dots(title, rows, colours)))
+    title = f"{setting.name}: where right answers come from"
+    parts = {_title(key): key for key in _MASTERY[:-1]}
+    bars = {}
+    for name in (None, *(method.name for method in methods)):
+        means = {part: results.estimate(setting.name, name, key) for part, key in parts.items()}
+        if all(means.values()):
+            signs = {part: -1 if part.endswith("harm") else 1 for part in parts}
+            bars[name or _START] = {part: signs[part] * each.mean for part, each in means.items() if each}
+    drawn.append(Drawn(f"{setting.name}-mastery.svg", title, figures.stacks(title, bars)))
     return tuple(figure for figure in drawn if figure.svg)
+
+
+def _title(key: str) -> str:
+    return next(measure.title for measure in MEASURES if measure.key == key)
 
 
 def _curve(results: Results, setting: Setting, method: Method, key: str) -> figures.Points:

@@ -82,6 +82,10 @@ MEASURES = (
     Measure(
         "tool_gain", "gain by the tool", "accuracy with minus without", lambda m, _: m["dual"]["gain"], signed=True
     ),
+    Measure("call_gain", "call gain", "gained where the call was made", lambda m, _: m["dual"]["call_gain"]),
+    Measure("schema_gain", "schema gain", "gained without a call", lambda m, _: m["dual"]["schema_gain"]),
+    Measure("call_harm", "call harm", "lost where the call was made", lambda m, _: m["dual"]["call_harm"]),
+    Measure("schema_harm", "schema harm", "lost without a call", lambda m, _: m["dual"]["schema_harm"]),
     Measure(
         "turned",
         "turned: accuracy",

@@ -112,11 +112,43 @@ def test_self_imitation_is_held_to_what_it_is_to_reach(seen, worst, decided):
             for name in ("imitation", "imitation-noise10")
         ]
     runs = [dataclasses.replace(r, seconds=120.0 if "imitation" in r.run.method.name else 100.0) for r in runs]
-    told = list(claims(Results(runs), "base"))[-6:]
+    told = list(claims(Results(runs), "base"))[-8:-2]
     assert [claim.verdict for claim in told] == decided
     assert told[1].measured == f"cue-free accuracy of seed {2 if worst < seen else 0}: {100 * worst:.1f} %"
     slow = [dataclasses.replace(r, seconds=1.4 * r.seconds) if r.run.method.name != "tapo" else r for r in runs]
-    assert list(claims(Results(slow), "base"))[-2].verdict == "does not hold"
+    assert list(claims(Results(slow), "base"))[-4].verdict == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("tool", "harm", "decided"),
+    [
+        (0.4, 0.005, ["holds", "holds"]),
+        (0.1, 0.005, ["does not hold", "holds"]),
+        (0.4, 0.05, ["holds", "does not hold"]),
+    ],
+)
+def test_mastery_is_what_the_tool_gives(tool, harm, decided):
+    runs = []
+    for seed in range(4):
+        runs += [
+            found(None, seed, accuracy=0.5, tool_gain=0.1),
+            found("imitation", seed, accuracy=0.9, tool_gain=0.1 + tool, call_harm=harm, schema_harm=0.0),
+        ]
+    told = list(claims(Results(runs), "base"))[-2:]
+    assert [claim.verdict for claim in told] == decided
+    assert told[0].measured.endswith(f"{tool / 0.4:.2f} on average, 4 seeds")
+
+
+def test_the_bars_of_mastery_add_up_on_both_sides_of_zero():
+    parts = {"alone": 0.5, "gain": 0.3, "harm": -0.1}
+    drawn = ET.fromstring(figures.stacks("a title", {"one": parts, "two": {**parts, "gain": 0.0}}))
+    bars = [box for box in drawn.iter("{http://www.w3.org/2000/svg}rect") if box.get("height") == "16"]
+    assert len(bars) == 6
+    alone, gain, lost = ((float(box.get("x")), float(box.get("width"))) for box in bars[:3])
+    assert gain[0] == pytest.approx(alone[0] + alone[1], abs=0.2)  # on top of each other
+    assert lost[0] + lost[1] == pytest.approx(alone[0], abs=0.2)  # from zero to the left
+    assert alone[1] / gain[1] == pytest.approx(5 / 3, abs=0.02)
+    assert figures.stacks("a title", {}) == ""
 
 
 def test_one_seed_decides_nothing():
