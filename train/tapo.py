@@ -78,6 +78,7 @@ def tapo(
     past = PastLooks(run, options.imitation.memory, done, accelerator.process_index, accelerator.num_processes)
     imitation = Imitation(options.imitation, updater, policy.processor, runner.dialect(), past)
     learner = _Learner(options, policy, engine, runner, chooser, updater, imitation, accelerator)
+    shown = ("reward", "accuracy", *(["faithful"] if options.env.judge != "none" else []))
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
         with (
@@ -93,7 +94,7 @@ def tapo(
                 if step % options.show_every == 0:
                     monitor.episodes([r.trajectory for r in rollouts[:: options.group][:4]], step + 1)
                 bar.update()
-                bar.set_postfix({name: f"{row[name]:.2f}" for name in ("reward", "accuracy", "faithful")})
+                bar.set_postfix({name: f"{row[name]:.2f}" for name in shown})
                 findings = health.look(row)
                 for finding in findings if accelerator.is_main_process else ():
                     bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)
