@@ -30,7 +30,7 @@ def test_a_new_function_is_left_out_and_named() -> None:
 
 
 def test_a_refused_name_says_why_unless_there_is_something_to_use_instead() -> None:
-    facade = Facade("numpy", {"memmap": print, "matrix": print}, {"matrix": "use np.array"})
+    facade = Facade("numpy", {"memmap": print}, {"matrix": "use np.array"})
     assert reviewed.keep_reviewed({"numpy": facade}) == []
     with pytest.raises(AttributeError, match="'memmap' here: reads or writes files"):
         facade.memmap  # noqa: B018

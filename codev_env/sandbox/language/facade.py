@@ -37,10 +37,11 @@ class Facade:
         raise TypeError("a module cannot be copied")
 
 
-def leave_out(facade: Facade, name: str, hint: str) -> None:
-    """Take a name out of a façade; the hint says why, unless there is one that says what to use."""
-    del facade.__dict__[name]
-    facade.__dict__[" hints"] = {name: hint, **facade.__dict__[" hints"]}
+def leave_out(facade: Facade, names: Mapping[str, str]) -> None:
+    """Take names out of a façade, if it has them; why, unless it has a hint that says what to use instead."""
+    for name in names:
+        facade.__dict__.pop(name, None)
+    facade.__dict__[" hints"] = {**names, **facade.__dict__[" hints"]}
 
 
 def pick(module: Any, names: str) -> dict[str, Any]:

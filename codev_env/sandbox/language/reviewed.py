@@ -100,10 +100,9 @@ def keep_reviewed(modules: Mapping[str, Facade]) -> list[str]:
                 continue
             allowed = table.allowed.get(module, set())
             reasons = {name: why for why, names in table.refused.get(module, {}).items() for name in names}
-            for name in sorted(names_of(facade).keys() - allowed):
-                leave_out(facade, name, reasons.get(name, _NEW))
-                if name not in reasons:
-                    found.append(f"{module}.{name}")
+            new = sorted(names_of(facade).keys() - allowed - reasons.keys())
+            leave_out(facade, {**reasons, **dict.fromkeys(new, _NEW)})
+            found += [f"{module}.{name}" for name in new]
             for cls in classes_of(library, facade, allowed):
                 found += _hide_new(cls, table)
     return list(dict.fromkeys(found))
