@@ -53,10 +53,9 @@ METRICS = {
 }
 
 
-TILES = ("faithful", "accuracy", "faithful_and_correct")
+TILES = ("faithful", "accuracy", "contrast_accuracy", "faithful_and_correct")
 MAIN = (
     *TILES,
-    "contrast_accuracy",
     "faithful_given_correct",
     "any_crop",
     "accuracy_without",
