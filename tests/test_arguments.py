@@ -53,6 +53,10 @@ class Options(Base):
     """A ratio."""
     size: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """A size."""
+    shade: Literal["dark", "light"] | None = None
+    """A shade."""
+    marks: tuple[Literal["dot", "line"], ...] = ()
+    """Marks."""
     names: tuple[str, ...] = ()
     """Names."""
     colours: Annotated[tuple[str, ...], Field(min_length=1)] = ("red",)
@@ -161,6 +165,8 @@ def test_values_out_of_range_are_all_named(words, said):
         ("--max-turns many", "--max-turns is many; it must be a whole number."),
         ("--max-turns 1.5", "--max-turns is 1.5; it must be a whole number."),
         ("--size small", "--size is small; it must be a whole number or auto."),
+        ("--shade pale", "--shade is pale; it must be 'dark' or 'light'."),
+        ("--marks star", "--marks is star; it must be 'dot' or 'line'."),
         ("--fast maybe", "--fast is maybe; it must be True or False."),
         ("--weights tool", "--weights is tool; it must be names with values."),
         ("--weights tool x", "--weights is x; it must be a number."),

@@ -97,8 +97,8 @@ class Option:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words that it takes beside the values of its type, for example `auto`."""
-        kinds = get_args(self.field.annotation)
+        """Words that it takes beside values of a plain type, for example `auto` beside a number."""
+        kinds = get_args(self.field.annotation) if self.kind in _METAVARS else ()
         return tuple(str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind))
 
     @property
@@ -112,7 +112,7 @@ class Option:
         if get_origin(self.kind) is dict:
             return "NAME VALUE"
         inner = [kind for kind in get_args(self.kind) if kind is not Ellipsis] if self.many else [self.kind]
-        return "|".join([" ".join(map(_metavar, inner)), *(self.words if self.kind in _METAVARS else ())])
+        return "|".join([" ".join(map(_metavar, inner)), *self.words])
 
     @property
     def range(self) -> str:

@@ -224,5 +224,6 @@ def _row(reward: Reward) -> dict[str, Any]:
         ],
         "needs": list(reward.needs),
         "robust": reward.robust,
+        "gate": reward.gate,
         "source": reward.source,
     }

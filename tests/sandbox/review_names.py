@@ -88,9 +88,11 @@ def main(accept: bool) -> None:
     warnings.simplefilter("ignore")
     keep = reviewed.keep_reviewed
     reviewed.keep_reviewed = lambda _modules: []
-    libraries.load("science")
+    unusable = libraries.load("science")
     reviewed.keep_reviewed = keep
     tables = {library: reviewed.read(library) for library in reviewed.LIBRARIES}
+    for library, why in unusable.items():
+        print(f"{library}: not looked at, since the guards do not fit it ({why})")
     for line in new_names(libraries.MODULES, tables):
         print(line)
     for library, table in tables.items() if accept else ():

@@ -60,6 +60,13 @@ def test_the_judge_is_told_what_the_policy_sees(asked, judge, told):
     made.close()
 
 
+def test_the_view_in_the_options_of_a_judge_stays():
+    judge = '{"name": "ground_truth", "view_pixels": 64}'
+    made = make_eval_env(TrainOptions(env=with_view(EnvOptions(scenes="toy", view_pixels="auto", judge=judge), 4900)))
+    assert made.unwrapped.judge.view.pixels == 64
+    made.close()
+
+
 def test_a_view_that_nobody_has_looked_up_counts_as_none():
     made = make_eval_env(TrainOptions(env=EnvOptions(scenes="toy", view_pixels="auto", judge="ground_truth")))
     assert made.unwrapped.judge.view.pixels is None

@@ -45,12 +45,18 @@ def with_view(options: EnvOptions, pixels: int) -> EnvOptions:
         pixels: Of the policy's image processor.
 
     Returns:
-        The options, with no view for a judge that does not measure detail.
+        The options, with no view for a judge that does not measure detail, or whose own options have one.
+
+    Raises:
+        ConfigError: There is no such judge.
     """
     if options.view_pixels != "auto":
         return options
+    judge = get_judge(options.judge)
+    if '"view_pixels"' in options.judge:
+        return dataclasses.replace(options, view_pixels=0)
     try:
-        for_view(get_judge(options.judge), pixels)
+        for_view(judge, pixels)
     except ConfigError:  # it does not measure detail
         pixels = 0
     return dataclasses.replace(options, view_pixels=pixels)

@@ -50,15 +50,16 @@ def pick(module: Any, names: str) -> dict[str, Any]:
 
 
 def whole(module: Any, label: str) -> Facade:
-    """A façade of all public names of a module, of which `reviewed.keep_reviewed` keeps those that are."""
+    """A façade of all public names of a module; `reviewed.keep_reviewed` takes out those that are not reviewed."""
     names = getattr(module, "__all__", None) or dir(module)
     return Facade(label, {name: getattr(module, name) for name in names if not name.startswith("_")})
 
 
 def public(module: Any, label: str, hints: Mapping[str, str]) -> Facade:
-    """A façade of only the public functions, classes and numbers of a module, for `reviewed.keep_reviewed`.
+    """A façade of only the public functions, classes and numbers of a module.
 
-    Metaclasses are left out, since they make classes with any attribute.
+    Metaclasses are left out, since they make classes with any attribute; `reviewed.keep_reviewed` takes out what is not
+    reviewed.
 
     Args:
         module: The module.
