@@ -15,7 +15,7 @@ from codev_env.errors import CodevError, ConfigError, UsageError, unknown
 from codev_env.files import lock_file, write_json
 from codev_eval.study import page
 from codev_eval.study.jobs import Job, Run, Runner, StudySize, jobs_of
-from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
+from codev_eval.study.methods import ABLATIONS, METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import joined, read_numbers
 from codev_eval.study.options import StudyOptions
 from codev_eval.study.results import Results, check_definitions, read_run
@@ -49,7 +49,7 @@ def run_study(options: StudyOptions) -> Path:
         StudyError: Some jobs failed; the page is written from the others.
     """
     settings = find("setting", SETTINGS, options.settings)
-    methods = find("method", METHODS, options.methods)
+    methods = find("method", (*METHODS, *ABLATIONS), options.methods or [method.name for method in METHODS])
     # Seed by seed, so that a study that is stopped has compared all methods on some seeds.
     runs = [Run(setting, seed, method) for seed in options.seeds for setting in settings for method in (None, *methods)]
     failed = []
@@ -64,7 +64,7 @@ def run_study(options: StudyOptions) -> Path:
                 print(f"{left} of {len(jobs)} jobs are left ({kinds}), {options.jobs} at a time.", flush=True)
             failed = Runner(options.jobs, lock=lock).run(jobs)
     # The page shows all runs in the folder, whatever the options of this call.
-    settings, methods = _with_known(settings, SETTINGS), _with_known(methods, METHODS)
+    settings, methods = _with_known(settings, SETTINGS), _with_known(methods, (*METHODS, *ABLATIONS))
     found = [found for run in _runs_in(options.out, settings, methods) if (found := read_run(options.out, run))]
     check_definitions(found)
     if not found and not failed:

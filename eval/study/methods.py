@@ -113,6 +113,23 @@ METHODS = (
     ),
 )
 
+ABLATIONS = tuple(
+    Method(f"imitation-{name}", about, {**IMITATION, **changes}, curve=False)
+    for name, about, changes in (
+        ("none", "without self-imitation", {f"imitation.{part}": 0 for part in ("answers", "calls", "memory")}),
+        ("calls", "imitates calls alone", {"imitation.answers": 0}),
+        ("answers", "imitates answers alone", {"imitation.calls": 0}),
+        ("forgets", "remembers no earlier looks", {"imitation.memory": 0}),
+        ("light", "imitated tokens weigh as much as an advantage of 1", {"imitation.weight": 1}),
+        ("drawn", "no task is chosen by a guess", {"candidates": 1, "candidates_share": 1.0}),
+        ("all", "learns from all rollouts of a task", {"down_sample": 0}),
+        ("pixels", "detail in pixels of the crop, not as the policy sees them", {"env.judge": "ground_truth"}),
+        ("cold", "rollouts at temperature 1", {"temperature": 1.0}),
+    )
+)
+"""The method `imitation` with one of its parts left out each; compared only if named."""
+
+_GLANCE = {"grid": 5, "cue_p": 0.0}
 _LARGE = {"cell": 112, "sprite": 80, "jitter": 16, "glyph": 6, "cue_p": 0.9}
 
 SETTINGS = (
@@ -164,6 +181,13 @@ SETTINGS = (
             ("charts", "chart-page", "small bar charts: which bar is highest"),
             ("documents", "form-page", "form fields with a letter each"),
         )
+    ),
+    Setting(
+        "glance",
+        "panels of which the view shows no detail; nothing gives answers away",
+        start=Start("glance", {"env.scenes": "glance", "env.scene": _GLANCE}),
+        train={"env.scenes": "glance", "env.scene": _GLANCE},
+        scenes={"preset": "glance", **_GLANCE},
     ),
 )
 

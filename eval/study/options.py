@@ -24,10 +24,11 @@ class StudyOptions:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """Each seed has a cold start of its own, from which all methods continue."""
     methods: tuple[str, ...] = ()
-    """Names of methods, or `MODULE:ATTRIBUTE` of a `codev_eval.study.methods.Method`; by default all."""
+    """Names of methods, or `MODULE:ATTRIBUTE` of a `codev_eval.study.methods.Method`; by default all but the ablations
+    of `imitation` (`imitation-none` and the other `ABLATIONS` there)."""
     settings: tuple[str, ...] = ("base",)
     """Starts and scenes: `base`, `weak-start`, `strong-start`, `weak-cue`, `strong-cue`, `large`, `charts`,
-    `documents`, or `MODULE:ATTRIBUTE`."""
+    `documents`, `glance`, or `MODULE:ATTRIBUTE`."""
     preset: str = "tapo"
     """Preset of `codev sft` and `codev train`."""
     steps: Annotated[int, Field(ge=0)] = 60

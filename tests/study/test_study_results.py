@@ -13,14 +13,14 @@ import pytest
 
 from codev_env.errors import ConfigError
 from codev_eval.study import figures, page
-from codev_eval.study.claims import claims
+from codev_eval.study.claims import Claim, claims
 from codev_eval.study.jobs import Run
-from codev_eval.study.methods import METHODS, SETTINGS, Method, Setting, find
+from codev_eval.study.methods import ABLATIONS, IMITATION, METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import NUMBERS, joined, read_numbers
 from codev_eval.study.results import MEASURES, Estimate, Found, Results, check_definitions, learned_after
 
 BASE = SETTINGS[0]
-BY_NAME = {method.name: method for method in METHODS}
+BY_NAME = {method.name: method for method in (*METHODS, *ABLATIONS)}
 MINE = Method("mine", "as one likes")
 
 
@@ -65,6 +65,10 @@ def test_learned_after_so_many_episodes():
     assert learned_after((0.0, 1.0, 1.0, 1.0, 1.0, 1.0), 100) == 600
     assert learned_after((0.9, 0.9, 0.9, 0.9, 0.9), 100) == 500
     assert learned_after((1.0, 1.0, 1.0, 1.0, 0.0), 100) == math.inf
+
+
+def without_ablations(results: Results) -> list[Claim]:
+    return [claim for claim in claims(results, "base") if "if changed so" not in claim.text]
 
 
 def verdicts(results: Results) -> dict[str, str]:
@@ -112,11 +116,11 @@ def test_self_imitation_is_held_to_what_it_is_to_reach(seen, worst, decided):
             for name in ("imitation", "imitation-noise10")
         ]
     runs = [dataclasses.replace(r, seconds=120.0 if "imitation" in r.run.method.name else 100.0) for r in runs]
-    told = list(claims(Results(runs), "base"))[-8:-2]
+    told = without_ablations(Results(runs))[-8:-2]
     assert [claim.verdict for claim in told] == decided
     assert told[1].measured == f"cue-free accuracy of seed {2 if worst < seen else 0}: {100 * worst:.1f} %"
     slow = [dataclasses.replace(r, seconds=1.4 * r.seconds) if r.run.method.name != "tapo" else r for r in runs]
-    assert list(claims(Results(slow), "base"))[-4].verdict == "does not hold"
+    assert without_ablations(Results(slow))[-4].verdict == "does not hold"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +138,10 @@ def test_mastery_is_what_the_tool_gives(tool, harm, decided):
             found(None, seed, accuracy=0.5, tool_gain=0.1),
             found("imitation", seed, accuracy=0.9, tool_gain=0.1 + tool, call_harm=harm, schema_harm=0.0),
         ]
-    told = list(claims(Results(runs), "base"))[-2:]
+    told = without_ablations(Results(runs))[-2:]
     assert [claim.verdict for claim in told] == decided
-    assert told[0].measured.endswith(f"{tool / 0.4:.2f} on average, 4 seeds")
+    points = f"{100 * tool - 20:+.1f}"
+    assert told[0].measured.endswith(f": {points} [{points}, {points}] points, {100 * tool / 0.4:.0f} % of it in all")
 
 
 def test_the_bars_of_mastery_add_up_on_both_sides_of_zero():
@@ -196,6 +201,40 @@ def test_the_page_holds_every_run_and_is_one_file(tmp_path):
     numbers = json.loads((tmp_path / NUMBERS).read_text())["settings"]["base"]
     assert numbers["methods"]["tapo"]["means"]["accuracy"] == {"mean": 0.25, "ci95": [0.25, 0.25]}
     assert [run["seed"] for run in numbers["methods"]["start"]["runs"]] == [0, 1]
+
+
+def test_the_page_shows_only_claims_that_were_measured(tmp_path):
+    runs = [found("imitation", seed, (0.5, 0.6), no_cue=0.95) for seed in (0, 1)]
+    written = page.write(tmp_path, Results(runs), [BASE], METHODS, {"preset": "tiny"})
+    for text in (written.read_text(), (tmp_path / page.HTML).read_text()):
+        assert "answers come from what was seen" in text and "TACO's policy" not in text
+        assert "not measured" not in text
+    kept = json.loads((tmp_path / NUMBERS).read_text())["settings"]["base"]["claims"]
+    assert {"holds", "not measured"} <= {claim["verdict"] for claim in kept}
+
+
+def test_a_part_is_needed_if_the_policy_is_worse_without_it():
+    def results(lost: float, spread: float) -> Results:
+        runs = [found("imitation", seed, no_cue=0.97) for seed in range(3)]
+        shifts = (-spread, 0.0, spread)
+        return Results([*runs, *(found("imitation-cold", i, no_cue=0.97 - lost + s) for i, s in enumerate(shifts))])
+
+    def verdict(found: Results) -> str:
+        return next(c.verdict for c in claims(found, "base") if "temperature 1" in c.text)
+
+    assert verdict(results(0.2, 0.01)) == "holds"
+    assert verdict(results(0.01, 0.1)) == "undecided"
+    assert verdict(results(-0.02, 0.001)) == "does not hold"
+    assert verdict(Results([found("imitation", 0, no_cue=0.9)])) == "not measured"
+
+
+def test_an_ablation_changes_one_part_and_is_compared_only_if_named():
+    names = [row.name for row in (*METHODS, *ABLATIONS)]
+    assert len(set(names)) == len(names)
+    for row in ABLATIONS:
+        changed = {name for name in row.options if row.options[name] != IMITATION[name]}
+        assert changed and (len(changed) == 1 or row.name in ("imitation-none", "imitation-drawn"))
+        assert row.options.keys() == IMITATION.keys()
 
 
 def test_the_numbers_of_a_study_are_read_as_they_were(tmp_path):
