@@ -13,8 +13,12 @@ from PIL import Image
 
 from codev_agents.agent import Agent, MeteredAgent
 from codev_env.envs.image_tool import unwrap
+from codev_env.errors import EpisodeLost
 from codev_env.trajectory import Trajectory
 from codev_env.types import Box, Episode, Observation, Step
+
+MOST_STARTS = 4
+"""So often an episode starts whose nodes are lost, before the error is raised."""
 
 
 def run_episode(
@@ -25,7 +29,7 @@ def run_episode(
     options: Mapping[str, Any] | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> Trajectory:
-    """Play one episode to its end.
+    """Play one episode to its end. One whose node of a farm is lost starts again, with the same task.
 
     Args:
         env: One of codev_env's environments, possibly wrapped.
@@ -37,14 +41,24 @@ def run_episode(
     Returns:
         The record of the episode.
     """
-    observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
-    agent.reset(env)
-    base, recorder, done = unwrap(env), EpisodeRecorder(env, observation, info["index"], seed), False
-    while not done:
-        action = agent.act(observation)
-        observation, reward, terminated, truncated, info = env.step(action)
-        done = terminated or truncated
-        recorder.add(base.episode.steps[-1], observation, float(reward), info["reward_terms"], info["crop_boxes"])
+    options = None if options is None else dict(options)
+    for start in range(1, MOST_STARTS + 1):
+        observation, info = env.reset(seed=seed if start == 1 else None, options=options)
+        options = {"index": info["index"]}
+        agent.reset(env)
+        base, recorder, done = unwrap(env), EpisodeRecorder(env, observation, info["index"], seed), False
+        try:
+            while not done:
+                action = agent.act(observation)
+                observation, reward, terminated, truncated, info = env.step(action)
+                done = terminated or truncated
+                recorder.add(
+                    base.episode.steps[-1], observation, float(reward), info["reward_terms"], info["crop_boxes"]
+                )
+            break
+        except EpisodeLost:
+            if start == MOST_STARTS:
+                raise
     usage = dict(agent.meta) if isinstance(agent, MeteredAgent) else {}
     return recorder.finish(base.episode, agent.name, {**({"agent": usage} if usage else {}), **(meta or {})})
 

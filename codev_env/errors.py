@@ -42,6 +42,14 @@ class JudgeError(CodevError, RuntimeError):
     """A judge could not give a score. It is never turned into a score of 0."""
 
 
+class FarmError(CodevError, RuntimeError):
+    """A farm of nodes cannot work: none is left, or one failed in a way that trying again does not mend."""
+
+
+class EpisodeLost(FarmError):
+    """The node that ran an episode is gone, and the state of its programs with it: the episode has to start again."""
+
+
 class TrajectoryError(CodevError, ValueError):
     """A trajectory file that cannot be read back."""
 

@@ -39,6 +39,7 @@ FLOORS = {
         ["codev_env.provenance"],
         ["codev_env.dialects", "codev_env.scoring"],
         ["codev_env.judges", "codev_env.rewards"],
+        ["codev_env.farm"],
         ["codev_env.envs"],
         ["codev_env.adapters"],
         ["codev_env.adapters.verifiers_plugin"],

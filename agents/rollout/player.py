@@ -285,7 +285,9 @@ class EpisodePlayer:
         return await self.context.workers.compute(self._observe, completion, *result)
 
     async def _limited(self, function: Any, *arguments: Any) -> Any:
-        return await self.context.workers.compute(function, *arguments, limit=self.context.step_timeout)
+        # The nodes of a farm compute, and bound what is under way: waiting for them takes no worker's slot.
+        run = self.context.workers.compute if self.base.farm is None else self.context.workers.wait
+        return await run(function, *arguments, limit=self.context.step_timeout)
 
     async def _score(self, step: Step, history: tuple[Step, ...]) -> StepScore | None:
         """Ask the judge about a code turn. It may wait for a server, so it takes no worker's slot."""

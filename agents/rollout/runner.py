@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import gymnasium as gym
 
 from codev_agents.agent import AgentError
+from codev_agents.episode import MOST_STARTS
 from codev_agents.rollout.engine import Engine, EngineError, Sampling
 from codev_agents.rollout.player import (
     EpisodePlayer,
@@ -29,7 +30,7 @@ from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
 from codev_agents.rollout.workers import Workers, all_or_none
 from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
-from codev_env.errors import CodevError
+from codev_env.errors import CodevError, EpisodeLost
 from codev_env.rewards import Reward
 from codev_env.trajectory import Trajectory
 
@@ -295,13 +296,18 @@ class RolloutRunner:
         await all_or_none(seat() for _ in range(min(self.concurrent, episodes)))
 
     async def _episode(self, context: RolloutContext, group: Group, number: int) -> PlayedEpisode:
-        """Play one episode in an environment that is free."""
-        player = EpisodePlayer(context, self._take(), group, number)
-        try:
-            return await player.play()
-        finally:
-            if not player.lost:
-                self._free.append(player.env)
+        """Play one episode in an environment that is free; it starts again where a node of a farm is lost."""
+        for start in range(1, MOST_STARTS + 1):
+            player = EpisodePlayer(context, self._take(), group, number)
+            try:
+                return await player.play()
+            except EpisodeLost:
+                if start == MOST_STARTS:
+                    raise
+            finally:
+                if not player.lost:
+                    self._free.append(player.env)
+        raise AssertionError("the last start returns or raises")
 
     def _take(self) -> gym.Env[Any, Any]:
         return self._free.pop() if self._free else self.make_env()

@@ -17,6 +17,8 @@ from codev_env.types import TaskSet
 
 if TYPE_CHECKING:
     from codev_env.dialects import Dialect
+    from codev_env.farm.farm import Farm
+    from codev_env.farm.options import FarmOptions
     from codev_env.judges import Judge
     from codev_env.rewards import Reward, RewardFunction
     from codev_env.sandbox import Limits, Sandbox
@@ -132,6 +134,7 @@ class CodeVBenchEnv(ImageToolEnv):
     | `max_turns` | `6` | turns of the model, the answer included |
     | `limits` | `None` | limits of the sandbox: a mapping such as `{"wall_s": 5}` or `Limits` |
     | `sandbox` | `None` | a live `Sandbox` to use instead of the one that the environments of a process share |
+    | `farm` | `None` | run programs, provenance and judge on many machines: `"ray"`, `"ray://HOST:PORT"` or a mapping (docs/cluster.md) |
     | `render_mode` | `None` | `"human"`, `"ansi"` or `"rgb_array"` |
 
     ## Version History
@@ -162,6 +165,7 @@ class CodeVBenchEnv(ImageToolEnv):
         scorer: str | Scorer = "rules",
         sandbox: Sandbox | None = None,
         view_pixels: int | None = None,
+        farm: str | Mapping[str, Any] | FarmOptions | Farm | None = None,
     ) -> None:
         from codev_env.tasks import default_split, load_tasks, narrow, wrap_tasks
         from codev_env.tasks.readers.fields import brief
@@ -174,6 +178,7 @@ class CodeVBenchEnv(ImageToolEnv):
             "view_pixels": view_pixels,
             "max_turns": max_turns,
             "limits": limits,
+            "farm": farm,
             "render_mode": render_mode,
             "reward_weights": reward_weights,
             "scorer": scorer,

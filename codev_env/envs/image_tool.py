@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from codev_env.envs import render
 from codev_env.envs.pool import make_limits, shared_sandbox
 from codev_env.envs.trial import check_judge, check_score, check_scorer, check_verdict
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
+from codev_env.farm.programs import LocalPrograms, Programs
 from codev_env.images import to_array, to_shown_array
 from codev_env.rewards import Reward, RewardFunction, change, get_reward
 from codev_env.spaces import Images, Unicode
@@ -37,9 +37,10 @@ from codev_env.types import (
 )
 
 if TYPE_CHECKING:
+    from codev_env.farm.farm import Farm
+    from codev_env.farm.options import FarmOptions
     from codev_env.judges import Judge
-    from codev_env.provenance import Tracker
-    from codev_env.sandbox import Limits, Sandbox, Session
+    from codev_env.sandbox import Limits, Sandbox
     from codev_env.scoring import Scorer
 
 RESET_OPTIONS = ("index", "task_id")
@@ -70,6 +71,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         max_turns: int = 6,
         limits: Limits | Mapping[str, Any] | None = None,
         sandbox: Sandbox | None = None,
+        farm: str | Mapping[str, Any] | FarmOptions | Farm | None = None,
         scorer: str | Scorer = "rules",
         render_mode: str | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             view_pixels=view_pixels,
             max_turns=max_turns,
             limits=limits,
+            farm=farm,
             scorer=scorer,
             render_mode=render_mode,
         )
@@ -96,6 +99,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             raise unknown("render_mode", render_mode, self.metadata["render_modes"])
         if sandbox is not None and limits is not None:
             raise ConfigError("both sandbox and limits are given; a sandbox has its own limits, so leave limits out.")
+        if sandbox is not None and farm is not None:
+            raise ConfigError("both sandbox and farm are given; the nodes of a farm have their own, so leave one out.")
         if len(tasks) == 0:
             raise TaskError(f"task set {tasks.name!r} is empty; an environment needs at least one task.")
         self.tasks, self.split, self.max_turns, self.render_mode = tasks, split, int(max_turns), render_mode
@@ -106,18 +111,19 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         check_judge(self.judge)
         check_scorer(self.scorer)
         self.judge = for_view(self.judge, view_pixels)
+        self._limits, self._given_sandbox = make_limits(limits), sandbox
+        self.farm: Farm | None = None
+        if farm is not None:
+            self._join(farm)
         self.system_prompt = self.dialect.system_prompt()
         self.observation_space: spaces.Space[Any] = spaces.Dict({"text": Unicode(), "images": Images()})
         self.action_space = Unicode()
-        self._limits, self._given_sandbox = make_limits(limits), sandbox
         self._episode: Episode | None = None
         self._copied = False
         self._index = 0
         self._paid: dict[str, float] = {}
         self._broken = False
-        self._session: Session | None = None
-        self._tracker: Tracker | None = None
-        self._seen: tuple[str, ...] = ()
+        self._programs: Programs | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make the environment again from its arguments, without the episode."""
@@ -167,6 +173,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             "text": self.dialect.first_message(task),
             "images": tuple(to_array(image) for image in task.images),
         }
+        if self.farm is not None:
+            self._programs = self.farm.open(self._setup, task)
         self._render_human()
         return observation, self._info(None, dict.fromkeys(self.reward.names, 0.0))
 
@@ -184,21 +192,28 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
 
     def execute(self, action: str) -> Step:
         """Parse one turn; run its code and trace where the pixels of its images come from."""
+        return self.begin(action)()
+
+    def begin(self, action: str) -> Callable[[], Step]:
+        """Begin `execute`; returns a function that ends it. On a farm the program runs on a node in between."""
         if self._broken or self.episode.done:
             raise ResetNeeded("the episode is over; call reset() before the next step().")
         if not isinstance(action, str):
             raise InvalidAction(f"the action is a {type(action).__name__}; it must be the model's text, a str.")
         turn = self.dialect.parse(action)
         if not isinstance(turn, Code):
-            return Step(action, turn)
+            step = Step(action, turn)
+            return lambda: step
         with self._or_break():
-            session, tracker = self._open_session()
-            # The same text runs here and in the tracker's views, so that it sees what the program sees.
-            program, seen = self.dialect.program(turn, self._seen), self._seen
-            execution = session.run(program)
-            regions = tuple(tracker.trace(program, execution))
-            self._seen = (*seen, *execution.names)
-        return Step(action, turn, self.dialect.report(execution, seen), regions)
+            if self._programs is None:
+                self._programs = LocalPrograms(self.sandbox, self.dialect, self.task)
+            wait = self._programs.start(action, turn, self.episode.steps)
+
+        def end() -> Step:
+            with self._or_break():
+                return wait()
+
+        return end
 
     def score(self, step: Step) -> StepScore | None:
         """Ask the judge about a code turn; other turns have nothing to judge."""
@@ -225,7 +240,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             observation = self._observation(step)
             info = self._info(step, terms)
         if episode.done:
-            self._close_session()
+            self._close_programs()
         self._render_human()
         terminated, truncated = episode.stop_reason == "answer", episode.stop_reason == "max_turns"
         return observation, sum(terms.values()), terminated, truncated, info
@@ -249,13 +264,25 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self.episode.stop_reason = reason
         value = self.reward.value(self.episode)
         terms, self._paid = change(self._paid, value), value
-        self._close_session()
+        self._close_programs()
         return terms
+
+    def restart(self) -> tuple[Observation, float, bool, bool, StepInfo]:
+        """Begin the same task again after `EpisodeLost`.
+
+        Returns:
+            What `step` returns: the first observation, and the reward so far with its sign changed, so that the
+            episode's step rewards still add up to its value.
+        """
+        before = self._paid
+        observation, info = self.reset(options={"index": self._index})
+        terms = {name: 0.0 - before.get(name, 0.0) for name in info["reward_terms"]}
+        return observation, sum(terms.values()), False, False, {**info, "reward_terms": terms}
 
     def break_off(self) -> None:
         """End the episode without a result, after a failure outside it: it needs a reset."""
         self._broken = True
-        self._close_session()
+        self._close_programs()
 
     def render(self) -> Any:
         """Draw the episode: an array of shape (640, 960, 3), a string, or printed text, by `render_mode`."""
@@ -273,7 +300,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
 
     def close(self) -> None:
         """Close the episode's session; the shared sandbox stays for the other environments."""
-        self._close_session()
+        self._close_programs()
 
     def _choose(self, options: Mapping[str, Any]) -> int:
         for name in options:
@@ -324,26 +351,20 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             "source": episode.task.source,
         }
 
-    def _open_session(self) -> tuple[Session, Tracker]:
-        from codev_env.provenance import Tracker
+    def _join(self, farm: str | Mapping[str, Any] | FarmOptions | Farm) -> None:
+        """Run programs on the nodes of a farm from now on, and have them judged there."""
+        from codev_env.farm.farm import get_farm
+        from codev_env.farm.messages import Setup
+        from codev_env.farm.remote import FarmJudge
 
-        if self._session is None or self._tracker is None:
-            task = self.task
-            images = {self.dialect.image_name(i): image for i, image in enumerate(task.images)}
-            # Seeded by the task, so that a program with random numbers gives the same image each time it is run.
-            seed = zlib.crc32(task.task_id.encode())
-            self._session = self.sandbox.session(
-                images, seed=seed, persist=self.dialect.persist, repairs=self.dialect.repairs
-            )
-            # Not the programs' seed: their random numbers must not reveal where provenance looks.
-            self._tracker = Tracker(self._session, images, secret=zlib.crc32(f"grid of {task.task_id}".encode()))
-            self._seen = tuple(images)
-        return self._session, self._tracker
+        self.farm = get_farm(farm)
+        self.judge = self.judge if isinstance(self.judge, FarmJudge) else FarmJudge(self.judge)
+        self._setup = self.farm.setup(Setup(self.dialect, self.judge.inner, self._limits))
 
-    def _close_session(self) -> None:
-        session, self._session, self._tracker = self._session, None, None
-        if session is not None:
-            session.close()
+    def _close_programs(self) -> None:
+        programs, self._programs = self._programs, None
+        if programs is not None:
+            programs.close()
 
     def _render_human(self) -> None:
         if self.render_mode == "human":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from codev_env.envs.codev_env import CodeVBenchEnv
 from codev_env.envs.image_tool import ImageToolEnv
-from codev_env.errors import ConfigError, JudgeError
+from codev_env.errors import ConfigError, EpisodeLost, JudgeError
 from codev_env.types import Code, Observation, Step, StepInfo, StepScore
+
+if TYPE_CHECKING:
+    from codev_env.farm.farm import Farm
 
 MAX_WORKERS = 32
 StepResult = tuple[Observation, float, bool, bool, StepInfo]
@@ -230,6 +233,66 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         return mask.copy(), {name: value for name, value in options.items() if name != "reset_mask"}
 
 
+class FarmVectorEnv(ImageToolVectorEnv):
+    """The same over a farm: the programs of a step leave as one batch per node, which also judges them.
+
+    An episode whose node is lost after it has run a program starts again at once, with the same task. Its step returns
+    the first observation, `info["turn"]` 0 and the reward so far with its sign changed, and does not end the episode.
+
+    Attributes:
+        restarts: How often that happened, by environment.
+    """
+
+    def __init__(self, env_fns: Iterable[Callable[[], ImageToolEnv]], **options: Any) -> None:
+        super().__init__(env_fns, **options)
+        self.restarts = np.zeros(self.num_envs, dtype=np.int64)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start episodes; see `ImageToolVectorEnv.reset`. Images leave as one batch per node."""
+        with self._farm.together():
+            return super().reset(seed=seed, options=options)
+
+    @property
+    def _farm(self) -> Farm:
+        farm = self.envs[0].farm
+        assert farm is not None
+        return farm
+
+    def _play(self, played: list[int], actions: Sequence[str]) -> list[StepResult]:
+        try:
+            with self._farm.together():
+                under_way = [self.envs[i].begin(actions[i]) for i in played]
+            found = [_outcome(end) for end in under_way]
+            failed = next((one for one in found if isinstance(one, BaseException) and not _is_lost(one)), None)
+            if failed is not None:
+                raise failed
+        except BaseException:
+            # As the local ones: the others have run their code, and a second try would run it twice.
+            for i in played:
+                self.envs[i].break_off()
+            raise
+        return self._map(lambda job: self._finish(*job), list(zip(played, found, strict=True)))
+
+    def _finish(self, i: int, found: Step | BaseException) -> StepResult:
+        if not isinstance(found, BaseException):
+            return self.envs[i].finish(found, found.score)
+        self.restarts[i] += 1
+        return self.envs[i].restart()
+
+
+def _outcome(end: Callable[[], Step]) -> Step | BaseException:
+    try:
+        return end()
+    except Exception as error:
+        return error
+
+
+def _is_lost(error: BaseException) -> bool:
+    return isinstance(error, EpisodeLost)
+
+
 def make_vec(
     num_envs: int = 1,
     *,
@@ -252,7 +315,8 @@ def make_vec(
     first = CodeVBenchEnv(bench=bench, **kwargs)
     described = dict.fromkeys(("scenes", "subset", "columns", "reader", "wrap", "only"))
     shared = {**kwargs, **described, "data": first.tasks, "judge": first.judge, "scorer": first.scorer}
-    return ImageToolVectorEnv(
+    kind = ImageToolVectorEnv if first.farm is None else FarmVectorEnv
+    return kind(
         [lambda: first, *[lambda: CodeVBenchEnv(bench=bench, **shared)] * (num_envs - 1)],
         autoreset_mode=autoreset_mode,
         workers=workers,

@@ -205,6 +205,7 @@ class Evaluation:
             judge=self.options.judge,
             reward=self.options.reward,
             max_turns=self.options.max_turns,
+            farm=self.options.farm or None,
             wrap=None,
         )
         return Perturbed(env, work.perturb, self.options.seed) if work.perturb else env

@@ -21,7 +21,7 @@ Perturbation = Literal["mask", "noise", "other", "empty"]
 Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 SEVERITIES = (1, 3, 5)
-FREE = ("as_", "out", "workers", "overwrite", "prompt_price", "completion_price")
+FREE = ("as_", "out", "workers", "farm", "overwrite", "prompt_price", "completion_price")
 """Options that change no episode: an evaluation may be continued with others."""
 
 
@@ -68,7 +68,8 @@ class EvalOptions(TaskOptions):
     # The options that `--help` shows.
     COMMON = (
         "model", "as_", "out", "data", "bench", "n", "split", "samples", "perturb", "dual", "scorer", "judge", "seed",
-        "dialect", "max_turns", "temperature", "max_tokens", "max_pixels", "engine", "batch", "workers", "overwrite",
+        "dialect", "max_turns", "temperature", "max_tokens", "max_pixels", "engine", "batch", "workers", "farm",
+        "overwrite",
     )  # fmt: skip
     model: str
     """The model: `scripted:oracle|random|lazy|none`, `URL#NAME` (an OpenAI-compatible server), or a model folder."""
@@ -118,6 +119,8 @@ class EvalOptions(TaskOptions):
     """Episodes that the model of a folder plays side by side."""
     workers: Count = 2
     """Episodes played at the same time; for a model folder: threads that run programs."""
+    farm: str = ""
+    """Machines that run programs and judges: `ray`, `ray://HOST:PORT`, or JSON (docs/cluster.md); empty: this one."""
     prompt_price: NotNegative = 0.0
     """Price of a million prompt tokens, in your currency."""
     completion_price: NotNegative = 0.0

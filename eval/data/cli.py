@@ -15,6 +15,7 @@ from codev_agents import Agent
 from codev_env.app.arguments import parse, run_subcommand
 from codev_env.dialects import get_dialect
 from codev_env.errors import CodevError, ConfigError
+from codev_env.farm.farm import get_farm
 from codev_env.tasks import check_tasks
 from codev_env.tasks.check import summary
 from codev_eval.bench.models import parse_model
@@ -112,7 +113,8 @@ def run_replay(command: ReplayCommand) -> int:
             bar.update()
 
         try:
-            summary = run.run(workers=command.workers, n=command.n, on_done=on_done)
+            farm = get_farm(command.farm) if command.farm else None
+            summary = run.run(workers=command.workers, n=command.n, on_done=on_done, farm=farm)
         except KeyboardInterrupt:
             done = run.summary()
             raise KeyboardInterrupt(
@@ -126,7 +128,13 @@ def run_replay(command: ReplayCommand) -> int:
 def run_filter(command: FilterCommand) -> int:
     """Play, write the tasks kept, and return the exit code: 1 if some rollouts could not be played."""
     options = RolloutOptions(
-        command.rollouts, command.workers, command.seed, command.dialect, command.max_turns, command.scorer
+        command.rollouts,
+        command.workers,
+        command.seed,
+        command.dialect,
+        command.max_turns,
+        command.scorer,
+        command.farm,
     )
     low, high = command.keep
     if command.out.is_dir():

@@ -64,6 +64,7 @@ class RolloutOptions:
         dialect: Dialect of the agent's turns.
         max_turns: Turns of an episode, the answer included.
         scorer: Scorer of the answers.
+        farm: Machines that run the programs, as of an environment; `""` for this one.
     """
 
     rollouts: int = 8
@@ -72,6 +73,7 @@ class RolloutOptions:
     dialect: str = "codev"
     max_turns: int = 6
     scorer: str = "rules"
+    farm: str = ""
 
     def __post_init__(self) -> None:
         for name, least in (("rollouts", 1), ("workers", 1), ("seed", 0), ("max_turns", 1)):
@@ -219,6 +221,7 @@ def _environment(tasks: TaskSet, options: RolloutOptions) -> ImageToolEnv:
         judge="none",
         scorer=options.scorer,
         max_turns=options.max_turns,
+        farm=options.farm or None,
     )
 
 

@@ -28,6 +28,8 @@ class ReplayCommand:
     """Dialect of the trajectories written; by default that of the data."""
     workers: Seed = 0
     """Rows replayed at the same time; 0 for one per core."""
+    farm: str = ""
+    """Machines that run programs: `ray`, `ray://HOST:PORT`, or JSON (docs/cluster.md); empty: this one."""
     n: Annotated[int | None, Field(ge=1)] = None
     """Only the first N rows."""
     wall_s: Annotated[float, Field(gt=0)] = 10.0
@@ -93,6 +95,8 @@ class FilterCommand(TaskChoice):
     """Tokens per turn (URL#NAME only)."""
     workers: Count = 2
     """Episodes played at the same time."""
+    farm: str = ""
+    """Machines that run programs: `ray`, `ray://HOST:PORT`, or JSON (docs/cluster.md); empty: this one."""
 
     @field_validator("keep")
     @classmethod

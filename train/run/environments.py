@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import gymnasium as gym
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import ConfigError
+from codev_env.farm.options import FarmOptions, make_options
 from codev_env.judges import for_view, get_judge
 from codev_train.run.options import EnvOptions, TrainOptions
 
@@ -98,10 +100,16 @@ def make_env(
             judge=options.judge,
             view_pixels=None if options.view_pixels == "auto" else options.view_pixels or None,
             max_turns=options.max_turns,
+            farm=farm_of(options),
             **wrapped,
         )
     except gym.error.UnregisteredEnv as error:
         raise ConfigError(f"env.id {options.id!r} is not a registered environment: {error}") from error
+
+
+def farm_of(options: EnvOptions) -> FarmOptions | None:
+    """Return the farm of an environment, of which each process of the run uses its share; `None` for this machine."""
+    return make_options(options.farm, share=int(os.environ.get("WORLD_SIZE", "1"))) if options.farm else None
 
 
 def _scenes(options: EnvOptions, scene: Mapping[str, Any] | None) -> dict[str, Any] | None:

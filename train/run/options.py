@@ -51,6 +51,8 @@ class EnvOptions:
     """Pixels at which the policy sees a large image, "auto" asks its processor: larger crops lose detail; 0: off."""
     max_turns: Count = 6
     """Turns of the model before an episode is cut off."""
+    farm: str = ""
+    """Machines that run programs and judges: `ray`, `ray://HOST:PORT`, or JSON (docs/cluster.md); empty: this one."""
 
 
 @option_class
@@ -236,7 +238,8 @@ class TrainOptions:
     COMMON = (
         "name", "out", "seed", "model", "resume", "processes", "sharding", "reward", "steps", "prompts", "group",
         "max_tokens", "max_length", "engine", "loss", "epochs", "optimizer.lr", "lora.rank", "token_budget",
-        "env.id", "env.data", "env.dialect", "env.judge", "env.max_turns", "eval.every", "save_every", "push_to_hub",
+        "env.id", "env.data", "env.dialect", "env.judge", "env.max_turns", "env.farm", "eval.every", "save_every",
+        "push_to_hub",
     )  # fmt: skip
     name: FolderName = "tapo"
     """Name of the run."""

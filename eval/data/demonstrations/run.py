@@ -14,16 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from codev_env.errors import ConfigError, TaskError
+from codev_env.farm.farm import Farm
 from codev_env.files import lock_file, write_json
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.trajectory import FILE_NAME, TrajectoryWriter
 from codev_eval.data.demonstrations.convert import check_target
-from codev_eval.data.demonstrations.demonstration import REASONS, Broken
+from codev_eval.data.demonstrations.demonstration import REASONS, Broken, Demonstration
 from codev_eval.data.demonstrations.reading import DemonstrationSet
 from codev_eval.data.demonstrations.replay import Outcome, ReplayOptions, replay
 
@@ -81,24 +82,32 @@ class ReplayRun:
         self._unlock()
 
     def run(
-        self, *, workers: int = 0, n: int | None = None, on_done: Callable[[str, bool], None] | None = None
+        self,
+        *,
+        workers: int = 0,
+        n: int | None = None,
+        on_done: Callable[[str, bool], None] | None = None,
+        farm: Farm | None = None,
     ) -> dict[str, Any]:
         """Replay the rows that are not done yet and write `summary.json`, also where an error or Ctrl-C ends it early.
 
         Args:
-            workers: Rows replayed at the same time; 0 for one per core. Memory holds that many rows.
+            workers: Rows replayed at the same time; 0 for one per core, of the farm twice that. Memory holds that many
+                rows.
             n: Only the first `n` rows; `None` for all.
             on_done: Called after each row with its reason (`"kept"` if it is kept) and whether it was done before.
+            farm: Runs the programs on its nodes; a row whose node is lost is replayed on another one.
 
         Returns:
             The summary.
         """
         count = len(self.demos) if n is None else min(n, len(self.demos))
-        workers = workers or cores()
+        limits = Limits(wall_s=self.options.wall_s)
+        workers = workers or (cores() if farm is None else 2 * farm.slots)
         try:
             with (
-                Sandbox(limits=Limits(wall_s=self.options.wall_s)) as box,
-                closing(_each(lambda index: self._row(index, box), count, workers)) as results,
+                Sandbox(limits=limits) as box,
+                closing(_each(lambda index: self._row(index, limits, farm or box), count, workers)) as results,
             ):
                 for result, was_done in results:
                     if on_done is not None:
@@ -124,7 +133,7 @@ class ReplayRun:
             "of_kept": {name: count for name, count in sorted(self._facts.items()) if count},
         }
 
-    def _row(self, index: int, box: Sandbox) -> tuple[str, bool]:
+    def _row(self, index: int, limits: Limits, place: Sandbox | Farm) -> tuple[str, bool]:
         """Read, replay and write one row, unless it is done; runs in a worker thread."""
         entry = self.demos.entry(index)
         before = self._results.get(entry.demo_id)
@@ -137,8 +146,10 @@ class ReplayRun:
         demo = entry.read()
         if isinstance(demo, Broken):
             outcome = Outcome(demo.demo_id, demo.digest, demo.reason, demo.detail)
+        elif isinstance(place, Farm):
+            outcome = _replay_there(place, limits, demo, self.options)
         else:
-            outcome = replay(demo, box, self.options)
+            outcome = replay(demo, place, self.options)
         if outcome.trajectory is not None:
             self._writer.append(outcome.trajectory)
             meta: Any = outcome.trajectory.meta
@@ -193,6 +204,21 @@ class ReplayRun:
                 f"{self.out} holds a replay with {', '.join(other) or 'other options'}: "
                 "use the same options to go on with it, or give another folder."
             )
+
+
+def replay_without_images(box: Sandbox, demo: Demonstration, options: ReplayOptions) -> Outcome:
+    """Replay a row on a node of a farm; its input images do not travel back."""
+    outcome = replay(demo, box, options)
+    if outcome.trajectory is None:
+        return outcome
+    return replace(outcome, trajectory=replace(outcome.trajectory, images=()))
+
+
+def _replay_there(farm: Farm, limits: Limits, demo: Demonstration, options: ReplayOptions) -> Outcome:
+    outcome: Outcome = farm.call(limits, replay_without_images, demo, options)
+    if outcome.trajectory is None:
+        return outcome
+    return replace(outcome, trajectory=replace(outcome.trajectory, images=demo.images))
 
 
 def cores() -> int:

@@ -1,0 +1,385 @@
+"""A farm: the nodes of a cluster, which of them gets an episode, and what happens when one is lost or added."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import itertools
+import os
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import codev_env
+from codev_env.errors import ConfigError, EpisodeLost, FarmError, SandboxError
+from codev_env.farm.link import NodeGone, NodeHandle, NodeLink, NodeSpec
+from codev_env.farm.messages import Call, NodeReport, Result, Returned, Setup
+from codev_env.farm.options import FarmOptions, make_options
+from codev_env.farm.remote import MOST_LOSSES, RemotePrograms, error_of
+from codev_env.farm.work import source_digest
+from codev_env.sandbox import REQUIRED_LAYERS, Limits
+from codev_env.types import Task
+
+_LOOK_S = 2.0  # between two looks for new nodes
+_BACK_S = (5.0, 300.0)  # shortest and longest time before a lost node is tried again
+_MOST_TROUBLE = 3  # failures of a node's sandbox in a row before it counts as lost
+
+_lock = threading.Lock()
+_farms: dict[tuple[int, FarmOptions], Farm] = {}
+
+
+class Cluster(Protocol):
+    """The machines that nodes can be started on."""
+
+    def alive(self) -> Mapping[str, NodeSpec]:
+        """Return the machines that are there, by a key that is never used again for another start of one."""
+        ...
+
+    def start(self, key: str, spec: NodeSpec) -> NodeHandle:
+        """Start a worker process on a machine; raises `NodeGone`."""
+        ...
+
+    def dumps(self, value: object) -> bytes:
+        """Pickle a value for the nodes."""
+        ...
+
+
+class Farm:
+    """Runs episodes on the nodes of a cluster. Thread-safe.
+
+    Args:
+        cluster: The machines.
+        options: Times and limits.
+
+    Raises:
+        ConfigError: A node has another version of codev_env.
+        SandboxError: The sandbox of a node lacks required layers.
+        FarmError: There is no node.
+    """
+
+    def __init__(self, cluster: Cluster, options: FarmOptions) -> None:
+        self.options, self._cluster = options, cluster
+        self._changed = threading.Condition()
+        self._links: dict[str, NodeLink] = {}
+        self._starting: set[str] = set()
+        self._refused: set[str] = set()
+        self._back: dict[str, tuple[float, float]] = {}
+        self._trouble: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._numbers = itertools.count()
+        self._seen: tuple[float, dict[str, float]] = (time.monotonic(), {})
+        self._closed = threading.Event()
+        self._begin()
+        threading.Thread(target=self._watch, name="codev-farm", daemon=True).start()
+
+    # Episodes
+
+    def setup(self, setup: Setup) -> tuple[bytes, str]:
+        """Pickle a setup; returns its bytes and their hash.
+
+        Raises:
+            ConfigError: The dialect or the judge cannot be pickled.
+        """
+        try:
+            content = self._cluster.dumps(setup)
+        except Exception as error:
+            raise ConfigError(
+                f"dialect {setup.dialect.name!r} or judge {setup.judge.name!r} cannot travel to the nodes of a farm "
+                f"({error}). Name it, for example as 'module:attribute'."
+            ) from error
+        return content, hashlib.sha256(content).hexdigest()
+
+    def open(self, setup: tuple[bytes, str], task: Task) -> RemotePrograms:
+        """Open an episode on the node with the least to do; one that has the images comes first.
+
+        Raises:
+            FarmError: There was no node for `wait_s` seconds.
+        """
+        return RemotePrograms(self, setup, task)
+
+    def call(self, limits: Limits, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function with a sandbox of some node; on another one if that is lost, so it must have no effects.
+
+        Args:
+            limits: Limits of the sandbox.
+            function: Importable on the nodes; it gets the sandbox and the arguments.
+            *arguments: They travel, as does the value that it returns.
+
+        Raises:
+            FarmError: Several nodes were lost over it, or there is none.
+        """
+        losses: list[str] = []
+        while len(losses) < MOST_LOSSES:
+            link, future = self.enter(()), Future[Result]()
+            try:
+                link.put(Call(self.number(), limits, function, arguments), future)
+                result = future.result()
+            except NodeGone as gone:
+                losses.append(f"{link.spec.name}: {gone}")
+                self.moved()
+                continue
+            finally:
+                self.leave(link)
+            if isinstance(result, Returned):
+                return result.value
+            raise error_of(result, link.spec.name)  # type: ignore[arg-type]
+        raise FarmError(f"{len(losses)} nodes were lost during one call of {function.__name__} ({'; '.join(losses)}).")
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Send what is asked for inside as one batch per node."""
+        with self._changed:
+            links = list(self._links.values())
+        for link in links:
+            link.cork()
+        try:
+            yield
+        finally:
+            for link in links:
+                link.uncork()
+
+    # The state of the farm
+
+    @property
+    def slots(self) -> int:
+        """Programs that run at the same time on all nodes."""
+        with self._changed:
+            return sum(link.spec.slots for link in self._links.values())
+
+    def describe(self) -> dict[str, NodeReport]:
+        """Return the report of each node, by its name."""
+        with self._changed:
+            return {link.spec.name: link.report for link in self._links.values()}
+
+    def metrics(self) -> dict[str, float]:
+        """Return numbers for a log: totals since the start, and idle shares since the last call."""
+        with self._changed:
+            links, counts = list(self._links.values()), Counter(self._counts)
+            then, busy = self._seen
+            at = time.monotonic()
+            self._seen = at, {link.spec.name: link.busy_s for link in links}
+        queues = [link.queue for link in links]
+        values = {
+            "farm/nodes": len(links),
+            "farm/queue": sum(waiting for waiting, _ in queues),
+            "farm/in_flight": sum(running for _, running in queues),
+            "farm/nodes_lost": counts["nodes_lost"],
+            "farm/episodes_restarted": counts["episodes_lost"],
+            "farm/programs_moved": counts["moved"],
+            "farm/node_failures": counts["failures"],
+        }
+        shares = {}
+        for link in links:
+            spent = (link.busy_s - busy.get(link.spec.name, 0.0)) / max(1e-9, (at - then) * link.spec.slots)
+            shares[f"farm/idle_share/{link.spec.name}"] = min(1.0, max(0.0, 1.0 - spent))
+        values["farm/idle_share"] = sum(shares.values()) / len(shares) if shares else 1.0
+        return {name: float(value) for name, value in values.items()} | shares
+
+    def close(self) -> None:
+        """End the worker processes of all nodes."""
+        self._closed.set()
+        with self._changed:
+            links = list(self._links.values())
+            self._links.clear()
+            self._changed.notify_all()
+        for link in links:
+            link.lose("the farm is closed")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Farm:
+        return self  # Gymnasium copies the arguments of an environment
+
+    # For episodes
+
+    def number(self) -> int:
+        """Return a number that is given once."""
+        return next(self._numbers)
+
+    def enter(self, images: Sequence[str]) -> NodeLink:
+        """Choose a node for an episode with these images and count it there."""
+        end = time.monotonic() + self.options.wait_s
+        with self._changed:
+            while not self._links:
+                if self._closed.is_set():
+                    raise FarmError("this farm is closed; make the environments again.")
+                if not self._changed.wait(max(0.0, min(1.0, end - time.monotonic()))) and time.monotonic() >= end:
+                    raise FarmError(f"the farm has had no node for {self.options.wait_s:g} s (option wait_s).")
+
+            def load(link: NodeLink) -> float:
+                # Up to half a program per core: a node that has the images is worth that much of a queue.
+                return link.episodes / link.spec.slots - (0.5 if images and link.knows(images) else 0.0)
+
+            chosen = min(self._links.values(), key=load)
+            chosen.episodes += 1
+            return chosen
+
+    def leave(self, link: NodeLink) -> None:
+        """Count an episode off its node."""
+        with self._changed:
+            link.episodes -= 1
+
+    def moved(self) -> None:
+        """Count a program that goes to another node."""
+        with self._changed:
+            self._counts["moved"] += 1
+
+    def lost_episode(self, reason: str) -> EpisodeLost:
+        """Count an episode that has to start again, and return the error that says so."""
+        with self._changed:
+            self._counts["episodes_lost"] += 1
+        return EpisodeLost(f"{reason}. The episode has to start again: reset the environment.")
+
+    def trouble(self, link: NodeLink, reason: str) -> None:
+        """Note that the sandbox of a node failed; several failures in a row and the node starts again."""
+        with self._changed:
+            self._counts["failures"] += 1
+            self._trouble[link.spec.name] += 1
+            again = self._trouble[link.spec.name] >= _MOST_TROUBLE
+        if again:
+            link.lose(f"its sandbox failed {_MOST_TROUBLE} times: {reason}")
+
+    # Nodes
+
+    def _begin(self) -> None:
+        """Start the nodes that are there, side by side; the first error is raised when all have answered."""
+        found = self._cluster.alive()
+        if not found:
+            raise FarmError(
+                "the cluster has no node with cores for programs. Start one with `ray start --address=HOST:6379`."
+            )
+        with ThreadPoolExecutor(len(found)) as threads:
+            started = [threads.submit(self._start, key, spec) for key, spec in found.items()]
+        problems = [error for future in started if (error := future.exception()) is not None]
+        if problems:
+            self.close()
+            raise problems[0]
+
+    def _start(self, key: str, spec: NodeSpec) -> None:
+        """Start one node and check it."""
+        try:
+            handle = self._cluster.start(key, spec)
+            report = handle.hello(self.options.start_s)
+        except NodeGone as gone:
+            raise FarmError(f"node {spec.name} did not start: {gone}") from gone
+        try:
+            self._check(spec, report)
+        except BaseException:
+            handle.kill()
+            raise
+        with self._changed:
+            self._starting.discard(key)
+            if not self._closed.is_set():
+                self._links[key] = NodeLink(spec, handle, report, self.options, lambda link: self._lost(key, link))
+                self._trouble[spec.name] = 0
+                self._changed.notify_all()
+                return
+        handle.kill()
+
+    def _check(self, spec: NodeSpec, report: NodeReport) -> None:
+        """Raise unless the node runs this version and its sandbox has the required layers."""
+        here, there = (codev_env.__version__, source_digest()), (report.version, report.source)
+        if here != there:
+            raise ConfigError(
+                f"node {spec.name} has codev_env {there[0]} (source {there[1]}), this process {here[0]} (source "
+                f"{here[1]}): install the same version on both."
+            )
+        missing = [
+            f"{name} {report.layers.get(name, 'off')}" for name in REQUIRED_LAYERS if report.layers.get(name) != "on"
+        ]
+        if (report.refused or missing) and not self.options.allow_weaker:
+            raise SandboxError(
+                f"node {spec.name}: {report.refused or 'its sandbox lacks required layers: ' + '; '.join(missing)} "
+                "Other nodes can be chosen with Ray's resource 'codev'; the farm option allow_weaker accepts this one."
+            )
+
+    def _lost(self, key: str, link: NodeLink) -> None:
+        if self._closed.is_set():
+            return
+        with self._changed:
+            self._links.pop(key, None)
+            self._counts["nodes_lost"] += 1
+            self._wait_with(key)
+            left = len(self._links)
+        print(f"farm: node {link.spec.name} is lost, {left} left: {link.lost}", file=sys.stderr)
+
+    def _wait_with(self, key: str) -> None:
+        """Start a node again after a pause, which doubles each time."""
+        pause = min(_BACK_S[1], 2 * self._back.get(key, (0.0, _BACK_S[0] / 2))[1])
+        self._back[key] = time.monotonic() + pause, pause
+
+    def _watch(self) -> None:
+        """Start workers on machines that are added or come back, until the farm is closed."""
+        while not self._closed.wait(_LOOK_S):
+            try:
+                found = self._cluster.alive()
+            except Exception as error:  # of whichever kind: the cluster's head may be gone for a while
+                warnings.warn(f"farm: the cluster does not answer: {error!r}", RuntimeWarning, stacklevel=2)
+                continue
+            with self._changed:
+                busy = self._links.keys() | self._starting | self._refused
+                due = [
+                    key for key in found if key not in busy and self._back.get(key, (0.0, 0.0))[0] <= time.monotonic()
+                ]
+                self._starting.update(due)
+            for key in due:
+                threading.Thread(target=self._add, args=(key, found[key]), daemon=True).start()
+
+    def _add(self, key: str, spec: NodeSpec) -> None:
+        """Start a node while episodes are under way: one that cannot be used is left out with a warning."""
+        try:
+            self._start(key, spec)
+        except FarmError as error:
+            with self._changed:
+                self._wait_with(key)
+            print(f"farm: {error}", file=sys.stderr)
+        except Exception as error:
+            with self._changed:
+                self._refused.add(key)
+            print(f"farm: node {spec.name} is left out: {error}", file=sys.stderr)
+        else:
+            print(f"farm: node {spec.name} is ready, {len(self._links)} in all", file=sys.stderr)
+        finally:
+            with self._changed:
+                self._starting.discard(key)
+
+
+def get_farm(farm: str | Mapping[str, Any] | FarmOptions | Farm, **more: Any) -> Farm:
+    """Return the farm that an argument names; environments of a process with the same options share one.
+
+    Args:
+        farm: `"ray"`, `"ray://HOST:PORT"`, a mapping of `FarmOptions` or its JSON, or a `Farm`.
+        **more: Options that the argument may override.
+
+    Raises:
+        ConfigError: An option cannot be used, or Ray is not installed.
+    """
+    if isinstance(farm, Farm):
+        return farm
+    options = make_options(farm, **more)
+    key = (os.getpid(), options)
+    with _lock:
+        if key not in _farms or _farms[key]._closed.is_set():
+            from codev_env.farm.ray_nodes import RayCluster
+
+            _farms[key] = Farm(RayCluster(options), options)
+        return _farms[key]
+
+
+def farm_metrics() -> dict[str, float]:
+    """Return the numbers of this process's farm, as `Farm.metrics`; empty without one."""
+    with _lock:
+        farms = [farm for (process, _), farm in _farms.items() if process == os.getpid() and not farm._closed.is_set()]
+    return {name: value for farm in farms for name, value in farm.metrics().items()}
+
+
+@atexit.register
+def close_farms() -> None:
+    """Close the farms of this process; the next use starts new ones."""
+    with _lock:
+        for key in [key for key in _farms if key[0] == os.getpid()]:
+            _farms.pop(key).close()

@@ -1,0 +1,205 @@
+"""The driver's side of one node: two threads that send requests in batches and receive their results."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from codev_env.farm.messages import Beat, Call, NodeReport, Open, Request, Result, Run
+from codev_env.farm.options import FarmOptions
+
+_BATCH_BYTES = 64 << 20  # pixels of one batch, so that a node's shared memory may be small
+_KNOWN = 100_000  # hashes that are remembered of what a node has
+
+
+class NodeGone(Exception):
+    """A node does not answer, or its process has ended; the text says which."""
+
+
+class NodeHandle(Protocol):
+    """Reaches one node. Every call raises `NodeGone` if the node does not answer in time."""
+
+    def hello(self, timeout: float) -> NodeReport:
+        """Start the node; see `NodeWork.hello`."""
+        ...
+
+    def submit(self, batch: Sequence[Request], timeout: float) -> None:
+        """Send requests; see `NodeWork.submit`."""
+        ...
+
+    def collect(self, beat_s: float, timeout: float) -> Beat:
+        """Wait for results; see `NodeWork.collect`."""
+        ...
+
+    def kill(self) -> None:
+        """End the node's process at once; never raises."""
+        ...
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """A node of a cluster.
+
+    Attributes:
+        name: For people; unique in the cluster.
+        slots: Programs that run on it at the same time.
+    """
+
+    name: str
+    slots: int
+
+
+class NodeLink:
+    """Connects the driver to one node that is ready.
+
+    A node gets no more than `slots * in_flight` programs at a time. All others wait here, and there are never more of
+    them than environments, since each waits for its result.
+
+    Args:
+        spec: The node.
+        handle: Reaches it.
+        report: Its report of itself.
+        options: Times and limits.
+        on_lost: Called once when the node is lost, from one of the threads.
+    """
+
+    def __init__(
+        self,
+        spec: NodeSpec,
+        handle: NodeHandle,
+        report: NodeReport,
+        options: FarmOptions,
+        on_lost: Callable[[NodeLink], None],
+    ) -> None:
+        self.spec, self.report, self._handle, self._options, self._on_lost = spec, report, handle, options, on_lost
+        self.episodes = 0
+        """Open episodes; changed by the farm alone."""
+        self.lost = ""
+        """Why the node is lost; empty while it works."""
+        self.busy_s = 0.0
+        self._room = spec.slots * options.in_flight
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Request, Future[Result] | None]] = deque()
+        self._under_way: dict[int, Future[Result]] = {}
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._corks = 0
+        for work in (self._send, self._receive):
+            threading.Thread(target=work, name=f"codev-farm-{spec.name}", daemon=True).start()
+
+    def put(self, request: Request, future: Future[Result] | None = None) -> None:
+        """Queue a request; `future` gets its result, or `NodeGone`."""
+        with self._changed:
+            if not self.lost:
+                self._waiting.append((request, future))
+                if not self._corks:
+                    self._changed.notify_all()
+                return
+        if future is not None:
+            future.set_exception(NodeGone(self.lost))
+
+    def learn(self, digests: Sequence[str]) -> list[str]:
+        """Return those that the node does not have, which from now on it has."""
+        with self._changed:
+            new = [digest for digest in dict.fromkeys(digests) if digest not in self._known]
+            for digest in digests:
+                self._known[digest] = None
+                self._known.move_to_end(digest)
+            while len(self._known) > _KNOWN:
+                self._known.popitem(last=False)
+            return new
+
+    def knows(self, digests: Sequence[str]) -> bool:
+        """Whether the node has all of these."""
+        return all(digest in self._known for digest in digests)
+
+    def cork(self) -> None:
+        """Hold requests back, so that those of several environments leave as one batch."""
+        with self._changed:
+            self._corks += 1
+
+    def uncork(self) -> None:
+        """Let them go."""
+        with self._changed:
+            self._corks -= 1
+            self._changed.notify_all()
+
+    @property
+    def queue(self) -> tuple[int, int]:
+        """Programs that wait here, and programs on the node."""
+        with self._changed:
+            return sum(future is not None for _, future in self._waiting), len(self._under_way)
+
+    def lose(self, reason: str) -> None:
+        """Give the node up: everything under way there raises `NodeGone`, and late results are ignored."""
+        with self._changed:
+            if self.lost:
+                return
+            self.lost = reason
+            left = [future for _, future in self._waiting if future is not None]
+            left += self._under_way.values()
+            self._waiting.clear()
+            self._under_way.clear()
+            self._changed.notify_all()
+        self._handle.kill()
+        self._on_lost(self)
+        for future in left:
+            future.set_exception(NodeGone(reason))
+
+    def _send(self) -> None:
+        while True:
+            with self._changed:
+                while not self.lost and not self._can_send():
+                    self._changed.wait()
+                if self.lost:
+                    return
+                batch = self._take()
+            try:
+                self._handle.submit(batch, self._options.patience_s)
+            except Exception as error:
+                return self.lose(_why(error))
+
+    def _can_send(self) -> bool:
+        return bool(self._waiting) and not self._corks and (self._has_room() or self._waiting[0][1] is None)
+
+    def _has_room(self) -> bool:
+        return len(self._under_way) < self._room
+
+    def _take(self) -> list[Request]:
+        """Take requests in order, as many as the node has room for."""
+        batch: list[Request] = []
+        size = 0
+        while self._waiting and size < _BATCH_BYTES:
+            request, future = self._waiting[0]
+            if isinstance(request, Run | Call):
+                if not self._has_room():
+                    break
+                assert future is not None
+                self._under_way[request.number] = future
+            elif isinstance(request, Open):
+                size += sum(packed.bytes for packed in request.pixels)
+            self._waiting.popleft()
+            batch.append(request)
+        return batch
+
+    def _receive(self) -> None:
+        options = self._options
+        while not self.lost:
+            try:
+                beat = self._handle.collect(options.beat_s, options.patience_s)
+            except Exception as error:
+                return self.lose(_why(error))
+            with self._changed:
+                self.busy_s = beat.busy_s
+                ended = [(self._under_way.pop(result.number, None), result) for result in beat.results]
+                self._changed.notify_all()
+            for future, result in ended:
+                if future is not None:
+                    future.set_result(result)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, NodeGone) else repr(error)

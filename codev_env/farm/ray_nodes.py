@@ -1,0 +1,138 @@
+"""The machines of a Ray cluster as nodes of a farm: one actor on each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from codev_env.errors import ConfigError
+from codev_env.farm.link import NodeGone, NodeSpec
+from codev_env.farm.messages import Beat, NodeReport, Request
+from codev_env.farm.options import FarmOptions
+from codev_env.farm.work import NodeWork
+
+RESOURCE = "codev"
+"""Ray's resource that marks nodes for programs; where no node has it, all with cores are used."""
+NAMESPACE = "codev-env"
+_CALLS = 4  # of one actor at the same time: hello, submit and collect
+
+
+def import_ray() -> Any:
+    """Import Ray; raises `ConfigError` that names the extra where it is not installed."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(f'farm="ray" needs Ray ({error}): pip install "codev-env[ray]".') from error
+    return ray
+
+
+class RayCluster:
+    """Ray's cluster; this process connects to it, unless it has already done so.
+
+    Args:
+        options: Address and limits.
+
+    Raises:
+        ConfigError: Ray is not installed, or there is no cluster at the address.
+    """
+
+    def __init__(self, options: FarmOptions) -> None:
+        self._options, self._ray = options, import_ray()
+        if not self._ray.is_initialized():
+            self._connect(options.address)
+
+    def alive(self) -> Mapping[str, NodeSpec]:
+        """Return Ray's nodes that have cores for programs."""
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        marked = [node for node in nodes if node["Resources"].get(RESOURCE)]
+        name = RESOURCE if marked else "CPU"
+        return {
+            node["NodeID"]: NodeSpec(
+                f"{node['NodeManagerAddress']}-{node['NodeID'][:8]}",
+                max(1, int(node["Resources"][name]) // self._options.share),
+            )
+            for node in marked or nodes
+            if node["Resources"].get(name, 0) >= 1
+        }
+
+    def start(self, key: str, spec: NodeSpec) -> RayNode:
+        """Start an actor on a node of Ray."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        actor = self._ray.remote(NodeWork).options(
+            num_cpus=0,  # the cores are counted by `slots`; a trainer beside may have asked Ray for all of them
+            max_concurrency=_CALLS,
+            max_restarts=0,  # a restarted actor would not have the episodes
+            max_task_retries=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False),
+        )
+        try:
+            made = actor.remote(spec.slots, self._options.images_mb, self._options.allow_weaker)
+        except Exception as error:  # of whichever kind Ray's client raises
+            raise NodeGone(f"Ray cannot start an actor there: {error}") from error
+        return RayNode(self._ray, made)
+
+    def dumps(self, value: object) -> bytes:
+        """Pickle a value, also classes that are defined in the main script."""
+        return self._ray.cloudpickle.dumps(value)  # type: ignore[no-any-return]
+
+    def _connect(self, address: str) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        given: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": True}
+        try:
+            if address != "ray":
+                self._ray.init(address, **given)
+                return
+            try:
+                self._ray.init(address="auto", **given)
+            except ConnectionError:
+                if os.environ.get("RAY_ADDRESS"):
+                    raise
+                self._ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **given)
+        except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
+            raise ConfigError(
+                f"farm {address!r}: Ray cannot connect ({error}). Start the cluster with `ray start --head`, and for "
+                'an address ray://HOST:PORT with its client server; pip install "codev-env[ray]" has what that needs.'
+            ) from error
+
+
+class RayNode:
+    """An actor on one node."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
+
+    def hello(self, timeout: float) -> NodeReport:
+        """See `NodeWork.hello`."""
+        return self._get(self._actor.hello, timeout=timeout)  # type: ignore[no-any-return]
+
+    def submit(self, batch: Sequence[Request], timeout: float) -> None:
+        """See `NodeWork.submit`."""
+        self._get(self._actor.submit, batch, timeout=timeout)
+
+    def collect(self, beat_s: float, timeout: float) -> Beat:
+        """See `NodeWork.collect`."""
+        return self._get(self._actor.collect, beat_s, timeout=timeout)  # type: ignore[no-any-return]
+
+    def kill(self) -> None:
+        """Kill the actor's process; its sandbox workers end with it."""
+        try:
+            self._ray.kill(self._actor, no_restart=True)
+        except Exception:  # it is gone, or the connection to Ray is
+            return
+
+    def _get(self, method: Any, *arguments: Any, timeout: float) -> Any:
+        try:
+            return self._ray.get(method.remote(*arguments), timeout=timeout)
+        except self._ray.exceptions.GetTimeoutError as error:
+            raise NodeGone(f"no answer for {timeout:g} s") from error
+        except Exception as error:  # Ray's own errors, those of its client, and those of the actor
+            raise NodeGone(f"{type(error).__name__}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    missing = [line for line in lines if "No module named" in line]
+    return (missing or lines or [repr(error)])[0][:300]
