@@ -74,6 +74,7 @@ SCIENCE = {
     "cheats/test_cheats.py",
     "dialects/test_dialects_programs.py",
     "dialects/test_dialects_transcripts.py",
+    "farm/test_farm.py",
     "provenance/test_provenance_collages.py",
     "sandbox/test_sandbox_escapes.py",
     "sandbox/test_sandbox_leftovers.py",
@@ -86,7 +87,7 @@ SCIENCE = {
 }
 """Their programs use SciPy or Matplotlib, which one process loads once for all of them."""
 
-QUICK_BACKGROUNDS = {"adapters", "agents", "dialects", "envs", "eval", "judges", "tasks", "train"}
+QUICK_BACKGROUNDS = {"adapters", "agents", "dialects", "envs", "eval", "farm", "judges", "tasks", "train"}
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -115,8 +115,13 @@ def actions_of(dialect: str) -> list[str]:
     return [*(speaker.write(turn) for turn in turns), "nothing"]
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-@pytest.mark.parametrize(("dialect", "reward", "judge"), COMBINATIONS)
+@pytest.mark.parametrize(
+    ("dialect", "reward", "judge", "mode"),
+    [
+        (*one, AutoresetMode.SAME_STEP if number == 0 else AutoresetMode.NEXT_STEP)
+        for number, one in enumerate(COMBINATIONS)
+    ],
+)
 def test_equal_to_the_local_vector_environment_step_by_step(
     cluster: LocalCluster, dialect: str, reward: str, judge: Any, mode: AutoresetMode
 ) -> None:
