@@ -354,12 +354,12 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
     def _join(self, farm: str | Mapping[str, Any] | FarmOptions | Farm) -> None:
         """Run programs on the nodes of a farm from now on, and have them judged there."""
         from codev_env.farm.farm import get_farm
-        from codev_env.farm.messages import Setup
+        from codev_env.farm.messages import EpisodeSetup
         from codev_env.farm.remote import FarmJudge
 
         self.farm = get_farm(farm)
         self.judge = self.judge if isinstance(self.judge, FarmJudge) else FarmJudge(self.judge)
-        self._setup = self.farm.setup(Setup(self.dialect, self.judge.inner, self._limits))
+        self._setup = self.farm.setup(EpisodeSetup(self.dialect, self.judge.inner, self._limits))
 
     def _close_programs(self) -> None:
         programs, self._programs = self._programs, None

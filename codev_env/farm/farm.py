@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import codev_env
 from codev_env.errors import ConfigError, EpisodeLost, FarmError, SandboxError
 from codev_env.farm.link import NodeGone, NodeHandle, NodeLink, NodeSpec
-from codev_env.farm.messages import Call, NodeReport, Result, Returned, Setup
+from codev_env.farm.messages import Call, EpisodeSetup, NodeReport, Result, Returned
 from codev_env.farm.options import FarmOptions, make_options
 from codev_env.farm.remote import MOST_LOSSES, RemotePrograms, error_of
 from codev_env.farm.work import source_digest
@@ -80,7 +80,7 @@ class Farm:
 
     # Episodes
 
-    def setup(self, setup: Setup) -> tuple[bytes, str]:
+    def setup(self, setup: EpisodeSetup) -> tuple[bytes, str]:
         """Pickle a setup; returns its bytes and their hash.
 
         Raises:
@@ -253,11 +253,15 @@ class Farm:
                 "the cluster has no node with cores for programs. Start one with `ray start --address=HOST:6379`."
             )
         with ThreadPoolExecutor(len(found)) as threads:
-            started = [threads.submit(self._start, key, spec) for key, spec in found.items()]
-        problems = [error for future in started if (error := future.exception()) is not None]
-        if problems:
+            started = {key: threads.submit(self._start, key, spec) for key, spec in found.items()}
+        problems = {key: error for key, future in started.items() if (error := future.exception()) is not None}
+        for key, error in problems.items():
+            if isinstance(error, FarmError) and self._links:  # it is tried again later, as one that is lost
+                self._wait_with(key)
+                print(f"farm: {error}", file=sys.stderr)
+                continue
             self.close()
-            raise problems[0]
+            raise error
 
     def _start(self, key: str, spec: NodeSpec) -> None:
         """Start one node and check it."""

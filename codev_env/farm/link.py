@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from codev_env.farm.messages import Beat, Call, NodeReport, Open, Request, Result, Run
+from codev_env.farm.messages import Beat, Call, NodeReport, Open, Request, Result, RunProgram
 from codev_env.farm.options import FarmOptions
 
 _BATCH_BYTES = 64 << 20  # pixels of one batch, so that a node's shared memory may be small
@@ -174,7 +174,7 @@ class NodeLink:
         size = 0
         while self._waiting and size < _BATCH_BYTES:
             request, future = self._waiting[0]
-            if isinstance(request, Run | Call):
+            if isinstance(request, RunProgram | Call):
                 if not self._has_room():
                     break
                 assert future is not None

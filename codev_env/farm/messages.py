@@ -79,7 +79,7 @@ def unpack(packed: PackedImage) -> Image.Image:
 
 
 @dataclass(frozen=True, eq=False)
-class Setup:
+class EpisodeSetup:
     """The settings that the episodes of one environment share; sent to a node once.
 
     Attributes:
@@ -95,14 +95,14 @@ class Setup:
 
 @dataclass(frozen=True, eq=False)
 class Open:
-    """Begin an episode. A node that lacks the setup or an image drops it: the next `Run` then is `Missing`.
+    """Begin an episode. A node that lacks the setup or an image drops it: the next `RunProgram` then is `Missing`.
 
     Attributes:
         episode: Its number.
         setup: The hash of `setup_bytes`.
         task: The task without its images.
         images: The hashes of the task's images.
-        setup_bytes: A pickled `Setup`; empty where the node has it.
+        setup_bytes: A pickled `EpisodeSetup`; empty where the node has it.
         pixels: The images that the node lacks.
     """
 
@@ -115,7 +115,7 @@ class Open:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class RunProgram:
     """Run, trace and judge the program of a turn; the reply is `Ran`, `Missing` or `Failed`.
 
     Attributes:
@@ -159,7 +159,7 @@ class Close:
     episode: int
 
 
-Request = Open | Run | Call | Close
+Request = Open | RunProgram | Call | Close
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from codev_env.farm.messages import (
     PackedImage,
     Ran,
     Result,
-    Run,
+    RunProgram,
     digest_of,
     pack,
     unpack,
@@ -93,7 +93,7 @@ class RemotePrograms:
 
     Args:
         farm: Chooses the nodes.
-        setup: The pickled `Setup`, and its hash.
+        setup: The pickled `EpisodeSetup`, and its hash.
         task: The task.
     """
 
@@ -147,7 +147,7 @@ class RemotePrograms:
     def _send(self, action: str, turn: Code, turns: tuple[Step, ...]) -> Future[Result]:
         future: Future[Result] = Future()
         probed = tuple(step.probed for step in turns)
-        request = Run(self._farm.number(), self._number, action, turn, turns[self._sent :], probed)
+        request = RunProgram(self._farm.number(), self._number, action, turn, turns[self._sent :], probed)
         self._link.put(request, future)
         return future
 

@@ -23,6 +23,7 @@ from codev_env.farm.messages import (
     Beat,
     Call,
     Close,
+    EpisodeSetup,
     Failed,
     Missing,
     NodeReport,
@@ -32,8 +33,7 @@ from codev_env.farm.messages import (
     Request,
     Result,
     Returned,
-    Run,
-    Setup,
+    RunProgram,
     digest_of,
     pack,
     unpack,
@@ -63,7 +63,7 @@ class _RunningEpisode:
     """An episode on the node."""
 
     task: Task
-    setup: Setup
+    setup: EpisodeSetup
     programs: LocalPrograms | None = None
     steps: list[Step] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)  # hashes of images that the driver has
@@ -87,7 +87,7 @@ class NodeWork:
         self._results: deque[Result] = deque()
         self._images: OrderedDict[str, Image.Image] = OrderedDict()
         self._kept = 0
-        self._setups: dict[str, Setup] = {}
+        self._setups: dict[str, EpisodeSetup] = {}
         self._episodes: dict[int, _RunningEpisode] = {}
         self._boxes: dict[Limits, Sandbox] = {}
         self._busy_s, self._waiting = 0.0, 0
@@ -186,7 +186,7 @@ class NodeWork:
 
     # Programs
 
-    def _work(self, request: Run | Call) -> None:
+    def _work(self, request: RunProgram | Call) -> None:
         started = time.monotonic()
         with self._lock:
             self._waiting -= 1
@@ -201,7 +201,7 @@ class NodeWork:
             with self._lock:
                 self._busy_s += time.monotonic() - started
 
-    def _run(self, request: Run) -> None:
+    def _run(self, request: RunProgram) -> None:
         with self._lock:
             episode = self._episodes.get(request.episode)
             if episode is not None:
@@ -217,7 +217,7 @@ class NodeWork:
         else:
             self._finish(request, episode, step)
 
-    def _execute(self, request: Run, episode: _RunningEpisode) -> Step:
+    def _execute(self, request: RunProgram, episode: _RunningEpisode) -> Step:
         episode.steps += request.before
         probed = zip(episode.steps, request.probed, strict=True)
         episode.steps = [step if known == step.probed else replace(step, probed=known) for step, known in probed]
@@ -225,14 +225,14 @@ class NodeWork:
             episode.programs = LocalPrograms(self._box(episode.setup.limits), episode.setup.dialect, episode.task)
         return episode.programs.run(request.action, request.turn)
 
-    def _finish(self, request: Run, episode: _RunningEpisode, step: Step) -> None:
+    def _finish(self, request: RunProgram, episode: _RunningEpisode, step: Step) -> None:
         try:
             result: Result = self._judged(request, episode, step)
         except BaseException as error:
             result = _failed(request.number, error)
         self._settle(episode, result)
 
-    def _judged(self, request: Run, episode: _RunningEpisode, step: Step) -> Ran:
+    def _judged(self, request: RunProgram, episode: _RunningEpisode, step: Step) -> Ran:
         """Judge a turn and keep it for the turns after it."""
         score = _score(episode, step)
         assert step.execution is not None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tqdm import tqdm
 
+from codev_env.farm.farm import farm_metrics
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.measures import usage
 from codev_eval.bench.options import EvalOptions
@@ -45,6 +46,10 @@ class ProgressBar:
             shown["cost"] = f"{cost:.2f}"
         if self._failed:
             shown["failed"] = str(self._failed)
+        if farm := farm_metrics():
+            shown["nodes"] = f"{farm['farm/nodes']:.0f}"
+            if restarts := farm["farm/episodes_restarted"]:
+                shown["restarts"] = f"{restarts:.0f}"
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from codev_env.farm.farm import Farm
 from codev_env.farm.link import NodeGone, NodeSpec
-from codev_env.farm.messages import Beat, NodeReport, Open, Request, Run
+from codev_env.farm.messages import Beat, NodeReport, Open, Request, RunProgram
 from codev_env.farm.options import FarmOptions
 from codev_env.farm.work import NodeWork
 
@@ -35,7 +35,7 @@ class LocalNode:
     def submit(self, batch: Sequence[Request], timeout: float) -> None:
         self._answer()
         self.batches.append(list(batch))
-        self._under_way += sum(isinstance(request, Run) for request in batch)
+        self._under_way += sum(isinstance(request, RunProgram) for request in batch)
         self.most_under_way = max(self.most_under_way, self._under_way)
         self.work.submit(pickle.loads(pickle.dumps(list(batch))))
         if self.die_at and sum(self.programs()) >= self.die_at:
@@ -54,7 +54,7 @@ class LocalNode:
 
     def programs(self) -> list[int]:
         """The number of programs of each batch."""
-        return [sum(isinstance(request, Run) for request in batch) for batch in self.batches]
+        return [sum(isinstance(request, RunProgram) for request in batch) for batch in self.batches]
 
     def pixels(self) -> int:
         """How many images arrived here."""

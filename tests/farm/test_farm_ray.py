@@ -33,7 +33,8 @@ from codev_env.farm.farm import Farm, close_farms, get_farm  # noqa: E402
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 LOCAL: dict[str, Any] = {"include_dashboard": False, "node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20}
-OPTIONS = {"address": "ray", "patience_s": 8.0, "beat_s": 0.5}
+PATIENT = {"health_check_timeout_ms": 30_000, "health_check_failure_threshold": 10}  # for a machine that is busy
+OPTIONS = {"address": "ray", "patience_s": 15.0, "beat_s": 0.5}
 ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 4}
 ID = "codev_env:CodeV-VStar-v0"
 LOOK = "<code>show(image.crop((10, 20, 90, 120)))</code>"
@@ -41,7 +42,7 @@ LOOK = "<code>show(image.crop((10, 20, 90, 120)))</code>"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **LOCAL})
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": PATIENT, **LOCAL})
     os.environ["RAY_ADDRESS"] = made.address
     try:
         yield made
@@ -130,6 +131,7 @@ def test_episodes_go_on_after(farm: Farm, cluster: Cluster, what: str) -> None:
         name = envs.envs[0]._programs._link.spec.name
         node = next(node for node in cluster.worker_nodes if node.node_id.startswith(name.rpartition("-")[2]))
         cluster.remove_node(node, allow_graceful=False)
+        wait_for(lambda: name not in farm.describe())  # the actor may live on for a moment, and answer
     else:
         for child in descendants(pid):
             os.kill(child, signal.SIGKILL)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from codev_env.farm.farm import farm_metrics
 from codev_env.files import write_text
 from codev_env.trajectory import Trajectory
 from codev_train.run.trackers import RunTracker
@@ -46,7 +47,8 @@ class Monitor:
             tracker.scalars(finite, step)
 
     def update(self, values: Mapping[str, float], step: int) -> None:
-        """Write the numbers of one policy update, to TensorBoard and to the history."""
+        """Write the numbers of one policy update, and of the farm if there is one, to TensorBoard and the history."""
+        values = {**values, **farm_metrics()}
         self.scalars(values, step)
         if self._writer:
             row = {"step": step} | {k: v if math.isfinite(v) else None for k, v in values.items()}

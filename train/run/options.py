@@ -238,8 +238,7 @@ class TrainOptions:
     COMMON = (
         "name", "out", "seed", "model", "resume", "processes", "sharding", "reward", "steps", "prompts", "group",
         "max_tokens", "max_length", "engine", "loss", "epochs", "optimizer.lr", "lora.rank", "token_budget",
-        "env.id", "env.data", "env.dialect", "env.judge", "env.max_turns", "env.farm", "eval.every", "save_every",
-        "push_to_hub",
+        "env.id", "env.data", "env.dialect", "env.judge", "env.max_turns", "eval.every", "save_every", "push_to_hub",
     )  # fmt: skip
     name: FolderName = "tapo"
     """Name of the run."""
