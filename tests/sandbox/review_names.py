@@ -7,6 +7,8 @@ that programs must not have below `refused` of the module, with the reason, then
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 import sys
 import textwrap
 import types
@@ -14,17 +16,28 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from codev_env.sandbox.language import reviewed
+from codev_env.sandbox.language import closed, reviewed
 from codev_env.sandbox.language.facade import Facade
+from codev_env.sandbox.language.facades import pandas, sklearn
 from codev_env.sandbox.worker import libraries
 
 UNASKED = "nobody has asked for them"
+CLOSED = {"pandas": pandas, "sklearn": sklearn}
+_FITTED = re.compile(r"^    (\w+_) ?:", re.MULTILINE)
 
 
 def home(value: Any) -> str:
     """The library that a function or class is of; that of an object's class."""
     module = getattr(value, "__module__", None) or type(value).__module__
     return str(module).partition(".")[0].lstrip("_")
+
+
+def found(module: types.ModuleType, name: str) -> Any:
+    """A name of a module; `None` if the module has no such name, or not without a further import."""
+    try:
+        return getattr(module, name, None)
+    except ImportError:
+        return None
 
 
 def left_out(label: str, facade: Facade) -> set[str]:
@@ -36,12 +49,34 @@ def left_out(label: str, facade: Facade) -> set[str]:
     library = label.partition(".")[0]
     listed = getattr(module, "__all__", None)
     names = set(listed or vars(module)) - vars(facade).keys()
-    values = {name: getattr(module, name, None) for name in names if not name.startswith("_")}
+    values = {name: found(module, name) for name in names if not name.startswith("_")}
     return {
         name
         for name, value in values.items()
         if callable(value) and not isinstance(value, types.ModuleType) and (listed or home(value) == library)
     }
+
+
+def attributes(cls: type) -> set[str]:
+    """What a class adds to its bases, and what its objects have: parameters, and what the docstring lists of `fit`."""
+    _before, _heading, after = (cls.__doc__ or "").partition("\n    Attributes\n    ----------\n")
+    fitted = re.split(r"\n    (?:See Also|Notes|References|Examples)\n", after)[0]
+    parameters = vars(cls).get("__init__") if hasattr(cls, "get_params") else None
+    names = set(inspect.signature(parameters).parameters) - {"self"} if parameters else set()
+    return reviewed.own_attributes(cls) | set(_FITTED.findall(fitted)) | names
+
+
+def closed_classes(library: str, table: reviewed.Reviewed) -> Iterator[str]:
+    """Put what the table of a closed library lacks into it; yields a line for each name."""
+    for cls in CLOSED[library].classes():
+        for base in cls.__mro__:
+            if closed.library_of(base) is not closed.LIBRARIES[library]:
+                continue
+            known = table.classes.setdefault(base.__qualname__, set())
+            refused: set[str] = set().union(*table.hidden.get(base.__qualname__, {}).values())
+            for name in sorted(attributes(base) - known - refused):
+                known.add(name)
+                yield f"class {base.__qualname__} of {library}: {name}"
 
 
 def new_names(offered: dict[str, Facade], tables: dict[str, reviewed.Reviewed]) -> Iterator[str]:
@@ -60,12 +95,14 @@ def new_names(offered: dict[str, Facade], tables: dict[str, reviewed.Reviewed]) 
         for name in sorted(left_out(label, facade) - refused):
             reasons.setdefault(UNASKED, set()).add(name)
             yield f"{label}.{name}: programs do not get it"
-        for cls in reviewed.classes_of(library, facade, allowed):
+        for cls in () if library in CLOSED else reviewed.classes_of(library, facade, allowed):
             for base in reviewed.lineage(cls):
                 known = table.classes.setdefault(base.__qualname__, set())
                 for name in sorted(reviewed.own_attributes(base) - known):
                     known.add(name)
                     yield f"class {base.__qualname__} of {library}: {name}"
+    for library in CLOSED.keys() & tables.keys() & closed.LIBRARIES.keys():
+        yield from closed_classes(library, tables[library])
 
 
 def write(library: str, table: reviewed.Reviewed) -> None:
@@ -74,6 +111,8 @@ def write(library: str, table: reviewed.Reviewed) -> None:
     for module, reasons in table.refused.items():
         sections.update({f"{module} refused: {reason}": names for reason, names in reasons.items() if names})
     sections.update({f"class {cls}": names for cls, names in table.classes.items()})
+    for cls, reasons in table.hidden.items():
+        sections.update({f"class {cls} refused: {reason}": names for reason, names in reasons.items() if names})
     ordered = sorted(sections, key=lambda heading: (heading.startswith("class "), heading))
     lines = [f"# What programs may use of {library}. See `reviewed.py`."]
     for heading in ordered:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from test_sandbox_programs import by_cost, read_programs
+from test_sandbox_programs import by_cost, read_programs, skip_without_libraries
 
 from codev_env.sandbox import Limits, Sandbox, Session
 
@@ -32,9 +32,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", by_cost(ATTACKS))
 def test_is_refused(name: str, victim: Session, folder: Path) -> None:
     code = ATTACKS[name].replace("{folder}", str(folder))
-    for module in ("cv2", "matplotlib", "scipy", "skimage", "sympy"):
-        if module in code:
-            pytest.importorskip(module)
+    skip_without_libraries(code)
     execution = victim.run(code)
     assert execution.stop in ("refused", "error")
     assert "PWNED" not in execution.stdout

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from test_sandbox_failures import used, worker_of
 from test_sandbox_fuzz import profiles
-from test_sandbox_programs import by_cost, read_programs
+from test_sandbox_programs import by_cost, read_programs, skip_without_libraries
 
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.types import Execution
@@ -76,9 +76,7 @@ def test_another_view_finds_everything_as_it_was(
     name: str, persist: Literal["images", "variables"], patient_box: Sandbox, image: Image.Image
 ) -> None:
     code = PROGRAMS[name]
-    for library in ("cv2", "matplotlib", "scipy", "skimage", "sympy"):
-        if library in probes(code):
-            pytest.importorskip(library)
+    skip_without_libraries(probes(code))
     with patient_box.session({"input.png": image}, persist=persist) as session:
         session.add_view("before", {"input.png": image})
         expected = outcome(session.run(probes(code), view="before"))

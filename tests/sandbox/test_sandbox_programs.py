@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import importlib.machinery
 import importlib.util
 import io
 import math
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,20 @@ def read_programs(path: Path) -> dict[str, str]:
 
 def by_cost(programs: dict[str, str]) -> list[Any]:
     """The names as parameters: libraries that take seconds to load are for the integration tests."""
-    slow = re.compile(r"\b(?:scipy|skimage|sympy)\b")
+    slow = re.compile(r"\b(?:scipy|skimage|sympy|pandas|sklearn)\b")
     return [
         pytest.param(name, marks=[pytest.mark.integration] if slow.search(code) else [])
         for name, code in programs.items()
     ]
+
+
+def skip_without_libraries(code: str) -> None:
+    """Skip a test whose program names a library that is not installed."""
+    for library in re.findall(r"\b(?:cv2|matplotlib|scipy|skimage|sympy|pandas|sklearn)\b", code):
+        if library != "sklearn":
+            pytest.importorskip(library)
+        elif importlib.machinery.PathFinder.find_spec(library) is None:  # it is hidden from this process
+            pytest.skip("scikit-learn is not installed")
 
 
 PROGRAMS = {
@@ -48,6 +59,11 @@ def settings_of_its_own(code: str) -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         undo.enter_context(np.printoptions())
         undo.enter_context(decimal.localcontext())
+        if "pandas" in code:
+            pandas = pytest.importorskip("pandas")
+            undo.callback(pandas.reset_option, "^display")
+        if "sklearn" in code:
+            undo.enter_context(pytest.MonkeyPatch.context()).delitem(sys.modules, "sklearn", raising=False)
         if "matplotlib" in code:
             import matplotlib.pyplot as plt
 
@@ -74,9 +90,7 @@ def run_plainly(code: str, image: Image.Image, folder: Path) -> tuple[str, Any]:
 @pytest.mark.parametrize("name", by_cost(PROGRAMS))
 def test_equals_plain_python(name: str, session: Session, image: Image.Image, tmp_path: Path) -> None:
     code = PROGRAMS[name]
-    for library in ("cv2", "matplotlib", "scipy", "skimage", "sympy"):
-        if re.search(rf"\b{library}\b", code):
-            pytest.importorskip(library)
+    skip_without_libraries(code)
     text, result = run_plainly(code, image, tmp_path)
     execution = session.run(code)
     assert execution.error is None
@@ -120,8 +134,7 @@ def test_every_kind_of_worker_lists_the_same_modules(session: Session) -> None:
         ("def f(:\n  pass", "SyntaxError"),
         ("import os\nos.system('ls')", "no other programs can be started"),
         ("import torch", "use numpy"),
-        ("import pandas as pd", "use csv.DictReader"),
-        ("from sklearn.cluster import KMeans", "scipy.cluster.vq.kmeans2"),
+        ("import requests.adapters", "there is no network"),
         ("import os\nos.remove('a.png')", "they end with the episode"),
         ("np.int(3)", "use int"),
         ("import requests", "there is no network"),

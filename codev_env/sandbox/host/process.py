@@ -28,15 +28,17 @@ from codev_env.sandbox.wire import frames
 from codev_env.sandbox.wire.messages import Setup
 
 Kind = Literal["plain", "vision", "plots", "science"]
-"""The libraries that a zygote has loaded: Pillow and NumPy; also OpenCV; also Matplotlib; also SciPy, scikit-image and
-SymPy. Each library makes forking slower.
+"""The libraries that a zygote has loaded: Pillow and NumPy; also OpenCV; also Matplotlib; also SciPy, scikit-image,
+SymPy, pandas and scikit-learn. Each library makes forking slower.
 """
 
 _NAMES: dict[Kind, re.Pattern[str]] = {
-    "science": re.compile(r"\b(scipy|skimage|sympy)\b"),
+    "science": re.compile(r"\b(scipy|skimage|sympy|pandas|pd|sklearn)\b"),
     "plots": re.compile(r"\b(matplotlib|pyplot|plt)\b"),
     "vision": re.compile(r"\bcv2?\b"),
 }
+
+_SCIENCE = ("scipy", "skimage", "sympy", "pandas", "sklearn")
 
 START_S = 120.0
 """Seconds that the zygote, or a worker, may take to be ready on a loaded machine."""
@@ -344,9 +346,9 @@ def zygote(kind: Kind, niceness: int = 0) -> Zygote:
 def preload() -> None:
     """Start the zygote with all libraries, once in this process, in a thread of its own and at a lower priority.
 
-    Programs that name SciPy, scikit-image or SymPy then do not wait for them. A failure is left to those programs.
+    Programs that name one of them, SciPy for example, then do not wait. A failure is left to those programs.
     """
-    if _preloading or not any(map(importlib.util.find_spec, ("scipy", "skimage", "sympy"))):
+    if _preloading or not any(map(importlib.util.find_spec, _SCIENCE)):
         return
 
     def load() -> None:

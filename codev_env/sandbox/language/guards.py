@@ -14,12 +14,13 @@ import numpy as np
 from PIL import Image
 from RestrictedPython.Guards import safer_getattr_raise
 
+from codev_env.sandbox.language import closed
 from codev_env.sandbox.language.classes import SandboxClass
 from codev_env.sandbox.language.facade import Facade
 from codev_env.sandbox.language.policy import CLASS_NAME, HIDDEN_ATTRIBUTES, INSPECT_ATTRIBUTES, MAGIC_METHODS
 from codev_env.sandbox.language.refusals import RefusedAttribute, RefusedCall
 
-_MISSING: Any = object()
+_MISSING = closed.NO_DEFAULT
 _ALIASES: tuple[Any, ...] = (types.GenericAlias, *map(type, (typing.List, typing.List[int], typing.Optional[int])))  # noqa: UP006, UP045
 """Generic types, which pass on the attributes of their origin."""
 
@@ -138,6 +139,7 @@ def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
     """Replaces `obj.name` and `getattr(obj, name)` in programs."""
     if type(name) is not str:
         raise TypeError("attribute name must be string")
+    obj = closed.real(obj)
     for kinds, how, instead, of_class in _SPECIAL.get(name, ()):
         if isinstance(obj, _ALIASES):
             return guarded_getattr(obj.__origin__, name, default)  # an alias would read it unguarded
@@ -150,6 +152,11 @@ def guarded_getattr(obj: Any, name: str, default: Any = _MISSING) -> Any:
             return _unbound(subject, name, how) if isinstance(subject, type) else how(subject)
     if name[:1] in ("_", " "):
         return _underscored(obj, name, default)
+    if closed.LIBRARIES:
+        try:
+            return closed.read(obj, name, default)
+        except LookupError:
+            pass
     try:
         value = safer_getattr_raise(obj, name) if isinstance(obj, str | string.Formatter) else getattr(obj, name)
     except AttributeError:
@@ -287,14 +294,22 @@ def guarded_setattr(obj: Any, name: str, value: Any) -> None:
             return
     for kind, names in reversed(_SETTABLE):
         if isinstance(obj, kind) and name in names:
-            setattr(obj, name, value)
+            setattr(obj, name, closed.plain(value) if closed.library_of(kind) else value)
             return
     what = repr(obj) if isinstance(obj, Facade) else type(obj).__name__
     raise RefusedAttribute(f"the attribute {name!r} of {what} cannot be set here: keep the value in a variable.")
 
 
 _PIXEL_ACCESS = type(Image.new("L", (1, 1)).load())
-_ITEM_TARGETS = (list, dict, bytearray, np.ndarray, np.flatiter, _PIXEL_ACCESS, MutableMapping, MutableSequence)
+_ITEM_TARGETS: tuple[type, ...] = (
+    list, dict, bytearray, np.ndarray, np.flatiter, _PIXEL_ACCESS, MutableMapping, MutableSequence,
+)  # fmt: skip
+
+
+def allow_items(*kinds: type) -> None:
+    """Let programs assign items of instances of some types."""
+    global _ITEM_TARGETS
+    _ITEM_TARGETS += kinds
 
 
 def guard_item_target(obj: Any) -> Any:

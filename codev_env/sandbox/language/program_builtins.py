@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from RestrictedPython.Guards import safe_builtins
 
-from codev_env.sandbox.language import state
+from codev_env.sandbox.language import closed, state
 from codev_env.sandbox.language.classes import SandboxClass
 from codev_env.sandbox.language.facade import Facade
 from codev_env.sandbox.language.guards import (
@@ -51,7 +51,7 @@ def safe_type(obj: Any) -> type:
         return _Type
     if issubclass(kind, Facade):
         return _Module
-    return kind
+    return closed.given(kind)
 
 
 class _Module:

@@ -17,6 +17,7 @@ IMPORTS = {
     "string": "string", "Image": "PIL.Image", "ImageDraw": "PIL.ImageDraw", "ImageEnhance": "PIL.ImageEnhance",
     "ImageFilter": "PIL.ImageFilter", "ImageFont": "PIL.ImageFont", "ImageOps": "PIL.ImageOps",
     "ImageChops": "PIL.ImageChops", "ImageStat": "PIL.ImageStat",
+    "pd": "pandas",
 }  # fmt: skip
 """By name: the module that it stands for when a program uses it without an import."""
 

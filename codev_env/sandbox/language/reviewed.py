@@ -5,6 +5,7 @@
     numpy                     of the module `numpy`: what programs may use
     numpy refused: REASON     of the module `numpy`: what they may not
     class ndarray             public attributes that a class adds to those of its bases
+    class DataFrame refused: REASON   those that programs may not use, of a closed library (see `closed.py`)
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from codev_env.sandbox.language import guards
+from codev_env.sandbox.language import closed, guards
 from codev_env.sandbox.language.facade import Facade, leave_out
+from codev_env.sandbox.language.policy import HIDDEN_ATTRIBUTES
 
 LIBRARIES = (
-    "PIL cmath colorsys cv2 heapq itertools math matplotlib mpl_toolkits numpy re scipy skimage statistics sympy "
-    "textwrap"
+    "PIL cmath colorsys cv2 heapq itertools math matplotlib mpl_toolkits numpy pandas re scipy skimage sklearn "
+    "statistics sympy textwrap"
 ).split()
 """Those whose façades take names by a rule, so that a newer release could add some."""
 FOLDER = Path(__file__).with_name("names")
@@ -39,16 +41,20 @@ class Reviewed(NamedTuple):
     """By module and reason."""
     classes: dict[str, set[str]]
     """Attributes by class."""
+    hidden: dict[str, dict[str, set[str]]]
+    """Refused attributes by class and reason."""
 
 
 def read(library: str) -> Reviewed:
     """Read the table of a library; `FileNotFoundError` if it is not installed with the package."""
-    table = Reviewed({}, {}, {})
+    table = Reviewed({}, {}, {}, {})
     current: set[str] = set()
     for line in (FOLDER / f"{library}.txt").read_text(encoding="utf-8").splitlines():
         module, refused, reason = line.partition(" refused: ")
         if line.startswith("    "):
             current.update(line.split())
+        elif line.startswith("class ") and refused:
+            current = table.hidden.setdefault(module[6:], {}).setdefault(reason, set())
         elif line.startswith("class "):
             current = table.classes.setdefault(line[6:], set())
         elif refused:
@@ -103,8 +109,10 @@ def keep_reviewed(modules: Mapping[str, Facade]) -> list[str]:
             new = sorted(names_of(facade).keys() - allowed - reasons.keys())
             leave_out(facade, {**reasons, **dict.fromkeys(new, _NEW)})
             found += [f"{module}.{name}" for name in new]
-            for cls in classes_of(library, facade, allowed):
+            for cls in () if library in closed.LIBRARIES else classes_of(library, facade, allowed):
                 found += _hide_new(cls, table)
+        for reasons_of_class in table.hidden.values():
+            HIDDEN_ATTRIBUTES.update(*reasons_of_class.values())  # a class pattern would read them
     return list(dict.fromkeys(found))
 
 

@@ -16,7 +16,7 @@ MODULES: dict[str, Facade] = {}
 ELSEWHERE: list[str] = []
 """Libraries that are installed, and that other kinds of zygote load."""
 
-_OPTIONAL = ("cv2", "matplotlib", "scipy", "skimage", "sympy")
+_OPTIONAL = ("cv2", "matplotlib", "pandas", "scipy", "skimage", "sklearn", "sympy")
 
 
 class Library(Protocol):
@@ -75,15 +75,21 @@ def _provide(library: Library) -> None:
 
 
 def _load_science() -> dict[str, str]:
-    from codev_env.sandbox.language.facades import scipy, skimage, sympy
+    from codev_env.sandbox.language.facades import pandas, scipy, skimage, sklearn, sympy
 
-    libraries: dict[str, Library] = {"scipy": scipy, "skimage": skimage, "sympy": sympy}
+    libraries: dict[str, Library] = {
+        "scipy": scipy,
+        "skimage": skimage,
+        "sympy": sympy,
+        "pandas": pandas,
+        "sklearn": sklearn,
+    }
     left_out = {}
     for name, library in libraries.items():
         try:
             library.warm()
             _provide(library)
-        except (AttributeError, ImportError, TypeError, ValueError) as error:
+        except (AttributeError, ImportError, OSError, TypeError, ValueError) as error:
             left_out[name] = f"{type(error).__name__}: {error}"
     return left_out
 

@@ -61,11 +61,11 @@ _INSTEAD = {
     "threading": "a program has one thread",
     "multiprocessing": "a program has one process",
     "pickle": "keep values in variables, or save arrays with np.save and others with json.dump",
-    "sklearn": "use numpy, or scipy.cluster.vq.kmeans2, scipy.spatial.cKDTree and scipy.optimize",
+    "sklearn": "it is not installed on this machine; use scipy.cluster.vq.kmeans2 and scipy.spatial.cKDTree, or numpy",
     "seaborn": "use matplotlib.pyplot",
     "concurrent": "a program has one thread: use a loop",
     "shutil": "open a file and save it under another name",
-    "pandas": "use csv.DictReader with dicts and lists, or numpy",
+    "pandas": "it is not installed on this machine; use csv.DictReader with dicts and lists, or numpy",
     "torch": "use numpy; there are no models here",
     "torchvision": "use Pillow, numpy or cv2; there are no models here",
     "transformers": "there are no models here: look at the image yourself",
@@ -369,7 +369,11 @@ def make_import(found: dict[str, Facade], elsewhere: Collection[str] = ()) -> Ca
         if level or name not in found:
             root = name.partition(".")[0]
             names = sorted({*(n for n in found if "." not in n), *elsewhere})
-            instead = _INSTEAD.get(root) or f"available are {', '.join(names)}"
+            if root in found and any(n.startswith(f"{root}.") for n in found):
+                names = sorted(n for n in found if n.partition(".")[0] == root)
+            known = root in found or root in elsewhere
+            instead = _INSTEAD.get(root, "") if not known else ""
+            instead = instead or f"available are {', '.join(names)}"
             raise RefusedImport(f"the module {name!r} is not available here: {instead}.")
         module = found[name]
         for wanted in fromlist or ():
