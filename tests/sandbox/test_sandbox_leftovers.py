@@ -53,12 +53,23 @@ print(sympy.integrate(x * sympy.sin(x), x), sympy.solve(x**2 - 2), scipy.constan
 print(skimage.color.rgb2lab(np.array(image)[:4, :4]).sum(), scipy.ndimage.gaussian_filter(np.eye(5), 1).sum())
 """
 
+TABLE_PROBE = """
+import pandas as pd
+from sklearn.cluster import KMeans
+df = pd.DataFrame({'a': np.linspace(0, 1, 70), 'b': list('abcdefg') * 10})
+print(df, df['b'].astype('category').cat.categories, df.attrs, df.groupby('b').agg('mean'))
+print(pd.options.display.max_rows, pd.get_option('display.float_format'), hasattr(pd.DataFrame, 'late'))
+print(KMeans(2, n_init=1).fit(df[['a']]).cluster_centers_, df.sample(3))
+"""
+
 
 def outcome(execution: Execution) -> tuple[Any, ...]:
     return execution.stop, execution.error, execution.stdout, [image.tobytes() for image in execution.images]
 
 
 def probes(code: str) -> str:
+    if any(name in code for name in ("pandas", "sklearn")):
+        return TABLE_PROBE + PROBE
     if any(name in code for name in ("scipy", "sympy", "skimage")):
         return SCIENCE_PROBE + PROBE
     return PLOT_PROBE + PROBE if "matplotlib" in code else PROBE
@@ -101,7 +112,7 @@ def test_an_idle_worker_does_nothing(persist: Literal["images", "variables"], bo
         pytest.skip("there is no /proc here")
     with box.session({"input.png": image}, persist=persist) as session:
         for code in PROGRAMS.values():
-            if "matplotlib" not in code and "sympy" not in code:
+            if not any(name in code for name in ("matplotlib", "sympy", "pandas", "sklearn")):
                 session.run(code)
         worker = worker_of(session)
         before = used(worker)
@@ -151,6 +162,41 @@ _USE = st.sampled_from(
         "u{n} = np.frompyfunc(lambda x: next(make(x)), 1, 1)\nu{n}(np.arange(3))",
     ]
 )
+_TABLE_USE = st.sampled_from(
+    [
+        "s{n} = pd.Series([make({n}), keep], dtype=object)\nnext(s{n}[0])\nkeep.append(s{n})",
+        "pd.set_option('display.precision', {n} + 1)",
+        "pd.set_option('display.float_format', lambda v: keep.append(make(v)) or 'x')\nstr(pd.Series([{n}.5]))",
+        "pd.Series([{n}, 2]).apply(lambda v: keep.append(make(v)))",
+        "df{n} = pd.DataFrame({{'a': [1, 2], 'b': [3, 4]}})\ndf{n}.attrs['k'] = keep\nkeep.append(df{n})",
+        "pd.DataFrame({{'a': [1, 2], 'b': [3, 4]}}).groupby('a').agg({{'b': lambda s: keep.append(s) or 1}})",
+        "k{n} = {{make({n}): 1}}\nnext(next(iter(k{n})))\nkeep.append(pd.Series(k{n}))",
+        "m{n} = KMeans(2, n_init=1).fit(np.arange(8.0).reshape(4, 2))\nm{n}.labels_[:] = 9\nkeep.append(m{n})",
+        "try:\n    KMeans(n_clusters=make).fit([[1]])\nexcept Exception as e:\n    keep.append(e)",
+        "class N{n}(float):\n    def __del_me(self): pass\nkeep.append(pd.Index([N{n}(1), 2]))",
+    ]
+)
+
+
+@profiles(quick=4, long=150)
+@pytest.mark.integration
+def test_a_random_program_with_tables_leaves_nothing(profile: Any, patient_box: Sandbox, image: Image.Image) -> None:
+    pytest.importorskip("pandas")
+    with patient_box.session({"input.png": image}) as session:
+        expected = outcome(session.run(TABLE_PROBE))
+        assert expected[0] == "ok"
+
+    @profile
+    @given(_PART, st.lists(_TABLE_USE, min_size=1, max_size=5))
+    def check(part: str, uses: list[str]) -> None:
+        imports = "import pandas as pd\nfrom sklearn.cluster import KMeans\nkeep = []"
+        code = "\n".join([imports, part, *(use.format(n=n) for n, use in enumerate(uses))])
+        with patient_box.session({"input.png": image}) as session:
+            event(session.run(code).stop)
+            session.add_view("probe", {"input.png": image})
+            assert outcome(session.run(TABLE_PROBE, view="probe")) == expected
+
+    check()
 
 
 @profiles(quick=15, long=400)

@@ -30,7 +30,7 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 )
 
 
-class Library:
+class ClosedLibrary:
     """What programs may use of one library.
 
     Args:
@@ -92,7 +92,7 @@ class Library:
         return plain_args, kept
 
 
-LIBRARIES: dict[str, Library] = {}
+LIBRARIES: dict[str, ClosedLibrary] = {}
 """By import name."""
 
 _REAL: dict[type, type] = {}
@@ -113,12 +113,12 @@ class _StandIn(type):
         return _MAKE[cls](*args, **kwargs)
 
 
-def close(root: str, library: Library) -> None:
+def close(root: str, library: ClosedLibrary) -> None:
     """Close a library, by its import name."""
     LIBRARIES[root] = library
 
 
-def library_of(kind: type) -> Library | None:
+def library_of(kind: type) -> ClosedLibrary | None:
     """The closed library that a class is of."""
     home = getattr(kind, "__module__", None)
     return LIBRARIES.get(home.partition(".")[0]) if isinstance(home, str) else None

@@ -249,7 +249,7 @@ def modules() -> dict[str, Facade]:
         return {}
     pandas_methods.tighten()
     table = reviewed.read("pandas")
-    library = closed.Library(table.classes, table.hidden, _HINTS, labels=_labels)
+    library = closed.ClosedLibrary(table.classes, table.hidden, _HINTS, labels=_labels)
     closed.close("pandas", library)
     frames: tuple[type, ...] = (pandas.DataFrame, pandas.Series)
     for name, allowed in (("to_csv", _WRITE_CSV), ("to_json", _WRITE_JSON), ("to_string", _SHOWN), ("to_html", _SHOWN)):

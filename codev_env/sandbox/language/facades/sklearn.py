@@ -174,7 +174,7 @@ def modules() -> dict[str, Facade]:
     if sklearn is None:
         return {}
     table = reviewed.read("sklearn")
-    library = closed.Library(
+    library = closed.ClosedLibrary(
         table.classes, table.hidden, _HINTS, check=_check, dropped=("n_jobs", "verbose"), labels=_parts
     )
     closed.close("sklearn", library)
@@ -190,7 +190,7 @@ def modules() -> dict[str, Facade]:
     return found
 
 
-def _offered(library: closed.Library, value: Any) -> Any:
+def _offered(library: closed.ClosedLibrary, value: Any) -> Any:
     if not isinstance(value, type):
         return library.guarded(_made(value))
     return value if issubclass(value, BaseException) else closed.offer(value, _made(value))
