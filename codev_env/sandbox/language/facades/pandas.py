@@ -24,7 +24,7 @@ try:
     sys.modules["pyarrow"] = None  # type: ignore[assignment]  # pandas would use it, with its threads and memory
     import pandas
 
-    from codev_env.sandbox.language.facades import pandas_methods, pandas_options
+    from codev_env.sandbox.language.facades import pandas_methods, pandas_options, pandas_query
 except ImportError:
     pandas = None  # type: ignore[assignment]
 finally:
@@ -60,7 +60,7 @@ _SELECT = "select rows with a condition, for example df[df['a'] > 1]"
 _HINTS = {
     **dict.fromkeys(("style", "to_latex", "to_markdown"), _TEXT),
     **dict.fromkeys(("plot", "hist", "boxplot", "plotting"), _DRAW),
-    **dict.fromkeys(("query", "eval"), _SELECT),
+    "eval": _SELECT,
     **dict.fromkeys(
         ("to_pickle", "read_pickle", "to_excel", "read_excel"), "use df.to_csv(name) and pd.read_csv(name)"
     ),
@@ -118,6 +118,8 @@ def _only(name: str, allowed: frozenset[str], options: dict[str, Any]) -> dict[s
 
 def _reader(name: str, allowed: frozenset[str]) -> Callable[..., Any]:
     def read(place: Any, *args: Any, **options: Any) -> Any:
+        if len(args) == 1 and name != "read_json":
+            options["sep"], args = args[0], ()
         if args:
             raise RefusedCall(f"{name}() takes its options by name here, for example sep=','.")
         if options.get("engine") not in (None, "c", "python"):
@@ -255,6 +257,8 @@ def modules() -> dict[str, Facade]:
     for name, allowed in (("to_csv", _WRITE_CSV), ("to_json", _WRITE_JSON), ("to_string", _SHOWN), ("to_html", _SHOWN)):
         guards.handle(frames if name != "to_html" else frames[:1], name, _writer(name, allowed))
     guards.handle(frames, "info", _info)
+    guards.handle(frames[:1], "query", pandas_query.query)
+    guards.handle(frames[:1], "eval", pandas_query.evaluate)
     for name in ("now", "today"):
         guards.handle_class((pandas.Timestamp,), name, _now)
     guards.allow_setting(pandas.DataFrame, "columns", "index")

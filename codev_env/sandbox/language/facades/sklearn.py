@@ -21,7 +21,7 @@ except ImportError:
     sklearn = None
 
 _PACKAGES = {
-    "cluster": "AffinityPropagation AgglomerativeClustering Birch BisectingKMeans DBSCAN KMeans MeanShift "
+    "cluster": "AffinityPropagation AgglomerativeClustering Birch BisectingKMeans DBSCAN HDBSCAN KMeans MeanShift "
     "MiniBatchKMeans OPTICS SpectralClustering dbscan estimate_bandwidth k_means kmeans_plusplus mean_shift",
     "covariance": "EmpiricalCovariance LedoitWolf MinCovDet",
     "datasets": "make_blobs make_circles make_classification make_moons make_regression",
@@ -44,7 +44,7 @@ _PACKAGES = {
     "metrics.pairwise": "cosine_distances cosine_similarity euclidean_distances manhattan_distances "
     "pairwise_distances rbf_kernel",
     "mixture": "BayesianGaussianMixture GaussianMixture",
-    "model_selection": "KFold StratifiedKFold cross_val_predict cross_val_score train_test_split",
+    "model_selection": "GridSearchCV KFold StratifiedKFold cross_val_predict cross_val_score train_test_split",
     "naive_bayes": "GaussianNB",
     "neighbors": "BallTree KDTree KNeighborsClassifier KNeighborsRegressor KernelDensity LocalOutlierFactor "
     "NearestCentroid NearestNeighbors kneighbors_graph",
