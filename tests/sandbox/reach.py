@@ -36,7 +36,7 @@ REFUSED_BUILTINS = frozenset(
     "open eval exec compile __import__ globals locals vars input breakpoint getattr setattr delattr dir type "
     "memoryview id hash".split()
 )
-ALLOWED = (files.Path, PurePosixPath, io.UnsupportedOperation, sys.getsizeof, sys.getrecursionlimit)
+ALLOWED = (files.open_file, files.Path, PurePosixPath, io.UnsupportedOperation, sys.getsizeof, sys.getrecursionlimit)
 """Of these modules: the façade's own path, which acts on the episode's files, and what only computes."""
 LEAVES = (int, float, complex, str, bytes, np.ndarray, np.generic)
 
@@ -112,10 +112,12 @@ def given() -> dict[str, Any]:
         for name, value in vars(facade).items()
         if not name.startswith(" ")
     }
-    builtins = program_builtins.make_builtins(std.make_import(libraries.MODULES), _nothing, _nothing)
+    builtins = program_builtins.make_builtins(std.make_import(libraries.MODULES), _nothing, _nothing, open=files.open_file)
     roots.update({name: value for name, value in builtins.items() if not name.startswith("_")})
     del roots["type"]  # the stand-in
-    for number, code in enumerate(Path(__file__).with_name("everyday.txt").read_text().split("#### ")[1:]):
+    here = Path(__file__)
+    programs = here.with_name("everyday.txt").read_text() + here.with_name("everyday_tables.txt").read_text()
+    for number, code in enumerate(programs.split("#### ")[1:]):
         image = photo()
         images = {"input.png": File(lambda image=image: image, "RGB", image.size, image=image)}  # type: ignore[misc]
         state.set_current(Context(View(files=images, given=images), Limits()))

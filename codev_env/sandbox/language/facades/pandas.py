@@ -273,9 +273,9 @@ def modules() -> dict[str, Facade]:
         MultiIndex=closed.offer(pandas.MultiIndex, _verified),
         Timestamp=closed.offer(pandas.Timestamp, _timestamp),
         to_datetime=library.guarded(_to_datetime),
-        read_csv=_reader("read_csv", _READ),
-        read_table=_reader("read_table", _READ),
-        read_json=_reader("read_json", _READ_JSON),
+        read_csv=library.guarded(_reader("read_csv", _READ)),
+        read_table=library.guarded(_reader("read_table", _READ)),
+        read_json=library.guarded(_reader("read_json", _READ_JSON)),
         **pandas_options.NAMES,
         **pick(pandas, "NA NaT NamedAgg IndexSlice __version__"),
     )
