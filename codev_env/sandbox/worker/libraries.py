@@ -28,11 +28,12 @@ class Library(Protocol):
     def modules(self) -> dict[str, Facade]:
         """The façades by import name; empty where the library is not installed."""
 
-    def seed(self, value: int, /) -> None:
-        """Start the library's random streams for a run, and undo what the last run changed in it."""
+    def seed(self, value: int, used: bool, /) -> None:
+        """Start the library's random streams for a run; in a process that was used, undo what the last run changed."""
 
 
 _LOADED: list[Library] = []
+_used = False
 
 
 def load(kind: str) -> dict[str, str]:
@@ -64,9 +65,18 @@ def load(kind: str) -> dict[str, str]:
 
 
 def seed(value: int) -> None:
-    """Start the random streams of all libraries for a run."""
+    """Start the random streams of all libraries for a run, and undo what earlier runs of this process changed."""
+    global _used
     for library in _LOADED:
-        library.seed(value)
+        library.seed(value, _used)
+    _used = True
+
+
+def settle() -> None:
+    """In the zygote: undo what its own runs changed, so that a new worker need not, which costs it copies of pages."""
+    global _used
+    seed(0)
+    _used = False
 
 
 def _provide(library: Library) -> None:

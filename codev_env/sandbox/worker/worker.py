@@ -74,6 +74,7 @@ def prepare(kind: str) -> dict[str, str]:
     # Python specializes code that runs often; each worker would have to copy the pages and do so again.
     for _ in range(_REHEARSALS):
         rehearse()
+    libraries.settle()
     state.set_current(None)
     kernel.prepare()
     return left_out

@@ -100,7 +100,7 @@ def warm() -> None:
     cv2.createCLAHE().apply(grey)
 
 
-def seed(value: int) -> None:
+def seed(value: int, _used: bool) -> None:
     """Start OpenCV's random stream of a run."""
     if cv2 is not None:
         cv2.setRNGSeed(value % (1 << 31))

@@ -330,7 +330,7 @@ _OS_HINTS = {
 }
 
 
-def seed(_value: int) -> None:
+def seed(_value: int, _used: bool) -> None:
     """Nothing to start: a run has its own folders and environment."""
 
 

@@ -32,18 +32,28 @@ _FUNCTION_TYPES: tuple[type, ...] = (types.FunctionType, types.BuiltinFunctionTy
 # NumPy's global stream, from which other libraries draw as well.
 _legacy: np.random.RandomState = np.random.mtrand._rand
 _real_default_rng = np.random.default_rng
-_seeds = np.random.SeedSequence(0)
+_seeds: list[np.random.SeedSequence] = []
+_entropy = 0
 _printing = np.get_printoptions()
 _errors = np.geterr()
 
 
-def seed(value: int) -> None:
+def seed(value: int, used: bool) -> None:
     """Start the random streams of a run; reset print options and error handling."""
-    global _seeds
+    global _entropy
     _legacy.seed(value % (1 << 32))
-    _seeds = np.random.SeedSequence(value)
-    np.set_printoptions(**_printing)
-    np.seterr(**_errors)
+    _entropy = value
+    _seeds.clear()
+    if used:
+        np.set_printoptions(**_printing)
+        np.seterr(**_errors)
+
+
+def _next_seed() -> np.random.SeedSequence:
+    """The seed of the next stream of the run's own; few programs need one."""
+    if not _seeds:
+        _seeds.append(np.random.SeedSequence(_entropy))
+    return _seeds[0].spawn(1)[0]
 
 
 def _reseed(seed: Any = None) -> None:
@@ -53,7 +63,7 @@ def _reseed(seed: Any = None) -> None:
 
 def _default_rng(seed: Any = None) -> np.random.Generator:
     """`np.random.default_rng`: without a seed, the next stream of the run's own."""
-    return _real_default_rng(_seeds.spawn(1)[0] if seed is None else seed)
+    return _real_default_rng(_next_seed() if seed is None else seed)
 
 
 def _random_state(seed: Any = None) -> np.random.RandomState:
@@ -63,7 +73,7 @@ def _random_state(seed: Any = None) -> np.random.RandomState:
 
 def _pcg64(seed: Any = None) -> np.random.PCG64:
     """`np.random.PCG64`: without a seed, the next stream of the run's own."""
-    return np.random.PCG64(_seeds.spawn(1)[0] if seed is None else seed)
+    return np.random.PCG64(_next_seed() if seed is None else seed)
 
 
 def _frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> np.ndarray:

@@ -208,9 +208,9 @@ def _now(_cls: Any) -> Callable[..., Any]:
     return lambda tz=None: pandas.Timestamp.fromtimestamp(state.current().clock.now(), tz)
 
 
-def seed(_value: int) -> None:
+def seed(_value: int, used: bool) -> None:
     """Undo what the last run set."""
-    if pandas is not None:
+    if pandas is not None and used:
         pandas_options.reset()
 
 

@@ -279,7 +279,7 @@ def modules() -> dict[str, Facade]:
     return found
 
 
-def seed(value: int) -> None:
+def seed(value: int, _used: bool) -> None:
     """Start the C library's random stream, from which Pillow's noise and spread come."""
     if _srand is not None:
         _srand(value % (1 << 31))

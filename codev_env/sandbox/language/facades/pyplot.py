@@ -132,9 +132,9 @@ def _figure_pixels(thing: Any) -> Image.Image | None:
     return render(figure) if isinstance(figure, matplotlib.figure.Figure) else None
 
 
-def seed(_value: int) -> None:
+def seed(_value: int, used: bool) -> None:
     """Discard the figures and settings of the last run."""
-    if matplotlib is not None:
+    if matplotlib is not None and used:
         plt.close("all")
         matplotlib.rcParams.update(_defaults)
 

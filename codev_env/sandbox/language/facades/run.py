@@ -268,7 +268,7 @@ def _wait_for(coroutine: Any, timeout: Any = None) -> _Pause:
     return _Pause(_run_coroutine(coroutine))
 
 
-def seed(_value: int) -> None:
+def seed(_value: int, _used: bool) -> None:
     """Start the log of a run."""
     _log.update(level=30, format="%(levelname)s:%(name)s:%(message)s", stream=None)
     _loggers.clear()

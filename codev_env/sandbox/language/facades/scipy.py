@@ -166,7 +166,7 @@ def _after_check(method: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def seed(_value: int) -> None:
+def seed(_value: int, _used: bool) -> None:
     """SciPy draws from NumPy's streams; nothing to start."""
 
 

@@ -106,7 +106,7 @@ def _tighten() -> None:
     _regionprops.RegionProperties.__getattr__ = find_named  # type: ignore[method-assign]
 
 
-def seed(_value: int) -> None:
+def seed(_value: int, _used: bool) -> None:
     """scikit-image draws from NumPy's streams; nothing to start."""
 
 

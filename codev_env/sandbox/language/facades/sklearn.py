@@ -118,7 +118,7 @@ def _parts(obj: Any) -> Any:
     return obj if isinstance(obj, dict) else ()
 
 
-def seed(_value: int) -> None:
+def seed(_value: int, _used: bool) -> None:
     """scikit-learn draws from NumPy's stream; nothing to start."""
 
 

@@ -91,10 +91,11 @@ _INSTEAD = {
 _stream = random.Random(0)
 
 
-def seed(value: int) -> None:
+def seed(value: int, used: bool) -> None:
     """Start the random stream of a run; reset the decimal context."""
     _stream.seed(value)
-    decimal.setcontext(decimal.DefaultContext.copy())
+    if used:
+        decimal.setcontext(decimal.DefaultContext.copy())
 
 
 def _reseed(a: Any = None) -> None:

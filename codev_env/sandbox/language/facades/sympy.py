@@ -183,11 +183,12 @@ def _replace_everywhere(replaced: dict[int, Any]) -> None:
                     setattr(module, key, replaced[id(value)])
 
 
-def seed(value: int) -> None:
+def seed(value: int, used: bool) -> None:
     """Start SymPy's random stream of a run."""
     if sympy is not None:
         sympy.core.random.seed(value)
-        formulas.mpmath.mp.dps = 15
+        if used:
+            formulas.mpmath.mp.dps = 15
 
 
 def warm() -> None:

@@ -101,7 +101,7 @@ def _loadtxt(fname: Any, *args: Any, **options: Any) -> Any:
     return np.loadtxt(text, *args, **options)
 
 
-def seed(_value: int) -> None:
+def seed(_value: int, _used: bool) -> None:
     """Nothing to start."""
 
 
