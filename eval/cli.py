@@ -136,8 +136,10 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes) -> dict[s
 
 
 def title_of(record: dict[str, Any]) -> str:
-    """Return the title of the report of an evaluation."""
-    return f"{record['model']} on {', '.join(record['benches'])} ({record['data']}, {record['split']})"
+    """Return the title of the report of an evaluation: the model without its folders, and the benchmarks."""
+    benches = list(record["benches"])
+    model = str(record["model"]).rstrip("/").rpartition("/")[2] or str(record["model"])
+    return f"{model} on {' and '.join(benches) if len(benches) < 3 else f'{len(benches)} benchmarks'}"
 
 
 def report_again(folder: Path) -> Path:

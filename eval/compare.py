@@ -18,6 +18,7 @@ from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import difference_interval, mcnemar, share
 from codev_eval.bench.replay import judged_again
+from codev_eval.report.differences import compared, who_is_right
 from codev_eval.report.formats import difference
 from codev_eval.report.formats import share as shown
 from codev_eval.report.report import write_comparison
@@ -44,7 +45,9 @@ def main(argv: Sequence[str]) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         write_json(options.out / RESULT, record)
         named = {name: [t for bench in run.values() for t in bench] for name, run in zip("AB", runs, strict=True)}
-        print(f"\nReport:  {write_comparison(options.out / PAGE, named, tables(record), _title(record))}")
+        differences = [compared(bench, row) for bench, row in found.items()]
+        page = write_comparison(options.out / PAGE, named, differences, _title(record), {"A": record["a"], "B": record["b"]})
+        print(f"\nReport:  {page}")
     return 0
 
 
@@ -171,17 +174,13 @@ def tables(record: Mapping[str, Any]) -> list[Table]:
         if row["faithful_definition"]:
             note += f"; definition of faithful: {row['faithful_definition']}"
         found.append(Table(bench, note, ("", "A", "B", "B - A"), rates))
-        m = row["mcnemar"]
-        found.append(
-            Table(
-                f"{bench}: who is right",
-                f"McNemar's exact test, p = {m['p']:.3g}",
-                ("", "B right", "B wrong"),
-                (("A right", str(m["both"]), str(m["only_a"])), ("A wrong", str(m["only_b"]), str(m["neither"]))),
-            )
-        )
+        found.append(who_is_right(bench, row["mcnemar"]))
     return found
 
 
 def _title(record: Mapping[str, Any]) -> str:
-    return f"A: {record['a']}, B: {record['b']}"
+    """Return the names of both folders, or as much of their paths as tells them apart."""
+    a, b = (list(Path(record[run]).resolve().parts[1:]) for run in "ab")
+    while len(a) > 1 and len(b) > 1 and a[-1] == b[-1]:
+        a.pop(), b.pop()
+    return f"{a[-1]} and {b[-1]}" if a and b else "Comparison"

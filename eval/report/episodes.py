@@ -48,11 +48,12 @@ class ShownAnswer:
 
 @dataclass(frozen=True)
 class Crop:
-    """A returned image: its number in the episode, and the part of the input that it shows."""
+    """A returned image: its number in the episode, the part of the input that it shows, and whether it is evidence."""
 
     drawing: Drawing
     number: int
     source: str
+    seen: bool
 
 
 @dataclass(frozen=True)
@@ -206,18 +207,36 @@ def _with_crop_numbers(turns: Sequence[Step]) -> list[tuple[Step, int]]:
 
 
 def _scene(trajectory: Trajectory, store: ImageStore) -> tuple[Drawing, ...]:
-    """The input images, the first with its target and crop boxes."""
+    """The input images, the first with its target and crop boxes and with what was seen of it."""
     if not len(trajectory.images):
         return ()
-    marks = [Mark("target", box) for box in trajectory.targets]
-    for turn, first in _with_crop_numbers(trajectory.turns):
+    found = [
+        target
+        for turn in trajectory.turns
+        for place in range(len(turn.images))
+        for target in seen_targets(turn, place, trajectory)
+        if target.clear
+    ]
+    seen = {target.number for target in found}
+    marks = [
+        Mark("target", box, "seen" if number in seen else "", seen=number in seen)
+        for number, box in enumerate(trajectory.targets)
+    ]
+    for count, (turn, first) in enumerate(_with_crop_numbers(trajectory.turns), 1):
         boxes = enumerate(turn.crop_boxes, first)
-        marks += [Mark("crop", box, str(number)) for number, box in boxes if box is not None]
+        marks += [Mark("crop", box, str(number), count) for number, box in boxes if box is not None]
+    parts = [
+        part.polygon
+        for turn in trajectory.turns
+        for region in turn.regions
+        for part in region.parts
+        if part.polygon is not None and part.image_index == 0
+    ]
     crops = sum(mark.kind == "crop" for mark in marks)
     alt = f"Input image with {len(trajectory.targets)} target boxes and {crops} crop boxes"
     further = range(1, len(trajectory.images))
     return (
-        draw(store.add(trajectory.images), alt, marks),
+        draw(store.add(trajectory.images), alt, marks, seen=parts),
         *(draw(store.add(trajectory.images, n), f"Input image {n + 1}") for n in further),
     )
 
@@ -257,9 +276,14 @@ def _crop(
             area = (box[2] - box[0]) * (box[3] - box[1]) / max(1, trajectory.image_size[0] * trajectory.image_size[1])
             source += f" · {100 * area:.{2 if area < 0.1 else 0}f} % of the image"
     source += "".join(f" · {target.text}" for target in seen)
-    marks = [Mark("target", scaled_box(target.part, stored)) for target in seen if target.part is not None]
+    marks = [
+        Mark("target", scaled_box(target.part, stored), seen=target.clear)
+        for target in seen
+        if target.part is not None
+    ]
     width = min(max(stored.width, CROP_WIDTHS[0]), CROP_WIDTHS[1])
-    return Crop(draw(stored, f"Returned image {number}, {source}", marks, shown_width=width), number, source)
+    drawing = draw(stored, f"Returned image {number}, {source}", marks, shown_width=width)
+    return Crop(drawing, number, source, any(target.clear for target in seen))
 
 
 def _end(trajectory: Trajectory) -> EpisodeEnd:

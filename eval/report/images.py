@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 from codev_env.trajectory import ImageFiles
-from codev_env.types import Box
+from codev_env.types import Box, Point
 
 FLAT = 256
 """Most colours of an image that may be smaller as PNG."""
@@ -39,11 +39,15 @@ class Mark:
         kind: CSS class: `"target"` or `"crop"`.
         box: `(x1, y1, x2, y2)` in pixels of the image.
         label: Short text at the box's corner, or `""`.
+        turn: Number of the turn that it belongs to, from 1; 0 for none.
+        seen: Of a target: some returned image shows it clearly.
     """
 
     kind: str
     box: Box
     label: str = ""
+    turn: int = 0
+    seen: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Tag:
 
 @dataclass(frozen=True)
 class Shape:
-    """A mark as drawn: CSS class, rectangle in pixels of the image, and its label (or `None`)."""
+    """A mark as drawn: as in `Mark`, with its rectangle in pixels of the image, and its label placed (or `None`)."""
 
     kind: str
     x: int
@@ -68,6 +72,8 @@ class Shape:
     width: int
     height: int
     tag: Tag | None
+    turn: int = 0
+    seen: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,12 +85,14 @@ class Drawing:
         alt: Text for people who do not see it.
         shapes: The marks.
         shown_width: In CSS pixels; `None`: as wide as its column.
+        seen: The parts that some returned image shows: the corners of each, as CSS lengths.
     """
 
     stored: StoredImage
     alt: str
     shapes: tuple[Shape, ...] = ()
     shown_width: int | None = None
+    seen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -188,7 +196,14 @@ def data_uri(image: Image.Image, quality: int) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def draw(stored: StoredImage, alt: str, marks: Sequence[Mark] = (), *, shown_width: int | None = None) -> Drawing:
+def draw(
+    stored: StoredImage,
+    alt: str,
+    marks: Sequence[Mark] = (),
+    *,
+    shown_width: int | None = None,
+    seen: Sequence[Sequence[Point]] = (),
+) -> Drawing:
     """Return a stored image with boxes over it.
 
     Args:
@@ -196,9 +211,11 @@ def draw(stored: StoredImage, alt: str, marks: Sequence[Mark] = (), *, shown_wid
         alt: Text for people who do not see the image.
         marks: Boxes in pixels of the image.
         shown_width: Width on the page in CSS pixels; by default as wide as its column.
+        seen: Corners of the parts that some returned image shows, in pixels of the image.
     """
-    shapes = tuple(Shape(mark.kind, *_rectangle(mark.box), _tag(mark, stored)) for mark in marks)
-    return Drawing(stored, alt, shapes, shown_width)
+    shapes = tuple(Shape(mark.kind, *_rectangle(mark.box), _tag(mark, stored), mark.turn, mark.seen) for mark in marks)
+    parts = tuple(", ".join(f"{x:.6g}px {y:.6g}px" for x, y in corners) for corners in seen)
+    return Drawing(stored, alt, shapes, shown_width, parts)
 
 
 def _rectangle(box: Box) -> tuple[int, int, int, int]:

@@ -15,11 +15,11 @@ from codev_env.files import write_text
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.measures import bench_of
 from codev_eval.bench.suspicions import suspicions
+from codev_eval.report.differences import Compared
 from codev_eval.report.episodes import TaskView, task_of, variant_of
 from codev_eval.report.images import ImageStore
 from codev_eval.report.rendering import render
 from codev_eval.report.results import Section
-from codev_eval.report.tables import Table
 from codev_eval.report.training import Curves, Facts, TimeSpent
 
 Played = Mapping[str, Sequence[Trajectory]]
@@ -44,7 +44,7 @@ class Sections:
     Attributes:
         facts: The settings.
         results: The metrics, a section for each benchmark.
-        differences: Tables of the differences of two runs.
+        differences: The differences of two runs, on each benchmark.
         conditions: The pages of other conditions.
         curves: The curves over training.
         seconds: The time by phase.
@@ -52,7 +52,7 @@ class Sections:
 
     facts: Facts | None = None
     results: tuple[Section, ...] = ()
-    differences: tuple[Table, ...] = ()
+    differences: tuple[Compared, ...] = ()
     conditions: tuple[ConditionRow, ...] = ()
     curves: Curves | None = None
     seconds: TimeSpent | None = None
@@ -127,7 +127,7 @@ def render_page(
 
 def image_size(tasks: int) -> tuple[int, int]:
     """Greatest width in pixels and JPEG quality of the images of a page, which keep it below about 20 MB."""
-    return (480, 82) if tasks <= 60 else (320, 76) if tasks <= 300 else (256, 68)
+    return (1024, 82) if tasks <= 24 else (480, 82) if tasks <= 60 else (320, 76) if tasks <= 300 else (256, 68)
 
 
 def pair(played: Played) -> list[list[tuple[str, Trajectory]]]:

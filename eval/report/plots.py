@@ -83,22 +83,39 @@ class Histogram:
 
     Attributes:
         title: Title.
-        total: Sum of the counts.
+        value: Mean of the values, as text; empty without.
         summary: All counts in a sentence.
         frame: Area and grid.
         bars: Left, top, width and height of each bar, in pixels.
     """
 
     title: str
-    total: int
+    value: str
     summary: str
     frame: Frame
     bars: tuple[tuple[float, float, float, float], ...]
 
 
 @dataclass(frozen=True)
+class Axis:
+    """The axis of strips: its ends, and position in pixels and label of each line.
+
+    Attributes:
+        low: Value at the left end.
+        high: Value at the right end.
+        ticks: Lines.
+        width: Of a strip.
+    """
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    width: int = STRIP_WIDTH
+
+
+@dataclass(frozen=True)
 class Strip:
-    """Values with their intervals on an axis from 0, one line each, in pixels.
+    """Values with their intervals on an axis, one line each, in pixels.
 
     Attributes:
         height: Of the strip.
@@ -155,8 +172,14 @@ def curve(title: str, steps: Sequence[float], values: Sequence[float], *, share:
     )
 
 
-def histogram(title: str, bins: Sequence[int]) -> Histogram:
-    """Return the counts of values in equal bins from 0 to 1."""
+def histogram(title: str, bins: Sequence[int], value: str = "") -> Histogram:
+    """Return the counts of values in equal bins from 0 to 1.
+
+    Args:
+        title: Title.
+        bins: Counts.
+        value: Mean of the values, as text.
+    """
     most = max([1, *bins])
     across = Scale(0, len(bins), LEFT, WIDTH - RIGHT)
     up = Scale(0, most, HEIGHT - BOTTOM, TOP)
@@ -166,26 +189,46 @@ def histogram(title: str, bins: Sequence[int]) -> Histogram:
     )
     counts = ", ".join(f"{n / len(bins):.1f}: {count}" for n, count in enumerate(bins))
     frame = Frame(((up(most), str(most)), (up(0), "0")))
-    return Histogram(title, sum(bins), f"{title}, episodes from {counts}", frame, bars)
+    return Histogram(title, value, f"{title}, episodes from {counts}", frame, bars)
 
 
-def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None]], top: float) -> Strip:
-    """Return values with their intervals on an axis from 0 to `top`, one line per row.
+def _across(low: float, high: float) -> Scale:
+    return Scale(low, high, STRIP_MARGIN, STRIP_WIDTH - STRIP_MARGIN)
+
+
+def axis(high: float) -> Axis:
+    """Return an axis for numbers from 0 to about `high`, which ends at a round number."""
+    top = nice_ticks(0.0, high, 2)[-1]
+    scale = _across(0.0, top)
+    return Axis(0.0, top, tuple((scale(value), short(value)) for value in (0.0, top / 2, top)))
+
+
+SHARES = Axis(0.0, 1.0, tuple((_across(0, 1)(value), whole_percent(value)) for value in (0, 0.5, 1)))
+"""For shares: 0, 50 and 100 %."""
+POINTS = Axis(-1.0, 1.0, tuple((_across(-1, 1)(value), f"{100 * value:+.0f}" if value else "0") for value in (-1, 0, 1)))
+"""For differences of shares, in percentage points."""
+
+
+def intervals(
+    rows: Sequence[tuple[str, float, tuple[float, float] | None]], top: float, low: float = 0.0
+) -> Strip:
+    """Return values with their intervals on an axis from `low` to `top`, one line per row.
 
     Args:
         rows: CSS class, value and `(low, high)` (or `None`) each.
         top: Right end of the axis.
+        low: Left end of the axis.
     """
-    scale = Scale(0, top, STRIP_MARGIN, STRIP_WIDTH - STRIP_MARGIN)
+    scale = _across(low, top)
 
     def at(value: float) -> float:
-        return scale(min(max(value, 0.0), top))
+        return scale(min(max(value, low), top))
 
     lines = tuple(
         (kind, STRIP_LINE * (number + 0.5), at(value), interval and (at(interval[0]), at(interval[1])))
         for number, (kind, value, interval) in enumerate(rows)
     )
-    return Strip(STRIP_LINE * len(rows), (at(0), at(top / 2), at(top)), lines)
+    return Strip(STRIP_LINE * len(rows), (at(low), at((low + top) / 2), at(top)), lines)
 
 
 def phases(seconds: Mapping[str, float]) -> list[Phase]:

@@ -13,10 +13,11 @@ from codev_env.errors import CodevError
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_eval.bench.folder import REPORT
+from codev_eval.report.differences import Compared
 from codev_eval.report.page import ConditionRow, Sections, render_page, write_page
 from codev_eval.report.plots import histogram
 from codev_eval.report.results import Results, Section, metrics_section
-from codev_eval.report.tables import Table, failures, tables
+from codev_eval.report.tables import failures, page_tables
 from codev_eval.report.text import counts_line
 from codev_eval.report.training import Facts, curves_of, facts_of, read_history, seconds_of
 
@@ -100,20 +101,25 @@ def write_report(
 
 
 def write_comparison(
-    path: Path, played: Mapping[str, Sequence[Trajectory]], differences: Sequence[Table], title: str
+    path: Path,
+    played: Mapping[str, Sequence[Trajectory]],
+    differences: Sequence[Compared],
+    title: str,
+    facts: Mapping[str, str],
 ) -> Path:
     """Write the page of two evaluations side by side.
 
     Args:
         path: Of the page.
         played: The episodes by name of the run.
-        differences: Tables of the differences.
+        differences: The differences on each benchmark.
         title: The page's title.
+        facts: Settings by name.
 
     Returns:
         The path of the page.
     """
-    sections = Sections(differences=tuple(differences))
+    sections = Sections(facts=facts_of(facts), differences=tuple(differences))
     return write_page(path, render_page("comparison.html.j2", title, sections, played, COMPARED_TASKS))
 
 
@@ -163,17 +169,22 @@ def _results(metrics: Mapping[str, Any]) -> tuple[Section, ...]:
                     part for part in (f"{counts}." * (counts != f"{found.get('n')} episodes"), section.note) if part
                 ),
                 plots=tuple(
-                    histogram(title, found[name]["bins"])
+                    histogram(title, found[name]["bins"], _spread(found[name]))
                     for name, title in (
                         ("coverage", "Share of the target in the best crop"),
                         ("iou", "IoU of the best crop"),
                     )
                     if (found.get(name) or {}).get("n")
                 ),
-                tables=(*tables(found), *failures(metrics, bench)),
+                tables=(*page_tables(found), *failures(metrics, bench)),
             )
         )
     return tuple(sections)
+
+
+def _spread(found: Mapping[str, Any]) -> str:
+    """Return the mean and the quartiles of measured places as text."""
+    return f"mean {found['mean']:.2f}, quartiles {', '.join(f'{q:.2f}' for q in found['quartiles'])}"
 
 
 def read_summary(run: Path) -> dict[str, Any]:

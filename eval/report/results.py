@@ -1,4 +1,4 @@
-"""The results of one run, or before and after training: tiles, and rows with 95 % intervals."""
+"""The results of one run, or before and after training: tiles, and groups of rows, with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from codev_eval.report import plots
 from codev_eval.report.formats import UNDEFINED, is_number, percent
+from codev_eval.report.plots import SHARES, Axis
 from codev_eval.report.tables import Table
 
 Results = Sequence[tuple[str, Mapping[str, Any]]]
@@ -16,11 +17,12 @@ Results = Sequence[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric for people: its name, its meaning, and whether it is a share of one."""
+    """A metric for people: its name, its meaning, and whether it is a share of one or a number per episode."""
 
     label: str
     meaning: str
     share: bool = False
+    count: bool = False
 
 
 METRICS = {
@@ -44,18 +46,17 @@ METRICS = {
     "call_harm": Metric("Harm by calls", "right without the tool, wrong with a call", share=True),
     "schema_gain": Metric("Gain by the offer", "wrong without the tool, right with no call", share=True),
     "schema_harm": Metric("Harm by the offer", "right without the tool, wrong with no call", share=True),
-    "tool_calls": Metric("Tool calls", "programs run per episode"),
-    "crops": Metric("Crops", "returned images with a known place in the original, per episode"),
-    "errors": Metric("Errors", "programs that failed, per episode"),
-    "invalid_turns": Metric("Invalid turns", "turns that could not be parsed, per episode"),
-    "turns": Metric("Turns", "per episode"),
+    "tool_calls": Metric("Tool calls", "programs run per episode", count=True),
+    "crops": Metric("Crops", "returned images with a known place in the original, per episode", count=True),
+    "errors": Metric("Errors", "programs that failed, per episode", count=True),
+    "invalid_turns": Metric("Invalid turns", "turns that could not be parsed, per episode", count=True),
+    "turns": Metric("Turns", "per episode", count=True),
     "reward_mean": Metric("Reward", "sum over an episode, mean"),
 }
 
 
 TILES = ("faithful", "accuracy", "contrast_accuracy", "faithful_and_correct")
 MAIN = (
-    *TILES,
     "faithful_given_correct",
     "any_crop",
     "accuracy_without",
@@ -89,21 +90,21 @@ def interval_of(metrics: Mapping[str, Any], name: str) -> tuple[float, float] | 
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A metric in large type: its value, and the value before training (or `None`)."""
-
-    metric: Metric
-    value: str
-    before: str | None
-
-
-@dataclass(frozen=True)
 class Row:
     """A metric of every run: value and interval (empty where undefined) as text, and as a strip (or `None`)."""
 
     metric: Metric
     cells: tuple[tuple[str, str], ...]
     strip: plots.Strip | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows whose strips share an axis: title, the axis (or `None`) and the rows."""
+
+    title: str
+    axis: plots.Axis | None
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
@@ -114,25 +115,27 @@ class Section:
         key: Id of the section in the page.
         title: Heading.
         episodes: How many episodes there are, in a sentence; may be empty.
-        tiles: The most important metrics.
+        tiles: The most important metrics, which no row repeats.
         runs: Name of each run, in the order of the cells; empty for a single one.
-        main: Rows that are always open.
-        more: The other rows.
+        main: Groups of rows that are always open.
+        more: The other groups.
         note: A sentence below the rows; may be empty.
         plots: Distributions.
         tables: Further tables.
+        axis: Of the tiles.
     """
 
     key: str
     title: str
     episodes: str
-    tiles: tuple[Tile, ...]
+    tiles: tuple[Row, ...]
     runs: tuple[str, ...]
-    main: tuple[Row, ...]
-    more: tuple[Row, ...]
+    main: tuple[Group, ...]
+    more: tuple[Group, ...]
     note: str = ""
     plots: tuple[plots.Histogram, ...] = ()
     tables: tuple[Table, ...] = ()
+    axis: Axis = SHARES
 
 
 def metrics_section(results: Results, title: str = "", key: str = "results") -> Section | None:
@@ -152,10 +155,10 @@ def metrics_section(results: Results, title: str = "", key: str = "results") -> 
         key,
         title or ("Before and after training" if trained else "Results"),
         f"{counts} {'held-out ' if trained else ''}episodes; " if counts else "",
-        tuple(_tile(name, results) for name in TILES if any(is_number(m.get(name)) for _, m in results)),
+        tuple(_row(name, results, plots.SHARES) for name in names if name in TILES),
         tuple(run for run, _ in results),
-        tuple(_row(name, results) for name in names if name in MAIN),
-        tuple(_row(name, results) for name in names if name not in MAIN),
+        _groups([name for name in names if name in MAIN], results),
+        _groups([name for name in names if name not in (*TILES, *MAIN)], results),
         note=definition_note([metrics for _, metrics in results]),
     )
 
@@ -170,21 +173,40 @@ def definition_note(found: Sequence[Mapping[str, Any]]) -> str:
     return f"Definition of faithful: {names[0]}."
 
 
-def _tile(name: str, results: Results) -> Tile:
-    first, last = (shown(name, results[place][1].get(name)) for place in (0, -1))
-    return Tile(METRICS[name], last, first if len(results) > 1 else None)
+def _groups(names: Sequence[str], results: Results) -> tuple[Group, ...]:
+    """Return rows as groups: shares, numbers per episode, and those with a unit of their own, which have no axis."""
+    of = {name: METRICS.get(name, Metric(name.replace("_", " "), "")) for name in names}
+    shares = [name for name in names if of[name].share]
+    counts = [name for name in names if of[name].count]
+    others = [name for name in names if name not in (*shares, *counts)]
+    groups = (
+        ("Rates", plots.SHARES, shares),
+        ("Per episode", plots.axis(max([0.0, *(end for name in counts for end in _ends(name, results))])), counts),
+        ("Others", None, others),
+    )
+    return tuple(
+        Group(title, axis, tuple(_row(name, results, axis) for name in found)) for title, axis, found in groups if found
+    )
 
 
-def _row(name: str, results: Results) -> Row:
-    metric = METRICS.get(name, Metric(name.replace("_", " "), ""))
+def _ends(name: str, results: Results) -> list[float]:
+    """The values of a metric and the ends of its intervals."""
+    values = [float(metrics[name]) for _, metrics in results if is_number(metrics.get(name))]
+    return values + [end for _, metrics in results for end in interval_of(metrics, name) or ()]
+
+
+def _row(name: str, results: Results, axis: plots.Axis | None) -> Row:
     points = [
         (run or "after", float(metrics[name]), interval_of(metrics, name))
         for run, metrics in results
         if is_number(metrics.get(name))
     ]
-    top = 1.0 if metric.share else max([1e-9, *(max(v, i[1] if i else v) for _, v, i in points)]) * 1.05
-    strip = plots.intervals(points, top) if all(v >= 0 for _, v, _ in points) else None
-    return Row(metric, tuple((shown(name, m.get(name)), bracket(m, name)) for _, m in results), strip)
+    drawn = axis is not None and points and all(value >= 0 for _, value, _ in points)
+    return Row(
+        METRICS.get(name, Metric(name.replace("_", " "), "")),
+        tuple((shown(name, m.get(name)), bracket(m, name)) for _, m in results),
+        plots.intervals(points, axis.high, axis.low) if axis is not None and drawn else None,
+    )
 
 
 def bracket(metrics: Mapping[str, Any], name: str) -> str:

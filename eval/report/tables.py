@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 from codev_eval.bench.suspicions import SUSPICIONS
 from codev_eval.report.formats import UNDEFINED, difference, points, share, with_interval
 
+CATEGORIES, SCORE, PLACES = "By category", "Score", "Place of the crops"
 SHOWN_FAILURES = 20
 """Most episodes that the page and the terminal name of those that could not be evaluated."""
+NUMBER = re.compile(r"[-+]?\d|–|$")
 NARROW_COLUMNS, NARROW_TEXT = 4, 40
 """Most columns, and characters of a cell, of a table that shares a line of the page with another one."""
 
@@ -25,6 +28,12 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Whether each column holds numbers, which are aligned on the right."""
+        columns = zip(*self.rows, strict=True)
+        return tuple(number > 0 and all(NUMBER.match(cell) for cell in cells) for number, cells in enumerate(columns))
+
+    @property
     def wide(self) -> bool:
         """Whether the table needs a whole line of the page."""
         return len(self.heads) > NARROW_COLUMNS or any(len(cell) > NARROW_TEXT for row in self.rows for cell in row)
@@ -33,6 +42,22 @@ class Table:
 def tables(metrics: Mapping[str, Any]) -> list[Table]:
     """Return the tables of one benchmark, without those of protocols that the evaluation did not include."""
     return [table for table in _all(metrics) if table.rows]
+
+
+def page_tables(metrics: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of one benchmark that repeat no number which its page shows elsewhere.
+
+    The page has tiles with the same rates and plots of the places of the crops.
+    """
+    groups = _of(metrics, "by_category")
+    rates = {name: row["accuracy"] for name, row in groups} | {"overall": metrics.get("accuracy")}
+    score = metrics.get("score") or {}
+    left_out = {PLACES}
+    if len(groups) == 1:
+        left_out.add(CATEGORIES)
+    if all(rates.get(name) == value for name, value in score.items()):
+        left_out.add(SCORE)
+    return [table for table in tables(metrics) if table.title not in left_out]
 
 
 def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
@@ -44,7 +69,7 @@ def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
     score = metrics.get("score") or {}
     how = "mean over the variants" if "by_variant" in metrics else "totalled as the benchmark's authors do"
     rows = [(name, share(value)) for name, value in sorted(score.items(), key=lambda item: item[0] != "overall")]
-    yield Table("Score", how, ("part", "score"), tuple(rows))
+    yield Table(SCORE, how, ("part", "score"), tuple(rows))
     yield Table(
         "pass@k",
         "some of k samples is right",
@@ -58,7 +83,7 @@ def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
         yield from _suite(name, suite)
     yield _provenance(metrics.get("provenance") or {}, str(metrics.get("provenance_definition") or ""))
     yield Table(
-        "Place of the crops",
+        PLACES,
         "best crop and target of each episode that has both",
         ("", "n", "mean", "quartiles"),
         tuple(

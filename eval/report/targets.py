@@ -21,10 +21,14 @@ class SeenTarget:
     """A target that an image shows.
 
     Attributes:
+        number: Which target, from 0.
+        clear: Whether it is clearly shown as the main content, which is what *faithful* asks for.
         text: How much of it is seen, and how much of what is shown it fills.
         part: Its place in the image as shares of width and height (left, top, right, bottom); `None` where unknown.
     """
 
+    number: int
+    clear: bool
     text: str
     part: tuple[float, float, float, float] | None
 
@@ -46,7 +50,8 @@ def seen_targets(turn: Step, place: int, trajectory: Trajectory) -> list[SeenTar
         if view.coverage > 0:
             name = "the target" if len(trajectory.targets) == 1 else f"target {number}"
             fills = f"{100 * view.tightness:.{0 if view.tightness >= 0.095 else 1}f} %"
-            found.append(SeenTarget(f"{100 * view.coverage:.0f} % of {name}, which fills {fills}", _part(part, target)))
+            text = (f"{100 * view.coverage:.0f} % of {name}, which fills {fills}")
+            found.append(SeenTarget(number - 1, bool(view.clear), text, _part(part, target)))
     return found
 
 
