@@ -218,10 +218,7 @@ def _scene(trajectory: Trajectory, store: ImageStore) -> tuple[Drawing, ...]:
         if target.clear
     ]
     seen = {target.number for target in found}
-    marks = [
-        Mark("target", box, "seen" if number in seen else "", seen=number in seen)
-        for number, box in enumerate(trajectory.targets)
-    ]
+    marks = [Mark("target", box, seen=number in seen) for number, box in enumerate(trajectory.targets)]
     for count, (turn, first) in enumerate(_with_crop_numbers(trajectory.turns), 1):
         boxes = enumerate(turn.crop_boxes, first)
         marks += [Mark("crop", box, str(number), count) for number, box in boxes if box is not None]
@@ -277,9 +274,7 @@ def _crop(
             source += f" · {100 * area:.{2 if area < 0.1 else 0}f} % of the image"
     source += "".join(f" · {target.text}" for target in seen)
     marks = [
-        Mark("target", scaled_box(target.part, stored), seen=target.clear)
-        for target in seen
-        if target.part is not None
+        Mark("target", scaled_box(target.part, stored), seen=target.clear) for target in seen if target.part is not None
     ]
     width = min(max(stored.width, CROP_WIDTHS[0]), CROP_WIDTHS[1])
     drawing = draw(stored, f"Returned image {number}, {source}", marks, shown_width=width)

@@ -205,13 +205,13 @@ def axis(high: float) -> Axis:
 
 SHARES = Axis(0.0, 1.0, tuple((_across(0, 1)(value), whole_percent(value)) for value in (0, 0.5, 1)))
 """For shares: 0, 50 and 100 %."""
-POINTS = Axis(-1.0, 1.0, tuple((_across(-1, 1)(value), f"{100 * value:+.0f}" if value else "0") for value in (-1, 0, 1)))
+POINTS = Axis(
+    -1.0, 1.0, tuple((_across(-1, 1)(value), f"{100 * value:+.0f}" if value else "0") for value in (-1, 0, 1))
+)
 """For differences of shares, in percentage points."""
 
 
-def intervals(
-    rows: Sequence[tuple[str, float, tuple[float, float] | None]], top: float, low: float = 0.0
-) -> Strip:
+def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None]], top: float, low: float = 0.0) -> Strip:
     """Return values with their intervals on an axis from `low` to `top`, one line per row.
 
     Args:

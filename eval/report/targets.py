@@ -50,7 +50,7 @@ def seen_targets(turn: Step, place: int, trajectory: Trajectory) -> list[SeenTar
         if view.coverage > 0:
             name = "the target" if len(trajectory.targets) == 1 else f"target {number}"
             fills = f"{100 * view.tightness:.{0 if view.tightness >= 0.095 else 1}f} %"
-            text = (f"{100 * view.coverage:.0f} % of {name}, which fills {fills}")
+            text = f"{100 * view.coverage:.0f} % of {name}, which fills {fills}"
             found.append(SeenTarget(number - 1, bool(view.clear), text, _part(part, target)))
     return found
 

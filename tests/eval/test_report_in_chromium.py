@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Browser
-from eval_samples import episodes, make_run
+from eval_samples import episodes, make_run, trajectory
 from PIL import Image
 from test_report import evil_trajectory
 from test_view import Running
 
+from codev_env.provenance.coordinates import box_polygon
 from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import read_trajectories, write_trajectories
+from codev_env.types import Region
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.report import RUN_TASKS, write_report, write_run_report
 
@@ -225,3 +227,113 @@ def test_a_live_page_loads_itself_again_when_the_run_went_on(browser, tmp_path):
         browser.wait_for("Page.loadEventFired")
         assert shown(browser) == "5 episodes"
         browser.open("about:blank")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_the_first_number_is_above_the_fold_and_nothing_is_cut(browser, run, width, height):
+    metrics = {"deviceScaleFactor": 1, "mobile": False, "width": width, "height": height}
+    browser.send("Emulation.setDeviceMetricsOverride", metrics)
+    browser.open((run / "report.html").as_uri())
+    assert browser.js("document.querySelector('.tile .big').getBoundingClientRect().bottom") < height
+    assert browser.js("document.documentElement.scrollWidth") <= width
+    inside = "[...document.querySelectorAll('.rows > * > tr > *')].every(e => e.getBoundingClientRect().right <= {})"
+    assert browser.js(inside.format(width))
+
+
+def wait(browser: Browser, ms: int = 80) -> None:
+    browser.js(f"new Promise(done => setTimeout(done, {ms}))")
+
+
+def view_box(browser: Browser) -> list[float]:
+    return [float(n) for n in browser.js("document.querySelector('.stage svg').getAttribute('viewBox')").split()]
+
+
+def test_an_image_opens_at_zoom_by_mouse_wheel_keys_and_touch(browser, run):
+    browser.open((run / "report.html").as_uri())
+    browser.click(".task:nth-of-type(2) .scene .picture")
+    assert browser.js("document.querySelector('#zoom').open")
+    whole = view_box(browser)
+    browser.send("Input.dispatchMouseEvent", {"type": "mouseWheel", "x": 500, "y": 300, "deltaX": 0, "deltaY": -400})
+    wait(browser)
+    near = view_box(browser)
+    assert near[2] < whole[2]
+    # The point under the pointer stays where it is.
+    across = 500 / browser.js("innerWidth")
+    assert whole[0] + across * whole[2] == pytest.approx(near[0] + across * near[2], abs=2)
+    browser.press("0")
+    assert view_box(browser) == pytest.approx(whole)
+    browser.press("t")
+    x, y, w, h = view_box(browser)
+    line = "document.querySelector('.stage .mark.target .line').getBBox()"
+    left, top = browser.js(f"{line}.x"), browser.js(f"{line}.y")
+    assert w < whole[2] / 2 and x <= left <= x + w and y <= top <= y + h
+    browser.press("0")
+    fingers = [[{"x": 400 - d, "y": 300, "id": 1}, {"x": 500 + d, "y": 300, "id": 2}] for d in (0, 40, 120)]
+    browser.send("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 2})
+    for kind, points in (("touchStart", fingers[0]), ("touchMove", fingers[1]), ("touchMove", fingers[2])):
+        browser.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    browser.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    wait(browser)
+    assert view_box(browser)[2] < whole[2]
+    browser.press("n")
+    assert "Returned image 1" in browser.js("document.querySelector('#zoom .caption').textContent")
+    browser.click("[data-do=close]")
+    assert not browser.js("document.querySelector('#zoom').open")
+    assert browser.js("document.activeElement.matches('.picture')")
+    browser.js("document.querySelector('.task .picture').focus()")
+    browser.press("Enter")
+    assert browser.js("document.querySelector('#zoom').open")
+
+
+def test_a_slider_shows_one_turn_and_the_crops_up_to_it(browser, tmp_path):
+    played = [trajectory(1, looks=True, right=True)]
+    played[0] = replace(played[0], turns=(played[0].turns[0], *played[0].turns))
+    browser.open(write_report(tmp_path, played, summarize(played), "long").as_uri())
+    slide = (
+        "(n => {const r = document.querySelector('.slide input'); r.value = n; r.dispatchEvent(new Event('input'))})"
+    )
+    turns = "[...document.querySelectorAll('li[data-turn]')].filter(t => !t.hidden).map(t => t.dataset.turn).join()"
+    crops = (
+        "[...document.querySelectorAll('.scene .mark.crop')].filter(m => getComputedStyle(m).display != 'none').length"
+    )
+    assert browser.js(turns) == "1,2,3" and browser.js(crops) == 2
+    browser.js(f"{slide}(1)")
+    assert browser.js(turns) == "1" and browser.js(crops) == 1
+    assert browser.js("document.querySelector('.slide output').textContent") == "1 of 3"
+    browser.js(f"{slide}(0)")
+    assert browser.js(turns) == "1,2,3" and browser.js(crops) == 2
+
+
+def test_a_key_goes_to_the_next_episode_of_the_same_outcome(browser, tmp_path):
+    played = episodes(True, 16)
+    browser.open(write_report(tmp_path, played, summarize(played), "outcomes").as_uri())
+    outcomes = [(t.is_correct, t.is_faithful) for t in played]
+    alike = [t.index for t, outcome in zip(played, outcomes, strict=True) if outcome == outcomes[0]]
+    here = "document.activeElement.closest('.task').getAttribute('aria-label')"
+    seen = []
+    for _ in range(3):
+        browser.press("n")
+        seen.append(browser.js(here))
+    assert seen == [f"Task {index}" for index in alike[:3]]
+    browser.press("p")
+    assert browser.js(here) == f"Task {alike[1]}"
+
+
+def test_what_was_not_seen_can_be_dimmed(browser, tmp_path):
+    part, box = trajectory(1, looks=True, right=True), (454, 6, 554, 106)
+    region = Region(box_polygon(box), box, 0, "rot0", original_share=1.0)
+    played = [replace(part, turns=(replace(part.turns[0], regions=(region,)), *part.turns[1:]))]
+    browser.open(write_report(tmp_path, played, summarize(played), "seen").as_uri())
+    dimmed = "getComputedStyle(document.querySelector('.unseen')).display != 'none'"
+    assert not browser.js(dimmed)
+    browser.click("input[name=show-seen]")
+    assert browser.js(dimmed)
+    assert browser.js("document.querySelectorAll('.scene .mark.target.seen, .crops figure.seen').length") == 2
+
+
+def test_without_scripts_the_page_can_be_read_and_offers_nothing_that_does_not_work(browser, run):
+    browser.send("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.open((run / "report.html").as_uri())
+    visible = "[...document.querySelectorAll({!r})].filter(e => e.checkVisibility()).length"
+    assert browser.js(visible.format("form, input, button")) == 0
+    assert browser.js(visible.format(".episode")) == 2 * RUN_TASKS

@@ -20,6 +20,8 @@
   const form = $("#filters");
   if (!form) return;
   form.hidden = false;
+  // What is scrolled to, and scenes that stay in view, begin below the filters.
+  new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${form.offsetHeight}px`)).observe(form);
   const count = $("#count");
   const tasks = all(".task");
   const fields = ["correct", "faithful", "run", "differ", "bench", "category", "variant", "suspected"].filter(
@@ -146,10 +148,9 @@
 
   function open(picture) {
     pictures = all(".picture", picture.closest(".episode"));
+    dialog.showModal();
     show(pictures.indexOf(picture));
-    if (!dialog.open) dialog.showModal();
     stage.focus();
-    draw();
   }
   function show(number) {
     place = (number + pictures.length) % pictures.length;
@@ -176,8 +177,16 @@
   function draw() {
     if (!image) return;
     image.setAttribute("viewBox", `${view.x} ${view.y} ${view.w} ${view.h}`);
-    image.style.setProperty("--shrink", view.w / fit.w);
+    for (const label of all(".label", image)) keepSize(label, view.w / fit.w);
     $(".scale", dialog).textContent = `${Math.round((100 * fit.w) / view.w)} %`;
+  }
+  // Boxes grow with the image; their labels keep their size, and their distance from the box.
+  function keepSize(label, size) {
+    const box = $(".line", label.parentNode).getBBox(), tag = $(".tag", label).getBBox();
+    const bottom = box.y + box.height;
+    const from = tag.y >= bottom ? bottom : box.y;
+    const x = box.x + (tag.x - box.x) * size, y = from + (tag.y - from) * size;
+    label.setAttribute("transform", `translate(${x - tag.x * size} ${y - tag.y * size}) scale(${size})`);
   }
   // Keep the point at a place of the screen where it is.
   function zoom(factor, x, y) {
