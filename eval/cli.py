@@ -1,27 +1,24 @@
-"""`codev eval`, `codev report` and `codev view`."""
+"""`codev eval`."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from codev_env.app.arguments import parse
-from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
-from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, STATE, SUITE, WITHOUT_TOOL, read_played
-from codev_eval.bench.measures import bench_of, dual, evidence_gain, measure, sample_of, suite_table, usage
-from codev_eval.bench.options import EvalOptions, ReportOptions, ViewOptions
+from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, SUITE, WITHOUT_TOOL
+from codev_eval.bench.measures import dual, evidence_gain, measure, sample_of, suite_table, usage
+from codev_eval.bench.options import EvalOptions
 from codev_eval.compare import main as compare
+from codev_eval.report.cli import title_of
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.published import announcement, comparison, comparison_text
-from codev_eval.report.report import ReportError, runs_below, write_report, write_run_report
+from codev_eval.report.report import write_report
 from codev_eval.report.tables import SHOWN_FAILURES
 from codev_eval.report.text import text_results
-from codev_eval.report.view import WATCHED, serve
 
 
 def evaluate(argv: Sequence[str]) -> int:
@@ -42,28 +39,6 @@ def evaluate(argv: Sequence[str]) -> int:
         print(f"  and {len(failures) - SHOWN_FAILURES} more, in {options.out / METRICS}", file=sys.stderr)
     print("The same command tries these again, and only these.", file=sys.stderr)
     return 1
-
-
-def report(argv: Sequence[str]) -> int:
-    """Run `codev report` and return its exit code."""
-    folder = parse(ReportOptions, argv, "codev report").folder
-    print(report_again(folder) if (folder / METRICS).is_file() else write_run_report(folder))
-    return 0
-
-
-def view(argv: Sequence[str]) -> int:
-    """Run `codev view` until it is interrupted, and return its exit code."""
-    options = parse(ViewOptions, argv, "codev view")
-    if not options.folder.is_dir():
-        raise ConfigError(f"{options.folder} is no folder; give one that `codev train` or `codev eval` writes to.")
-    files = (*WATCHED, STATE)
-    if not any((options.folder / name).exists() for name in files):
-        raise ConfigError(
-            f"{options.folder} holds no run: give a folder that `codev train` or `codev eval` writes to"
-            f"{runs_below(options.folder, files)}."
-        )
-    serve(options.folder, options.port)
-    return 0
 
 
 def run_eval(options: EvalOptions) -> list[FailedEpisode]:
@@ -133,27 +108,3 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes) -> dict[s
             gain = evidence_gain(plain, episodes, seed)
             found.setdefault("perturbed", {})[condition.removeprefix(PERTURBED)] = gain
     return found
-
-
-def title_of(record: dict[str, Any]) -> str:
-    """Return the title of the report of an evaluation: the model without its folders, and the benchmarks."""
-    benches = list(record["benches"])
-    model = str(record["model"]).rstrip("/").rpartition("/")[2] or str(record["model"])
-    return f"{model} on {' and '.join(benches) if len(benches) < 3 else f'{len(benches)} benchmarks'}"
-
-
-def report_again(folder: Path) -> Path:
-    """Make the report of an evaluation again."""
-    try:
-        record = json.loads((folder / METRICS).read_text("utf-8"))
-        benches = list(record["benches"])
-        record["benches"][benches[0]].get("n")
-        title = title_of(record)
-    except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        raise ReportError(f"{folder / METRICS} is not what `codev eval` writes ({error!r}); evaluate again.") from error
-    order = {bench: number for number, bench in enumerate(benches)}
-    played = {
-        condition: sorted(episodes, key=lambda t: (order.get(bench_of(t), 0), t.index, sample_of(t)))
-        for condition, episodes in read_played(folder).items()
-    }
-    return write_report(folder, played[PLAIN], record, title, write_condition_pages(folder, played, title))

@@ -53,6 +53,16 @@ def test_wheel_works_with_the_core_alone(wheel: str, tmp_path: Path) -> None:
     assert run(python, "-c", SMOKE, cwd=tmp_path).strip().endswith("faithful")
     help_text = run(str(tmp_path / "venv" / "bin" / "codev"), "--help", cwd=tmp_path)
     assert "train" in help_text
+    quiet = subprocess.run([python, "-c", "import codev_env"], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    codev = str(tmp_path / "venv" / "bin" / "codev")
+    assert "tapo: robust" in run(codev, "rewards", "list", cwd=tmp_path)
+    checked = run(codev, "data", "check", "--data", "synthetic", "--scenes", "toy", "--n", "2", cwd=tmp_path)
+    assert "All 2 tasks can be used." in checked
+    (tmp_path / "summary.json").write_text("{}")
+    for command in (["report", "."], ["view", "--port", "0", "."]):
+        refused = subprocess.run([codev, *command], capture_output=True, text=True, cwd=tmp_path)
+        assert refused.returncode == 1 and "codev-env[report]" in refused.stderr
     doctor = run(str(tmp_path / "venv" / "bin" / "codev"), "doctor", cwd=tmp_path)
     assert "Everything required works." in doctor and "[train]" in doctor
     missing = subprocess.run(
@@ -63,6 +73,32 @@ def test_wheel_works_with_the_core_alone(wheel: str, tmp_path: Path) -> None:
     )
     assert missing.returncode == 1
     assert "codev-env[train]" in missing.stderr
+
+
+@pytest.mark.integration
+def test_the_wheel_is_small(wheel: str) -> None:
+    assert Path(wheel).stat().st_size < 2_000_000
+
+
+@pytest.mark.integration
+def test_the_extra_report_makes_reports(wheel: str, tmp_path: Path) -> None:
+    python = make_venv(tmp_path / "venv", "-c", str(ROOT / "constraints.txt"), f"{wheel}[report]")
+    played = "import gymnasium as gym, codev_agents; from codev_env.trajectory import write_trajectories; "
+    played += "env = gym.make('codev_env:CodeV-VStar-v0', data='synthetic', scenes='toy'); "
+    played += (
+        "write_trajectories('run/after', [codev_agents.run_episode(env, codev_agents.Oracle(), options={'index': 0})])"
+    )
+    run(python, "-c", played, cwd=tmp_path)
+    (tmp_path / "run" / "summary.json").write_text('{"name": "small", "after": {"n": 1, "accuracy": 1.0}}')
+    run(str(tmp_path / "venv" / "bin" / "codev"), "report", "run", cwd=tmp_path)
+    assert "<article" in (tmp_path / "run" / "report.html").read_text("utf-8")
+
+
+@pytest.mark.integration
+def test_the_extra_docs_alone_builds_the_site(wheel: str, tmp_path: Path) -> None:
+    python = make_venv(tmp_path / "venv", "-c", str(ROOT / "constraints.txt"), f"{wheel}[docs]")
+    run(python, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site"), cwd=ROOT)
+    assert (tmp_path / "site" / "gallery.html").is_file()
 
 
 @pytest.mark.integration

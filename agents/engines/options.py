@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
-
-from codev_env.app.options import option_class
+from codev_env.app.options import Field, field_validator, option_class
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 

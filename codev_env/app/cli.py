@@ -51,9 +51,9 @@ COMMANDS = {
     ),
     "sft": Command("codev_train.cli:sft", "cold start: fine-tune on example trajectories", "train"),
     "eval": Command("codev_eval.cli:evaluate", "evaluate accuracy and faithful tool use on held-out tasks", "eval"),
-    "report": Command("codev_eval.cli:report", "make the report of a run folder again", "eval"),
+    "report": Command("codev_eval.report.cli:report", "make the report of a run folder again", "report"),
     "play": Command("codev_env.app.play:main", "play a task yourself, in the terminal", ""),
-    "view": Command("codev_eval.cli:view", "show a run in the browser while it is under way", "eval"),
+    "view": Command("codev_eval.report.cli:view", "show a run in the browser while it is under way", "report"),
     "data": Command("codev_eval.data.cli:main", "show, check, replay and filter tasks", "eval"),
     "rewards": Command(
         "codev_eval.rewards.cli:main", "list rewards, explain those of an episode, and try to cheat them", "eval"
@@ -77,8 +77,8 @@ EXTRA_OF = {
     "yaml": "train",
     "pydantic": "eval",
     "tqdm": "eval",
-    "jinja2": "eval",
-    "pygments": "eval",
+    "jinja2": "report",
+    "pygments": "report",
     "openai": "eval",
     "vllm": "vllm",
     "flash_attn": "flash",

@@ -1,23 +1,72 @@
-"""Option classes: frozen dataclasses whose fields have a range and a docstring, checked by pydantic."""
+"""Option classes: frozen dataclasses whose fields have a range and a docstring, checked by pydantic.
+
+Modules with option classes import `Field` and the validators from here: without pydantic they are those of `plain`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
-
-import pydantic.dataclasses
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
-from pydantic.fields import FieldInfo
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from codev_env.errors import ConfigError
+
+if TYPE_CHECKING or find_spec("pydantic") is not None:
+    import pydantic.dataclasses
+    from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+    from pydantic.fields import FieldInfo
+
+    _CHECKED = pydantic.dataclasses.dataclass(
+        frozen=True,
+        kw_only=True,
+        config=pydantic.ConfigDict(
+            extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, coerce_numbers_to_str=True
+        ),
+    )
+else:
+    from codev_env.app.plain import (
+        AfterValidator,
+        Field,
+        FieldInfo,
+        ValidationError,
+        field_validator,
+        model_validator,
+    )
+    from codev_env.app.plain import dataclass as _CHECKED
+
+__all__ = [
+    "Field",
+    "Option",
+    "OptionError",
+    "POSITIONAL",
+    "Problem",
+    "ValueRefused",
+    "ZeroOrAboveOne",
+    "build",
+    "field_validator",
+    "model_validator",
+    "option_class",
+    "options_of",
+    "words_of",
+]
 
 Kind = TypeVar("Kind")
 POSITIONAL = "positional"
 """Marks a field that is a positional argument: `Annotated[Path, POSITIONAL]`."""
-_CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, coerce_numbers_to_str=True)
 _LIMITS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 _OUT_OF_RANGE = (*_LIMITS, "finite_number", "too_short", "value_error")
 _TYPES = {
@@ -49,7 +98,7 @@ ZeroOrAboveOne = Annotated[float, AfterValidator(_is_zero_or_above_one)]
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field, dataclasses.field))
 def option_class(kind: type[Kind]) -> type[Kind]:
     """Make a class of options: a frozen dataclass that checks its values, each field with a docstring as its help."""
-    made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=_CONFIG)(kind)
+    made: Any = _CHECKED(kind)
     for base in made.__mro__[1:]:  # pydantic reads the docstrings of the class itself alone
         for name, field in getattr(base, "__pydantic_fields__", {}).items():
             own = made.__pydantic_fields__[name]

@@ -1,4 +1,4 @@
-"""A hook of MkDocs (`hooks:` in mkdocs.yml) that generates a page for each environment, reward, dialect and command.
+"""A hook of MkDocs (`hooks:` in mkdocs.yml): a page for each environment, reward, dialect and command, and a gallery.
 
 It imports the packages, but no training libraries.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gallery import Entry, entries, entry_on_page, gallery_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -29,15 +30,17 @@ from codev_env.rewards.reward import about
 from codev_env.types import Answer, Execution
 from codev_eval.rewards.cli import formula
 
-ROOT = Path(__file__).parents[2]
+DOCS = Path(__file__).parents[1]
+ROOT = DOCS.parent
 GeneratedPage = tuple[str, str, str]
 """Title in the navigation, path within the site, text."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Generate all pages and put them into the navigation, before its last section."""
+    played = entries()
     sections: dict[str, list[GeneratedPage]] = {
-        "Environments": list(environment_pages()),
+        "Environments": list(environment_pages(played)),
         "Rewards": list(reward_pages()),
         "Dialects": list(dialect_pages()),
         "Commands": list(command_pages()),
@@ -47,7 +50,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     adapters = sorted(path.name for path in Path(config.docs_dir).glob("adapters*.md"))
     config.nav.insert(len(config.nav) - 1, {"Other libraries": adapters})
     config.nav.insert(len(config.nav) - 1, {"Reference": nav})
-    config.extra["generated_pages"] = [page for pages in sections.values() for page in pages]
+    gallery = ("Gallery", "gallery.md", gallery_page(played))
+    next(section["Environments"] for section in config.nav if "Environments" in section).insert(
+        0, {gallery[0]: gallery[1]}
+    )
+    config.extra["generated_pages"] = [gallery, *(page for pages in sections.values() for page in pages)]
+    config.extra["generated_images"] = [image for entry in played for image in entry.images]
     return config
 
 
@@ -56,6 +64,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8").replace("](docs/", "](")
     for _, path, text in (*config.extra.pop("generated_pages"), ("", "changelog.md", changelog)):
         files.append(File.generated(config, path, content=text))
+    for path, image in config.extra.pop("generated_images"):
+        files.append(File.generated(config, path, content=image))
     return files
 
 
@@ -67,11 +77,16 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
 
 
-def environment_pages() -> Iterator[GeneratedPage]:
+def on_page_content(html: str, **_: Any) -> str:
+    """Put the diagram of an episode into the page itself, so that it has the colours that the reader chose."""
+    return re.sub(r'<img [^>]*src="(images/episode\.svg)"[^>]*>', lambda m: (DOCS / m[1]).read_text("utf-8"), html)
+
+
+def environment_pages(played: list[Entry]) -> Iterator[GeneratedPage]:
     """Yield a page about all environments, and one for each id."""
     text = inspect.getdoc(CodeVBenchEnv) or ""
     yield "All environments", "reference/environments/index.md", f"# Environments\n\n{text}\n"
-    for env_id, arguments in environments().items():
+    for (env_id, arguments), entry in zip(environments().items(), played, strict=True):
         bench = BENCHES[arguments["bench"]]
         places = f"`$CODEV_DATA/{bench.folder}`, then `./data/{bench.folder}`"
         rows = {
@@ -92,6 +107,10 @@ def environment_pages() -> Iterator[GeneratedPage]:
             "Observations, actions, rewards and all other arguments are those of [all environments](index.md). The "
             "data is described in [benchmarks and your own data](../../data.md), the generated scenes in "
             "[tasks](../../tasks.md).",
+            "",
+            "## A task and the expert's crops",
+            "",
+            entry_on_page(entry, "../../"),
         ]
         yield env_id, f"reference/environments/{env_id}.md", _text(lines)
 

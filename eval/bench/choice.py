@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from codev_env.app.options import option_class
+from codev_env.app.options import Field, option_class
 from codev_env.errors import ConfigError
 from codev_env.tasks import load_tasks
 from codev_env.types import TaskSet

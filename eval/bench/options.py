@@ -6,10 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
-from pydantic_core import ArgsKwargs
-
-from codev_env.app.options import POSITIONAL, option_class
+from codev_env.app.options import POSITIONAL, Field, model_validator, option_class
 from codev_env.benches import suite_of
 from codev_env.tasks import BENCHES, load_tasks
 from codev_env.types import TaskSet
@@ -23,24 +20,6 @@ NotNegative = Annotated[float, Field(ge=0)]
 SEVERITIES = (1, 3, 5)
 FREE = ("as_", "out", "workers", "farm", "overwrite", "prompt_price", "completion_price")
 """Options that change no episode: an evaluation may be continued with others."""
-
-
-@option_class
-class ReportOptions:
-    """Make report.html again from the files of a training run or an evaluation."""
-
-    folder: Annotated[Path, POSITIONAL]
-    """The run's folder: it holds summary.json (`codev train`) or metrics.json (`codev eval`)."""
-
-
-@option_class
-class ViewOptions:
-    """Show a run in the browser while it is under way; the page is made again on every request."""
-
-    folder: Annotated[Path, POSITIONAL]
-    """The run's folder, of `codev train` or `codev eval`."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 8321
-    """Port on this machine; 0 takes a free one."""
 
 
 @option_class
@@ -131,6 +110,8 @@ class EvalOptions(TaskOptions):
     @model_validator(mode="before")
     @classmethod
     def _as_released(cls, given: Any) -> Any:
+        from pydantic_core import ArgsKwargs  # a core install has option classes without it
+
         if isinstance(given, ArgsKwargs):
             return ArgsKwargs(given.args, with_published(given.kwargs or {}))
         return with_published(given) if isinstance(given, dict) else given

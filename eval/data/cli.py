@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from codev_agents import Agent
 from codev_env.app.arguments import parse, run_subcommand
@@ -24,6 +23,7 @@ from codev_eval.data.demonstrations import DemonstrationSet, ReplayOptions, Repl
 from codev_eval.data.demonstrations.run import SUMMARY
 from codev_eval.data.difficulty import RolloutJournal, RolloutOptions, measure, select, write_rows
 from codev_eval.data.options import CheckCommand, FilterCommand, ReplayCommand, ShowCommand
+from codev_eval.data.progress import progress
 from codev_eval.data.sheet import sheet
 
 COMMANDS = {
@@ -83,7 +83,7 @@ def run_check(command: CheckCommand) -> int:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*left out")  # reported below, with all reasons
         tasks = command.load()
-    with tqdm(unit="task", desc="check") as bar:
+    with progress("task", "check") as bar:
 
         def on_progress(done: int, total: int) -> None:
             bar.total = total
@@ -105,7 +105,7 @@ def run_replay(command: ReplayCommand) -> int:
     options = ReplayOptions(command.dialect, command.wall_s, command.recorded_errors)
     total = len(demos) if command.n is None else min(command.n, len(demos))
     counts: Counter[str] = Counter()
-    with ReplayRun(demos, command.out, options) as run, tqdm(total=total, unit="row", desc="replay") as bar:
+    with ReplayRun(demos, command.out, options) as run, progress("row", "replay", total) as bar:
 
         def on_done(result: str, was_done: bool) -> None:
             counts[result] += 1
@@ -156,7 +156,7 @@ def run_filter(command: FilterCommand) -> int:
     try:
         journal.check(tasks)
         played = sum(journal.has(index, rollout) for index in range(count) for rollout in range(options.rollouts))
-        with tqdm(total=count * options.rollouts, initial=played, unit="ep", desc="filter") as bar:
+        with progress("ep", "filter", count * options.rollouts, played) as bar:
             for failure in measure(tasks, count, make_agent, journal, options):
                 if failure is None:
                     bar.update()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
-
-from codev_env.app.options import option_class
+from codev_env.app.options import Field, field_validator, model_validator, option_class
 from codev_eval.bench.choice import TaskChoice
 
 Count = Annotated[int, Field(ge=1)]

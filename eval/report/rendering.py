@@ -25,6 +25,12 @@ def load(template: str, package: str = "codev_eval.report") -> Template:
     return _environment(package).get_template(template)
 
 
+def require() -> None:
+    """Raise `ModuleNotFoundError` where a library that pages are made with is missing."""
+    import jinja2  # noqa: F401
+    import pygments  # noqa: F401
+
+
 @functools.cache
 def _environment(package: str) -> Environment:
     import jinja2  # imported here so that a command's --help does not wait for it

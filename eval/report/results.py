@@ -99,7 +99,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """Rows whose strips share an axis: title, the axis (or `None`) and the rows."""
 
     title: str
@@ -130,8 +130,8 @@ class Section:
     episodes: str
     tiles: tuple[Row, ...]
     runs: tuple[str, ...]
-    main: tuple[Group, ...]
-    more: tuple[Group, ...]
+    main: tuple[RowGroup, ...]
+    more: tuple[RowGroup, ...]
     note: str = ""
     plots: tuple[plots.Histogram, ...] = ()
     tables: tuple[Table, ...] = ()
@@ -173,7 +173,7 @@ def definition_note(found: Sequence[Mapping[str, Any]]) -> str:
     return f"Definition of faithful: {names[0]}."
 
 
-def _groups(names: Sequence[str], results: Results) -> tuple[Group, ...]:
+def _groups(names: Sequence[str], results: Results) -> tuple[RowGroup, ...]:
     """Return rows as groups: shares, numbers per episode, and those with a unit of their own, which have no axis."""
     of = {name: METRICS.get(name, Metric(name.replace("_", " "), "")) for name in names}
     shares = [name for name in names if of[name].share]
@@ -185,7 +185,9 @@ def _groups(names: Sequence[str], results: Results) -> tuple[Group, ...]:
         ("Others", None, others),
     )
     return tuple(
-        Group(title, axis, tuple(_row(name, results, axis) for name in found)) for title, axis, found in groups if found
+        RowGroup(title, axis, tuple(_row(name, results, axis) for name in found))
+        for title, axis, found in groups
+        if found
     )
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
-
-from codev_env.app.options import POSITIONAL, option_class
+from codev_env.app.options import POSITIONAL, Field, option_class
 
 
 @option_class

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
-
-from codev_env.app.options import option_class
+from codev_env.app.options import Field, field_validator, option_class
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -91,14 +91,21 @@ class Resources(HTMLParser):
             self.found.append(given.get("href") or "")
 
 
-@pytest.mark.integration
-def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built once."""
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed (make docs)")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    reference = tmp_path / "reference"
+    return folder
+
+
+@pytest.mark.integration
+def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(site):
+    reference = site / "reference"
     for folder, names in (
         ("environments", ENV_IDS),
         ("rewards", REWARDS),
@@ -107,9 +114,80 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_p
     ):
         assert {path.stem for path in (reference / folder).glob("*.html")} - {"index"} == set(names)
     assert "--env.max-turns" in (reference / "commands" / "train.html").read_text("utf-8")
-    assert "no-run" not in (tmp_path / "data.html").read_text("utf-8")
-    for page in tmp_path.rglob("*.html"):
+    assert "no-run" not in (site / "data.html").read_text("utf-8")
+    for page in site.rglob("*.html"):
         parser = Resources()
         parser.feed(page.read_text("utf-8"))
         outside = [url for url in parser.found if re.match(r"(https?:)?//", url)]
         assert not outside, f"{page.name} loads {outside}"
+
+
+@pytest.mark.integration
+def test_the_gallery_shows_a_task_a_crop_and_a_reward_of_each_environment(site):
+    page = (site / "gallery.html").read_text("utf-8")
+    parser = Resources()
+    parser.feed(page)
+    entries = page.split('<div class="entry">')[1:]
+    assert len(entries) == len(ENV_IDS)
+    for env_id, entry in zip(ENV_IDS, entries, strict=True):
+        assert f">{env_id}</a>" in entry and re.search(r"Reward <strong>1\.\d", entry)
+        files = re.findall(r'src="(gallery/[^"]+)"', entry)
+        assert files[0] == f"gallery/{env_id}.jpg" and len(files) >= 2
+        assert all(1_000 < (site / name).stat().st_size < 200_000 for name in files)
+        assert f'src="../../{files[0]}"' in (site / "reference" / "environments" / f"{env_id}.html").read_text("utf-8")
+
+
+@pytest.fixture
+def browser():
+    sys.path.insert(0, str(ROOT / "tests" / "eval"))
+    from browser import CHROMIUM, Browser
+
+    if CHROMIUM is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome on PATH")
+    with Browser() as opened:
+        yield opened
+
+
+SEARCH = """(async () => {
+    const field = document.querySelector("[data-md-component=search-query]");
+    const toggle = document.querySelector("#__search");
+    toggle.checked = true;
+    toggle.dispatchEvent(new Event("change"));
+    field.focus();
+    for (let tries = 0; tries < 100; tries++) {
+        field.value = "provenance";
+        field.dispatchEvent(new KeyboardEvent("keyup", {bubbles: true}));
+        await new Promise((done) => setTimeout(done, 100));
+        const found = [...document.querySelectorAll(".md-search-result__item a")].map((link) => link.href);
+        if (found.length) return found;
+    }
+    return [];
+})()"""
+
+
+@pytest.mark.integration
+def test_the_search_works_in_a_page_opened_from_disk(site, browser):
+    browser.open((site / "index.html").as_uri())
+    assert any("provenance.html" in link for link in browser.js(SEARCH))
+
+
+@pytest.mark.integration
+def test_copy_buttons_copy_what_is_typed(site, browser):
+    browser.open((site / "index.html").as_uri())
+    # What the button copies is the text of the block while it carries this attribute.
+    copied = browser.js(
+        """(() => { const code = document.querySelector(".language-console code");
+        code.setAttribute("data-md-copying", ""); return code.innerText; })()"""
+    )
+    assert copied.split("\n")[:2] == ["make train", "make test"] and "$" not in copied
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_home_page_has_the_report_and_a_diagram_and_is_not_cut(site, browser, width):
+    metrics = {"deviceScaleFactor": 1, "mobile": False, "width": width, "height": 900}
+    browser.send("Emulation.setDeviceMetricsOverride", metrics)
+    browser.open((site / "index.html").as_uri())
+    assert browser.js("document.querySelector('.shot img').naturalWidth") > 600
+    assert browser.js("document.querySelectorAll('svg.episode rect').length") > 4
+    assert browser.js("document.documentElement.scrollWidth") <= width

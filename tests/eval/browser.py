@@ -108,7 +108,10 @@ class Browser:
     def press(self, key: str) -> None:
         """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", {"type": kind, "key": key, "text": key if kind == "keyDown" else ""})
+            self.send(
+                "Input.dispatchKeyEvent",
+                {"type": kind, "key": key, "text": key if kind == "keyDown" and len(key) == 1 else ""},
+            )
 
     def screenshot(self) -> bytes:
         """Return the visible part as PNG."""
