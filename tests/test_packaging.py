@@ -83,12 +83,8 @@ def test_the_wheel_is_small(wheel: str) -> None:
 @pytest.mark.integration
 def test_the_extra_report_makes_reports(wheel: str, tmp_path: Path) -> None:
     python = make_venv(tmp_path / "venv", "-c", str(ROOT / "constraints.txt"), f"{wheel}[report]")
-    played = "import gymnasium as gym, codev_agents; from codev_env.trajectory import write_trajectories; "
-    played += "env = gym.make('codev_env:CodeV-VStar-v0', data='synthetic', scenes='toy'); "
-    played += (
-        "write_trajectories('run/after', [codev_agents.run_episode(env, codev_agents.Oracle(), options={'index': 0})])"
-    )
-    run(python, "-c", played, cwd=tmp_path)
+    write = "from codev_env.trajectory import write_trajectories\nwrite_trajectories('run/after', [trajectory])\n"
+    run(python, "-c", SMOKE + write, cwd=tmp_path)
     (tmp_path / "run" / "summary.json").write_text('{"name": "small", "after": {"n": 1, "accuracy": 1.0}}')
     run(str(tmp_path / "venv" / "bin" / "codev"), "report", "run", cwd=tmp_path)
     assert "<article" in (tmp_path / "run" / "report.html").read_text("utf-8")
