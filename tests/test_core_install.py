@@ -48,7 +48,6 @@ def codev(*words: str, alone: bool = True) -> subprocess.CompletedProcess[str]:
         "data check --data synthetic --on-error skip",
         "view --port 99999 .",
         "view --port 1",
-        "report nothing-here",
     ],
 )
 def test_a_command_says_the_same_with_and_without_the_other_packages(line: str) -> None:

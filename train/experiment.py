@@ -72,6 +72,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     make_folder(run.parent)
     trained = load_trained(options, start, resume, accelerator)
     policy = trained.policy
+    if options.max_pixels:
+        policy.processor.limit_pixels(options.max_pixels)
     # Longer episodes would end the run: no engine of vLLM takes them, and the model was not made for them.
     longest = positions_of(policy.model.config) or options.max_length
     options = dataclasses.replace(options, max_length=min(options.max_length, longest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,8 +14,11 @@ import yaml
 from codev_env.app.check import Check, Status
 from codev_env.errors import CodevError
 from codev_env.files import write_text
+from codev_env.rewards import REWARDS
 from codev_train.evaluate import comparison
 from codev_train.run.options import TrainOptions
+
+REPORT = "report.html"
 
 
 class UploadFailed(CodevError):
@@ -58,6 +62,8 @@ def publish(run: Path) -> None:
         return
     model, private = run / "model", options.push_private
     write_text(model / "README.md", model_card(summary, options))
+    if options.push_report and (run / REPORT).is_file():
+        write_text(model / REPORT, shareable((run / REPORT).read_text("utf-8")))
     again = shlex.join(["hf", "upload", name, str(model), *(["--private"] if private else [])])
     print(f"Uploading to {name}; if it is interrupted: {again}", flush=True)
     try:
@@ -71,6 +77,12 @@ def publish(run: Path) -> None:
             f"the run is complete in {run}, but the upload to {name} failed: {_reason(error)}. Repeat it with: {again}"
         ) from error
     print(f"Uploaded:    {repository}")
+
+
+def shareable(page: str) -> str:
+    """Return a report without its settings, whose options may name local paths."""
+    page = re.sub(r'<section id="settings">.*?</section>', "", page, flags=re.DOTALL)
+    return page.replace('<a href="#settings">Settings</a>', "")
 
 
 def model_card(summary: Mapping[str, Any], options: TrainOptions) -> str:
@@ -94,6 +106,7 @@ A vision-language model that answers questions about images by writing Python th
 - **Start**: {start}
 - **Method**: TAPO (arXiv 2511.19661), reward `{options.reward}`, loss `{options.loss}`, credit `{options.credit}`,
   {options.steps} updates of {options.prompts} × {options.group} episodes, seed {options.seed}
+- **Reward**: {_reward_text(options)}
 - **Environment**: `{env.id}`, dialect `{env.dialect}`, up to {env.max_turns} turns
 - **Training data**: {data}
 
@@ -106,6 +119,10 @@ the same before and after training, sampled at temperature {held_out.temperature
 {comparison(summary["before"], summary["after"])}
 ```
 
+- **Accuracy** is the share of episodes whose answer is right, by the environment's scorer.
+- **Faithful** is an episode in which some tool call clearly showed the evidence as its main content
+  (judge: `{_judge_name(env.judge)}`{_definition(summary)}). An answer can be right without it.
+{_attached(options)}
 ## Use
 
 ```python
@@ -123,6 +140,33 @@ hf download {options.push_to_hub} --local-dir model
 codev eval --model model --bench vstar --data DIR --out results
 ```
 """
+
+
+def _reward_text(options: TrainOptions) -> str:
+    """Say what the reward pays: its weighted terms, or that it is the author's own."""
+    found = REWARDS.get(options.reward)
+    if found is None:
+        return "of the author's own"
+    terms = ", ".join(f"{term.weight:g} × `{term.name}`" for term in found.all_terms)
+    return f"{terms} ({found.source})"
+
+
+def _judge_name(judge: str) -> str:
+    """Name a judge without its address or a path: of a server the model, of options their name."""
+    if judge.startswith("{"):
+        return str(json.loads(judge).get("name", "options"))
+    return judge.rpartition("#")[2] if "#" in judge else judge.rpartition(":")[2]
+
+
+def _definition(summary: Mapping[str, Any]) -> str:
+    found = summary["after"].get("faithful_definition")
+    return f", definition: {found}" if found else ""
+
+
+def _attached(options: TrainOptions) -> str:
+    return (
+        f"\n[{REPORT}]({REPORT}) shows the rates with their intervals, and episodes.\n" if options.push_report else ""
+    )
 
 
 def _access_problem(name: str) -> str:

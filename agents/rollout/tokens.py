@@ -115,6 +115,14 @@ class ChatProcessor:
         # `longest_edge` is an area in the other families, whatever its name says.
         return int(tiles * size["height"] * size["width"] if tiles else size["longest_edge"])
 
+    def limit_pixels(self, most: int) -> None:
+        """Set the most pixels at which the policy sees an image; raises `ConfigError` for a family that cuts tiles."""
+        images = self.image_processor
+        if self.family.tile_tokens:
+            raise ConfigError(f"--max-pixels {most}: {self.family.name} cuts images into tiles, whose number is fixed.")
+        smallest = min(images.size["shortest_edge"], most)
+        images.size = type(images.size)(shortest_edge=smallest, longest_edge=most)
+
     def _split_template(self) -> dict[str, list[int]]:
         """Find the markup that the chat template writes around each message, by rendering markers once."""
 

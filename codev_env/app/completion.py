@@ -22,6 +22,8 @@ OPTIONS = {
     "data check": "codev_eval.data.options:CheckCommand",
     "data replay": "codev_eval.data.options:ReplayCommand",
     "data filter": "codev_eval.data.options:FilterCommand",
+    "data push": "codev_eval.data.options:PushCommand",
+    "data pull": "codev_eval.data.options:PullCommand",
     "rewards list": "codev_eval.rewards.options:ListCommand",
     "rewards explain": "codev_eval.rewards.options:ExplainCommand",
     "rewards bound": "codev_eval.rewards.options:BoundOptions",

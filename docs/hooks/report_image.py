@@ -29,7 +29,7 @@ def main(run: str) -> None:
     chosen = next(number for number, task in enumerate(tasks, 1) if looks.findall(task)[:2] == ["0", "1"])
     # The heading is the section's first child, so the tasks are counted from behind.
     style = f"{HIDDEN}, .results > .note, .task:not(:nth-last-child({len(tasks) - chosen + 1})) {{ display: none }}"
-    style += " body { padding-bottom: 0 } footer { display: none } .task { content-visibility: visible; margin-top: 1rem }"
+    style += " footer { display: none } .task { content-visibility: visible; margin-top: 1rem }"
     page = page.replace("</style>", f"{style}</style>", 1)
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with tempfile.TemporaryDirectory() as folder:

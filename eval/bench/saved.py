@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium as gym
 
-from codev_env.errors import ConfigError
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.runner import Describe, Failure, Key, keys, no_meta, reason_of
 
@@ -57,7 +56,7 @@ class SavedModel:
         self.batch, self.workers, self.seed = batch, workers, seed
         policy = Policy.load(path)
         if max_pixels is not None:
-            _limit(policy.processor, max_pixels)
+            policy.processor.limit_pixels(max_pixels)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         policy.model.to(device)
         self._processor = policy.processor
@@ -92,12 +91,3 @@ class SavedModel:
                 outcomes = runner.attempt(self._engine, tasks, self._sampling, metas)
                 for (index, sample), outcome in zip(wave, outcomes, strict=True):
                     yield outcome if isinstance(outcome, Trajectory) else Failure(index, reason_of(outcome), sample)
-
-
-def _limit(processor: Any, max_pixels: int) -> None:
-    """Set the most pixels of an image, in an image processor of the Qwen-VL families."""
-    images, family = processor.image_processor, processor.family
-    if family.tile_tokens:
-        raise ConfigError(f"--max-pixels {max_pixels}: {family.name} cuts images into tiles, whose number is fixed.")
-    smallest = min(images.size["shortest_edge"], max_pixels)
-    images.size = type(images.size)(shortest_edge=smallest, longest_edge=max_pixels)

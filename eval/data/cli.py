@@ -22,7 +22,8 @@ from codev_eval.bench.runner import Failure
 from codev_eval.data.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun, summary_table
 from codev_eval.data.demonstrations.run import SUMMARY
 from codev_eval.data.difficulty import RolloutJournal, RolloutOptions, measure, select, write_rows
-from codev_eval.data.options import CheckCommand, FilterCommand, ReplayCommand, ShowCommand
+from codev_eval.data.hub import run_pull, run_push
+from codev_eval.data.options import CheckCommand, FilterCommand, PullCommand, PushCommand, ReplayCommand, ShowCommand
 from codev_eval.data.progress import progress
 from codev_eval.data.sheet import sheet
 
@@ -31,6 +32,8 @@ COMMANDS = {
     "check": "read every task and report bad rows, with reasons",
     "replay": "run published SFT trajectories in the sandbox and keep what runs",
     "filter": "keep the tasks that an agent solves neither too seldom nor too often",
+    "push": "upload tasks to the hub as a data set",
+    "pull": "download a data set of the hub",
 }
 SHOWN_FAILURES = 20
 MOST_FAILURES = 10
@@ -193,4 +196,6 @@ _RUN: dict[str, tuple[Any, Callable[[Any], int]]] = {
     "check": (CheckCommand, run_check),
     "replay": (ReplayCommand, run_replay),
     "filter": (FilterCommand, run_filter),
+    "push": (PushCommand, run_push),
+    "pull": (PullCommand, run_pull),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from codev_env.app.options import Field, field_validator, model_validator, option_class
+from codev_env.app.options import POSITIONAL, Field, field_validator, model_validator, option_class
 from codev_eval.bench.choice import TaskChoice
 
 Count = Annotated[int, Field(ge=1)]
@@ -63,6 +63,32 @@ class CheckCommand(TaskChoice):
     on_error: Literal["raise", "skip"] = Field("skip", init=False)
     show: int = 20
     """Maximum bad rows to name; all are counted."""
+
+
+@option_class
+class PushCommand(TaskChoice):
+    """Upload tasks to the hub as a data set, with a card. Publish only data whose licence allows it."""
+
+    repo: Annotated[str, POSITIONAL]
+    """Repository of the hub, NAME or OWNER/NAME; made if it is missing."""
+    data: str = "synthetic"
+    """`synthetic` for generated scenes, `hub` for the published data, or the path of a benchmark or data set."""
+    out: Path | None = None
+    """Keep the files in this folder, which is new or empty."""
+    private: bool = False
+    """Make the repository private if it is new; otherwise the owner's settings decide."""
+
+
+@option_class
+class PullCommand:
+    """Download a data set of the hub and print how to use it."""
+
+    repo: Annotated[str, POSITIONAL]
+    """Repository of the hub, OWNER/NAME."""
+    out: Path
+    """Folder for the files; what it has already is not downloaded again."""
+    revision: str = "main"
+    """Branch, tag or commit."""
 
 
 @option_class

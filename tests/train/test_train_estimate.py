@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,10 +11,11 @@ from transformers import Qwen2_5_VLConfig, Qwen3VLConfig
 
 from codev_agents.engines.options import LoraOptions, VllmOptions
 from codev_train.run import estimate
+from codev_train.run.config import read_request
 from codev_train.run.machine import gpu_check
 from codev_train.run.model_size import config_size, find_size
 from codev_train.run.options import EstimateOptions, ImitationOptions, OptimizerOptions, TrainOptions
-from codev_train.run.sizes import KNOWN_MODELS, Gpu, ModelSize, known_model
+from codev_train.run.sizes import GPUS, KNOWN_MODELS, Gpu, ModelSize, known_model
 
 # Two layers of 3700 parameters, two tables of 800, a vision tower of 1000.
 SIZE = ModelSize(
@@ -320,3 +322,34 @@ def test_a_run_that_cannot_hold_its_weights_on_its_gpus_is_stopped(processes, ch
         assert found is not None and found.detail.startswith(f"{kept} GB")
         assert found.status == ("fail" if kept * 1e9 > room else "ok")
         assert bool(found.advice) == (found.status == "fail")
+
+
+def test_the_preset_for_one_gpu_of_24_gb_fits_with_room_to_spare():
+    """22 GiB leave the CUDA context and what kernels allocate some room; the parts are those of docs/scaling.md."""
+    options = read_request(["--preset", "qwen2.5-vl-3b-lora-24gb"]).parse("train", TrainOptions, "codev train")
+    size = known_model(options.model)
+    assert size is not None and GPUS[options.estimate.gpu].memory == 24 * 2**30
+    found, adapters = estimate.memory(size, options), estimate.trained_parameters(size, options)
+    assert found.weights == 2 * size.parameters + 4 * adapters  # all that is frozen, the vision tower too, is in bf16
+    assert (found.optimizer, found.gradients, found.copies) == (8 * adapters, 4 * adapters, 2 * adapters)
+    assert found.engine == 0.5 * 24 * 2**30  # it sleeps while the policy is updated
+    assert max(found.update, found.rollouts) == found.peak <= 22 * 2**30
+    assert found.update + found.engine > 22 * 2**30, "without its sleep it would not fit"
+    # One trajectory: the prompt, an image of every view within its budget, and all that may be sampled.
+    images = options.env.max_turns * options.max_pixels // (28 * 28)
+    assert options.max_pixels == 512 * 28 * 28 and images + (options.env.max_turns - 1) * 600 < options.max_length
+    assert estimate.episodes_at_once(size, options) >= 16
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text("utf-8")
+    for name, value in found.parts().items():
+        assert not value or f"| {name} | {value / 2**30:.2f} |" in page, (name, value / 2**30)
+    assert f"update {found.update / 2**30:.2f}, rollouts {found.rollouts / 2**30:.2f}" in page
+
+
+def test_an_image_budget_bounds_the_view(policy):
+    processor = policy.processor
+    whole, sizes = processor.view_pixels, processor.image_processor.size
+    try:
+        processor.limit_pixels(56 * 56)
+        assert processor.view_pixels == 56 * 56 < whole
+    finally:
+        processor.image_processor.size = sizes

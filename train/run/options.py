@@ -204,7 +204,7 @@ class EstimateOptions:
 
     gpus: CountOrNone = 0
     """GPUs that train, one process each; 0 is the CPU of this machine."""
-    gpu: Literal["a100", "h100", "h200"] = "h200"
+    gpu: Literal["rtx4090", "a100", "h100", "h200"] = "h200"
     """Kind of GPU."""
     shards: Count = 1
     """Processes that share one copy of weights, gradients and moments (FSDP, ZeRO-3)."""
@@ -358,10 +358,14 @@ class TrainOptions:
     """Experiment trackers of Accelerate beside TensorBoard, for example `wandb trackio mlflow`."""
     tracker_project: str = "codev"
     """Project of these trackers that the run belongs to."""
+    max_pixels: Annotated[int | None, Field(ge=1)] = None
+    """Most pixels at which the policy sees an image, its image budget; by default the limit of its image processor."""
     push_to_hub: str = ""
     """Repository of the model hub, NAME or OWNER/NAME, that gets the trained policy; empty uploads nothing."""
     push_private: bool = False
     """Make this repository private if it is new; otherwise the owner's settings decide."""
+    push_report: bool = True
+    """Upload the report, too, without its settings; it shows images of the tasks."""
     estimate: EstimateOptions = Field(default_factory=EstimateOptions)
     """Assumptions of `--dry-run`."""
 

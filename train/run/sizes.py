@@ -103,11 +103,12 @@ class Gpu:
 
 
 GPUS = {
+    "rtx4090": Gpu(24 * 2**30, 165e12, 1.01e12),
     "a100": Gpu(80e9, 312e12, 2.0e12),
     "h100": Gpu(80e9, 989e12, 3.35e12),
     "h200": Gpu(141e9, 989e12, 4.8e12),
 }
-"""Source: NVIDIA's data sheets of the SXM modules."""
+"""Source: NVIDIA's data sheets, of the SXM modules for data centres; dense bf16 with sums in fp32."""
 
 
 def known_model(name: str) -> ModelSize | None:

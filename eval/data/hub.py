@@ -1,0 +1,176 @@
+"""`codev data push` and `codev data pull`: tasks as a data set of the hub, and back.
+
+A data set is a folder for each split with `metadata.jsonl` and `images/`, the form that the hub's viewer and `datasets`
+read as well; `--bench dataset` reads it again as the same tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from codev_env.errors import CodevError, ConfigError
+from codev_env.files import write_text
+from codev_env.tasks import load_tasks
+from codev_env.tasks.readers.hub import download
+from codev_env.types import Task, TaskSet
+from codev_eval.data.options import PullCommand, PushCommand
+from codev_eval.data.progress import progress
+
+ROWS, IMAGES, CARD = "metadata.jsonl", "images", "README.md"
+
+
+class PushFailed(CodevError):
+    """The hub did not take a data set; the message has the command that repeats the upload."""
+
+
+def run_push(command: PushCommand) -> int:
+    """Write the data set and upload it; returns the exit code, 0."""
+    out = command.out
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out} exists already; give a new or an empty folder.")
+    tasks = command.load()
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="codev-push-") as folder:
+            write_data_set(Path(folder), tasks, command)
+            _upload(Path(folder), command, kept=False)
+        return 0
+    # In place at once, so that a folder that exists is complete.
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+        write_data_set(Path(folder) / "data", tasks, command)
+        if out.exists():
+            out.rmdir()
+        shutil.move(Path(folder) / "data", out)
+    _upload(out, command, kept=True)
+    return 0
+
+
+def run_pull(command: PullCommand) -> int:
+    """Download a data set, open each of its splits, and return the exit code, 0."""
+    if command.out.exists() and not command.out.is_dir():
+        raise ConfigError(f"--out {command.out} is a file; give a folder.")
+    folder = download(command.repo, ["*"], revision=command.revision, local_dir=command.out)
+    splits = sorted(path.parent.name for path in folder.glob(f"*/{ROWS}"))
+    for split in splits:
+        tasks = load_tasks(str(folder), split, bench="dataset", reader={"boxes": "xyxy"})
+        print(f"{folder / split}: {len(tasks)} tasks")
+        words = ["--bench", "dataset", "--data", str(folder), "--split", split, "--reader", "boxes=xyxy"]
+        print(f"  codev data check {shlex.join(words)}")
+    if not splits:
+        print(f"{folder}: downloaded. It is no data set of `codev data push`: see docs/data.md.")
+    return 0
+
+
+def write_data_set(folder: Path, tasks: TaskSet, command: PushCommand) -> None:
+    """Write tasks, and the card of the data set.
+
+    Args:
+        folder: The folder, made if it is missing.
+        tasks: The tasks.
+        command: The options they were chosen by.
+    """
+    count = min(len(tasks), command.n or len(tasks))
+    place = folder / command.split
+    (place / IMAGES).mkdir(parents=True)
+    several = False
+    rows, categories, sources = [], Counter[str](), Counter[str]()
+    with progress("task", "write", count) as bar:
+        for index in range(count):
+            task = tasks[index]
+            rows.append(_row(task, index, place))
+            several = several or len(task.images) > 1
+            categories[task.category] += 1
+            sources[task.source] += 1
+            bar.update()
+    for row in rows:  # one form for all rows, which the hub's viewer wants
+        if not several:
+            row["file_name"] = row.pop("images")[0]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_text(place / ROWS, lines)
+    write_text(folder / CARD, data_card(command, tasks.name, sources, categories))
+
+
+def _row(task: Task, index: int, place: Path) -> dict[str, Any]:
+    names = [f"{IMAGES}/{index:06d}{f'-{number}' if number else ''}.png" for number in range(len(task.images))]
+    for name, image in zip(names, task.images, strict=True):
+        image.save(place / name)
+    return {
+        "images": names,
+        "id": task.task_id,
+        "question": task.question,
+        "answer": task.answer,
+        "choices": list(task.choices),
+        "targets": [list(box) for box in task.targets],
+        "category": task.category,
+        "transform": list(task.transform),
+    }
+
+
+def data_card(command: PushCommand, name: str, sources: Counter[str], categories: Counter[str]) -> str:
+    """Write the card of a data set: what the tasks are, the fields of a row, and how to use them. No local paths."""
+    count = sum(sources.values())
+    data = command.data if command.data in ("synthetic", "hub") else "files"
+    made = {"synthetic": f"generated scenes (`{command.scenes or command.bench}`)", "hub": "the published data"}.get(
+        data, "data of the author's own"
+    )
+    table = "\n".join(f"| {category or '–'} | {number} |" for category, number in sorted(categories.items()))
+    bench = "" if command.bench == "dataset" else f", benchmark `{command.bench}`"
+    return f"""---
+task_categories: [visual-question-answering]
+tags: [codev-env]
+configs:
+- config_name: default
+  data_files:
+  - split: {json.dumps(command.split)}
+    path: {json.dumps(f"{command.split}/*")}
+---
+
+# {command.repo.rpartition("/")[2]}
+
+{count} questions about images with the boxes of their evidence, for agents that look before they answer: {made}{bench},
+task set `{name}`.
+
+| category | tasks |
+| --- | --- |
+{table}
+
+A row has `file_name` (or `images`, if some tasks have several), `id`, `question`, `answer`, `choices`, `targets` (boxes
+`[x1, y1, x2, y2]` of the evidence in pixels of the first image, empty where unknown), `category` and `transform` (what
+was done to the original image). Images are PNG files, exactly as the tasks have them.
+
+## Use
+
+```
+codev data pull {command.repo} --out data
+codev eval --model scripted:oracle --bench dataset --data data --split {command.split} --reader boxes=xyxy --out results
+```
+"""
+
+
+def _upload(folder: Path, command: PushCommand, kept: bool) -> None:
+    try:
+        from huggingface_hub import HfApi
+    except ImportError as error:
+        where = f" The data set is complete in {folder}." if kept else ""
+        needed = f"uploading needs huggingface_hub ({error}). Install it: pip install 'codev-env[data]'."
+        raise ConfigError(needed + where) from error
+    private = ["--private"] if command.private else []
+    again = shlex.join(["hf", "upload", command.repo, str(folder), "--repo-type", "dataset", *private])
+    try:
+        repository = HfApi().create_repo(
+            command.repo, repo_type="dataset", private=command.private or None, exist_ok=True
+        )
+        HfApi().upload_folder(
+            repo_id=repository.repo_id, repo_type="dataset", folder_path=folder, commit_message="codev data push"
+        )
+    except Exception as error:  # of whichever HTTP library this version of the client uses
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]
+        advice = f"Repeat it with: {again}" if kept else "Give --out FOLDER to keep the files, and try again."
+        raise PushFailed(f"the upload to {command.repo} failed: {reason}. {advice}") from error
+    print(f"Uploaded: {repository}")
