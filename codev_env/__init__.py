@@ -7,7 +7,7 @@ Importing the package registers its environments; everything else is imported wh
 
 from codev_env.registration import ENV_IDS, register_envs
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["ENV_IDS", "register_envs"]
 
 register_envs()

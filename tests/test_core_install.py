@@ -63,7 +63,8 @@ def test_tasks_of_ones_own_are_checked(tmp_path: Path) -> None:
     from PIL import Image
 
     Image.new("RGB", (64, 64), "red").save(tmp_path / "a.png")
-    rows = '{"image": "a.png", "question": "Which colour?", "answer": "red"}\n{"image": "b.png", "question": "?"}\n'
+    rows = '{"image": "a.png", "question": "Which colour?", "answer": "red"}\n'
+    rows += '{"image": "b.png", "question": "Which?", "answer": "red"}\n'
     (tmp_path / "data.jsonl").write_text(rows)
     done = codev("data", "check", "--bench", "dataset", "--data", str(tmp_path / "data.jsonl"))
     assert done.returncode == 1 and not done.stderr and "b.png" in done.stdout + done.stderr

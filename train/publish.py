@@ -143,7 +143,7 @@ codev eval --model model --bench vstar --data DIR --out results
 
 
 def _reward_text(options: TrainOptions) -> str:
-    """Say what the reward pays: its weighted terms, or that it is the author's own."""
+    """Describe the reward: its weighted terms, or that it is the author's own."""
     found = REWARDS.get(options.reward)
     if found is None:
         return "of the author's own"

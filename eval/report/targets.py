@@ -22,7 +22,7 @@ class SeenTarget:
 
     Attributes:
         number: Which target, from 0.
-        clear: Whether it is clearly shown as the main content, which is what *faithful* asks for.
+        clear: Whether it is clearly shown as the main content, as a *faithful* look needs.
         text: How much of it is seen, and how much of what is shown it fills.
         part: Its place in the image as shares of width and height (left, top, right, bottom); `None` where unknown.
     """

@@ -43,3 +43,21 @@ def test_a_floor_imports_only_the_floors_above():
         module = ".".join(("codev_agents", *path.relative_to(root).with_suffix("").parts))
         wrong += [f"{module} imports {name}" for name in imported(path) if floor_of(name) > floor_of(module)]
     assert len(files) > 20 and not wrong
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("OracleAgent", "Oracle"),
+        ("NoToolAgent", "NoTool"),
+        ("LazyCropAgent", "LazyCrop"),
+        ("RandomCropAgent", "RandomCrop"),
+        ("DecorativeCropAgent", "DecorativeCrop"),
+    ],
+)
+def test_earlier_names_work_and_say_what_replaces_them(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"codev_agents\.{old} is now codev_agents\.{new}; .* 0\.3\.0"):
+        found = getattr(codev_agents, old)
+    assert found is getattr(codev_agents, new)
+    with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
+        _ = codev_agents.Nobody  # type: ignore[attr-defined]
