@@ -86,6 +86,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         options.vllm,
         options.max_length,
         accelerator.device,
+        apart=options.staleness > 0,
+        version=done,
     )
     if accelerator.is_main_process:
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))

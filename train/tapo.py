@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from codev_agents.rollout.engine import Engine, Sampling
 from codev_agents.rollout.player import STRAGGLER
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import PlayedGroup, Selection
+from codev_agents.rollout.stream import TakenGroups
 from codev_env.errors import ConfigError
 from codev_env.rewards import Reward
 from codev_train.evaluate import evaluate_step
 from codev_train.learn import checkpoint
+from codev_train.learn.ahead import Ahead
 from codev_train.learn.blind import least_guessable
 from codev_train.learn.credit import channel_factors, combine, get_credit
 from codev_train.learn.curriculum import TaskChooser
@@ -84,9 +87,10 @@ def tapo(
         with (
             Interrupt(accelerator.is_main_process) as interrupt,
             checkpoint.CheckpointWriter(run, options.keep) as writer,
+            learner.ahead(run, done) if options.staleness else contextlib.nullcontext() as ahead,
         ):
             for step in range(done, options.steps):
-                rollouts, row = learner.update(step)
+                rollouts, row = learner.update(step, ahead)
                 last = step + 1 == options.steps
                 if options.eval.every and (step + 1) % options.eval.every == 0 and not last:
                     row |= evaluate_step(engine, policy.processor, options, run, step + 1, accelerator)
@@ -130,8 +134,11 @@ class _Learner:
     accelerator: Accelerator
     named: set[int] = field(default_factory=set)  # skipped tasks, by index
 
-    def update(self, step: int) -> tuple[list[Rollout], dict[str, float]]:
-        """Make an update: rollouts, credit, gradient steps; returns the rollouts and the row of the history."""
+    def update(self, step: int, ahead: Ahead | None = None) -> tuple[list[Rollout], dict[str, float]]:
+        """Make an update: rollouts, credit, gradient steps; returns the rollouts and the row of the history.
+
+        With `ahead` the rollouts are those that are played while the policy is updated.
+        """
         options = self.options
         # Tasks and sampling depend on seed and update only: a resumed run continues as if never stopped.
         rng = np.random.default_rng((options.seed, step, self.accelerator.process_index))
@@ -140,9 +147,10 @@ class _Learner:
         # 1. Rollouts: a group of episodes for every task.
         begin_peak(self.accelerator.device)
         started, idle = time.perf_counter(), self.runner.idle_s
-        batch = self._play(rng)
+        batch = ahead.take(step) if ahead else self._play(rng)
         rollouts = batch.rollouts
-        self.engine.sleep()
+        if not ahead:
+            self.engine.sleep()
         played = time.perf_counter()
         outcomes = self._share_outcomes(batch, step)  # waits for the process whose rollouts take longest
         gathered = time.perf_counter()
@@ -168,7 +176,8 @@ class _Learner:
         samples = list(itertools.compress(samples, told))
         imitated, seen = self.imitation.samples(rollouts, step + 1, rng.spawn(1)[0])
         stats = self.updater.update([*samples, *imitated], rng)
-        memory = self.engine.sync(self.policy.model)
+        with ahead.updating() if ahead else contextlib.nullcontext():
+            memory = self.engine.sync(self.policy.model)
         updated = time.perf_counter()
 
         row = describe(rollouts, rewards, turns, groups, self.accelerator)
@@ -179,30 +188,45 @@ class _Learner:
             row["groups_played"] = played_groups
         times = {"rollouts": played - started, "waiting": gathered - played, "update": updated - gathered}
         row |= spread(times, self.accelerator) | peak_memory(self.accelerator)
+        row |= ahead.row(step) if ahead else {}
         sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes
-        return rollouts, row | memory | {f"update/{name}": value for name, value in vars(stats).items()} | {
+        return rollouts, row | memory | stats.row() | {
             "update/learning_rate": rate,
             **seen,
             "seconds/engine_idle": self.runner.idle_s - idle,
-            "tokens_per_second/rollouts": sampled / (played - started),
+            "tokens_per_second/rollouts": sampled / (ahead.seconds if ahead else played - started),
             "tokens_per_second/update": sampled / (updated - gathered),
         } | {f"seconds/{name}": value for name, value in times.items()}
 
+    def ahead(self, run: Path, done: int) -> Ahead:
+        """Play the rollouts of later updates while the policy is updated, in the order of the batches of tasks."""
+        options, prompts = self.options, self.options.prompts // self.accelerator.num_processes
+
+        def tasks(batch: int) -> Sequence[int]:
+            rng = np.random.default_rng((options.seed, batch, self.accelerator.process_index)).spawn(1)[0]
+            return self._choose(rng)(prompts)
+
+        return Ahead(options, self.runner, self.engine, tasks, run, done, self.accelerator)
+
     def _play(self, rng: np.random.Generator) -> Selection:
-        options, runner = self.options, self.runner
-        sampling = Sampling(options.temperature, options.max_tokens)
-        choose = functools.partial(self.chooser.choose, rng)
+        options, prompts = self.options, self.options.prompts // self.accelerator.num_processes
+        choose = self._choose(rng)
         # A generator of its own: the number of tasks that are skipped changes nothing else.
         spare = functools.partial(self.chooser.choose, rng.spawn(1)[0])
-        if options.candidates > 1:
-            guesses = functools.partial(runner.guesses, self.engine, max_tokens=options.max_tokens)
-            choose = functools.partial(least_guessable, choose, guesses, options.candidates, options.candidates_share)
-        prompts = options.prompts // self.accelerator.num_processes
         selection = draw_groups(choose, spare, prompts, options.resample)
-        runner.select(self.engine, selection, options.group, sampling)
+        sampling = Sampling(options.temperature, options.max_tokens)
+        self.runner.select(self.engine, selection, options.group, sampling)
         return selection
 
-    def _share_outcomes(self, batch: Selection, step: int) -> list[PlayedGroup]:
+    def _choose(self, rng: np.random.Generator) -> Callable[[int], Sequence[int]]:
+        options = self.options
+        choose = functools.partial(self.chooser.choose, rng)
+        if options.candidates == 1:
+            return choose
+        guesses = functools.partial(self.runner.guesses, self.engine, max_tokens=options.max_tokens)
+        return functools.partial(least_guessable, choose, guesses, options.candidates, options.candidates_share)
+
+    def _share_outcomes(self, batch: Selection | TakenGroups, step: int) -> list[PlayedGroup]:
         """Return the outcomes of all processes, and name skipped tasks once; all processes raise the same error."""
         options, found = self.options, gather_object([(len(batch.rollouts), batch.played, batch.skipped)])
         skipped = {task.index: task for _, _, tasks in found for task in tasks}

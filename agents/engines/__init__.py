@@ -27,6 +27,8 @@ def make_engine(
     vllm: VllmOptions | None = None,
     max_length: int = 32768,
     device: torch.device | str = "cpu",
+    apart: bool = False,
+    version: int = 0,
 ) -> Engine:
     """Make an engine; torch is imported here, not with the package.
 
@@ -39,6 +41,9 @@ def make_engine(
         vllm: Options of the engines that run vLLM.
         max_length: Longest sequence, in tokens.
         device: The device of this process.
+        apart: Whether it has to sample while the model is trained; weights then change in `sync` only, while requests
+            are under way.
+        version: Number of updates that the weights have had; each `sync` adds one.
 
     Raises:
         ConfigError: There is no engine of that name, what it needs is missing, or it is not tested with the model.
@@ -50,7 +55,9 @@ def make_engine(
         case "hf":
             from codev_agents.engines.hf import HFEngine
 
-            return HFEngine(model, processor, max_batch, seed, device)
+            return HFEngine(model, processor, max_batch, seed, device, apart, version)
+        case "vllm" if apart:
+            raise ConfigError("engine vllm sleeps while the model is trained; use hf or vllm-server for that.")
         case "vllm":
             from codev_agents.engines.vllm import VllmEngine
 
@@ -58,7 +65,7 @@ def make_engine(
         case "vllm-server":
             from codev_agents.engines.vllm_server import VllmServerEngine
 
-            return VllmServerEngine(model, processor, vllm, max_batch, seed, device)
+            return VllmServerEngine(model, processor, vllm, max_batch, seed, device, apart, version)
     raise unknown("engine", name, ENGINES)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,9 @@ class HFEngine:
         max_batch: Most rows decoded together.
         seed: Seed of the sampling.
         device: The device that samples: that of the model, unless its weights are sharded.
+        apart: Sample from a copy of the weights, so that another thread may train the model meanwhile. The copy changes
+            in `sync` only, between two calls of `generate`; completions say which version they are of.
+        version: Number of updates that the weights have had.
     """
 
     def __init__(
@@ -39,8 +43,12 @@ class HFEngine:
         max_batch: int = 256,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        apart: bool = False,
+        version: int = 0,
     ) -> None:
         self.model = model
+        self.version = version - 1  # `sync` counts
+        self._apart, self._lock = apart, threading.Lock()
         self.processor = processor
         self.max_batch = max_batch
         self.device = torch.device(device)
@@ -51,29 +59,37 @@ class HFEngine:
 
     def seed(self, seed: int) -> None:
         """Make the next samples a function of `seed`."""
-        self.generator.manual_seed(seed)
+        with self._lock:
+            self.generator.manual_seed(seed)
 
     def sleep(self) -> None:
         """Forget the caches of the last call."""
-        self._prefixes = PrefixStore()
+        with self._lock:
+            self._prefixes = PrefixStore()
 
     def sync(self, model: Any) -> dict[str, float]:
         """Copy weights that are sharded over processes into a whole model; a model on one process is sampled directly.
 
         With a whole copy, each process samples any number of turns without waiting for the others.
         """
-        self._prefixes = PrefixStore()
-        if not is_sharded(model):
-            return {}
-        if self.model is model:
-            self.model = _empty_copy(model, self.device)
-        own = dict(self.model.named_parameters())
-        for name, weight in named_weights(model):
-            own[name].copy_(weight)
+        with self._lock:
+            self.version += 1
+            self._prefixes = PrefixStore()
+            if not (self._apart or is_sharded(model)):
+                return {}
+            if self.model is model:
+                self.model = _empty_copy(model, self.device)
+            own = dict(self.model.named_parameters())
+            for name, weight in named_weights(model):
+                own[name].copy_(weight)
         return {}
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order."""
+        with self._lock:
+            return self._generate(prompts, sampling)
+
+    def _generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         # Similar lengths together: less padding. Equal prompts stay neighbours, else the order of the call decides.
         first: dict[int, int] = {}
         for i, prompt in enumerate(prompts):
@@ -136,8 +152,10 @@ class HFEngine:
                 use_cache=True,
             )
             logits = out.logits[:, -1]
+        told = [self.version] if self._apart else []
         return [
-            Completion(ids[i], logprobs[i], p.ids, "stop" if stopped[i] else "length") for i, p in enumerate(prompts)
+            Completion(ids[i], logprobs[i], p.ids, "stop" if stopped[i] else "length", told * len(ids[i]))
+            for i, p in enumerate(prompts)
         ]
 
     def _prefill(self, prompts: list[Prompt]) -> tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]:

@@ -48,6 +48,8 @@ class VllmServerEngine:
         max_batch: Most requests under way.
         seed: Seed of the sampling.
         device: The device of this process.
+        apart: Weights may change while requests are under way.
+        version: Number of updates that the weights have had.
 
     Raises:
         ConfigError: The server reports other log-probabilities than those it samples from.
@@ -62,6 +64,8 @@ class VllmServerEngine:
         max_batch: int = 256,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        apart: bool = False,
+        version: int = 0,
     ) -> None:
         self.processor = processor
         self.dtype = weight_dtype(options.dtype, device)

@@ -47,12 +47,15 @@ class Completion:
         logprobs: Natural logarithms, one per id.
         prompt_ids: The prompt ids that the engine used; rollouts compare them with their own.
         finish: `"stop"` (a stop string or the end-of-turn token) or `"length"`.
+        versions: For each id the number of updates of the weights that sampled it; empty where these
+            are always the newest, because nothing is sampled while the model is trained.
     """
 
     ids: list[int]
     logprobs: list[float]
     prompt_ids: Sequence[int] = field(repr=False)
     finish: Literal["stop", "length"] = "stop"
+    versions: Sequence[int] = field(default=(), repr=False)
 
 
 class Engine(Protocol):

@@ -186,9 +186,18 @@ class Group:
         played = [self.played[place] for place in sorted(self.played)]
         terms = reward.group_value([one.episode for one in played])
         return [
-            Rollout(one.record(agent, earned), one.tokens, self.number, one.cut)
+            Rollout(one.record(agent, earned, _versions(one.tokens)), one.tokens, self.number, one.cut)
             for one, earned in zip(played, terms, strict=True)
         ]
+
+
+def _versions(tokens: TokenSequence) -> dict[str, Any]:
+    """Return the least and the greatest version that sampled each turn, for the record; empty if they are unknown."""
+    turns: dict[int, list[int]] = {}
+    for turn, version in zip(tokens.turns, tokens.versions, strict=True):
+        if version >= 0:
+            turns.setdefault(turn, []).append(version)
+    return {"versions": [[min(found), max(found)] for _, found in sorted(turns.items())]} if turns else {}
 
 
 class EpisodePlayer:
@@ -268,7 +277,7 @@ class EpisodePlayer:
             raise RuntimeError(
                 "the engine sampled after other prompt ids than it was given; its completions cannot be used"
             )
-        self._tokens.add_action(completion.ids, completion.logprobs, len(self._recorder))
+        self._tokens.add_action(completion.ids, completion.logprobs, len(self._recorder), completion.versions)
         action = self.context.processor.reply(completion.ids, completion.prompt_ids)
         history = tuple(self.base.episode.steps)
         step: Step | None = None

@@ -44,6 +44,10 @@ class IdleClock:
             self._under_way -= 1
             self._since = time.perf_counter()
 
+    def read(self) -> float:
+        """Return the seconds up to now; any thread may ask."""
+        return self.idle_s + (0.0 if self._under_way else max(0.0, time.perf_counter() - self._since))
+
     def stop(self) -> None:
         """Count up to now."""
         if not self._under_way:
@@ -87,6 +91,16 @@ class Rounds:
         finally:
             self._busy -= 1
             self._look()
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """A player waits for another episode inside; rounds begin without it."""
+        self._busy -= 1
+        self._look()
+        try:
+            yield
+        finally:
+            self._busy += 1
 
     async def complete(self, prompt: Prompt, sampling: Sampling, key: Key) -> Completion:
         """Return the completion of the next round."""
@@ -147,6 +161,11 @@ class Arrivals:
     @contextlib.contextmanager
     def player(self) -> Iterator[None]:
         """One player takes part inside."""
+        yield
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """A player waits for another episode inside."""
         yield
 
     async def complete(self, prompt: Prompt, sampling: Sampling, key: Key) -> Completion:

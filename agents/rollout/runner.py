@@ -24,10 +24,10 @@ from codev_agents.rollout.player import (
     RolloutContext,
 )
 from codev_agents.rollout.probe import Probe
-from codev_agents.rollout.requests import open_requests
-from codev_agents.rollout.selection import Selection
+from codev_agents.rollout.requests import IdleClock, open_requests
+from codev_agents.rollout.selection import GroupSource, Selection
 from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
-from codev_agents.rollout.workers import Workers, all_or_none
+from codev_agents.rollout.workers import Memo, Workers, all_or_none
 from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.errors import CodevError, EpisodeLost
@@ -73,10 +73,16 @@ class RolloutRunner:
         self.make_env, self.processor, self.name = make_env, processor, name
         self.concurrent, self.max_length = concurrent, max_length
         self.step_timeout, self.mask_stragglers = step_timeout, mask_stragglers
-        self.idle_s = 0.0
-        """Total seconds that engines had nothing to sample while episodes were under way."""
+        self._idle_s = 0.0
+        self._clock: IdleClock | None = None
         self._free: list[gym.Env[Any, Any]] = []
+        self._base: ImageToolEnv | None = None
         self._workers = Workers(workers)
+
+    @property
+    def idle_s(self) -> float:
+        """Total seconds that engines had nothing to sample while episodes were under way."""
+        return self._idle_s + (self._clock.read() if self._clock else 0.0)
 
     def size(self) -> int:
         """Return the number of tasks of the environment."""
@@ -141,7 +147,7 @@ class RolloutRunner:
         Raises:
             Exception: As `play`.
         """
-        _run(self._select(engine, selection, group, sampling, ended))
+        _run(self.play_groups(engine, selection, group, sampling, ended))
 
     def attempt(
         self, engine: Engine, indices: Sequence[int], sampling: Sampling, meta: Sequence[Mapping[str, Any]]
@@ -200,41 +206,59 @@ class RolloutRunner:
         for env in self._free:
             env.close()
 
-    async def _select(self, engine: Engine, selection: Selection, size: int, sampling: Sampling, ended: Ended) -> None:
+    async def play_groups(
+        self,
+        engine: Engine,
+        source: GroupSource,
+        size: int,
+        sampling: Sampling,
+        ended: Ended = lambda rollouts: None,
+        memory: int = 0,
+    ) -> None:
+        """Play `size` episodes of each group of a source, as `select`, until it wants no more.
+
+        Args:
+            engine: Samples the completions.
+            source: Gives the groups, and gets the results.
+            size: Episodes per group.
+            sampling: How to sample; the dialect's stop strings are added.
+            ended: Called with each group's rollouts.
+            memory: Prompts and processed images that are remembered for other episodes; 0 remembers all.
+        """
         reward = self.reward()
         waiting: deque[tuple[Group, int]] = deque()
 
         async def next_episode() -> tuple[Group, int] | None:
-            """Return an episode to begin; waits while there may be one in place of a task that is skipped."""
+            """Return an episode to begin; waits while there may be one later."""
             while True:
-                if not waiting and (group := selection.draw()):
+                if not waiting and (group := source.draw()):
                     waiting.extend((group, place) for place in range(size))
-                if waiting:
+                if waiting and not source.held:
                     return waiting.popleft()
-                if not (unchecked := selection.unchecked):
+                if not await source.more(context.requests):
                     return None
-                await unchecked[0].checked.wait()
 
         async def take_seat(context: RolloutContext) -> None:
             """Play one episode after the other, until none is left to begin."""
             while episode := await next_episode():
                 group, place = episode
                 try:
-                    group.played[place] = await self._episode(context, group, group.number * size + place)
+                    with source.playing(group):
+                        group.played[place] = await self._episode(context, group, group.number * size + place)
                 except PromptTooLong as error:
-                    selection.skip(group, error)
+                    source.skip(group, error)
                     for left in [one for one in waiting if one[0] is group]:
                         waiting.remove(left)
                 if len(group.played) == size:
                     rollouts = group.rollouts(reward, self.name)
                     ended(rollouts)
-                    selection.end(group, rollouts)
-                if selection.enough and selection.under_way:
+                    source.end(group, rollouts)
+                if source.enough and source.under_way:
                     raise _Enough
 
-        async with self._context(engine, sampling) as context:
+        async with self._context(engine, sampling, memory=memory) as context:
             with contextlib.suppress(_Enough):
-                await self._fill_seats(context, take_seat, size * selection.most)
+                await self._fill_seats(context, take_seat, size * source.most)
 
     async def _attempt(
         self, engine: Engine, indices: Sequence[int], sampling: Sampling, meta: Sequence[Mapping[str, Any]]
@@ -260,7 +284,7 @@ class RolloutRunner:
 
     @contextlib.asynccontextmanager
     async def _context(
-        self, engine: Engine, sampling: Sampling, evaluates: bool = False
+        self, engine: Engine, sampling: Sampling, evaluates: bool = False, memory: int = 0
     ) -> AsyncIterator[RolloutContext]:
         """Share an engine and the threads inside; an evaluation accepts longer prompts and does not probe."""
         base = self._any_env()
@@ -268,6 +292,7 @@ class RolloutRunner:
         probes = "probing" in base.reward.needs and not evaluates
         self._workers.open()
         requests = open_requests(engine)
+        self._clock = requests.clock
         try:
             yield RolloutContext(
                 requests=requests,
@@ -279,10 +304,12 @@ class RolloutRunner:
                 mask_stragglers=self.mask_stragglers,
                 room=1 if evaluates else sampling.max_tokens,
                 probe=Probe(self.processor, base.dialect, sampling.max_tokens) if probes else None,
+                memo=Memo(memory),
             )
         finally:
             await requests.close()
-            self.idle_s += requests.clock.idle_s
+            self._clock = None
+            self._idle_s += requests.clock.idle_s
 
     async def _fill_seats(
         self, context: RolloutContext, take_seat: Callable[[RolloutContext], Coroutine[Any, Any, None]], episodes: int
@@ -313,9 +340,11 @@ class RolloutRunner:
         return self._free.pop() if self._free else self.make_env()
 
     def _any_env(self) -> ImageToolEnv:
-        if not self._free:
-            self._free.append(self.make_env())
-        return unwrap(self._free[0])
+        if self._base is None:  # The free ones may be in use by another thread.
+            if not self._free:
+                self._free.append(self.make_env())
+            self._base = unwrap(self._free[0])
+        return self._base
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 from codev_agents.rollout.player import Group, PromptTooLong, Rollout
+from codev_agents.rollout.requests import Requests
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,50 @@ def any_group(rollouts: list[Rollout]) -> bool:
     return True
 
 
+class GroupSource(Protocol):
+    """The groups that a runner plays: it draws them, and says how they ended."""
+
+    @property
+    def most(self) -> int:
+        """Most groups under way."""
+        ...
+
+    @property
+    def held(self) -> bool:
+        """No episode may begin now."""
+        ...
+
+    @property
+    def enough(self) -> bool:
+        """No further group is wanted."""
+        ...
+
+    @property
+    def under_way(self) -> bool:
+        """Groups are drawn that have not ended."""
+        ...
+
+    def draw(self) -> Group | None:
+        """Return another group to play; `None` if there is none now."""
+        ...
+
+    async def more(self, requests: Requests) -> bool:
+        """Wait while there may be another group later; false if there will be none."""
+        ...
+
+    def playing(self, group: Group) -> AbstractContextManager[None]:
+        """An episode of the group is under way inside."""
+        ...
+
+    def skip(self, group: Group, error: PromptTooLong) -> None:
+        """Note that a task cannot be played."""
+        ...
+
+    def end(self, group: Group, rollouts: list[Rollout]) -> None:
+        """Note the rollouts of a group that has ended."""
+        ...
+
+
 class Selection:
     """Draws groups, and decides which are kept.
 
@@ -64,6 +111,8 @@ class Selection:
         most: Most groups that are played.
         keep: Whether the rollouts of a group are wanted.
     """
+
+    held = False  # its episodes may begin at any time
 
     def __init__(
         self, tasks: Iterable[int], count: int, most: int, keep: Callable[[list[Rollout]], bool] = any_group
@@ -83,6 +132,16 @@ class Selection:
             return None
         self._groups.append(Group(len(self._groups), index))
         return self._groups[-1]
+
+    async def more(self, requests: Requests) -> bool:
+        """Wait while there may be one in place of a task that is skipped; false if there will be none."""
+        if unchecked := self.unchecked:
+            await unchecked[0].checked.wait()
+        return bool(unchecked)
+
+    def playing(self, group: Group) -> AbstractContextManager[None]:
+        """An episode of the group is under way inside."""
+        return nullcontext()
 
     def skip(self, group: Group, error: PromptTooLong) -> None:
         """Note that a task cannot be played."""

@@ -47,27 +47,36 @@ class TokenSequence:
         turns: For each token the number of the model's turn it was sampled in, or -1 where the environment wrote it.
         logprobs: The sampler's log-probability of each sampled token; 0 where the environment wrote it.
         images: The images in the order of their runs.
+        versions: For each token the number of updates of the weights that sampled it; -1 where the environment wrote it
+            or the engine does not say.
     """
 
     ids: list[int] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     images: list[PixelBlock] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
 
     def add_observation(self, ids: Sequence[int], images: Sequence[PixelBlock] = ()) -> None:
         """Append text and images of the environment."""
         self.ids += ids
         self.turns += [-1] * len(ids)
         self.logprobs += [0.0] * len(ids)
+        self.versions += [-1] * len(ids)
         self.images += images
 
-    def add_action(self, ids: Sequence[int], logprobs: Sequence[float], turn: int) -> None:
-        """Append the ids that the model sampled in turn number `turn`."""
+    def add_action(
+        self, ids: Sequence[int], logprobs: Sequence[float], turn: int, versions: Sequence[int] = ()
+    ) -> None:
+        """Append the ids that the model sampled in turn number `turn`, with the versions that sampled them if known."""
         if len(ids) != len(logprobs):
             raise ValueError(f"{len(ids)} sampled ids but {len(logprobs)} log-probabilities")
+        if versions and len(ids) != len(versions):
+            raise ValueError(f"{len(ids)} sampled ids but {len(versions)} versions")
         self.ids += ids
         self.turns += [turn] * len(ids)
         self.logprobs += logprobs
+        self.versions += versions or [-1] * len(ids)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -76,6 +85,11 @@ class TokenSequence:
     def sampled(self) -> int:
         """Number of tokens that the model sampled."""
         return sum(turn >= 0 for turn in self.turns)
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version that sampled one of the tokens; `None` if none is known."""
+        return min((version for version in self.versions if version >= 0), default=None)
 
 
 class ChatProcessor:

@@ -79,10 +79,14 @@ class Workers:
 
 
 class Memo:
-    """Values that are computed once each, by the thread that asks first; the others wait for it."""
+    """Values that are computed once each, by the thread that asks first; the others wait for it.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    Args:
+        most: Values that are kept, the newest ones; 0 keeps all.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._lock, self._most = threading.Lock(), most
         self._values: dict[Hashable, Future[Any]] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -91,6 +95,8 @@ class Memo:
             value, first = self._values.get(key), False
             if value is None:
                 value, first = self._values.setdefault(key, Future()), True
+                if self._most and len(self._values) > self._most:
+                    del self._values[next(iter(self._values))]
         if first:
             try:
                 value.set_result(make())

@@ -107,7 +107,8 @@ class TaskChooser:
         Raises:
             ConfigError: The curriculum chose others than it may.
         """
-        chosen = [int(index) for index in self._choose(rng, self.size, count, self._visits)]
+        visits = dict(self._visits)  # at once: with `staleness` another thread chooses, while this one notes
+        chosen = [int(index) for index in self._choose(rng, self.size, count, visits)]
         wrong = [index for index in chosen if not 0 <= index < self.size]
         if len(chosen) != count or wrong:
             raise ConfigError(

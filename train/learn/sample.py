@@ -22,7 +22,8 @@ class Sample:
         logprobs: For each token the sampler's log-probability; 0 where the environment wrote it.
         mask: For each token whether the loss covers it.
         advantages: One for each turn, `[turns]`.
-        version: Number of updates of the policy that sampled it.
+        version: Number of updates of the policy that sampled it, the oldest if several did.
+        lags: For each token the updates since the one that sampled it; empty if all are 0.
         is_imitated: The loss is -advantage * log-probability for each token, without a ratio; the sample counts in no
             mean over tokens or trajectories, see `imitation`.
     """
@@ -35,6 +36,7 @@ class Sample:
     advantages: torch.Tensor
     version: int = 0
     is_imitated: bool = False
+    lags: Sequence[int] = ()
 
     @classmethod
     def unlearned(cls, ids: Sequence[int], images: Sequence[PixelBlock], turns: Sequence[int]) -> Sample:
@@ -64,7 +66,7 @@ def make_samples(
     Args:
         rollouts: Finished episodes.
         advantages: `[trajectories, turns]`, see `credit`.
-        version: Number of updates of the policy that sampled them.
+        version: Number of updates of the policy that is trained on them.
         mask_overlong: Do not train on episodes that were cut off at the token budget.
         mask_overturn: Do not train on episodes that ran out of turns.
     """
@@ -76,6 +78,7 @@ def make_samples(
     samples = []
     for rollout, row in zip(rollouts, advantages, strict=True):
         tokens, masked = rollout.tokens, is_masked(rollout)
+        lags = [max(0, version - sampled) if sampled >= 0 else 0 for sampled in tokens.versions]
         samples.append(
             Sample(
                 ids=tokens.ids,
@@ -84,7 +87,8 @@ def make_samples(
                 logprobs=tokens.logprobs,
                 mask=[turn >= 0 and not masked for turn in tokens.turns],
                 advantages=row[: len(rollout.trajectory.turns)],
-                version=version,
+                version=version - max(lags, default=0),
+                lags=lags if any(lags) else (),
             )
         )
     return samples

@@ -21,43 +21,12 @@ from codev_train.learn.balance import cost, exchange, idle, schedule, share_out
 from codev_train.learn.loss import Clip, LossTokens, get_loss, importance_weights, kl_estimate
 from codev_train.learn.sample import Sample
 from codev_train.learn.sharding import reshard
+from codev_train.learn.stats import UpdateStats
 from codev_train.run.options import TrainOptions
 
 
 class EngineMismatch(CodevError, RuntimeError):
     """The engine samples from another distribution than the trainer computes."""
-
-
-@dataclass(frozen=True)
-class UpdateStats:
-    """Statistics of one update, over all processes.
-
-    Attributes:
-        loss: As the options average it.
-        entropy: Mean over the tokens that were trained on, in nats; NaN if there were none, as all that follow.
-        kl: Mean k3 estimate of KL(policy that the ratio is taken against || policy) over these tokens, in nats.
-        clip_fraction: Share of these tokens whose ratio was clipped.
-        grad_norm: Before clipping; 0 if there were no such tokens.
-        sampler_gap: Mean difference between the engine's log-probabilities and the trainer's for the same weights, in
-            nats per token.
-        sampler_gap_max: The greatest such difference.
-        truncated: Share of tokens whose importance weight was cut to the cap.
-        kl_reference: Mean k3 estimate of KL(policy || reference), in nats; 0 without a reference.
-        empty_passes: Share of forward passes that processes ran without trajectories, for others had more.
-        waiting: Share of the processes' time that the passes of others were longer, by `balance.cost`.
-    """
-
-    loss: float
-    entropy: float
-    kl: float
-    clip_fraction: float
-    grad_norm: float
-    sampler_gap: float
-    sampler_gap_max: float
-    truncated: float
-    kl_reference: float
-    empty_passes: float
-    waiting: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +75,7 @@ class Batch:
     advantages: torch.Tensor
     sequences: torch.Tensor
     imitated: torch.Tensor
+    lags: torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +126,14 @@ class Updater:
             for number, part in enumerate(minibatches):
                 on_policy = epoch == number == 0  # the weights are still those that sampled
                 steps.append(self._step(work, part, on_policy))
-        return UpdateStats(*(float(np.nanmean(c)) if np.isfinite(c).any() else math.nan for c in np.array(steps).T))
+        means = [float(np.nanmean(c)) if np.isfinite(c).any() else math.nan for c in np.array(steps).T]
+        count = len(means) - 2 * self._lags
+        return UpdateStats(*means[:count], list(zip(means[count::2], means[count + 1 :: 2], strict=True)))
+
+    @property
+    def _lags(self) -> int:
+        """How many lags are told apart: none where all tokens are of the policy that is trained."""
+        return self.options.staleness + 1 if self.options.staleness else 0
 
     def score(self, samples: Sequence[Sample], filler: Sample) -> np.ndarray:
         """Return the mean log-probability of the tokens of the loss of each sample, `[samples]`, without a gradient.
@@ -239,7 +216,7 @@ class Updater:
         table = self._passes(work, rows)
         passes = table[accelerator.process_index // options.sequence_parallel]
         self.module.train()
-        sums, gap_max = np.zeros(8), 0.0
+        sums, gap_max = np.zeros(9 + 2 * self._lags), 0.0
         for number, part in enumerate(passes):
             is_last = number + 1 == len(passes)
             # Sharded gradients are reduced in every pass: whole ones, kept until the last, would not fit.
@@ -249,9 +226,11 @@ class Updater:
                 accelerator.backward(loss / total * accelerator.num_processes)
             sums += values
             gap_max = max(gap_max, gap)
-        loss_sum, scored, *means = self._sum((sums / options.sequence_parallel).tolist())
+        loss_sum, scored, *added = self._sum((sums / options.sequence_parallel).tolist())
         gap_max = self._max(gap_max)
-        entropy, kl, clip, gap, truncated, reference = (value / scored if scored else math.nan for value in means)
+        gap_sum, fresh, *lagging = added[3], *added[6:]
+        entropy, kl, clip, _, truncated, reference = (value / scored if scored else math.nan for value in added[:6])
+        gap = gap_sum / fresh if fresh else math.nan
         if on_policy and gap > options.health.mismatch:
             raise EngineMismatch(
                 f"sampler and trainer differ by {gap:.2g} nats per token on the same weights, more than "
@@ -260,10 +239,17 @@ class Updater:
             )
         # Without any pass there is no gradient: moments of earlier updates and weight decay must not move the weights.
         norm = self._move() if passes else 0.0
-        if not on_policy or not scored:
+        if not on_policy or not fresh:
             gap = gap_max = math.nan
-        mean = loss_sum / total if total else 0.0
-        return [mean, entropy, kl, clip, norm, gap, gap_max, truncated, reference, *idle(work.lengths, table)]
+        by_lag: list[float] = []
+        for tokens, divergence in zip(lagging[::2], lagging[1::2], strict=True):
+            known = on_policy and tokens > 0
+            by_lag += [
+                tokens / scored if on_policy and scored else math.nan,
+                divergence / tokens if known else math.nan,
+            ]
+        mean, waiting = loss_sum / total if total else 0.0, idle(work.lengths, table)
+        return [mean, entropy, kl, clip, norm, gap, gap_max, truncated, reference, *waiting, *by_lag]
 
     def _move(self) -> float:
         """Clip the gradient and step; returns the gradient's norm."""
@@ -281,14 +267,15 @@ class Updater:
 
         Returns:
             The sum of the losses; sums over tokens for the statistics: loss, tokens, entropy, KL, clipped, gap to the
-            sampler, truncated, KL to the reference; and the greatest gap.
+            sampler, truncated, KL to the reference, tokens of the policy that is trained, and for each lag its tokens
+            and their KL from the sampler; and the greatest gap.
         """
         options, kind = self.options, get_loss(self.options.loss)
         batch = self._batch(work, rows)
         logprobs, entropy = self._run(self.module, batch, options.entropy > 0)
         if not rows:
             # Another process has more passes: take part in the communication and add nothing.
-            return logprobs.sum() * 0.0, np.zeros(8), 0.0
+            return logprobs.sum() * 0.0, np.zeros(9 + 2 * self._lags), 0.0
         now, counted = logprobs.detach(), ~batch.imitated
         # A ratio of 1 makes the surrogate's gradient that of advantage * log-probability.
         old, sampler = now, torch.where(counted, batch.sampler, now)
@@ -309,9 +296,15 @@ class Updater:
         if options.entropy > 0:
             values = values - options.entropy * entropy * counted
         loss = (values * kind.average.share(batch.sequences)).sum()
-        gap = (now - sampler).abs()
+        # Tokens of earlier weights may differ; only those of the same weights show that the engine is right.
+        gap = (now - sampler).abs() * (batch.lags == 0)
         kl = kl_estimate(old, now).sum()
         sums = [loss.detach(), entropy.detach()[counted].sum(), kl, hit.sum(), gap.sum(), truncated, reference]
+        sums.append((counted & (batch.lags == 0)).sum())
+        divergence = kl_estimate(sampler, now)
+        for lag in range(self._lags):
+            of_lag = counted & (batch.lags == lag)
+            sums += [of_lag.sum(), divergence[of_lag].sum()]
         loss_sum, *others = (value.item() for value in sums)
         return loss, np.array([loss_sum, int(counted.sum()), *others]), gap.max().item()
 
@@ -348,10 +341,13 @@ class Updater:
         shape = inputs["input_ids"].shape
         chosen, sampler, advantages = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape), torch.zeros(shape)
         imitated = torch.tensor([s.is_imitated for s in samples])[:, None].expand(shape)
+        lags = torch.zeros(shape, dtype=torch.long)
         for row, sample in enumerate(samples):
             turns = torch.tensor(sample.turns)
             chosen[row, : len(sample)] = torch.tensor(sample.mask) if rows else turns >= 0
             sampler[row, : len(sample)] = torch.tensor(sample.logprobs)
+            if sample.lags:
+                lags[row, : len(sample)] = torch.tensor(sample.lags)
             advantages[row, : len(sample)] = sample.advantages[turns.clamp(min=0)].to(torch.float32)
         return Batch(
             to_device(inputs, device),
@@ -360,6 +356,7 @@ class Updater:
             advantages[chosen].to(device),
             chosen.nonzero()[:, 0].to(device),
             imitated[chosen].to(device),
+            lags[chosen].to(device),
         )
 
     def _of_main(self, order: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Assumptions of `codev train --dry-run` about machines and episodes."""
+"""The assumptions of `codev train --dry-run`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from codev_env.app.options import ValueRefused, option_class
-
-Count = Annotated[int, Field(ge=1)]
-CountOrNone = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-PositiveShare = Annotated[float, Field(gt=0, le=1)]
+from codev_train.run.ranges import Count, CountOrNone, Positive, PositiveShare
 
 
 @option_class

@@ -8,11 +8,10 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from codev_agents.engines.options import LoraOptions, ToyModelOptions, VllmOptions
 from codev_env.app.options import ValueRefused, ZeroOrAboveOne, option_class
-from codev_train.run.assumptions import Count, CountOrNone, EstimateOptions, Positive, PositiveShare
+from codev_train.run.assumptions import EstimateOptions
 from codev_train.run.health import HealthOptions
+from codev_train.run.ranges import Count, CountOrNone, NotNegative, Positive, PositiveShare, Share
 
-NotNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Sharding = Literal["none", "fsdp2", "fsdp2-offload", "hsdp"]
 """Whole copies; weights, gradients and moments by FSDP2; these in CPU memory; or several sharded copies (HSDP)."""
 
@@ -202,7 +201,8 @@ class TrainOptions:
     # The options that `--help` shows.
     COMMON = (
         "name", "out", "seed", "model", "resume", "processes", "sharding", "reward", "steps", "prompts", "group",
-        "max_tokens", "max_length", "engine", "loss", "epochs", "optimizer.lr", "lora.rank", "token_budget",
+        "max_tokens", "max_length", "engine", "staleness", "loss", "epochs", "optimizer.lr", "lora.rank",
+        "token_budget",
         "env.id", "env.data", "env.dialect", "env.judge", "env.max_turns", "eval.every", "save_every", "push_to_hub",
     )  # fmt: skip
     name: FolderName = "tapo"
@@ -267,6 +267,10 @@ class TrainOptions:
     """Bound of the loss for negative advantages, as a multiple of the advantage; 0 for none."""
     correction: Literal["ratio", "none", "token", "sequence", "geometric"] = "ratio"
     """Correction for a sampler unlike the trainer: the clipped ratio, none, or truncated importance weights."""
+    staleness: CountOrNone = 0
+    """Most updates between the weights that sample a token and those trained on it: rollouts run ahead; 0: in turn."""
+    in_flight: bool = True
+    """With `staleness`: weights change while episodes are played; otherwise an update waits for those under way."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest importance weight."""
     kl: NotNegative = 0.0
@@ -353,6 +357,9 @@ class TrainOptions:
         if self.eval.contrast and held_out != "synthetic":
             allowed = f"empty (--eval.contrast without values) for {held_out!r}: only generated scenes have options"
             raise ValueRefused("eval.contrast", self.eval.contrast, allowed)
+        if self.staleness and self.engine == "vllm":
+            allowed = "0 with engine vllm, which sleeps while the policy is trained; take hf or vllm-server"
+            raise ValueRefused("staleness", self.staleness, allowed)
         if self.compile and self.engine == "hf":
             raise ValueRefused("compile", True, "False with engine hf, which decodes token by token with these layers")
         if self.sequence_parallel > 1 and not self.token_budget:

@@ -1,0 +1,377 @@
+"""Groups of episodes that a thread of its own plays on and on, while the policy is updated.
+
+A group is begun only if it can be used in time: of the groups of n tasks each that u updates, and the next N + 1, need,
+as many are begun (AReaL, arXiv 2505.24298, section 5.1). A group whose oldest token is more than N updates old when it
+could be used is dropped, and another one takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from codev_agents.rollout.engine import Engine, Sampling
+from codev_agents.rollout.player import Group, PromptTooLong, Rollout
+from codev_agents.rollout.requests import Requests
+from codev_agents.rollout.runner import RolloutRunner
+from codev_agents.rollout.selection import PlayedGroup, SkippedTask, any_group
+
+SPARE = 32
+"""Tasks, beyond as many as an update wants, that may be skipped for it."""
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How a stream plays.
+
+    Attributes:
+        count: Groups per update.
+        group: Episodes per group.
+        staleness: Most updates between the weights that sampled a token and those that are trained on it.
+        first: Updates done when the stream begins.
+        last: Updates of the run; nothing is played for later ones.
+        in_flight: Weights may change while an episode is played. Otherwise no episode begins before an update of the
+            weights, which waits for those under way.
+        spare: Groups per update that are played in place of others that `keep` does not want, as a multiple of `count`;
+            further ones are used although it does not want them.
+    """
+
+    count: int
+    group: int
+    staleness: int
+    first: int = 0
+    last: int = 2**62
+    in_flight: bool = True
+    spare: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TakenGroups:
+    """The groups of one update.
+
+    Attributes:
+        rollouts: Those to train on, the groups numbered from 0.
+        played: The outcomes of these groups, of those that `keep` did not want or that were too old, and of the tasks
+            that were skipped, since the update before.
+        skipped: The skipped tasks among them.
+        numbers: The numbers of all of them, in the order in which tasks are drawn.
+        dropped: How many were too old.
+        begun: Numbers below this have been drawn so far.
+        ready: Groups that have ended and wait for a later update.
+        playing: Episodes under way.
+    """
+
+    rollouts: list[Rollout]
+    played: list[PlayedGroup]
+    skipped: list[SkippedTask]
+    numbers: list[int]
+    dropped: int
+    begun: int
+    ready: int
+    playing: int
+
+
+@dataclass(eq=False)
+class _Ended:
+    number: int
+    index: int
+    rollouts: list[Rollout]
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version that sampled one of its tokens."""
+        return min((v for r in self.rollouts if (v := r.tokens.oldest) is not None), default=None)
+
+    @property
+    def outcome(self) -> PlayedGroup:
+        right = sum(rollout.trajectory.is_correct for rollout in self.rollouts)
+        return PlayedGroup(self.index, right, len(self.rollouts))
+
+
+@dataclass(eq=False)
+class _State:
+    """The state that both threads share, under the lock of the stream."""
+
+    version: int  # updates of the engine's weights
+    update: int  # the next one to be made, from 0
+    drawn: int = 0  # groups, by this stream
+    playing: int = 0  # episodes
+    under_way: set[int] = field(default_factory=set)  # groups
+    ready: list[_Ended] = field(default_factory=list)
+    noted: list[tuple[int, PlayedGroup]] = field(default_factory=list)  # numbers and outcomes that no update trains on
+    skipped: list[SkippedTask] = field(default_factory=list)
+    replaced: int = 0  # groups in whose place others may begin
+    spared: int = 0  # of them those that were not wanted, since the last update
+    dropped: int = 0
+    held: bool = False
+    closed: bool = False
+    error: BaseException | None = None
+
+
+class RolloutStream:
+    """Plays groups in a thread; the trainer takes them as they are complete.
+
+    An error of an environment, a judge or the engine ends the thread; the trainer gets it from its next call, as it was
+    raised. Used as a context manager, it gives up what is under way at the end.
+
+    Args:
+        runner: Plays; nothing else may play with it.
+        engine: Samples, also while the policy is trained.
+        sampling: How to sample.
+        tasks: Gives the indices of the tasks of batch number 0, 1, …: `count` of them. The thread calls it.
+        options: How many groups, and how old.
+        used: Numbers of groups that earlier updates of a resumed run have used.
+        start: The number of the first group that may be missing among them.
+        keep: Whether the rollouts of a group are wanted.
+    """
+
+    def __init__(
+        self,
+        runner: RolloutRunner,
+        engine: Engine,
+        sampling: Sampling,
+        tasks: Callable[[int], Sequence[int]],
+        options: StreamOptions,
+        used: Collection[int] = (),
+        start: int = 0,
+        keep: Callable[[list[Rollout]], bool] = any_group,
+    ) -> None:
+        self.options = options
+        self._runner, self._engine, self._sampling = runner, engine, sampling
+        self._tasks, self._keep = tasks, keep
+        self._used, self._next = frozenset(used), start
+        self._batch: tuple[int, Sequence[int]] = (-1, ())
+        self._changed = threading.Condition()
+        self._state = _State(options.first, options.first)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._thread = threading.Thread(target=self._work, name="codev-stream", daemon=True)
+
+    # --- the trainer's side ---
+
+    def __enter__(self) -> RolloutStream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def take(self) -> TakenGroups:
+        """Return the groups of the next update, those with the oldest tokens first; waits until they are complete.
+
+        There are fewer than `count` only if too many tasks are skipped.
+
+        Raises:
+            Exception: As `RolloutRunner.play`.
+        """
+        options, state = self.options, self._state
+        with self._changed:
+            self._changed.wait_for(lambda: self._failed or len(state.ready) >= options.count or not self._may_grow())
+            self._check()
+            found = sorted(state.ready, key=lambda group: (group.oldest or 0, group.number))
+            chosen, state.ready = found[: options.count], found[options.count :]
+            state.update += 1
+            state.spared = 0
+            self._drop()
+            noted, state.noted = state.noted, []
+            skipped, state.skipped = state.skipped, []
+            dropped, state.dropped = state.dropped, 0
+            taken = TakenGroups(
+                [dataclasses.replace(r, group=place) for place, group in enumerate(chosen) for r in group.rollouts],
+                [group.outcome for group in chosen] + [outcome for _, outcome in noted],
+                skipped,
+                [group.number for group in chosen] + [number for number, _ in noted],
+                dropped,
+                self._next,
+                len(state.ready),
+                state.playing,
+            )
+            self._notify()
+        return taken
+
+    @contextlib.contextmanager
+    def updating(self) -> Iterator[None]:
+        """The engine's weights are replaced inside by those of the next version. Without `in_flight` no episode runs.
+
+        Raises:
+            Exception: As `take`.
+        """
+        state = self._state
+        if not self.options.in_flight:
+            with self._changed:
+                state.held = True
+                self._changed.wait_for(lambda: self._failed or not state.playing)
+                self._check()
+        yield
+        with self._changed:
+            state.version += 1
+            state.held = False
+            self._notify()
+
+    def close(self) -> None:
+        """Give up the episodes under way and end the thread."""
+        with self._changed:
+            self._state.closed = True
+            if self._loop and self._task:
+                self._loop.call_soon_threadsafe(self._task.cancel)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def _failed(self) -> bool:
+        return self._state.closed or self._state.error is not None
+
+    def _check(self) -> None:
+        if self._state.error:
+            raise self._state.error
+        if self._state.closed:
+            raise RuntimeError("the stream of rollouts is closed")
+
+    def _notify(self) -> None:
+        """Wake both threads; the lock is held."""
+        self._changed.notify_all()
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    def _may_grow(self) -> bool:
+        return bool(self._state.under_way) or self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether another group may begin; the lock is held."""
+        options, state = self.options, self._state
+        updates = min(state.version + options.staleness + 1, options.last) - options.first
+        return state.drawn - state.replaced < options.count * updates
+
+    def _drop(self) -> None:
+        """Forget the groups that have ended and that the next update could not use."""
+        options, state = self.options, self._state
+        for group in list(state.ready):
+            if group.oldest is not None and state.update - group.oldest > options.staleness:
+                state.ready.remove(group)
+                state.noted.append((group.number, group.outcome))
+                state.dropped += 1
+                state.replaced += 1
+
+    # --- the side of the thread, as a `GroupSource` ---
+
+    @property
+    def most(self) -> int:
+        """Most groups under way."""
+        return self.options.count * (self.options.staleness + 1)
+
+    @property
+    def held(self) -> bool:
+        """No episode may begin: the weights are about to be replaced."""
+        return self._state.held
+
+    @property
+    def enough(self) -> bool:
+        """The stream is closed."""
+        return self._state.closed
+
+    @property
+    def under_way(self) -> bool:
+        """Groups are drawn that have not ended."""
+        return bool(self._state.under_way)
+
+    def draw(self) -> Group | None:
+        """Return another group to play; `None` if there is no room for one now."""
+        with self._changed:
+            if self._state.closed or self._state.held or not self._has_room():
+                return None
+            while self._next in self._used:
+                self._next += 1
+            number, self._next = self._next, self._next + 1
+            self._state.drawn += 1
+            self._state.under_way.add(number)
+        group = Group(number, self._index(number))
+        self._wake.set()  # for seats that wait for its other episodes
+        return group
+
+    async def more(self, requests: Requests) -> bool:
+        """Wait until there may be another episode; false if the stream is closed."""
+        with requests.resting():
+            self._wake.clear()
+            await self._wake.wait()
+        return not self._state.closed
+
+    @contextlib.contextmanager
+    def playing(self, group: Group) -> Iterator[None]:
+        """An episode of the group is under way inside."""
+        with self._changed:
+            self._state.playing += 1
+        try:
+            yield
+        except PromptTooLong:
+            self._stop_playing()
+            raise
+        # Not after an error: whoever waits for the episodes waits until it is known.
+        self._stop_playing()
+
+    def _stop_playing(self) -> None:
+        with self._changed:
+            self._state.playing -= 1
+            self._changed.notify_all()
+
+    def skip(self, group: Group, error: PromptTooLong) -> None:
+        """Note that a task cannot be played; another one takes its place unless too many were skipped."""
+        state = self._state
+        with self._changed:
+            if group.number not in state.under_way:
+                return  # another of its episodes was first
+            state.under_way.discard(group.number)
+            state.replaced += len(state.skipped) < self.options.count + SPARE
+            state.skipped.append(SkippedTask(group.index, error.task_id, error.tokens))
+            state.noted.append((group.number, PlayedGroup(group.index, 0, 0)))
+            self._notify()
+
+    def end(self, group: Group, rollouts: list[Rollout]) -> None:
+        """Note the rollouts of a group that has ended."""
+        options, state = self.options, self._state
+        ended, wanted = _Ended(group.number, group.index, rollouts), self._keep(rollouts)
+        with self._changed:
+            state.under_way.discard(group.number)
+            if wanted or state.spared >= options.spare * options.count:
+                state.ready.append(ended)
+                self._drop()
+            else:
+                state.noted.append((ended.number, ended.outcome))
+                state.spared += 1
+                state.replaced += 1
+            self._notify()
+
+    def _index(self, number: int) -> int:
+        batch, place = divmod(number, self.options.count)
+        if self._batch[0] != batch:
+            self._batch = batch, self._tasks(batch)
+        return self._batch[1][place]
+
+    def _work(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                loop = runner.get_loop()
+                seats = self.most * self.options.group
+                work = self._runner.play_groups(
+                    self._engine, self, self.options.group, self._sampling, memory=4 * seats
+                )
+                task = loop.create_task(work)
+                with self._changed:
+                    self._loop, self._task = loop, task
+                    if self._state.closed:
+                        task.cancel()
+                try:
+                    loop.run_until_complete(task)
+                finally:
+                    with self._changed:
+                        self._loop = self._task = None
+            raise RuntimeError("the stream of rollouts ended by itself")
+        except BaseException as error:
+            with self._changed:
+                if not self._state.closed:
+                    self._state.error = error
+                    self._changed.notify_all()

@@ -1,0 +1,266 @@
+"""Rollouts that run ahead of the trainer: how many, how old, what is dropped, and what happens when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from codev_agents.rollout.engine import Completion, Prompt, Sampling
+from codev_agents.rollout.runner import RolloutRunner
+from codev_agents.rollout.stream import RolloutStream, StreamOptions, TakenGroups
+from codev_env.dialects import get_dialect
+from codev_env.types import Answer
+from codev_train.learn.resample import has_signal
+from codev_train.run.environments import make_env
+
+LONG_S = 20.0  # a wait that only a broken implementation sits through
+SAMPLING = Sampling(1.0, 64)
+
+
+class Writer:
+    """An engine whose every turn is an answer; `before` may hold it up. Its weights have a version."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor, self.version = processor, 0
+        self.text = get_dialect("codev").write(Answer("7"))
+        self.before: Callable[[int], Any] = lambda number: None
+        self.asked = 0
+
+    def new_seed(self) -> int:
+        return 0
+
+    async def complete(self, prompt: Prompt, sampling, seed, decoding) -> Completion:
+        self.asked += 1
+        version = self.version
+        with decoding:
+            await asyncio.to_thread(self.before, self.asked)
+            ids = [*self.processor.encode(self.text), self.processor.eos_id]
+            half = len(ids) // 2
+            versions = [version] * half + [self.version] * (len(ids) - half)
+            return Completion(ids, [-0.5] * len(ids), prompt.ids, "stop", versions)
+
+    def generate(self, prompts, sampling) -> list[Completion]:
+        raise AssertionError("an asynchronous engine is asked one by one")
+
+    def sleep(self) -> None: ...
+
+    def seed(self, seed: int) -> None: ...
+
+    def sync(self, model: Any) -> dict[str, float]:
+        self.version += 1
+        return {}
+
+
+class Stage:
+    """Makes streams and ends them."""
+
+    def __init__(self, policy, env_options) -> None:
+        self.engine = Writer(policy.processor)
+        self.runner = RolloutRunner(lambda: make_env(env_options, "train"), policy.processor)
+        self.streams: list[RolloutStream] = []
+        self.drawn: list[int] = []
+
+    def tasks(self, batch: int) -> Sequence[int]:
+        self.drawn.append(batch)
+        return [2 * batch, 2 * batch + 1]
+
+    def stream(self, staleness: int = 1, used=(), start: int = 0, keep=None, **options: Any) -> RolloutStream:
+        chosen = StreamOptions(2, 2, staleness, **options)
+        kept = {"keep": keep} if keep else {}
+        made = RolloutStream(self.runner, self.engine, SAMPLING, self.tasks, chosen, used, start, **kept)
+        self.streams.append(made)
+        return made.__enter__()
+
+    def update(self, stream: RolloutStream) -> None:
+        with stream.updating():
+            self.engine.sync(None)
+
+
+@pytest.fixture
+def stage(policy, env_options) -> Iterator[Stage]:
+    made = Stage(policy, env_options)
+    yield made
+    for stream in made.streams:
+        stream.close()
+        assert not stream._thread.is_alive()
+    made.runner.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def indices(taken: TakenGroups) -> list[int]:
+    return [rollout.trajectory.index for rollout in taken.rollouts]
+
+
+@pytest.mark.parametrize("staleness", [1, 2, 3])
+def test_no_more_groups_are_begun_than_can_be_used_in_time(stage, staleness):
+    stream = stage.stream(staleness)
+    for update in range(4):
+        wanted = 2 * (update + staleness + 1)
+        until(lambda wanted=wanted: stage.engine.asked == 2 * wanted)
+        taken = stream.take()
+        assert taken.numbers == [2 * update, 2 * update + 1] and taken.dropped == 0
+        assert indices(taken) == [2 * update] * 2 + [2 * update + 1] * 2
+        assert [rollout.group for rollout in taken.rollouts] == [0, 0, 1, 1]
+        stage.update(stream)
+
+
+def test_nothing_is_played_for_updates_after_the_last(stage):
+    stage.engine.version = 5
+    stream = stage.stream(3, first=5, last=7)
+    for _ in range(2):
+        assert len(stream.take().rollouts) == 4
+        stage.update(stream)
+    assert stage.engine.asked == 8
+
+
+def test_groups_are_taken_as_they_complete(stage):
+    held = threading.Event()
+    stage.engine.before = lambda number: number > 1 or held.wait(LONG_S)
+    stream = stage.stream(1)
+    until(lambda: stage.engine.asked == 8)
+    taken = stream.take()
+    assert len(taken.rollouts) == 4 and len(set(taken.numbers)) == 2
+    slow = ({0, 1, 2, 3} - set(taken.numbers)) - set(stream.take().numbers)
+    held.set()
+    assert len(slow) <= 1
+
+
+def test_a_group_that_is_too_old_is_dropped_counted_and_replaced(stage):
+    held = threading.Event()
+    stage.engine.before = lambda number: number > 1 or held.wait(LONG_S)
+    stream = stage.stream(1)
+    seen = []
+    for _ in range(2):  # the group of the held episode cannot be used any more after these
+        seen += stream.take().numbers
+        stage.update(stream)
+    (slow,) = set(range(4)) - set(seen)
+    held.set()
+    until(lambda: stream._state.dropped == 1)
+    taken = stream.take()
+    assert taken.dropped == 1 and slow in taken.numbers
+    assert len(taken.rollouts) == 4 and slow // 1 not in {number for number in indices(taken)}
+    assert [group.index for group in taken.played if group.index == slow] == [slow]
+    rest = stream.take()
+    assert rest.dropped == 0 and len(set(seen + taken.numbers + rest.numbers)) == len(
+        seen + taken.numbers + rest.numbers
+    )
+
+
+def test_a_half_made_episode_survives_an_update_with_the_versions_of_its_tokens(stage):
+    held, stage.engine.before = threading.Event(), lambda number: held.wait(LONG_S)
+    stream = stage.stream(1)
+    until(lambda: stage.engine.asked == 8)
+    stage.update(stream)  # in flight: it does not wait
+    held.set()
+    taken = stream.take()
+    for rollout in taken.rollouts:
+        versions = [v for v in rollout.tokens.versions if v >= 0]
+        assert set(versions) == {0, 1} and versions == sorted(versions)
+        assert rollout.trajectory.meta["versions"] == [[0, 1]] and rollout.tokens.oldest == 0
+
+
+def test_without_in_flight_an_update_waits_for_the_episodes_and_none_has_two_versions(stage):
+    released, updated = threading.Event(), threading.Event()
+    stage.engine.before = lambda number: released.wait(LONG_S)
+    stream = stage.stream(2, in_flight=False)
+    until(lambda: stage.engine.asked == 12)
+
+    def update() -> None:
+        stage.update(stream)
+        updated.set()
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    until(lambda: stream.held)
+    assert not updated.wait(0.2)
+    released.set()
+    thread.join(LONG_S)
+    assert updated.is_set()
+    for _ in range(3):
+        taken = stream.take()
+        assert all(len({v for v in r.tokens.versions if v >= 0}) == 1 for r in taken.rollouts)
+        stage.update(stream)
+
+
+def test_an_error_reaches_the_trainer_with_its_traceback(stage):
+    def fail(number: int) -> None:
+        if number == 6:
+            raise ZeroDivisionError("told to fail")
+
+    stage.engine.before = fail
+    stream = stage.stream(1)
+    with pytest.raises(ZeroDivisionError, match="told to fail") as found:
+        for _ in range(3):
+            stream.take()
+            stage.update(stream)
+    assert "fail" in [frame.name for frame in traceback.extract_tb(found.value.__traceback__)]
+    with pytest.raises(ZeroDivisionError):
+        stream.take()
+
+
+def test_an_error_reaches_an_update_that_waits_for_episodes(stage):
+    held = threading.Event()
+
+    def fail(number: int) -> None:
+        assert held.wait(LONG_S)
+        raise ZeroDivisionError("told to fail")
+
+    stage.engine.before = fail
+    stream = stage.stream(1, in_flight=False)
+    until(lambda: stage.engine.asked == 8)
+    threading.Timer(0.1, held.set).start()
+    with pytest.raises(ZeroDivisionError), stream.updating():
+        raise AssertionError("the weights must not be replaced")
+
+
+def test_closing_gives_up_what_is_under_way(stage):
+    held = threading.Event()
+    stage.engine.before = lambda number: held.wait(LONG_S)
+    stream = stage.stream(1)
+    until(lambda: stage.engine.asked == 8)
+    stream.close()
+    held.set()
+    with pytest.raises(RuntimeError, match="closed"):
+        stream.take()
+
+
+def test_a_resumed_stream_begins_with_the_groups_that_were_not_used(stage):
+    stage.engine.version = 2
+    stream = stage.stream(1, used=[3, 4, 6], start=2, first=2)
+    assert stream.take().numbers == [2, 5]
+    stage.update(stream)
+    assert stream.take().numbers == [7, 8]
+
+
+def test_groups_without_signal_give_way_to_others_up_to_a_bound(stage):
+    """All answers are equal, so no group has a signal; the last ones fill up."""
+    stream = stage.stream(1, keep=has_signal, spare=1, last=2)
+    for _ in range(2):
+        taken = stream.take()
+        assert len(taken.rollouts) == 4 and len(taken.played) == len(taken.numbers) >= 2
+        stage.update(stream)
+    assert 8 <= stage.engine.asked <= 2 * (4 + 4)
+
+
+def test_too_many_tasks_that_are_too_long_end_the_search(policy, env_options):
+    stage = Stage(policy, env_options)
+    stage.tasks = lambda batch: [0, 1]  # type: ignore[method-assign]
+    stage.runner.max_length = 80
+    stream = stage.stream(1)
+    taken = stream.take()
+    stream.close()
+    assert not taken.rollouts and len(taken.skipped) >= 34
+    assert all(group.episodes == 0 for group in taken.played)
+    stage.runner.close()
