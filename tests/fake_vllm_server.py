@@ -29,6 +29,8 @@ class FakeVllmServer:
         failures: What to answer the next requests for a completion with: a status, "drop" (no answer) or "abort".
         stuck: How many times emptying the prefix cache fails.
         seeds: The seeds of the completions so far; None where a request has none.
+        paused: A push has paused it.
+        pauses: The queries of the pauses so far.
         report: What to add to the log-probabilities, as a server does that was started with other flags.
     """
 
@@ -39,6 +41,8 @@ class FakeVllmServer:
         self.seeds: list[int | None] = []
         self.report = 0.0
         self.stuck = 0
+        self.paused = False
+        self.pauses: list[str] = []
         self.version = "default"
         self._weights = {name: weight.clone() for name, weight in model.state_dict().items()}
         self._lock = threading.Lock()
@@ -47,7 +51,7 @@ class FakeVllmServer:
 
     def start(self) -> None:
         """Listen, with the weights the server was started with."""
-        self.version = "default"
+        self.version, self.paused = "default", False
         self.model.load_state_dict(self._weights)
         handler = type("Handler", (_Handler,), {"owner": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
@@ -66,8 +70,14 @@ class FakeVllmServer:
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         """Return status and content for one request."""
+        path, _, query = path.partition("?")
         with self._lock:
             self.asked.append(path)
+            if path in ("/pause", "/resume"):
+                self.paused = path == "/pause"
+                self.pauses += [query] * self.paused
+            if path == "/is_paused":
+                return 200, {"is_paused": self.paused}
             if path == "/inference/v1/generate":
                 failure = self.failures.pop(0) if self.failures else 0
                 return (

@@ -312,28 +312,31 @@ def _judge(plan: PlannedRun) -> Iterator[Check]:
 
 
 def _server(plan: PlannedRun) -> Iterator[Check]:
-    """Look for the engine's server; a run gives it `vllm.patience` seconds to come up."""
+    """Look for the engine's servers; a run gives them `vllm.patience` seconds to come up."""
+    for url in plan.options.vllm.url if plan.options.engine == "vllm-server" else ():
+        yield from _one_server(plan, url)
+
+
+def _one_server(plan: PlannedRun, url: str) -> Iterator[Check]:
     options, server = plan.options, plan.options.vllm
-    if options.engine != "vllm-server":
-        return
-    client = Client(server.url, 0.0 if plan.dry else server.patience, _LOOK_S)
+    client = Client(url, 0.0 if plan.dry else server.patience, _LOOK_S)
     try:
         try:
             client.get("/health")
         except ServerLost:
             if client.patience:
-                print(f"Waiting up to {server.patience:g} s for the vLLM server at {server.url} (--vllm.patience).")
+                print(f"Waiting up to {server.patience:g} s for the vLLM server at {url} (--vllm.patience).")
             client.wait()
-        yield Check("engine", "vllm-server", "ok", f"{server.url} is healthy")
+        yield Check("engine", "vllm-server", "ok", f"{url} is healthy")
         positions = plan.size.positions if plan.size else 0
         wanted, has = min(options.max_length, positions or options.max_length), server_length(client)
         if 0 < has < wanted:
-            detail = f"--max-length is {wanted}, the server at {server.url} takes {has} tokens"
+            detail = f"--max-length is {wanted}, the server at {url} takes {has} tokens"
             advice = f"start it with --max-model-len {wanted}, or give --max-length {has}"
             yield Check("engine", "vllm-server", plan.lacking, detail, advice)
     except EngineError as error:
         reason = str(error).partition(" Then continue")[0].rstrip(".")  # there is nothing to resume yet
-        detail = f"--vllm.url: {server.url} does not answer: {reason}"
+        detail = f"--vllm.url: {url} does not answer: {reason}"
         yield Check("engine", "vllm-server", plan.lacking, detail, "docs/engines.md has the command")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -11,8 +12,8 @@ from typing import Any
 
 from codev_agents.rollout.engine import EngineError
 
-_PAUSE = 10.0  # longest pause between two checks for a lost server, in seconds
-_LOOK = 10.0  # longest wait for the answer to one check, in seconds
+PAUSE_S = 10.0  # longest pause between two checks for a lost server, in seconds
+LOOK_S = 10.0  # longest wait for the answer to one check, in seconds
 
 
 class ServerLost(Exception):
@@ -30,6 +31,8 @@ class Client:
 
     def __init__(self, url: str, patience: float, timeout: float) -> None:
         self.url = url.rstrip("/")
+        self.name = re.sub(r"\W", "-", self.url)
+        """The address as part of a file name."""
         self.patience, self.timeout = patience, timeout
 
     def get(self, path: str, timeout: float | None = None) -> Any:
@@ -55,7 +58,7 @@ class Client:
         lost, pause = time.monotonic(), 0.1
         while True:
             try:
-                return self.get("/health", _LOOK)
+                return self.get("/health", LOOK_S)
             except (ServerLost, EngineError) as error:
                 reason: Exception = error
             left = lost + self.patience - time.monotonic()
@@ -65,7 +68,7 @@ class Client:
                     "Start it, or give its address: --vllm.url. Then continue with --resume."
                 ) from reason
             time.sleep(min(pause, left))
-            pause = min(2 * pause, _PAUSE)
+            pause = min(2 * pause, PAUSE_S)
 
     def _ask(self, request: urllib.request.Request, timeout: float | None) -> Any:
         try:

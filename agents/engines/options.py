@@ -17,22 +17,27 @@ class VllmOptions:
     """Type of vLLM's weights; "auto" is float32 if the trainer runs on a CPU, else bfloat16."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of a GPU's memory that `vllm` uses while it is awake."""
-    url: str = "http://localhost:8000"
-    """Address of the server that `vllm-server` asks."""
+    url: tuple[str, ...] = ("http://localhost:8000",)
+    """Addresses of the servers that `vllm-server` asks; each has a queue of its own."""
     folder: str = ""
     """Folder shared with the server, for the weights it is sent; empty is the system's temporary folder."""
     patience: Annotated[float, Field(ge=0)] = 300.0
-    """Longest absence of a server before the run ends with an error, in seconds."""
+    """Longest absence of all servers before the run ends with an error, in seconds."""
     timeout: Annotated[float, Field(gt=0)] = 1800.0
     """Longest wait for one completion of a server, in seconds."""
     exact_replay: bool = False
     """Give each completion a seed of its own, so that samples repeat at any order of requests; vLLM samples slower."""
 
+    @field_validator("url", mode="before")
+    @classmethod
+    def _is_one_or_several(cls, url: object) -> object:
+        return (url,) if isinstance(url, str) else url
+
     @field_validator("url")
     @classmethod
-    def _is_address(cls, url: str) -> str:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError("an address such as http://node2:8000")
+    def _are_addresses(cls, url: tuple[str, ...]) -> tuple[str, ...]:
+        if not url or len(set(url)) < len(url) or not all(one.startswith(("http://", "https://")) for one in url):
+            raise ValueError("one or several addresses such as http://node2:8000, each once")
         return url
 
 

@@ -1,16 +1,17 @@
-"""The `vllm-server` engine: a vLLM server, on other GPUs or machines, over HTTP.
+"""The `vllm-server` engine: vLLM servers, on other GPUs or machines, over HTTP.
 
-The server is started by the user, with the endpoints for tokens and for weights (`docs/engines.md` has the command).
+They are started by the user, with the endpoints for tokens and for weights (`docs/engines.md` has the command).
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,28 +24,31 @@ from safetensors.torch import save_file
 from codev_agents.engines.http import Client, ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.pixels import to_data_url, to_image
+from codev_agents.engines.servers import Servers
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
-from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
+from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.errors import ConfigError
 from codev_env.files import locked
 
 GENERATE = "/inference/v1/generate"
-_TRIES = 5  # per completion or push; between two of them the server may be gone for up to `patience` seconds
 
 
 class VllmServerEngine:
-    """Samples with a vLLM server.
+    """Samples with vLLM servers.
 
-    Each push of weights gets a name that the server repeats with every completion. A server that was started anew has
+    Each push of weights gets a name that a server repeats with every completion. A server that was started anew has
     another one: it gets the weights again, and its samples of other weights are discarded and requested again. With
     `VllmOptions.exact_replay` requests carry their seeds, so an answer that is lost is sampled again, the same.
+
+    With `apart`, weights are replaced while requests are under way: the server pauses, loads them, computes its caches
+    again and goes on, so a completion may have tokens of several versions. It says which.
 
     Args:
         model: The policy.
         processor: The tokenizer side.
-        options: Where the server is, and how long it may be gone.
+        options: Where the servers are, and how long they may be gone.
         max_batch: Most requests under way.
         seed: Seed of the sampling.
         device: The device of this process.
@@ -69,7 +73,9 @@ class VllmServerEngine:
     ) -> None:
         self.processor = processor
         self.dtype = weight_dtype(options.dtype, device)
-        self._client = Client(options.url, options.patience, options.timeout)
+        self._servers = Servers(options.url, options.patience, options.timeout, self._restore)
+        self._apart, self._version = apart, version - 1  # `sync` counts
+        self._versions: dict[str, int] = {}  # by the name of a push
         self._seeds, self._exact = Seeds(seed), options.exact_replay
         self._threads = ThreadPoolExecutor(max_batch, "vllm-server")
         self._urls: WeakKeyDictionary[PixelBlock, str] = WeakKeyDictionary()
@@ -97,16 +103,23 @@ class VllmServerEngine:
         folders = [Path(self._kept.name) / uuid.uuid4().hex]
         if shared:
             torch.distributed.broadcast_object_list(folders)
-        before, self._folder = self._folder, folders[0]
+        before = self._folder
+        self._version += 1
+        self._versions[folders[0].name] = self._version
         if writes:
-            self._folder.mkdir()
-            save_file(weights, self._folder / "model.safetensors")
-            self._persist(self._restore)
+            folders[0].mkdir()
+            save_file(weights, folders[0] / "model.safetensors")
+        self._folder = folders[0]
+        if writes:
+            self._servers.push(self._folder.name)
             if before.parent == self._folder.parent:
                 shutil.rmtree(before)
         if shared:
             torch.distributed.barrier()
-        return {}
+        if not self._apart and len(self._servers.clients) == 1:
+            return {}
+        queues = {f"server/{place}_queue": float(n) for place, n in enumerate(self._servers.queues)}
+        return queues | {"server/lost": float(self._servers.losses)}
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order; all are requested at the same time."""
@@ -146,50 +159,47 @@ class VllmServerEngine:
         }
 
     def _complete(self, request: dict[str, Any], given_up: threading.Event | None = None) -> Completion:
-        def ask() -> Completion:
-            answer = self._client.post(GENERATE, request)
+        def ask(client: Client) -> Completion:
+            answer = client.post(GENERATE, request)
             (choice,) = answer["choices"]
-            versions = {span["version"] for span in choice.get("weight_versions") or ()}
-            if versions != {self._folder.name} or choice["finish_reason"] not in ("stop", "length"):
-                raise ServerLost(
-                    f"a completion by weights {sorted(versions)} that ended by {choice['finish_reason']!r}"
-                )
+            ids, spans = choice["token_ids"], choice.get("weight_versions") or ()
+            names = {span["version"] for span in spans}
+            known = names <= self._versions.keys() if self._apart else names == {self._folder.name}
+            versions = (
+                [self._versions[s["version"]] for s in spans for _ in range(s["start"], s["end"])] if known else []
+            )
+            if not (names and known and len(versions) == len(ids)) or choice["finish_reason"] not in ("stop", "length"):
+                raise ServerLost(f"a completion by weights {sorted(names)} that ended by {choice['finish_reason']!r}")
             logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
-            return Completion(choice["token_ids"], logprobs, answer["prompt_token_ids"], choice["finish_reason"])
+            told = versions if self._apart else ()
+            return Completion(ids, logprobs, answer["prompt_token_ids"], choice["finish_reason"], told)
 
-        return self._persist(ask, given_up)
+        home = next((part["url"] for part in request.get("content_parts", ())), None)
+        return self._servers.ask(ask, hash(home) if home else None, given_up)
 
-    def _persist(self, action: Callable[[], Any], given_up: threading.Event | None = None) -> Any:
-        """Return the result of `action`; if the server is lost meanwhile, wait for it and try again unless given up."""
-        for attempt in range(_TRIES):
-            try:
-                if attempt:
-                    self._restore()
-                return action()
-            except ServerLost as error:
-                if given_up and given_up.is_set():
-                    raise EngineError("nobody waits for this completion any more") from error
-                reason = error
-                self._client.wait()
-        raise EngineError(
-            f"the vLLM server at {self._client.url} is there, but {_TRIES} tries of one request failed; the last: "
-            f"{reason}. It has to be vLLM 0.32 or newer; its log says more."
-        )
-
-    def _restore(self) -> None:
-        """Send the server the newest weights, unless it has them."""
-        post = self._client.post
-        with locked(self._folder.parent / "lock"):
-            if self._client.get("/weight_info")["weight_version"] == self._folder.name:
-                return
-            post("/pause")  # what it is sampling with other weights ends now
-            post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(self._folder)}})
-            for cache in ("prefix", "mm", "encoder"):
+    def _restore(self, client: Client) -> str:
+        """Send a server the newest weights, unless it has them; returns their name."""
+        post, folder = client.post, self._folder
+        with locked(folder.parent / f"lock-{client.name}"):
+            if client.get("/weight_info")["weight_version"] == folder.name and not self._is_paused(client):
+                return folder.name
+            # What it is sampling ends now, or goes on with the new weights and no caches of the old ones.
+            post("/pause?mode=keep&clear_cache=true" if self._apart else "/pause")
+            post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
+            announce = functools.partial(post, "/update_weight_version", {"new_version": folder.name})
+            if self._apart:
+                announce()  # before the next token is sampled
+            for cache in () if self._apart else ("prefix", "mm", "encoder"):
                 if post(f"/reset_{cache}_cache") == {"success": False}:
                     raise ServerLost(f"the {cache} cache could not be emptied")
             post("/resume")
-            # The name comes last: a server with it needs nothing more.
-            post("/update_weight_version", {"new_version": self._folder.name})
+            if not self._apart:
+                announce()  # The name comes last: a server with it needs nothing more.
+        return folder.name
+
+    def _is_paused(self, client: Client) -> bool:
+        """Whether a push that ended between the name and the resumption left the server paused."""
+        return self._apart and bool((client.get("/is_paused") or {}).get("is_paused"))
 
     def _check_logprobs(self) -> None:
         """Sample with one token allowed: it has probability 1 unless the server reports something else."""
@@ -197,6 +207,6 @@ class VllmServerEngine:
         asked = {"token_ids": [self.processor.eos_id], "sampling_params": params, "return_token_ids": True}
         if self._complete(asked).logprobs[0] < -1e-3:
             raise ConfigError(
-                f"the vLLM server at {self._client.url} reports log-probabilities before temperature and bans; "
-                "start it with --logprobs-mode processed_logprobs."
+                f"the vLLM server at {self._servers.clients[0].url} reports log-probabilities before temperature and "
+                "bans; start it with --logprobs-mode processed_logprobs."
             )

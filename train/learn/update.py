@@ -128,7 +128,8 @@ class Updater:
                 steps.append(self._step(work, part, on_policy))
         means = [float(np.nanmean(c)) if np.isfinite(c).any() else math.nan for c in np.array(steps).T]
         count = len(means) - 2 * self._lags
-        return UpdateStats(*means[:count], list(zip(means[count::2], means[count + 1 :: 2], strict=True)))
+        by_lag = list(zip(means[count::2], means[count + 1 :: 2], strict=True))
+        return UpdateStats(*means[:count], by_lag=by_lag)
 
     @property
     def _lags(self) -> int:

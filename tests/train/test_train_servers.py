@@ -1,0 +1,251 @@
+"""Several vLLM servers: queues of their own, one that dies and comes back, and weights that change meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import functools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from fake_vllm_server import FakeVllmServer
+from micro_run import history
+
+from codev_agents.engines import make_engine
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.policy import Policy
+from codev_agents.rollout.engine import EngineError, Prompt, Sampling
+from codev_env.app.cli import main
+from codev_env.types import IMAGE_PLACEHOLDER
+
+GREEDY = Sampling(temperature=0.0, max_tokens=8)
+GENERATE = "/inference/v1/generate"
+
+
+@pytest.fixture
+def servers(policy) -> Iterator[list[FakeVllmServer]]:
+    """Two, started with other weights than the policy's."""
+    made = []
+    for _ in range(2):
+        model = copy.deepcopy(policy.model)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.neg_()
+        made.append(FakeVllmServer(model, policy.processor))
+    yield made
+    for server in made:
+        with contextlib.suppress(Exception):
+            server.stop()
+
+
+@pytest.fixture
+def prompts(policy, picture) -> list[Prompt]:
+    images = [policy.processor.image(picture(100 + 20 * number, 60)) for number in range(4)]
+    return [Prompt(policy.processor.prompt("sys", f"{IMAGE_PLACEHOLDER} what?", [one]), [one]) for one in images]
+
+
+@pytest.fixture
+def wanted(policy, prompts) -> list[list[int]]:
+    return [c.ids for c in HFEngine(policy.model, policy.processor).generate(prompts, GREEDY)]
+
+
+def engine_of(servers, policy, apart: bool = True, patience: float = 20.0, version: int = 0) -> Any:
+    options = VllmOptions(url=tuple(server.url for server in servers), patience=patience)
+    return make_engine("vllm-server", policy.model, policy.processor, 8, 0, options, apart=apart, version=version)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def changed(policy) -> Any:
+    model = copy.deepcopy(policy.model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+    return model
+
+
+def test_all_get_the_weights_and_share_the_requests(servers, policy, prompts, wanted):
+    engine = engine_of(servers, policy)
+    for server in servers:
+        assert server.asked.count("/collective_rpc") == 1 and not server.paused
+        server.asked.clear()
+    found = engine.generate(prompts, GREEDY)
+    assert [c.ids for c in found] == wanted and all(set(c.versions) == {0} for c in found)
+    assert all(server.asked.count(GENERATE) for server in servers)
+
+
+def test_requests_of_a_task_go_to_the_same_server(servers, policy, prompts):
+    engine = engine_of(servers, policy)
+    for server in servers:
+        server.asked.clear()
+    for _ in range(4):
+        engine.generate(prompts[:1], GREEDY)
+    assert sorted(server.asked.count(GENERATE) for server in servers) == [0, 4]
+
+
+def test_a_server_that_dies_is_left_out_and_its_requests_are_made_elsewhere(servers, policy, prompts, wanted):
+    engine = engine_of(servers, policy)
+    servers[0].stop()
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+    assert -1 in engine._servers.queues
+    numbers = engine.sync(policy.model)
+    assert numbers["server/0_queue"] == -1 and numbers["server/lost"] >= 1
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+
+
+def test_it_is_taken_back_with_the_newest_weights(servers, policy, prompts):
+    engine, model = engine_of(servers, policy), changed(policy)
+    servers[0].stop()
+    engine.generate(prompts, GREEDY)
+    engine.sync(model)
+    servers[0].start()
+    until(lambda: engine._servers.queues == [0, 0])
+    assert servers[0].version == servers[1].version == engine._folder.name
+    servers[0].asked.clear()
+    servers[1].stop()
+    found = engine.generate(prompts, GREEDY)
+    assert [c.ids for c in found] == [c.ids for c in HFEngine(model, policy.processor).generate(prompts, GREEDY)]
+    assert all(set(c.versions) == {1} for c in found) and servers[0].asked.count(GENERATE) == 4
+
+
+def test_all_of_them_gone_is_an_error_that_names_them(servers, policy, prompts):
+    engine = engine_of(servers, policy, patience=0.3)
+    for server in servers:
+        server.stop()
+    with pytest.raises(EngineError, match=f"servers at {servers[0].url}, {servers[1].url}, .* 0.3 s"):
+        engine.generate(prompts, GREEDY)
+
+
+def test_all_of_them_gone_for_a_while_loses_nothing(servers, policy, prompts, wanted):
+    engine = engine_of(servers, policy)
+    for server in servers:
+        server.stop()
+    back = threading.Timer(0.5, servers[1].start)
+    back.start()
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+    back.join()
+
+
+def test_a_push_in_flight_keeps_the_requests_and_announces_before_the_next_token(servers, policy):
+    engine = engine_of(servers, policy)
+    for server in servers:
+        assert server.pauses == ["mode=keep&clear_cache=true"]
+        server.asked.clear()
+    engine.sync(policy.model)
+    for server in servers:
+        pushed = [path for path in server.asked if path not in ("/weight_info", "/is_paused")]
+        assert pushed == ["/pause", "/collective_rpc", "/update_weight_version", "/resume"]
+
+
+def test_a_push_that_was_cut_off_before_the_server_went_on_is_repeated(servers, policy, prompts, wanted):
+    engine = engine_of(servers, policy)
+    servers[0].paused = True
+    servers[0].failures += [500]
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+    until(lambda: not servers[0].paused)
+
+
+def test_tokens_of_two_versions_in_one_completion(servers, policy, prompts, monkeypatch):
+    """A server that was paused, got other weights and went on reports spans."""
+    engine = engine_of(servers[:1], policy, version=7)
+    first = engine._folder.name
+    engine.sync(policy.model)
+    complete = servers[0].complete
+
+    def spanned(body, finish):
+        answer = complete(body, finish)
+        (choice,) = answer["choices"]
+        end = len(choice["token_ids"])
+        choice["weight_versions"] = [
+            {"version": first, "start": 0, "end": 3},
+            {"version": servers[0].version, "start": 3, "end": end},
+        ]
+        return answer
+
+    monkeypatch.setattr(servers[0], "complete", spanned)
+    (found,) = engine.generate(prompts[:1], GREEDY)
+    assert list(found.versions) == [7] * 3 + [8] * (len(found.ids) - 3)
+
+
+def test_without_apart_a_completion_of_two_versions_is_sampled_again(servers, policy, prompts, wanted, monkeypatch):
+    engine = engine_of(servers[:1], policy, apart=False)
+    first = engine._folder.name
+    engine.sync(policy.model)
+    complete, spans = servers[0].complete, [[{"version": first, "start": 0, "end": 8}]]
+
+    def spanned(body, finish):
+        answer = complete(body, finish)
+        if spans:
+            answer["choices"][0]["weight_versions"] = spans.pop()
+        return answer
+
+    monkeypatch.setattr(servers[0], "complete", spanned)
+    (found,) = engine.generate(prompts[:1], GREEDY)
+    assert found.ids == wanted[0] and not found.versions and not spans
+
+
+def test_completions_of_weights_that_were_never_pushed_are_sampled_again(servers, policy, prompts, wanted):
+    """A server that was started anew between two requests has its first weights."""
+    engine = engine_of(servers[:1], policy)
+    servers[0].stop()
+    servers[0].start()
+    (found,) = asyncio.run(gathered(engine, prompts[:1]))
+    assert found.ids == wanted[0] and set(found.versions) == {0}
+
+
+async def gathered(engine: Any, prompts: list[Prompt]) -> list[Any]:
+    return await asyncio.gather(*(engine.complete(p, GREEDY, 1, contextlib.nullcontext()) for p in prompts))
+
+
+@pytest.mark.parametrize("url", [(), ("http://a", "http://a"), ("node2:8000",)])
+def test_bad_addresses_are_refused(url):
+    with pytest.raises(ValueError, match="addresses such as"):
+        VllmOptions(url=url)
+
+
+def test_one_address_may_be_a_string():
+    assert VllmOptions(url="http://a:1").url == ("http://a:1",)
+
+
+@pytest.mark.parametrize("in_flight", ["true", "false"])
+def test_a_run_whose_servers_die_in_turn(arguments, runs, start, monkeypatch, in_flight):
+    """Each dies at a fixed request and comes back when the other one has answered some; no group is lost."""
+    made = [FakeVllmServer(Policy.load(str(start)).model, Policy.load(str(start)).processor) for _ in range(2)]
+    kills = {3: 0, 9: 1}  # by the number of a request for a completion, of all: the server that dies before the next
+    complete, asked, lock = [server.complete for server in made], [0], threading.Lock()
+
+    def counting(number: int, body: dict[str, Any], finish: str) -> dict[str, Any]:
+        with lock:
+            asked[0] += 1
+            dies = kills.get(asked[0])
+        if dies is not None:
+            made[dies].stop()
+            threading.Timer(0.3, made[dies].start).start()
+        return complete[number](body, finish)
+
+    for number, server in enumerate(made):
+        monkeypatch.setattr(server, "complete", functools.partial(counting, number))
+    words = ["--engine", "vllm-server", "--vllm.url", *(server.url for server in made), "--in-flight", in_flight]
+    name = f"servers-{in_flight}"
+    assert main(["train", *arguments(name, *words, "--staleness", "1", "--health.mismatch", "0.01")]) == 0
+    rows = history(runs / name)
+    assert [row["step"] for row in rows] == [1, 2, 3] and rows[-1]["server/lost"] >= 1
+    used = [
+        n for line in (runs / name / "groups" / "0.jsonl").read_text().splitlines() for n in json.loads(line)["used"]
+    ]
+    assert len(used) == len(set(used)) >= 6
+    until(lambda: not any(timer.is_alive() for timer in threading.enumerate() if isinstance(timer, threading.Timer)))
+    for server in made:
+        server.stop()
