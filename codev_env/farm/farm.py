@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import itertools
 import os
+import pickle
 import sys
 import threading
 import time
@@ -86,13 +87,7 @@ class Farm:
         Raises:
             ConfigError: The dialect or the judge cannot be pickled.
         """
-        try:
-            content = self._cluster.dumps(setup)
-        except Exception as error:
-            raise ConfigError(
-                f"dialect {setup.dialect.name!r} or judge {setup.judge.name!r} cannot travel to the nodes of a farm "
-                f"({error}). Name it, for example as 'module:attribute'."
-            ) from error
+        content = self.dumps(setup, f"dialect {setup.dialect.name!r} or judge {setup.judge.name!r}")
         return content, hashlib.sha256(content).hexdigest()
 
     def open(self, setup: tuple[bytes, str], task: Task) -> RemotePrograms:
@@ -115,10 +110,11 @@ class Farm:
             FarmError: Several nodes were lost over it, or there is none.
         """
         losses: list[str] = []
+        content = self.dumps((function, arguments), function.__name__)
         while len(losses) < MOST_LOSSES:
             link, future = self.enter(()), Future[Result]()
             try:
-                link.put(Call(self.number(), limits, function, arguments), future)
+                link.put(Call(self.number(), limits, content), future)
                 result = future.result()
             except NodeGone as gone:
                 losses.append(f"{link.spec.name}: {gone}")
@@ -127,7 +123,7 @@ class Farm:
             finally:
                 self.leave(link)
             if isinstance(result, Returned):
-                return result.value
+                return pickle.loads(result.value)  # of a node, which is trusted as Ray trusts it
             raise error_of(result, link.spec.name)  # type: ignore[arg-type]
         raise FarmError(f"{len(losses)} nodes were lost during one call of {function.__name__} ({'; '.join(losses)}).")
 
@@ -165,7 +161,7 @@ class Farm:
             at = time.monotonic()
             self._seen = at, {link.spec.name: link.busy_s for link in links}
         queues = [link.queue for link in links]
-        values = {
+        values: dict[str, float] = {
             "farm/nodes": len(links),
             "farm/queue": sum(waiting for waiting, _ in queues),
             "farm/in_flight": sum(running for _, running in queues),
@@ -222,6 +218,13 @@ class Farm:
         """Count an episode off its node."""
         with self._changed:
             link.episodes -= 1
+
+    def dumps(self, value: object, name: str) -> bytes:
+        """Pickle a value for the nodes; raises `ConfigError` that names it where that is not possible."""
+        try:
+            return self._cluster.dumps(value)
+        except Exception as error:
+            raise ConfigError(f"{name} cannot be pickled, so it cannot travel to a node: {error}") from error
 
     def moved(self) -> None:
         """Count a program that goes to another node."""

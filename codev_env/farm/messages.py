@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from PIL import Image
 from codev_env.dialects import Dialect
 from codev_env.judges import Judge
 from codev_env.sandbox import Limits
-from codev_env.types import Code, Execution, Region, Step, StepScore, Task
+from codev_env.types import Code, Execution, Region, Step, StepScore
 
 _PLAIN = ("RGB", "L", "RGBA")
 _lock = threading.Lock()
@@ -100,7 +99,7 @@ class Open:
     Attributes:
         episode: Its number.
         setup: The hash of `setup_bytes`.
-        task: The task without its images.
+        task: The task without its images, pickled by itself, so that one that cannot be read harms no other.
         images: The hashes of the task's images.
         setup_bytes: A pickled `EpisodeSetup`; empty where the node has it.
         pixels: The images that the node lacks.
@@ -108,7 +107,7 @@ class Open:
 
     episode: int
     setup: str
-    task: Task
+    task: bytes
     images: tuple[str, ...]
     setup_bytes: bytes = b""
     pixels: tuple[PackedImage, ...] = ()
@@ -142,14 +141,12 @@ class Call:
     Attributes:
         number: Names the request.
         limits: Limits of the sandbox.
-        function: Importable on the node; it gets the sandbox and the arguments.
-        arguments: Its arguments.
+        content: The function, which gets the sandbox and the arguments, and its arguments, pickled.
     """
 
     number: int
     limits: Limits
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
+    content: bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +180,10 @@ class Ran:
 
 @dataclass(frozen=True, eq=False)
 class Returned:
-    """The value that a called function returned."""
+    """The value that a called function returned, pickled."""
 
     number: int
-    value: Any
+    value: bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,7 @@ class RayCluster:
 
     def dumps(self, value: object) -> bytes:
         """Pickle a value, also classes that are defined in the main script."""
-        return self._ray.cloudpickle.dumps(value)  # type: ignore[no-any-return]
+        return self._ray.cloudpickle.dumps(value)
 
     def _connect(self, address: str) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -105,7 +105,7 @@ class RayNode:
 
     def hello(self, timeout: float) -> NodeReport:
         """See `NodeWork.hello`."""
-        return self._get(self._actor.hello, timeout=timeout)  # type: ignore[no-any-return]
+        return self._get(self._actor.hello, timeout=timeout)
 
     def submit(self, batch: Sequence[Request], timeout: float) -> None:
         """See `NodeWork.submit`."""
@@ -113,7 +113,7 @@ class RayNode:
 
     def collect(self, beat_s: float, timeout: float) -> Beat:
         """See `NodeWork.collect`."""
-        return self._get(self._actor.collect, beat_s, timeout=timeout)  # type: ignore[no-any-return]
+        return self._get(self._actor.collect, beat_s, timeout=timeout)
 
     def kill(self) -> None:
         """Kill the actor's process; its sandbox workers end with it."""

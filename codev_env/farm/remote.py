@@ -49,6 +49,10 @@ class Nodes(Protocol):
         """Return a number that is given once."""
         ...
 
+    def dumps(self, value: object, name: str) -> bytes:
+        """Pickle a value; raises `ConfigError` where it cannot travel."""
+        ...
+
     def moved(self) -> None:
         """Count a program that goes to another node."""
         ...
@@ -101,6 +105,7 @@ class RemotePrograms:
         self._farm, self._setup, self._task = farm, setup, task
         self._images: dict[str, Image.Image] = {digest_of(image): image for image in task.images}
         self._order = tuple(digest_of(image) for image in task.images)
+        self._bare = farm.dumps(replace(task, images=()), f"task {task.task_id!r}")
         self._ran = False
         self._sent = 0  # turns that the node knows
         self._closed = False
@@ -140,8 +145,7 @@ class RemotePrograms:
             lacking = [key, *dict.fromkeys(self._order)]
         pixels = tuple(pack(self._images[digest]) for digest in lacking if digest != key)
         setup_bytes = content if key in lacking else b""
-        bare = replace(self._task, images=())
-        self._link.put(Open(self._number, key, bare, self._order, setup_bytes, pixels))
+        self._link.put(Open(self._number, key, self._bare, self._order, setup_bytes, pixels))
         self._sent = 0
 
     def _send(self, action: str, turn: Code, turns: tuple[Step, ...]) -> Future[Result]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -71,6 +72,13 @@ class _RunningEpisode:
     closed: bool = False
 
 
+@dataclass(frozen=True)
+class _Unreadable:
+    """A setup or a task that cannot be read here: why."""
+
+    reason: str
+
+
 class NodeWork:
     """Runs the episodes of one driver on a node. Thread-safe.
 
@@ -87,8 +95,8 @@ class NodeWork:
         self._results: deque[Result] = deque()
         self._images: OrderedDict[str, Image.Image] = OrderedDict()
         self._kept = 0
-        self._setups: dict[str, EpisodeSetup] = {}
-        self._episodes: dict[int, _RunningEpisode] = {}
+        self._setups: dict[str, EpisodeSetup | _Unreadable] = {}
+        self._episodes: dict[int, _RunningEpisode | _Unreadable] = {}
         self._boxes: dict[Limits, Sandbox] = {}
         self._busy_s, self._waiting = 0.0, 0
         self._threads = ThreadPoolExecutor(slots, "codev-node")
@@ -150,14 +158,18 @@ class NodeWork:
     def _open(self, request: Open) -> None:
         with self._lock:
             if request.setup_bytes and request.setup not in self._setups:
-                self._setups[request.setup] = pickle.loads(request.setup_bytes)  # of the driver, which is trusted
+                self._setups[request.setup] = _loaded(request.setup_bytes)
             setup = self._setups.get(request.setup)
         given = {packed.digest: unpack(packed) for packed in request.pixels}
         images = [self._image(digest, given.get(digest)) for digest in request.images]
         if setup is None or None in images:
             return
-        task = replace(request.task, images=tuple(image for image in images if image is not None))
+        task = _loaded(request.task)
         with self._lock:
+            if isinstance(setup, _Unreadable) or isinstance(task, _Unreadable):
+                self._episodes[request.episode] = setup if isinstance(setup, _Unreadable) else task
+                return
+            task = replace(task, images=tuple(images))
             self._episodes[request.episode] = _RunningEpisode(task, setup, shared=set(request.images))
 
     def _image(self, digest: str, given: Image.Image | None) -> Image.Image | None:
@@ -177,7 +189,7 @@ class NodeWork:
     def _close(self, number: int) -> None:
         with self._lock:
             episode = self._episodes.pop(number, None)
-            if episode is None:
+            if episode is None or isinstance(episode, _Unreadable):
                 return
             episode.closed = True
             if episode.busy:
@@ -192,7 +204,9 @@ class NodeWork:
             self._waiting -= 1
         try:
             if isinstance(request, Call):
-                self._reply(Returned(request.number, request.function(self._box(request.limits), *request.arguments)))
+                function, arguments = pickle.loads(request.content)
+                value = function(self._box(request.limits), *arguments)
+                self._reply(Returned(request.number, pickle.dumps(value)))
             else:
                 self._run(request)
         except BaseException as error:
@@ -204,10 +218,12 @@ class NodeWork:
     def _run(self, request: RunProgram) -> None:
         with self._lock:
             episode = self._episodes.get(request.episode)
-            if episode is not None:
+            if isinstance(episode, _RunningEpisode):
                 episode.busy = True
         if episode is None:
             return self._reply(Missing(request.number))
+        if isinstance(episode, _Unreadable):
+            return self._reply(Failed(request.number, "ConfigError", episode.reason))
         try:
             step = self._execute(request, episode)
         except BaseException as error:
@@ -271,11 +287,21 @@ class NodeWork:
 def _score(episode: _RunningEpisode, step: Step) -> StepScore | None:
     judge = episode.setup.judge
     try:
-        return judge.score(episode.task, step, tuple(episode.steps))
+        score = judge.score(episode.task, step, tuple(episode.steps))
+        pickle.dumps(score)  # one that cannot travel must not take other results with it
+        return score
     except JudgeError:
         raise
     except Exception as error:
         raise JudgeError(f"judge {judge.name!r} failed on {episode.task.task_id!r}: {error!r}") from error
+
+
+def _loaded(content: bytes) -> Any:
+    """Read what the driver, which is trusted, has pickled."""
+    try:
+        return pickle.loads(content)
+    except Exception as error:
+        return _Unreadable(f"a dialect, judge or task cannot be read: {error!r}. Its module has to be installed")
 
 
 def _failed(number: int, error: BaseException) -> Failed:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from local_cluster import LocalCluster
 
 from codev_agents import SCRIPTED, run_episode
+from codev_env.envs.pool import make_limits, shared_sandbox
 from codev_env.envs.vector import FarmVectorEnv
 from codev_env.errors import ConfigError, EpisodeLost, FarmError, JudgeError, SandboxError
 from codev_env.farm import farm as farms
@@ -155,7 +159,7 @@ def test_steps_travel_in_batches_and_images_once(cluster: LocalCluster) -> None:
     assert node.pixels() == 1
     opens = [r for batch in node.batches for r in batch if isinstance(r, Open)]
     assert len(opens) == 8 and sum(bool(r.setup_bytes) for r in opens) == 1
-    assert all(r.task.images == () for r in opens)
+    assert all(pickle.loads(r.task).images == () for r in opens)
 
 
 def test_an_image_that_the_driver_has_does_not_travel_back(cluster: LocalCluster) -> None:
@@ -301,6 +305,53 @@ def test_a_program_that_ends_every_node_ends_its_episode_with_an_error(cluster: 
         env.step(LOOK)
 
 
+class Travels(Liker):
+    """Cannot be read on a node."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("not_installed_there",)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+class Unpicklable(Liker):
+    name = "unpicklable"
+
+    def score(self, task: Any, step: Any, history: Any) -> StepScore:
+        return StepScore(0.5, lambda: "why")  # type: ignore[arg-type]
+
+
+def test_what_cannot_travel_ends_one_episode_and_no_node(cluster: LocalCluster) -> None:
+    farm = cluster.farm()
+    with pytest.raises(ConfigError, match="judge 'liker' cannot be pickled"):
+        gym.make(ID, farm=farm, judge=type("Local", (Liker,), {})(), **ARGS)
+    env = gym.make(ID, farm=farm, judge=Travels(), **ARGS)
+    env.reset(seed=0)
+    with pytest.raises(ConfigError, match=r"not_installed_there.*has to be installed.*on node"):
+        env.step(LOOK)
+    env = gym.make(ID, farm=farm, judge=Unpicklable(), **ARGS)
+    env.reset(seed=0)
+    with pytest.raises(JudgeError, match="unpicklable"):
+        env.step(LOOK)
+    env = gym.make(ID, farm=farm, **ARGS)
+    task = env.unwrapped.tasks[0]
+    with pytest.raises(ConfigError, match=f"task '{task.task_id}' cannot be pickled"):
+        farm.open(env.unwrapped._setup, replace(task, meta={"lock": threading.Lock()}))
+    with pytest.raises(FarmError, match="PicklingError|pickle"):
+        farm.call(make_limits(None), give_lock)
+    assert farm.call(make_limits(None), describe) == cluster.nodes["node-0"].work.hello().layers
+    assert farm.metrics()["farm/nodes_lost"] == 0 and farm.slots == 4
+
+
+def give_lock(box: Any) -> Any:
+    return threading.Lock()
+
+
+def describe(box: Any) -> Any:
+    return box.describe()
+
+
 def test_a_node_that_is_added_takes_episodes(cluster: LocalCluster) -> None:
     farm = cluster.farm()
     cluster.add("node-9", slots=8)
@@ -425,8 +476,6 @@ def test_options_may_be_json() -> None:
 
 
 def test_a_sandbox_and_a_farm_exclude_each_other(cluster: LocalCluster) -> None:
-    from codev_env.envs.pool import make_limits, shared_sandbox
-
     with pytest.raises(ConfigError, match="both sandbox and farm"):
         gym.make(ID, farm=cluster.farm(), sandbox=shared_sandbox(make_limits(None)), **ARGS)
 
