@@ -101,8 +101,14 @@ class NodeLink:
         if future is not None:
             future.set_exception(NodeGone(self.lost))
 
-    def learn(self, digests: Sequence[str]) -> list[str]:
-        """Return those that the node does not have, which from now on it has."""
+    def announce(self, digests: Sequence[str], make: Callable[[list[str]], Request]) -> None:
+        """Queue a request with contents by their hashes.
+
+        Args:
+            digests: The contents that the request names.
+            make: Takes those that the node does not have yet and returns a request that carries them.
+        """
+        # In one piece: a request of another thread that names them must not overtake the one that carries them.
         with self._changed:
             new = [digest for digest in dict.fromkeys(digests) if digest not in self._known]
             for digest in digests:
@@ -110,7 +116,7 @@ class NodeLink:
                 self._known.move_to_end(digest)
             while len(self._known) > _KNOWN:
                 self._known.popitem(last=False)
-            return new
+            self.put(make(new))
 
     def knows(self, digests: Sequence[str]) -> bool:
         """Whether the node has all of these."""

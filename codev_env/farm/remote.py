@@ -140,12 +140,14 @@ class RemotePrograms:
     def _announce(self, everything: bool = False) -> None:
         """Send the task, with what the node lacks."""
         content, key = self._setup
-        lacking = self._link.learn((key, *self._order))
-        if everything:
-            lacking = [key, *dict.fromkeys(self._order)]
-        pixels = tuple(pack(self._images[digest]) for digest in lacking if digest != key)
-        setup_bytes = content if key in lacking else b""
-        self._link.put(Open(self._number, key, self._bare, self._order, setup_bytes, pixels))
+        named = (key, *self._order)
+
+        def request(lacking: list[str]) -> Open:
+            sent = dict.fromkeys(named) if everything else lacking
+            pixels = tuple(pack(self._images[digest]) for digest in sent if digest != key)
+            return Open(self._number, key, self._bare, self._order, content if key in sent else b"", pixels)
+
+        self._link.announce(named, request)
         self._sent = 0
 
     def _send(self, action: str, turn: Code, turns: tuple[Step, ...]) -> Future[Result]:
