@@ -182,6 +182,7 @@ class EpisodeRecorder:
             is_correct=bool(episode.is_correct),
             is_faithful=episode.is_faithful,
             stop_reason=episode.stop_reason,
+            share=episode.share,
             meta={**(meta or {}), **self._task_meta},
         )
 

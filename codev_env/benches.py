@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Scoring = Literal["vstar", "hrbench", "mathvista"]
-"""Whose published evaluation scores a benchmark."""
+Scoring = Literal[
+    "vstar", "hrbench", "mathvista", "tir", "treevgr", "mme", "blink-eval", "insight-o3", "charxiv-reasoning", "llm"
+]
+"""Whose published evaluation scores a benchmark; `"llm"`: a language model alone, with the plain mean as total."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ BENCHES: dict[str, Bench] = {
             reader_options={"needs": ("options", "boxes", "category")},
             folder="TreeBench",
             hub=HubFiles("HaochenWang/TreeBench", ("TreeBench.tsv",)),
+            scoring="treevgr",
         ),
         Bench(
             name="visualprobe",
@@ -175,6 +178,7 @@ BENCHES: dict[str, Bench] = {
             splits=("test",),
             reader="annotated",
             folder="VisualProbe_Hard",
+            scoring="llm",
         ),
         Bench(
             name="mme-realworld-lite",
@@ -186,6 +190,7 @@ BENCHES: dict[str, Bench] = {
             reader_options={"needs": ("options", "category")},
             folder="MME-RealWorld-Lite",
             hub=HubFiles("yifanzhang114/MME-RealWorld-Base64", ("mme_realworld_lite.tsv",)),
+            scoring="mme",
         ),
         Bench(
             name="o3bench",
@@ -197,6 +202,7 @@ BENCHES: dict[str, Bench] = {
             folder="O3-Bench/test",
             hub=HubFiles("m-Just/O3-Bench", ("test/metadata.jsonl", "test/images/*")),
             scenes="mathvista",
+            scoring="insight-o3",
         ),
         Bench(
             name="zoombench",
@@ -206,6 +212,7 @@ BENCHES: dict[str, Bench] = {
             splits=("test",),
             reader="annotated",
             folder="ZoomBench",
+            scoring="llm",
         ),
         Bench(
             name="zoombench-crop",
@@ -216,6 +223,7 @@ BENCHES: dict[str, Bench] = {
             reader="annotated",
             reader_options={"image": "crop_image"},
             folder="ZoomBench",
+            scoring="llm",
         ),
         Bench(
             name="blink",
@@ -226,6 +234,7 @@ BENCHES: dict[str, Bench] = {
             reader_options={"needs": ("options", "category")},
             folder="BLINK",
             files="BLINK*",
+            scoring="blink-eval",
         ),
         Bench(
             name="charxiv",
@@ -237,6 +246,18 @@ BENCHES: dict[str, Bench] = {
             folder="CharXiv",
             files="reasoning_val*",
             scenes="mathvista",
+            scoring="charxiv-reasoning",
+        ),
+        Bench(
+            name="tirbench",
+            title="TIR-Bench",
+            env_id="CodeV-TIRBench-v0",
+            splits=("test",),
+            reader="tirbench",
+            folder="TIR-Bench",
+            hub=HubFiles("Agents-X/TIR-Bench", ("TIR-Bench.json", "data.zip")),
+            scenes="tirbench",
+            scoring="tir",
         ),
         Bench(
             name="codev-rl",
@@ -302,6 +323,6 @@ def scoring_of(name: str) -> Scoring | None:
     return BENCHES[name].scoring if name in BENCHES else None
 
 
-def scored_benches() -> tuple[str, ...]:
-    """Return the names of the benchmarks that have a published scoring."""
-    return tuple(bench.name for bench in BENCHES.values() if bench.scoring)
+def benches_scored_by(*scorings: str) -> tuple[str, ...]:
+    """Return the names of the benchmarks with a published scoring: any, or one of those named."""
+    return tuple(b.name for b in BENCHES.values() if b.scoring and (not scorings or b.scoring in scorings))

@@ -352,6 +352,7 @@ class Episode:
         answer: The answer; `None` until it is given.
         is_correct: The scorer calls that answer right.
         stop_reason: Why it ended; `""` while it runs.
+        share: Share of the points where the scorer gave a part, see `Score.share`; else `None`.
     """
 
     task: Task
@@ -359,6 +360,7 @@ class Episode:
     answer: str | None = None
     is_correct: bool = False
     stop_reason: StopReason = ""
+    share: float | None = None
 
     @property
     def done(self) -> bool:

@@ -324,7 +324,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             episode.answer = step.turn.text
             verdict = self.scorer(episode.task, step.turn.text)
             check_verdict(self.scorer, verdict)
-            episode.is_correct = verdict.correct
+            episode.is_correct, episode.share = verdict.correct, verdict.share
             episode.stop_reason = "answer"
         elif len(episode.steps) >= self.max_turns:
             episode.stop_reason = "max_turns"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from codev_env.benches import scored_benches
+from codev_env.benches import benches_scored_by
 from codev_env.scoring.registry import SCORERS, get_scorer
 from codev_env.scoring.rules import is_correct, normalize, score_rules
 from codev_env.scoring.scorer import Score, Scorer, ScorerError
 from codev_env.scoring.totals import aggregate
 
-BENCHES = scored_benches()
-"""Benchmarks whose totals their authors define; `aggregate` computes them."""
+BENCHES = benches_scored_by("vstar", "hrbench", "mathvista")
+"""The benchmarks that all of `official`, `vlmevalkit` and `lmms` know."""
 
 __all__ = [
     "BENCHES",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from codev_env.benches import scored_benches, scoring_of
+from codev_env.benches import benches_scored_by, scoring_of
 from codev_env.errors import ConfigError
 from codev_env.scoring.official import OfficialScorer, answer_type, integer_text
 from codev_env.scoring.scorer import Score, bench_of, score_option, untagged
@@ -24,6 +24,8 @@ _LETTER_RULES = (
     ("a word of its own", re.compile(r"(?:^|\s)([A-D])(?:\s|$)")),
 )
 _official = OfficialScorer()
+_KNOWN = ("vstar", "hrbench", "mathvista")
+"""The scorings whose counterpart in lmms-eval is done here."""
 
 
 def vstar_letter(text: str) -> tuple[str | None, str]:
@@ -53,8 +55,8 @@ def score_lmms(task: Task, answer: str, /) -> Score:
     """
     text, bench = untagged(answer), bench_of(task)
     scoring = scoring_of(bench)
-    if scoring is None:
-        known = ", ".join(scored_benches())
+    if scoring not in _KNOWN:
+        known = ", ".join(benches_scored_by(*_KNOWN))
         raise ConfigError(
             f"scorer 'lmms': task {task.task_id!r} has meta['bench'] {bench!r}; it knows {known}. "
             "Use the scorer 'rules', or 'math-verify' for open answers."

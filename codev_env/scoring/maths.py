@@ -135,6 +135,19 @@ class MathVerifyScorer:
         return Score(reply["same"], text, "math", "equal" if reply["same"] else "not equal")
 
 
+def verified(first: str, second: str, cpu_s: float = 5.0) -> bool:
+    """Return what the package says by default of two texts: `verify(parse(first), parse(second))`.
+
+    Raises:
+        ConfigError: The package is missing.
+        ScorerError: The worker cannot run.
+    """
+    MathVerifyScorer(cpu_s)  # Raises if the package is missing.
+    with _LOCK:
+        reply = _ask({"gold": first, "answers": [second], "cpu_s": cpu_s, "fallback": True}, cpu_s)
+    return bool(reply.get("same"))
+
+
 def _prose(text: str) -> bool:
     return bool(_WORD.search(_COMMAND.sub(" ", text)))
 

@@ -20,6 +20,7 @@ MEMORY = 2 << 30  # bytes of address space
 def main() -> None:
     """Answer requests `{"gold": text, "answers": [text, …], "cpu_s": seconds}` until the input ends.
 
+    With `"fallback": true` texts are parsed as the package does by default, which also reads parts of a text.
     Replies are two lines: `{"gold": bool}` once the right answer is parsed, and `{"read": bool, "same": bool}`.
     """
     # The parsers print to both; replies go where nothing else does.
@@ -40,10 +41,11 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
-        gold = package.parse(request["gold"], fallback_mode="no_fallback", parsing_timeout=0)
+        fallback = "first_match" if request.get("fallback") else "no_fallback"
+        gold = package.parse(request["gold"], fallback_mode=fallback, parsing_timeout=0)
         _reply(replies, {"gold": bool(gold)})
         if gold:
-            answers = (package.parse(a, fallback_mode="no_fallback", parsing_timeout=0) for a in request["answers"])
+            answers = (package.parse(a, fallback_mode=fallback, parsing_timeout=0) for a in request["answers"])
             read = [answer for answer in answers if answer]
             same = any(package.verify(gold, answer, timeout_seconds=0) for answer in read)
             _reply(replies, {"read": bool(read), "same": same})

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from codev_env.errors import ConfigError
+from codev_env.scoring.scorer import Score
 from codev_env.scoring.totals import aggregate
 from codev_env.trajectory import Trajectory
 from codev_env.types import Task
@@ -180,7 +181,10 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
         `"overall"` and its parts, or `None` where no such totals are defined.
     """
     scored = [
-        (Task(t.task_id, (), t.question, t.answer, t.choices, category=t.category, meta=task_meta_of(t)), t.is_correct)
+        (
+            Task(t.task_id, (), t.question, t.answer, t.choices, category=t.category, meta=task_meta_of(t)),
+            Score(t.is_correct, share=t.share),
+        )
         for t in trajectories
     ]
     try:

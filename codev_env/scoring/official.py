@@ -6,17 +6,23 @@
   `score_losses`. A text is read by the project's own rules.
 - HR-Bench (`DreamMr/HR-Bench`, `hrbench/vlmeval/dataset/utils/hrbench.py`): an LLM says yes or no; give one as `judge`.
   Without it a text is read by the project's own rules.
+- TIR-Bench: `codev_env.scoring.tirbench`. TreeBench, MME-RealWorld-Lite: `codev_env.scoring.letters`.
+- BLINK and O3-Bench: a letter by `codev_env.scoring.letters`; where that reads none, an LLM, as for HR-Bench.
+- CharXiv (`princeton-nlp/CharXiv`, `src/evaluate.py`), VisualProbe (`Mini-o3/Mini-o3`,
+  `verl/utils/reward_score/general_qa_tool.py`) and ZoomBench (`inclusionAI/Zooming-without-Zooming`,
+  `mm-eval/judge_qwenlm.py`, after a grader of mathematics): an LLM, as for HR-Bench.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from codev_env.benches import scoring_of
 from codev_env.errors import TaskError
+from codev_env.scoring.letters import blink_letter, mme_letter, o3bench_letter, treebench_letter
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import (
     Score,
@@ -28,9 +34,24 @@ from codev_env.scoring.scorer import (
     score_option,
     untagged,
 )
+from codev_env.scoring.tirbench import score_tirbench
 from codev_env.types import Task
 
-_BY_RULES = {"vstar": "V*Bench compares losses", "hrbench": "HR-Bench asks an LLM"}
+_BY_RULES = {
+    "vstar": "V*Bench compares losses",
+    "hrbench": "HR-Bench asks an LLM",
+    "blink-eval": "BLINK asks an LLM",
+    "insight-o3": "O3-Bench asks an LLM",
+    "charxiv-reasoning": "CharXiv asks an LLM",
+    "llm": "its authors ask an LLM",
+}
+_LETTERS: dict[str, Callable[[Task, str], str | None]] = {
+    "treevgr": treebench_letter,
+    "mme": mme_letter,
+    "blink-eval": blink_letter,
+    "insight-o3": o3bench_letter,
+}
+"""Reads a letter, or `None` where an LLM is asked."""
 _LETTER_IN_BRACKETS = re.compile(r"\(([a-zA-Z])\)")
 
 
@@ -39,7 +60,7 @@ class OfficialScorer:
     """The scorer `official`.
 
     Attributes:
-        judge: Asked for every answer to HR-Bench, as its authors do; `None`: the project's own rules.
+        judge: Asked where the authors ask an LLM, for HR-Bench about every answer; `None`: the project's own rules.
     """
 
     judge: Scorer | None = None
@@ -49,7 +70,13 @@ class OfficialScorer:
         scoring = scoring_of(bench_of(task))
         if scoring == "mathvista":
             return _mathvista(task, untagged(answer))
-        if scoring == "hrbench" and self.judge is not None:
+        if scoring == "tir":
+            return score_tirbench(task, untagged(answer))
+        if scoring in _LETTERS and task.choices:
+            letter = _LETTERS[scoring](task, untagged(answer))
+            if letter is not None:
+                return score_option(task, letter, f"letter {letter}" if letter else "no letter")
+        if scoring in _BY_RULES and scoring != "vstar" and self.judge is not None:
             return self.judge(task, answer)
         score = score_rules(task, answer)
         note = _BY_RULES.get(scoring or "")

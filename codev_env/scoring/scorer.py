@@ -30,12 +30,19 @@ class Score:
             otherwise, `""` if nothing could be read.
         how: The rule that read it, or the stage that decided (`answer`); `"none"` if nothing could be read.
         why: One line for people.
+        share: Share of the points, 0 to 1, where a benchmark gives parts of a point; `None`: all or nothing.
     """
 
     correct: bool
     extracted: str = ""
     how: How = "none"
     why: str = ""
+    share: float | None = None
+
+    @property
+    def points(self) -> float:
+        """The points of the answer, 0 to 1."""
+        return float(self.correct) if self.share is None else self.share
 
 
 class Scorer(Protocol):
@@ -63,6 +70,11 @@ def untagged(answer: str) -> str:
     """Return the content of the last `<answer>…</answer>`, or the text itself, without space around it."""
     found = _TAGGED.findall(answer)
     return (found[-1] if found else answer).strip()
+
+
+def gold_letter(task: Task) -> str:
+    """Return the letter of the right option, `""` for a task without options."""
+    return next((letter for letter, choice in letters_of(task).items() if choice == task.answer), "")
 
 
 def score_option(task: Task, letter: str | None, why: str, how: How = "letter") -> Score:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import fmean
 
-from codev_env.benches import scored_benches, scoring_of
+from codev_env.benches import benches_scored_by, scoring_of
 from codev_env.errors import ConfigError, unknown
 from codev_env.scoring.scorer import Score
 from codev_env.types import Task
@@ -24,6 +24,13 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
     - `"vstar"`: `overall` over all questions, and one for each category.
     - `"hrbench"`: accuracy per `meta["cycle_category"]` as `cycle/NAME`; `overall` and each category
       are the mean over the cycles, which is not the accuracy over all questions where cycles differ in size.
+    - `"tir"`, `"treevgr"`, `"insight-o3"` and `"llm"` (VisualProbe, ZoomBench): as `"vstar"`; TIR-Bench counts parts of
+      a point (`Score.share`).
+    - `"blink-eval"`: each category (the subtasks), and as `overall` the mean over the categories, not the questions.
+    - `"mme"`: `overall` over all questions, and one for each task (`Perception`, `Reasoning`), for each of its subtasks
+      (`Perception/Remote Sensing`) and, where the data name them, categories.
+    - `"charxiv-reasoning"`: `overall`, and as `field/value` one for each `answer_type` and `source`. Subject, year and
+      number of subplots are in other files of its repository, which are not read.
     - `"mathvista"`: `overall`, and as `field/value` one for each value of `question_type` and `answer_type` of `meta`,
       and of `language`, `source`, `category`, `task`, `context`, `grade` and `skills` of `meta["metadata"]`. A question
       with several skills counts for each.
@@ -48,7 +55,7 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
         return _variants(bench, by_variant)
     scoring = scoring_of(bench)
     if scoring is None:
-        raise unknown("benchmark", bench, scored_benches())
+        raise unknown("benchmark", bench, benches_scored_by())
     pairs = _values(scored)
     if not pairs:
         raise ConfigError(f"benchmark {bench!r}: there are no scored tasks. Score at least one.")
@@ -56,14 +63,16 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
         return _cycles(bench, pairs)
     groups: defaultdict[str, list[float]] = defaultdict(list)
     for task, value in pairs:
-        for name in _mathvista_groups(task) if scoring == "mathvista" else [task.category]:
+        for name in _GROUPS.get(scoring, _category)(task):
             groups[name].append(value)
     groups.pop("", None)
-    return {"overall": fmean(value for _, value in pairs), **_means(groups)}
+    means = _means(groups)
+    macro = scoring == "blink-eval" and means
+    return {"overall": fmean(means.values()) if macro else fmean(value for _, value in pairs), **means}
 
 
 def _values(scored: Iterable[Scored]) -> list[tuple[Task, float]]:
-    return [(task, float(score.correct if isinstance(score, Score) else score)) for task, score in scored]
+    return [(task, score.points if isinstance(score, Score) else float(score)) for task, score in scored]
 
 
 def _variants(bench: str, by_variant: Mapping[str, list[Scored]]) -> dict[str, float]:
@@ -98,6 +107,49 @@ def _mathvista_groups(task: Task) -> Iterator[str]:
         for one in value if isinstance(value, list | tuple) else [value]:
             if one not in (None, ""):
                 yield f"{name}/{one}"
+
+
+def _category(task: Task) -> Iterator[str]:
+    yield task.category
+
+
+def _mme_groups(task: Task) -> Iterator[str]:
+    """Yield task, subtask and category; the task is part of the category (TSV) or of the id (JSONL)."""
+    first, _, rest = task.category.partition("/")
+    if not rest:
+        first, rest = task.task_id.removeprefix(f"{task.meta.get('bench', '')}-").partition("/")[0], task.category
+    name = next((known for known in _MME_TASKS if known.lower().startswith(first.lower())), "") if first else ""
+    if not name:
+        yield task.category
+        return
+    yield name
+    yield f"{name}/{rest}"
+    detail = str(task.meta.get("l2-category") or "").lower()
+    if "attribute" in detail:
+        detail = f"{detail.split('/')[0]}/attribute"
+    if detail:
+        yield f"{name}/{rest}/{detail}"
+
+
+def _charxiv_groups(task: Task) -> Iterator[str]:
+    meta = task.meta
+    for field, value, names in (
+        ("answer_type", task.category, _CHARXIV_ANSWERS),
+        ("source", meta.get("qa_source"), _CHARXIV_SOURCES),
+    ):
+        known = {str(number): name for number, name in enumerate(names, 1)}
+        if str(value) in known:
+            yield f"{field}/{known[str(value)]}"
+
+
+_MME_TASKS = ("Perception", "Reasoning")
+_CHARXIV_ANSWERS = ("Text-in-Chart", "Text-in-General", "Number-in-Chart", "Number-in-General")
+_CHARXIV_SOURCES = ("GPT-Sourced", "GPT-Inspired", "Completely Human")
+_GROUPS: dict[str, Callable[[Task], Iterator[str]]] = {
+    "mathvista": _mathvista_groups,
+    "mme": _mme_groups,
+    "charxiv-reasoning": _charxiv_groups,
+}
 
 
 def _means(groups: dict[str, list[float]]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.lettered import open_lettered
 from codev_env.tasks.readers.mathvista import open_mathvista
 from codev_env.tasks.readers.rowset import OnError, RowTaskSet
+from codev_env.tasks.readers.tirbench import open_tirbench
 from codev_env.tasks.readers.verl import open_verl
 from codev_env.tasks.readers.vstar import open_vstar
 
@@ -46,6 +47,7 @@ READERS: Registry[Reader] = Registry(
         "lettered": open_lettered,
         "annotated": open_annotated,
         "mathvista": open_mathvista,
+        "tirbench": open_tirbench,
         "verl": open_verl,
         "dataset": open_dataset,
     },

@@ -20,6 +20,7 @@ from codev_env.tasks.generators.grid import GridOptions
 from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.panels import ChartPageOptions, FormPageOptions
+from codev_env.tasks.generators.puzzles import PuzzleOptions
 from codev_env.tasks.generators.search import SearchOptions
 from codev_env.tasks.generators.sums import SumsOptions
 from codev_env.tasks.readers.cache import TASKS
@@ -46,6 +47,10 @@ SCENES: dict[str, SceneOptions] = {
     "sums": SumsOptions(),
     "mathvista": MixOptions(parts=(ChartOptions(), SumsOptions(), CountingOptions()), weights=(3, 2, 1)),
     "documents": DocumentOptions(),
+    "puzzles": PuzzleOptions(),
+    "tirbench": MixOptions(
+        parts=(PuzzleOptions(), SearchOptions(), SumsOptions(), CountingOptions()), weights=(3, 1, 1, 1)
+    ),
     "mvtool": TurnedOptions(scenes=DocumentOptions().at_difficulty(1)),
     "deepeyes": SearchOptions().at_difficulty(0.8),
     "codev-rl": MixOptions(
@@ -61,8 +66,8 @@ SCENES: dict[str, SceneOptions] = {
 }
 """Presets by name. `tiny`, `chart-page`, `form-page`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a
 millisecond each; `glance`: 560 x 560, panels that only a crop shows; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x
-2160; `counting`, `charts`, `sums` and `documents` are one kind each; the others replace the data sets of their
-names."""
+2160; `counting`, `charts`, `sums`, `documents` and `puzzles` are one kind each; the others replace the data sets of
+their names."""
 
 DEFAULT_SCENES = "vstar"
 

@@ -41,6 +41,7 @@ class Trajectory:
         turns: The turns in order.
         final_answer: The agent's answer, `None` if it gave none.
         is_correct: Whether that is right.
+        share: Share of the points where the scorer gave a part, see `Score.share`; else `None`.
         is_faithful: Whether some tool call showed a target as its main content, see `Episode.is_faithful`.
         stop_reason: Why the episode ended.
         meta: Anything else that is JSON-able; tuples become lists.
@@ -71,6 +72,7 @@ class Trajectory:
     is_faithful: bool = False
     stop_reason: StopReason = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
+    share: float | None = None
 
     def __post_init__(self) -> None:
         try:

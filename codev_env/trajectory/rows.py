@@ -4,7 +4,7 @@ A turn of schema 2 has every field of schema 1, and more, so that it is read bac
 `reason` (the text of an answer, the problem of a turn that could not be parsed), `image_index`, `names` and `repairs`
 (see `Code` and `Execution`), and `returned`: the images that the program returned where others were shown, else null.
 `score_why` is null where there is no score. `any_crop`, `spread` and `definition` (see `StepScore`) are missing in rows
-of the first definition of *faithful*.
+of the first definition of *faithful*. A row has `share` only where the scorer gives parts of a point.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ _TURN_2: Row = _TURN_1 | {
 def row_of(trajectory: Trajectory, save: Save) -> Row:
     """Return the row of a trajectory; its images are saved first."""
     row = {f.name: getattr(trajectory, f.name) for f in fields(trajectory)}
+    if row["share"] is None:
+        del row["share"]
     row |= {"images": _saved(trajectory.images, save), "turns": [_turn_row(turn, save) for turn in trajectory.turns]}
     return {"schema": SCHEMA, **row}
 

@@ -60,6 +60,7 @@ def episode_of(trajectory: Trajectory) -> Episode:
         trajectory.final_answer,
         trajectory.is_correct,
         trajectory.stop_reason,
+        trajectory.share,
     )
 
 
