@@ -14,6 +14,7 @@ from PIL import Image
 from codev_agents.agent import Agent, MeteredAgent
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import EpisodeLost
+from codev_env.geometry import ImageBox
 from codev_env.trajectory import Trajectory
 from codev_env.types import Box, Episode, Observation, Step
 
@@ -215,4 +216,4 @@ def _image(shown: np.ndarray[Any, Any], returned: Image.Image | None) -> Image.I
 
 def _box(box: Any) -> Box:
     x1, y1, x2, y2 = (int(value) for value in box)
-    return x1, y1, x2, y2
+    return ImageBox((x1, y1, x2, y2), box.image) if isinstance(box, ImageBox) else (x1, y1, x2, y2)

@@ -11,6 +11,7 @@ import numpy as np
 from codev_agents.writing import answer_turn, crop_turn
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
+from codev_env.geometry import image_of, same_image
 from codev_env.types import Box, Observation, Task
 
 
@@ -33,7 +34,7 @@ class ScriptedAgent:
         # Seeded by the task, so that neither the order of episodes nor the number of workers changes the turns.
         rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode())))
         boxes = self.boxes(task, rng)
-        self._plan = [crop_turn(dialect, box) for box in boxes]
+        self._plan = [crop_turn(dialect, box, image_of(box)) for box in boxes]
         self._plan.append(answer_turn(dialect, self.answer(task, rng), bool(boxes)))
 
     def act(self, observation: Observation) -> str:
@@ -68,7 +69,10 @@ class Oracle(ScriptedAgent):
 
     def boxes(self, task: Task, rng: np.random.Generator) -> list[Box]:
         """The boxes of the first targets, with margin."""
-        return [expand_box(box, task.image.size, self.margin, self.snap) for box in task.targets[: self.crops]]
+        return [
+            same_image(expand_box(box, task.images[image_of(box)].size, self.margin, self.snap), box)
+            for box in task.targets[: self.crops]
+        ]
 
     def answer(self, task: Task, rng: np.random.Generator) -> str:
         """The gold answer."""

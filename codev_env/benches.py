@@ -234,6 +234,7 @@ BENCHES: dict[str, Bench] = {
             reader_options={"needs": ("options", "category")},
             folder="BLINK",
             files="BLINK*",
+            scenes="album",
             scoring="blink-eval",
         ),
         Bench(
@@ -253,11 +254,19 @@ BENCHES: dict[str, Bench] = {
             title="TIR-Bench",
             env_id="CodeV-TIRBench-v0",
             splits=("test",),
-            reader="tirbench",
+            reader="tir",
             folder="TIR-Bench",
             hub=HubFiles("Agents-X/TIR-Bench", ("TIR-Bench.json", "data.zip")),
             scenes="tirbench",
             scoring="tir",
+        ),
+        Bench(
+            name="video",
+            title="videos of your own",
+            env_id="CodeV-Video-v0",
+            splits=("train", "val", "test"),
+            reader="films",
+            scenes="video",
         ),
         Bench(
             name="codev-rl",

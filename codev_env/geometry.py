@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -76,3 +76,41 @@ def _along(polygon: NDArray[np.floating], lines: NDArray[np.floating]) -> NDArra
     share = (lines - y) / np.where(to_y == y, 1.0, to_y - y)
     x = polygon[:, :1] + share * (ends[:, :1] - polygon[:, :1])
     return np.stack([np.where(crossed, x, np.inf).min(0), np.where(crossed, x, -np.inf).max(0)])
+
+
+class ImageBox(tuple[int, int, int, int]):
+    """A box that knows which of the task's images it is on; equal to the plain tuple.
+
+    Attributes:
+        image: Number of the image, from 0.
+    """
+
+    image: int
+
+    def __new__(cls, box: Sequence[int], image: int = 0) -> ImageBox:
+        """Make one of `(x1, y1, x2, y2)`."""
+        made = super().__new__(cls, box)
+        made.image = image
+        return made
+
+    def __getnewargs__(self) -> tuple[tuple[int, ...], int]:
+        """Return the arguments that make a copy."""
+        return tuple(self), self.image
+
+    def __repr__(self) -> str:
+        return f"{tuple(self)!r}" if not self.image else f"ImageBox({tuple(self)!r}, image={self.image})"
+
+
+def image_of(box: Box) -> int:
+    """Return the number of the image that a box is on; 0 for a plain tuple."""
+    return box.image if isinstance(box, ImageBox) else 0
+
+
+def boxes_on(image: int, boxes: Iterable[Box | None]) -> list[Box]:
+    """Return the boxes on one image."""
+    return [box for box in boxes if box is not None and image_of(box) == image]
+
+
+def same_image(box: Box, other: Box) -> Box:
+    """Return a box as one on the image of another box."""
+    return ImageBox(box, other.image) if isinstance(other, ImageBox) else box

@@ -63,19 +63,23 @@ class Task:
 
     Attributes:
         task_id: Unique and stable within its task set.
-        images: The decoded RGB images; treat them as read-only.
+        images: The decoded RGB images; treat them as read-only. A sequence that decodes frames of a video when they
+            are first read is allowed.
         question: The question without its choices.
         answer: The gold answer; one of `choices` if there are any.
         choices: The options in the order shown to the model, without letters.
-        targets: Boxes of the evidence, in pixels of `images[0]`. Empty where unknown.
+        targets: Boxes of the evidence, in pixels of `images[0]`; those on other images are `ImageBox` of
+            `codev_env.geometry`. Empty where unknown.
         transform: Names of what was done to the original image, in order.
         source: `"real"` or `"generated"`.
         category: For example `"direct_attributes"` or `"relative_position"`.
         meta: Anything else a data set knows; JSON-able.
+        shown: How many of the images the first observation shows; programs have all. `None`: all.
+        times: For frames of a video, the second of each image, rising; else empty.
     """
 
     task_id: str
-    images: tuple[Image.Image, ...]
+    images: Sequence[Image.Image]
     question: str
     answer: str
     choices: tuple[str, ...] = ()
@@ -84,6 +88,13 @@ class Task:
     source: Source = "generated"
     category: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
+    shown: int | None = None
+    times: tuple[float, ...] = ()
+
+    @property
+    def shown_images(self) -> tuple[Image.Image, ...]:
+        """The images of the first observation."""
+        return tuple(self.images[: self.shown])
 
     @property
     def image(self) -> Image.Image:

@@ -174,7 +174,9 @@ def _declared(kind: type[Dialect]) -> frozenset[str]:
 
 def _harmless_task(dialect: Dialect, task: Task) -> Task:
     choices = tuple(map(dialect.neutralise, task.choices))
-    return dataclasses.replace(task, question=dialect.neutralise(task.question), choices=choices)
+    return dataclasses.replace(
+        task, images=task.shown_images, question=dialect.neutralise(task.question), choices=choices
+    )
 
 
 def _harmless_execution(dialect: Dialect, execution: Execution) -> Execution:
@@ -214,7 +216,23 @@ def letter(index: int) -> str:
 
 def question_lines(task: Task) -> list[str]:
     """Return the question and its lettered choices, one line each."""
-    return [f"Question: {task.question}", *(f"{letter(i)}. {choice}" for i, choice in enumerate(task.choices))]
+    return [
+        *frame_lines(task),
+        f"Question: {task.question}",
+        *(f"{letter(i)}. {choice}" for i, choice in enumerate(task.choices)),
+    ]
+
+
+def frame_lines(task: Task) -> list[str]:
+    """Return a line about the frames of a video that programs have; none for images that are all shown."""
+    if not task.times:
+        return []
+    count, shown = len(task.times), len(task.images)
+    return [
+        f"Video: {count} frames, from {task.times[0]:g} to {task.times[-1]:g} s; shown: frame 0"
+        f"{f' to {shown - 1}' if shown > 1 else ''}. In code, frames[i] is frame i, video.times[i] its second, and "
+        "video.at(seconds) the nearest frame."
+    ]
 
 
 def invalid_lines(reason: str) -> list[str]:

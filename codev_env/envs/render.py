@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from codev_env.geometry import boxes_on
 from codev_env.types import Episode, Step
 
 WIDTH, HEIGHT = 960, 640
@@ -32,7 +33,7 @@ def frame(episode: Episode) -> NDArray[np.uint8]:
     parts = [part for region in last.regions for part in region.parts] if last else []
     regions = [part for part in parts if part.image_index == 0]
     crops = [region.box for region in regions if region.box is not None]
-    for boxes, colour in ((episode.task.targets, _TARGET), (crops, _CROP)):
+    for boxes, colour in ((boxes_on(0, episode.task.targets), _TARGET), (crops, _CROP)):
         for x1, y1, x2, y2 in boxes:
             corners = (left + x1 * scale, top + y1 * scale, left + x2 * scale, top + y2 * scale)
             draw.rectangle(corners, outline=colour, width=2)

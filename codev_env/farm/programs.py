@@ -52,7 +52,8 @@ class LocalPrograms:
         # Seeded by the task, so that a program with random numbers gives the same image each time it is run.
         seed = zlib.crc32(task.task_id.encode())
         self._dialect = dialect
-        self._session = sandbox.session(images, seed=seed, persist=dialect.persist, repairs=dialect.repairs)
+        video = {"times": task.times} if task.times else {}
+        self._session = sandbox.session(images, seed=seed, persist=dialect.persist, repairs=dialect.repairs, **video)
         # Not the programs' seed: their random numbers must not reveal where provenance looks.
         self._tracker = Tracker(self._session, images, secret=zlib.crc32(f"grid of {task.task_id}".encode()))
         self._seen = tuple(images)

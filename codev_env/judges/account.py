@@ -1,8 +1,9 @@
 """Everything that an episode's images showed, added up: many crops have no more chances than one of their total area.
 
 A *look* is an image, or one of the parts of a collage, with a known place in the task's first image that leaves out a
-tenth of it or more. Where a look shows a target, all that was shown to find it counts: the union of that look with
-every other look that
+tenth of it or more; where a target is on another image, or the images are frames, with a place in any of them. Where a
+look shows a target, all that was shown to find it counts, of several images in shares of their own areas: the union of
+that look with every other look that
 
 - shows no target clearly, judged alone, and
 - is small enough to have shown this target as its main content; wider ones are overviews, which cannot show it.
@@ -16,12 +17,13 @@ search costs nothing, and a wrong look costs its area.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from PIL import Image
 
+from codev_env.geometry import image_of
 from codev_env.judges.evidence import (
     CLEAR_VALUE,
     WHOLE,
@@ -34,7 +36,7 @@ from codev_env.judges.evidence import (
     target_share_of,
     union_share,
 )
-from codev_env.types import Region, Task
+from codev_env.types import Box, Region, Task
 
 
 class JudgedImage(NamedTuple):
@@ -46,7 +48,7 @@ class JudgedImage(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class JudgedLook:
-    """An image that shows a part of the task's first image.
+    """An image that shows a part of one of the task's images.
 
     Attributes:
         region: Where.
@@ -81,8 +83,10 @@ class Account:
     """
 
     def __init__(self, task: Task, images: Sequence[JudgedImage], view: ModelView) -> None:
-        self.task, self.view, self.size = task, view, task.image.size
-        placed = [_placed(one.region) for one in images]
+        self.task, self.view = task, view
+        # Crops of other images are no looks where all evidence is on the first: such images are examples or options.
+        self.every = bool(task.times) or any(map(image_of, task.targets))
+        placed = [self._placed(one.region) for one in images]
         self.wholes = [parts[0] for parts in placed if parts and self._is_whole(parts[0])]
         self.looks = [
             self._looks_in(one.image, [part for part in parts if not self._is_whole(part)])
@@ -110,7 +114,18 @@ class Account:
 
     def _area(self, looks: Sequence[JudgedLook]) -> float:
         """The share of the original that looks count as showing together."""
-        return union_share([one.region for one in looks], self.size) + sum(one.rest for one in looks)
+        by_image: dict[int, list[Region]] = {}
+        for one in looks:
+            by_image.setdefault(one.region.image_index, []).append(one.region)
+        shares = (union_share(regions, self._size(number)) for number, regions in by_image.items())
+        return sum(shares) + sum(one.rest for one in looks)
+
+    def _size(self, number: int) -> tuple[int, int]:
+        return self.task.images[number].size
+
+    def _placed(self, region: Region) -> list[Region]:
+        """The parts of an image with a known place in an image that counts."""
+        return [part for part in region.parts if part.polygon is not None and (self.every or part.image_index == 0)]
 
     @property
     def found(self) -> set[int]:
@@ -124,25 +139,25 @@ class Account:
         return bool(finds) and not any(self.showing(look, target).clear for look, target in finds)
 
     def _is_whole(self, region: Region) -> bool:
-        return area_share(region, self.size) >= WHOLE
+        return area_share(region, self._size(region.image_index)) >= WHOLE
 
     def _looks_in(self, image: Image.Image, parts: Sequence[Region]) -> tuple[JudgedLook, ...]:
         """The looks of one image: the parts of a collage count together, but for those too wide to show a target."""
-        shown = [shown_share(part, image, self.task.image) for part in parts]
-        own = [area_share(part, self.size) for part in parts]
-        limits = [limit_of(target_share_of(target, self.size)) for target in self.task.targets]
+        shown = [shown_share(part, image, self.task.images[part.image_index]) for part in parts]
+        own = [area_share(part, self._size(part.image_index)) for part in parts]
+        limits = [limit_of(target_share_of(target, self._size(image_of(target)))) for target in self.task.targets]
         looks: list[JudgedLook] = []
         for part, alone, area in zip(parts, shown, own, strict=True):
             together = [max(alone, sum(one for one in own if one <= max(limit, area))) for limit in limits]
             views = tuple(
-                showing(part, target, self.size, share, self.view)
+                self._showing_alone(part, target, share)
                 for target, share in zip(self.task.targets, together, strict=True)
             )
             rest = 0.0 if looks else max(0.0, alone - sum(own))
             looks.append(JudgedLook(part, area, rest, views))
         return tuple(looks)
 
-
-def _placed(region: Region) -> list[Region]:
-    """The parts of an image with a known place in the first image."""
-    return [part for part in region.parts if part.polygon is not None and part.image_index == 0]
+    def _showing_alone(self, part: Region, target: Box, shown: float) -> Showing:
+        """Return how a part shows a target, judged alone; on another image it covers none of it."""
+        found = showing(part, target, self._size(image_of(target)), shown, self.view)
+        return found if part.image_index == image_of(target) else replace(found, coverage=0.0)

@@ -160,9 +160,10 @@ class _Scoring:
         original = self.task.images[region.image_index]
         if _outside(region, original.size) > _OUTSIDE:
             return ImageScore(RED_LINE, "invalid coordinates: reaches out of the image")
-        if image.size == original.size and _unchanged(region, image, original):
+        was_shown = self.task.shown is None or region.image_index < self.task.shown
+        if was_shown and image.size == original.size and _unchanged(region, image, original):
             return ImageScore(RED_LINE, "no-op: the image unchanged")
-        if not looks:
+        if not looks and was_shown:
             return (
                 self._score_whole(region)
                 if region.image_index == 0
@@ -170,6 +171,8 @@ class _Scoring:
             )
         if any(_repeats(shown, before) for before in self.earlier):
             return ImageScore(RED_LINE, "no-op: shown before")
+        if not looks:
+            return ImageScore(0.0, "a whole frame")
         return max(map(self._score_look, looks), key=lambda score: (score.faithful, score.value))
 
     def _score_whole(self, region: Region) -> ImageScore:

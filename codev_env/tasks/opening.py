@@ -18,6 +18,7 @@ from codev_env.tasks.readers.mathvista import open_mathvista
 from codev_env.tasks.readers.rowset import OnError, RowTaskSet
 from codev_env.tasks.readers.tirbench import open_tirbench
 from codev_env.tasks.readers.verl import open_verl
+from codev_env.tasks.readers.video import open_video
 from codev_env.tasks.readers.vstar import open_vstar
 
 
@@ -47,8 +48,9 @@ READERS: Registry[Reader] = Registry(
         "lettered": open_lettered,
         "annotated": open_annotated,
         "mathvista": open_mathvista,
-        "tirbench": open_tirbench,
+        "tir": open_tirbench,
         "verl": open_verl,
+        "films": open_video,
         "dataset": open_dataset,
     },
 )

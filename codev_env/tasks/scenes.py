@@ -22,6 +22,7 @@ from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.panels import ChartPageOptions, FormPageOptions
 from codev_env.tasks.generators.puzzles import PuzzleOptions
 from codev_env.tasks.generators.search import SearchOptions
+from codev_env.tasks.generators.sequences import AlbumOptions, VideoOptions
 from codev_env.tasks.generators.sums import SumsOptions
 from codev_env.tasks.readers.cache import TASKS
 from codev_env.types import Source, Task, TaskSet
@@ -48,6 +49,8 @@ SCENES: dict[str, SceneOptions] = {
     "mathvista": MixOptions(parts=(ChartOptions(), SumsOptions(), CountingOptions()), weights=(3, 2, 1)),
     "documents": DocumentOptions(),
     "puzzles": PuzzleOptions(),
+    "album": AlbumOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
+    "video": VideoOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
     "tirbench": MixOptions(
         parts=(PuzzleOptions(), SearchOptions(), SumsOptions(), CountingOptions()), weights=(3, 1, 1, 1)
     ),
@@ -64,10 +67,10 @@ SCENES: dict[str, SceneOptions] = {
         weights=(2, 1),
     ),
 }
-"""Presets by name. `tiny`, `chart-page`, `form-page`: 280 x 280, for a model of a million weights; `toy`: 672 x 672, a
-millisecond each; `glance`: 560 x 560, panels that only a crop shows; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x
-2160; `counting`, `charts`, `sums`, `documents` and `puzzles` are one kind each; the others replace the data sets of
-their names."""
+"""Presets by name. `tiny`, `chart-page`, `form-page`: 280 x 280, for a model of a million weights; `album`, `video`:
+several such images, and frames; `toy`: 672 x 672, a millisecond each; `glance`: 560 x 560, panels that only a crop
+shows; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums`, `documents` and `puzzles`
+are one kind each; the others replace the data sets of their names."""
 
 DEFAULT_SCENES = "vstar"
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from codev_env.errors import ConfigError, TaskError, unknown
+from codev_env.geometry import image_of, same_image
 from codev_env.tasks.corruption_kinds import CORRUPTIONS, SEVERITIES
 from codev_env.tasks.corruptions import LIBRARY, check_library, corrupt, widen
 from codev_env.tasks.frames import FRAMES, Frame, is_relational, turn_words, turns_of
@@ -343,16 +344,16 @@ def _apply(task: Task, variant: Variant, seed: int, version: str, frame: Frame) 
         if step == CROP:
             continue
         name, _, severity = step.partition(":")
-        size = images[0].size
+        sizes = [image.size for image in images]
         if severity:
             images = tuple(
                 corrupt(image, name, int(severity), _stream(seed, task.task_id, name, place))
                 for place, image in enumerate(images)
             )
-            targets = tuple(widen(box, size, name, int(severity)) for box in targets)
+            targets = tuple(same_image(widen(box, sizes[image_of(box)], name, int(severity)), box) for box in targets)
         else:
             images = tuple(transform_image(image, name) for image in images)
-            targets = tuple(transform_box(box, size, name) for box in targets)
+            targets = tuple(same_image(transform_box(box, sizes[image_of(box)], name), box) for box in targets)
     meta = dict(task.meta)
     meta.setdefault("source_task_id", task.task_id)
     meta.setdefault("source_size", list(task.image.size))

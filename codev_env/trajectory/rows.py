@@ -5,6 +5,7 @@ A turn of schema 2 has every field of schema 1, and more, so that it is read bac
 (see `Code` and `Execution`), and `returned`: the images that the program returned where others were shown, else null.
 `score_why` is null where there is no score. `any_crop`, `spread` and `definition` (see `StepScore`) are missing in rows
 of the first definition of *faithful*. A row has `share` only where the scorer gives parts of a point.
+A box has a fifth number, its image, where that is not the first.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 from PIL import Image
 
+from codev_env.geometry import ImageBox, image_of
 from codev_env.trajectory.images import ImageFiles, same_images
 from codev_env.trajectory.record import Trajectory
-from codev_env.types import Answer, Code, Execution, Invalid, Region, Step, StepScore, Turn
+from codev_env.types import Answer, Box, Code, Execution, Invalid, Region, Step, StepScore, Turn
 
 SCHEMA = 2
 SCHEMAS = (1, 2)
@@ -69,6 +71,7 @@ _TURN_2: Row = _TURN_1 | {
 def row_of(trajectory: Trajectory, save: Save) -> Row:
     """Return the row of a trajectory; its images are saved first."""
     row = {f.name: getattr(trajectory, f.name) for f in fields(trajectory)}
+    row["targets"] = [_box_row(box) for box in trajectory.targets]
     if row["share"] is None:
         del row["share"]
     row |= {"images": _saved(trajectory.images, save), "turns": [_turn_row(turn, save) for turn in trajectory.turns]}
@@ -90,7 +93,7 @@ def trajectory_of(row: Row, folder: Path) -> Trajectory:
     found = row | {"images": _images(row.get("images", ()), folder)}
     for name in ("choices", "transform"):
         found[name] = tuple(row.get(name, ()))
-    found["targets"] = tuple(tuple(box) for box in row.get("targets", ()))
+    found["targets"] = tuple(_box_of(box) for box in row.get("targets", ()))
     read = _step_of_schema_1 if schema == 1 else _step_of
     found["turns"] = tuple(read(turn, folder, row.get("final_answer")) for turn in row["turns"])
     return Trajectory(**found)
@@ -108,7 +111,7 @@ def _turn_row(step: Step, save: Save) -> Row:
         "stop": step.stop,
         "observation": step.observation,
         "images": _saved(step.images, save),
-        "crop_boxes": step.crop_boxes,
+        "crop_boxes": [None if box is None else _box_row(box) for box in step.crop_boxes],
         "reward": step.reward,
         "reward_terms": step.reward_terms,
         "score": step.score_value,
@@ -155,7 +158,7 @@ def _step_of(row: Row, folder: Path, final_answer: str | None) -> Step:
         probed=None if probed is None else (bool(probed[0]), bool(probed[1])),
         observation=row["observation"],
         images=images,
-        crop_boxes=tuple(None if box is None else tuple(box) for box in row["crop_boxes"]),
+        crop_boxes=tuple(None if box is None else _box_of(box) for box in row["crop_boxes"]),
         reward=row["reward"],
         reward_terms=row["reward_terms"],
     )
@@ -183,6 +186,16 @@ def _execution(row: Row, images: ImageFiles) -> Execution | None:
 def _score(row: Row) -> StepScore:
     names = ("score", "score_why", "faithful", "judge_failed", "any_crop", "spread", "definition")
     return StepScore(*(row[name] for name in names))
+
+
+def _box_row(box: Box) -> list[int]:
+    """Return a box as four numbers, and a fifth for its image where that is not the first."""
+    return [*box, image_of(box)] if image_of(box) else list(box)
+
+
+def _box_of(row: Sequence[int]) -> Box:
+    x1, y1, x2, y2, *image = row
+    return ImageBox((x1, y1, x2, y2), image[0]) if image else (x1, y1, x2, y2)
 
 
 def _region_row(region: Region) -> Row:

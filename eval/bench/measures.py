@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from codev_env.geometry import area, iou, overlap
+from codev_env.geometry import area, image_of, iou, overlap
 from codev_env.judges.ground_truth import DEFINITION
 from codev_env.scoring.med import TERMS, by_task, tool_effect
 from codev_env.scoring.metrics import (
@@ -128,7 +128,8 @@ def best_overlaps(
         boxes = [box for turn in t.turns for box in turn.crop_boxes if box is not None]
         targets = [target for target in t.targets if area(target)]
         if boxes and targets:
-            found.append(max(measure(box, target) for box in boxes for target in targets))
+            pairs = ((box, target) for box in boxes for target in targets)
+            found.append(max(measure(a, b) if image_of(a) == image_of(b) else 0.0 for a, b in pairs))
     return found
 
 

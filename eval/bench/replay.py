@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codev_env.errors import JudgeError
+from codev_env.geometry import image_of
 from codev_env.judges import GroundTruthJudge, Judge, get_judge
 from codev_env.judges.ground_truth import JudgedStep
 from codev_env.rewards.reward import Reward, change
@@ -71,10 +72,14 @@ FROM_RECORD = "from the record"
 def judged_again(trajectory: Trajectory, judge: Judge | None = None) -> Trajectory:
     """Judge the calls of a recorded episode with target boxes again; its rewards stay as recorded.
 
+    An episode about frames of a video that its first observation did not show stays as it is: they are not recorded.
+
     Args:
         trajectory: The episode.
         judge: Who judges; ground truth by default.
     """
+    if _has_hidden_frames(trajectory):
+        return trajectory
     judge, episode = judge or get_judge("ground_truth"), episode_of(trajectory)
     steps: list[Step] = []
     for step in episode.steps:
@@ -89,6 +94,12 @@ def judged_again(trajectory: Trajectory, judge: Judge | None = None) -> Trajecto
     return replace(trajectory, turns=tuple(steps), is_faithful=replace(episode, steps=steps).is_faithful)
 
 
+def _has_hidden_frames(trajectory: Trajectory) -> bool:
+    regions = (region for turn in trajectory.turns for region in turn.regions)
+    used = [*map(image_of, trajectory.targets), *(part.image_index for region in regions for part in region.parts)]
+    return max(used, default=0) >= max(1, len(trajectory.images))
+
+
 def examined(trajectory: Trajectory, judge: GroundTruthJudge) -> list[JudgedStep | None]:
     """Judge each turn of a recorded episode by the target boxes, image by image; `None` for turns without images.
 
@@ -97,7 +108,7 @@ def examined(trajectory: Trajectory, judge: GroundTruthJudge) -> list[JudgedStep
         judge: Whose definition is applied.
     """
     episode = episode_of(trajectory)
-    if not episode.task.targets or not episode.task.images:
+    if not episode.task.targets or not episode.task.images or _has_hidden_frames(trajectory):
         return [None] * len(episode.steps)
     return [
         judge.examine(episode.task, step, tuple(episode.steps[:number])) if step.regions else None

@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 from codev_env.errors import ConfigError
-from codev_env.geometry import area
+from codev_env.geometry import area, boxes_on, image_of
 from codev_env.types import Task, TaskSet
 
 _GAP = 14  # pixels around everything
@@ -77,15 +77,16 @@ def _cell(task: Task, width: int) -> Image.Image:
 
 
 def _overview(task: Task, room: tuple[int, int]) -> Image.Image:
-    """Fit the image into a grey area of size `room` and outline the targets."""
-    image = task.image
+    """Fit the image of the first target into a grey area of size `room` and outline the targets on it."""
+    number = image_of(task.targets[0]) if task.targets else 0
+    image = task.images[number]
     factor = min(room[0] / image.width, room[1] / image.height)
     size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
     overview = Image.new("RGB", room, (235, 235, 235))
     x, y = (room[0] - size[0]) // 2, (room[1] - size[1]) // 2
     overview.paste(image.convert("RGB").resize(size, Image.Resampling.BOX, reducing_gap=2.0), (x, y))
     canvas = ImageDraw.Draw(overview)
-    for box in task.targets:
+    for box in boxes_on(number, task.targets):
         x1, y1, x2, y2 = (value * factor for value in box)
         _outline(canvas, (x + x1, y + y1, x + x2, y + y2))
     return overview
@@ -96,17 +97,18 @@ def _inset(task: Task, side: int) -> Image.Image | None:
     if not task.targets:
         return None
     box = task.targets[0]
+    image = task.images[image_of(box)]
     reach = (0.5 + _CONTEXT) * max(box[2] - box[0], box[3] - box[1], 8)
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     # A square that stays inside the image, or a smaller one in a narrow image.
-    half = min(reach, task.image.width / 2, task.image.height / 2)
-    x = min(max(x, half), task.image.width - half)
-    y = min(max(y, half), task.image.height - half)
+    half = min(reach, image.width / 2, image.height / 2)
+    x = min(max(x, half), image.width - half)
+    y = min(max(y, half), image.height - half)
     view = (x - half, y - half, x + half, y + half)
-    inset = task.image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC, box=view)
+    inset = image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC, box=view)
     canvas, factor = ImageDraw.Draw(inset), side / (2 * half)
     canvas.rectangle((0, 0, side - 1, side - 1), outline=_GREY)
-    for target in task.targets:
+    for target in boxes_on(image_of(box), task.targets):
         x1, y1, x2, y2 = target
         _outline(
             canvas, tuple((value - start) * factor for value, start in zip((x1, y1, x2, y2), view[:2] * 2, strict=True))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from codev_env.geometry import image_of
 from codev_env.scoring.metrics import task_meta_of
 from codev_env.trajectory import Trajectory
 from codev_env.types import Step
@@ -207,7 +208,7 @@ def _with_crop_numbers(turns: Sequence[Step]) -> list[tuple[Step, int]]:
 
 
 def _scene(trajectory: Trajectory, store: ImageStore) -> tuple[Drawing, ...]:
-    """The input images, the first with its target and crop boxes and with what was seen of it."""
+    """The input images, each with its target and crop boxes, the first with what was seen of it."""
     if not len(trajectory.images):
         return ()
     found = [
@@ -218,10 +219,6 @@ def _scene(trajectory: Trajectory, store: ImageStore) -> tuple[Drawing, ...]:
         if target.clear
     ]
     seen = {target.number for target in found}
-    marks = [Mark("target", box, seen=number in seen) for number, box in enumerate(trajectory.targets)]
-    for count, (turn, first) in enumerate(_with_crop_numbers(trajectory.turns), 1):
-        boxes = enumerate(turn.crop_boxes, first)
-        marks += [Mark("crop", box, str(number), count) for number, box in boxes if box is not None]
     parts = [
         part.polygon
         for turn in trajectory.turns
@@ -229,13 +226,19 @@ def _scene(trajectory: Trajectory, store: ImageStore) -> tuple[Drawing, ...]:
         for part in region.parts
         if part.polygon is not None and part.image_index == 0
     ]
-    crops = sum(mark.kind == "crop" for mark in marks)
-    alt = f"Input image with {len(trajectory.targets)} target boxes and {crops} crop boxes"
-    further = range(1, len(trajectory.images))
-    return (
-        draw(store.add(trajectory.images), alt, marks, seen=parts),
-        *(draw(store.add(trajectory.images, n), f"Input image {n + 1}") for n in further),
-    )
+    drawings = []
+    for place in range(len(trajectory.images)):
+        numbered = [(number, box) for number, box in enumerate(trajectory.targets) if image_of(box) == place]
+        marks = [Mark("target", box, seen=number in seen) for number, box in numbered]
+        for count, (turn, first) in enumerate(_with_crop_numbers(trajectory.turns), 1):
+            boxes = enumerate(turn.crop_boxes, first)
+            on_it = [(n, box) for n, box in boxes if box is not None and image_of(box) == place]
+            marks += [Mark("crop", box, str(number), count) for number, box in on_it]
+        alt = f"Input image {place + 1}" if place else "Input image"
+        if marks or not place:
+            alt += f" with {len(numbered)} target boxes and {len(marks) - len(numbered)} crop boxes"
+        drawings.append(draw(store.add(trajectory.images, place), alt, marks, seen=() if place else parts))
+    return tuple(drawings)
 
 
 def _turn(turn: Step, first: int, trajectory: Trajectory, store: ImageStore) -> TurnView:

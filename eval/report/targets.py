@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codev_env.geometry import image_of
 from codev_env.judges.evidence import showing
 from codev_env.provenance.coordinates import box_polygon
 from codev_env.trajectory import Trajectory
@@ -45,6 +46,8 @@ def seen_targets(turn: Step, place: int, trajectory: Trajectory) -> list[SeenTar
         return []
     found = []
     for number, target in enumerate(trajectory.targets, 1):
+        if image_of(target) != 0:
+            continue
         views = [(showing(part, target, size), part) for part in parts]
         view, part = max(views, key=lambda one: (one[0].clear, one[0].coverage))
         if view.coverage > 0:

@@ -12,6 +12,7 @@ import numpy as np
 
 from codev_env.farm.farm import farm_metrics
 from codev_env.files import write_text
+from codev_env.geometry import boxes_on
 from codev_env.trajectory import Trajectory
 from codev_train.run.trackers import RunTracker
 
@@ -94,9 +95,9 @@ def draw(trajectory: Trajectory, height: int = 336) -> np.ndarray[Any, Any]:
     image = trajectory.images[0].convert("RGB")
     pen = ImageDraw.Draw(image)
     width = max(2, image.height // 150)
-    for box in trajectory.targets:
+    for box in boxes_on(0, trajectory.targets):
         pen.rectangle(box, outline=(0, 200, 0), width=width)
-    for box in (box for turn in trajectory.turns for box in turn.crop_boxes if box is not None):
+    for box in boxes_on(0, (box for turn in trajectory.turns for box in turn.crop_boxes)):
         pen.rectangle(box, outline=(230, 0, 0), width=width)
     shown = [image, *(crop.convert("RGB") for turn in trajectory.turns for crop in turn.images)]
     shown = [i.resize((max(1, round(i.width * height / i.height)), height)) for i in shown]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from PIL import Image
 
@@ -34,3 +36,12 @@ def check_images(images: Mapping[str, Image.Image]) -> Mapping[str, Image.Image]
         except (OSError, ValueError, SyntaxError) as error:
             raise SandboxError(f"image {name!r} cannot be read: {error}.") from error
     return images
+
+
+def check_times(times: Sequence[float], count: int) -> list[float]:
+    """The seconds of so many frames; raises `SandboxError` unless there is none, or a rising one for each."""
+    found = [float(time) for time in times]
+    rising = all(a < b for a, b in pairwise(found))
+    if found and (len(found) != count or not rising or not all(map(math.isfinite, found))):
+        raise SandboxError(f"times are {found[:8]!r}; {count} rising seconds are needed, one for each image.")
+    return found

@@ -6,7 +6,7 @@ import operator
 import threading
 import time
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from PIL import Image
@@ -74,6 +74,7 @@ class Sandbox:
         seed: int = 0,
         persist: Literal["images", "variables"] = "images",
         repairs: Collection[str] = REPAIRS,
+        times: Sequence[float] = (),
     ) -> Session:
         """Start an episode.
 
@@ -83,6 +84,7 @@ class Sandbox:
             persist: State that later runs find: `"images"`, the saved files; `"variables"`, also the variables.
             repairs: Repairs to make, out of `"indentation"`, `"paths"` and `"imports"`; each one made is named in
                 `Execution.repairs`.
+            times: The seconds of the images where they are frames of a video: programs then find `frames` and `video`.
 
         Raises:
             SandboxError: The sandbox is closed, an image cannot be used, or processes cannot be started here.
@@ -112,6 +114,7 @@ class Sandbox:
             persist=persist,
             isolation=self.isolation,
             repairs=repairs,
+            times=times,
         )
 
     def check_layers(self, layers: Any) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from PIL import Image
 
 from codev_env.errors import NoRoom, SandboxError
 from codev_env.sandbox.host import descriptors, memory, process, replies
-from codev_env.sandbox.host.given import check_images
+from codev_env.sandbox.host.given import check_images, check_times
 from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
 from codev_env.sandbox.wire import frames
 from codev_env.sandbox.wire.limits import DATA_BYTES, Limits
@@ -47,6 +47,7 @@ class Session:
         persist: Literal["images", "variables"],
         isolation: str,
         repairs: Collection[str],
+        times: Sequence[float] = (),
     ) -> None:
         self._limits = limits
         self._check_layers = check_layers
@@ -54,6 +55,7 @@ class Session:
         self._persist = persist
         self._isolation = isolation
         self._repairs = sorted(repairs)
+        self._times = check_times(times, len(images))
         # Each library makes forking slower. Without variables to lose, it is loaded when a program first names it.
         self._kind: process.Kind = "science" if persist == "variables" else "plain"
         self._lock = threading.Lock()
@@ -238,6 +240,7 @@ class Session:
             "persist": self._persist,
             "repairs": self._repairs,
             "inputs_bytes": self._inputs.size,
+            "times": self._times,
         }
         worker = WorkerHandle(self._kind, setup, self._inputs.fd, self._arena.fd, self._check_layers)
         self._workers[self._place(view)] = worker

@@ -40,12 +40,16 @@ Views = dict[str, ViewFiles]
 
 
 class Setup(TypedDict):
-    """The first message to a worker; the descriptors of the inputs and the arena travel with it."""
+    """The first message to a worker; the descriptors of the inputs and the arena travel with it.
+
+    `times` are the seconds of the input images where they are frames of a video.
+    """
 
     limits: dict[str, Any]
     persist: Literal["images", "variables"]
     repairs: list[str]
     inputs_bytes: int
+    times: list[float]
 
 
 class RunRequest(TypedDict):

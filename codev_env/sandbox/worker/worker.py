@@ -20,6 +20,7 @@ from codev_env.sandbox.language import state
 from codev_env.sandbox.language.context import WORKING_FOLDER, Context, File, ShownImage, View
 from codev_env.sandbox.language.facades import files, run
 from codev_env.sandbox.language.facades.std import make_import
+from codev_env.sandbox.language.facades.video import Video
 from codev_env.sandbox.language.imaging import ResultError
 from codev_env.sandbox.language.messages import NO_MEMORY, explain, without_places
 from codev_env.sandbox.language.policy import Program, compile_program, parse
@@ -111,7 +112,7 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     # Address space that the limit on memory counts, so that the images of shared views do not.
     reserved = [mmap.mmap(-1, len(inputs), flags=_PRIVATE, prot=0) for _ in range(SHARED_VIEWS)]
     layers.update(kernel.close_up(limits))
-    worker = Worker(limits, setup["persist"], setup["repairs"], {"inputs": inputs, "arena": arena})
+    worker = Worker(limits, setup["persist"], setup["repairs"], {"inputs": inputs, "arena": arena}, setup["times"])
     frames.send(sock, {"layers": layers})
     while True:
         try:
@@ -154,8 +155,16 @@ def rehearse() -> None:
 class Worker:
     """Runs programs one after the other in views of their own."""
 
-    def __init__(self, limits: Limits, persist: str, repairs: Sequence[str], mapped: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        persist: str,
+        repairs: Sequence[str],
+        mapped: dict[str, Any],
+        times: Sequence[float] = (),
+    ) -> None:
         self.limits = limits
+        self.times = times
         self.persist = persist
         self.repairs = frozenset(repairs)
         self.memory = mapped
@@ -312,8 +321,10 @@ class Worker:
             image = names["image"] = names["img"] = view.given[first].opened(first)
             if "draw" in fresh:
                 names["draw"] = libraries.MODULES["PIL.ImageDraw"].Draw(image)
-        if "images" in fresh:
-            names["images"] = [file.opened(name) for name, file in view.given.items()]
+        for name in fresh & ({"images", "frames"} if self.times else {"images"}):
+            names[name] = [file.opened(key) for key, file in view.given.items()]
+        if "video" in fresh and self.times:
+            names["video"] = Video([file.opened(key) for key, file in view.given.items()], self.times)
         for name in fresh & {"image_path", "image_filename"}:
             names[name] = first
 

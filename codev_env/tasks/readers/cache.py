@@ -86,7 +86,9 @@ def cleared_after_fork(cache: SizedCache[V]) -> SizedCache[V]:
 
 
 def pixels_of(task: Task) -> int:
-    """Return the pixels of all images of a task."""
+    """Return the pixels of all images of a task; frames of a video, which may not be decoded yet, are all as large."""
+    if task.times:
+        return len(task.images) * task.image.width * task.image.height
     return sum(image.width * image.height for image in task.images)
 
 

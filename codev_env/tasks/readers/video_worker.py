@@ -1,0 +1,79 @@
+"""The process in which a video is decoded: a file nobody knows is read under limits, outside of the trainer. A script.
+
+It imports nothing of the project. Request: one JSON object as the argument, `{"path", "times", "size", "cpu_s",
+"memory"}`. Reply: a line of JSON, then the frames as raw RGB. Without `times` it is `{"seconds", "width", "height"}`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Answer the request."""
+    request = json.loads(sys.argv[1])
+    out = os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    av: Any = importlib.import_module("av")
+    for limit, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CPU, request["cpu_s"]),
+        (resource.RLIMIT_AS, request["memory"]),
+    ):
+        resource.setrlimit(limit, (most, most))
+    try:
+        # The file itself and nothing it names: no playlists, no network.
+        with av.open(request["path"], options={"protocol_whitelist": "file"}) as container:
+            stream = container.streams.video[0]
+            stream.thread_count = 1
+            if request["times"] is None:
+                reply, frames = _about(container, stream), []
+            else:
+                frames = _frames(container, stream, request["times"], request["size"])
+                reply = {"frames": len(frames)}
+    except MemoryError:
+        reply, frames = {"error": "needs more memory than a video may take"}, []
+    except Exception as error:  # whatever a damaged file makes the library raise
+        reply, frames = {"error": f"{type(error).__name__}: {error}"[:300]}, []
+    out.write(json.dumps(reply).encode() + b"\n")
+    for frame in frames:
+        out.write(frame)
+    out.flush()
+
+
+def _about(container: Any, stream: Any) -> dict[str, Any]:
+    seconds = float(stream.duration * stream.time_base) if stream.duration else (container.duration or 0) / 1e6
+    return {"seconds": seconds, "width": stream.codec_context.width, "height": stream.codec_context.height}
+
+
+def _frames(container: Any, stream: Any, times: list[float], size: list[int]) -> list[bytes]:
+    """Return the frame shown at each time: the last one that starts by then."""
+    found: list[bytes] = []
+    last, start = None, None
+    for frame in container.decode(stream):
+        seconds = frame.time or 0.0
+        start = seconds if start is None else start
+        while len(found) < len(times) and last is not None and seconds - start > times[len(found)] + 1e-6:
+            found.append(_pixels(last, size))
+        last = frame
+        if len(found) == len(times):
+            break
+    while last is not None and len(found) < len(times):
+        found.append(_pixels(last, size))
+    return found
+
+
+def _pixels(frame: Any, size: list[int]) -> bytes:
+    return bytes(frame.to_ndarray(format="rgb24", width=size[0], height=size[1]).tobytes())
+
+
+if __name__ == "__main__":
+    main()
