@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from codev_env.types import Box, Point
+from codev_env.types import Box, Point, Region
 
 Number = TypeVar("Number", int, float)
 _LINES = 8
@@ -114,3 +114,10 @@ def boxes_on(image: int, boxes: Iterable[Box | None]) -> list[Box]:
 def same_image(box: Box, other: Box) -> Box:
     """Return a box as one on the image of another box."""
     return ImageBox(box, other.image) if isinstance(other, ImageBox) else box
+
+
+def shown_box(region: Region) -> Box | None:
+    """Return the box of a region, which knows its image where that is not the first; `None` where unknown."""
+    if region.box is None or region.image_index == 0:
+        return region.box
+    return ImageBox(region.box, region.image_index)

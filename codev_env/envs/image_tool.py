@@ -19,18 +19,16 @@ from codev_env.envs.pool import make_limits, shared_sandbox
 from codev_env.envs.trial import check_judge, check_score, check_scorer, check_verdict
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
 from codev_env.farm.programs import LocalPrograms, Programs
-from codev_env.geometry import ImageBox
+from codev_env.geometry import shown_box
 from codev_env.images import to_array, to_shown_array
 from codev_env.rewards import Reward, RewardFunction, change, get_reward
 from codev_env.spaces import Images, Unicode
 from codev_env.types import (
     Answer,
-    Box,
     Code,
     Episode,
     Invalid,
     Observation,
-    Region,
     Step,
     StepInfo,
     StepScore,
@@ -350,7 +348,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             "is_correct": episode.is_correct,
             "is_faithful": episode.is_faithful,
             "reward_terms": terms,
-            "crop_boxes": () if step is None else tuple(map(_crop_box, step.regions)),
+            "crop_boxes": () if step is None else tuple(map(shown_box, step.regions)),
             "source": episode.task.source,
         }
 
@@ -381,13 +379,6 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         except BaseException:
             self.break_off()
             raise
-
-
-def _crop_box(region: Region) -> Box | None:
-    """Return the box of a region, which knows its image where that is not the first."""
-    if region.box is None or region.image_index == 0:
-        return region.box
-    return ImageBox(region.box, region.image_index)
 
 
 def unwrap(env: gym.Env[Any, Any]) -> ImageToolEnv:
