@@ -212,6 +212,7 @@ BENCHES: dict[str, Bench] = {
             splits=("test",),
             reader="annotated",
             folder="ZoomBench",
+            hub=HubFiles("inclusionAI/ZoomBench", _PARQUET),
             scoring="llm",
         ),
         Bench(
@@ -223,6 +224,7 @@ BENCHES: dict[str, Bench] = {
             reader="annotated",
             reader_options={"image": "crop_image"},
             folder="ZoomBench",
+            hub=HubFiles("inclusionAI/ZoomBench", _PARQUET),
             scoring="llm",
         ),
         Bench(

@@ -50,6 +50,9 @@ SCENES: dict[str, SceneOptions] = {
     "documents": DocumentOptions(),
     "puzzles": PuzzleOptions(),
     "album": AlbumOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
+    "pair": AlbumOptions(
+        grid=5, cell=56, sprite=40, jitter=8, glyph=3, categories=("find",), count=2, digits=6, cue_p=0.0
+    ),
     "video": VideoOptions(grid=5, cell=56, sprite=40, jitter=8, glyph=3),
     "tirbench": MixOptions(
         parts=(PuzzleOptions(), SearchOptions(), SumsOptions(), CountingOptions()), weights=(3, 1, 1, 1)
@@ -67,10 +70,10 @@ SCENES: dict[str, SceneOptions] = {
         weights=(2, 1),
     ),
 }
-"""Presets by name. `tiny`, `chart-page`, `form-page`: 280 x 280, for a model of a million weights; `album`, `video`:
-several such images, and frames; `toy`: 672 x 672, a millisecond each; `glance`: 560 x 560, panels that only a crop
-shows; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums`, `documents` and `puzzles`
-are one kind each; the others replace the data sets of their names."""
+"""Presets by name. `tiny`, `chart-page`, `form-page`: 280 x 280, for a model of a million weights; `album`, `pair`,
+`video`: four or two such images, and frames; `toy`: 672 x 672, a millisecond each; `glance`: 560 x 560, panels that
+only a crop shows; `vstar`: 1024 to 2048 a side; `vstar-4k`: 3840 x 2160; `counting`, `charts`, `sums`, `documents` and
+`puzzles` are one kind each; the others replace the data sets of their names."""
 
 DEFAULT_SCENES = "vstar"
 

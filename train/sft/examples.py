@@ -18,6 +18,7 @@ from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
 from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
+from codev_env.geometry import image_of
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_env.types import IMAGE_PLACEHOLDER, Execution, Task
 from codev_train.run.options import SFTOptions, StageOptions
@@ -36,12 +37,12 @@ class Example:
 
 
 def caption_text(task: Task, rng: np.random.Generator) -> str:
-    """Name the objects of a generated scene in random order, each with its cell's top left corner in pixels.
+    """Name the objects of a scene's first image in random order, each with its cell's top left corner in pixels.
 
     The place follows the colour directly: the token that asks is the token that is looked up in the image, which a
     small model learns in half the steps.
     """
-    objects = task.meta["objects"]
+    objects = [item for item in task.meta["objects"] if item.get("image", 0) == 0]
     chosen = [objects[i] for i in rng.permutation(len(objects))]
     return "".join(f" {o['color']}{o['cell'][0]},{o['cell'][1]} {o['shape']}" for o in chosen)
 
@@ -131,10 +132,11 @@ class ExampleMaker:
         """The close-up of one object, read."""
         task = self._task(number)
         item = task.meta["objects"][int(rng.integers(len(task.meta["objects"])))]
-        box = expand_box(tuple(item["box"]), task.image.size, 0.0, self.options.snap or None)
+        image = task.images[item.get("image", 0)]
+        box = expand_box(tuple(item["box"]), image.size, 0.0, self.options.snap or None)
         return self._described(
             READ_PROMPT,
-            self.processor.image(task.image.crop(box)),
+            self.processor.image(image.crop(box)),
             read_text(item, unwrap(self.honest).dialect),
         )
 
@@ -234,10 +236,11 @@ def corpus(tasks: Sequence[Task], dialect: Dialect, snap: int) -> tuple[list[str
     texts = [*frame, dialect.system_prompt(), dialect.render(shown, 1), dialect.render(Execution(), 0)] * len(tasks)
     words = set()
     for task in tasks:
-        box = expand_box(task.targets[0], task.image.size, 0.0, snap or None)
+        on = image_of(task.targets[0])
+        box = expand_box(task.targets[0], task.images[on].size, 0.0, snap or None)
         texts += [
             dialect.first_message(task),
-            crop_turn(dialect, box),
+            crop_turn(dialect, box, on),
             answer_turn(dialect, task.answer, True),
             caption_text(task, rng),
             CAPTION_PROMPT,
