@@ -112,7 +112,9 @@ def given() -> dict[str, Any]:
         for name, value in vars(facade).items()
         if not name.startswith(" ")
     }
-    builtins = program_builtins.make_builtins(std.make_import(libraries.MODULES), _nothing, _nothing, open=files.open_file)
+    builtins = program_builtins.make_builtins(
+        std.make_import(libraries.MODULES), _nothing, _nothing, open=files.open_file
+    )
     roots.update({name: value for name, value in builtins.items() if not name.startswith("_")})
     del roots["type"]  # the stand-in
     here = Path(__file__)
@@ -142,7 +144,7 @@ def _nothing(*_args: Any, **_kwargs: Any) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    worker.prepare("science")
+    worker.prepare("tables")
     problems, count = crawl(given())
     print(*problems, count, sep="\n")
     sys.exit(bool(problems))

@@ -127,7 +127,7 @@ def main(accept: bool) -> None:
     warnings.simplefilter("ignore")
     keep = reviewed.keep_reviewed
     reviewed.keep_reviewed = lambda _modules: []
-    unusable = libraries.load("science")
+    unusable = libraries.load("tables")
     reviewed.keep_reviewed = keep
     tables = {library: reviewed.read(library) for library in reviewed.LIBRARIES}
     for library, why in unusable.items():

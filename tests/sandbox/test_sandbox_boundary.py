@@ -58,7 +58,9 @@ def test_no_import_circle() -> None:
     assert {*graphlib.TopologicalSorter(graph).static_order()} >= MODULES.keys()
 
 
-@pytest.mark.parametrize("kind", ["plain", pytest.param("science", marks=pytest.mark.integration)])
+@pytest.mark.parametrize(
+    "kind", ["plain", *(pytest.param(kind, marks=pytest.mark.integration) for kind in ("science", "tables"))]
+)
 def test_what_workers_are_forked_from_has_no_trusted_module(kind: process.Kind, tmp_path: Path) -> None:
     boot, loaded = tmp_path / "boot.py", tmp_path / "loaded.txt"
     boot.write_text(
@@ -76,7 +78,7 @@ def test_what_workers_are_forked_from_has_no_trusted_module(kind: process.Kind, 
         runpy.run_path({str(process._BOOT)!r}, run_name="__main__")
         """)
     )
-    code = {"plain": "print(1)", "science": "print(1)  # scipy"}[kind]
+    code = {"plain": "print(1)", "science": "print(1)  # scipy", "tables": "print(1)  # pandas"}[kind]
     with own_zygotes() as patch:
         patch.setattr(process, "_BOOT", boot)
         with Sandbox() as box, box.session({}) as session:

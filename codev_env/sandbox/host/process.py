@@ -27,18 +27,20 @@ from codev_env.sandbox.host.locks import FinalizerLock
 from codev_env.sandbox.wire import frames
 from codev_env.sandbox.wire.messages import Setup
 
-Kind = Literal["plain", "vision", "plots", "science"]
-"""The libraries that a zygote has loaded: Pillow and NumPy; also OpenCV; also Matplotlib; also SciPy, scikit-image,
-SymPy, pandas and scikit-learn. Each library makes forking slower.
+Kind = Literal["plain", "vision", "plots", "science", "tables"]
+"""The libraries that a zygote has loaded: Pillow and NumPy; also OpenCV; also Matplotlib; also SciPy, scikit-image and
+SymPy; also pandas and scikit-learn. Each library makes forking slower.
 """
 
 _NAMES: dict[Kind, re.Pattern[str]] = {
-    "science": re.compile(r"\b(scipy|skimage|sympy|pandas|pd|sklearn)\b"),
+    "tables": re.compile(r"\b(pandas|pd|sklearn)\b"),
+    "science": re.compile(r"\b(scipy|skimage|sympy)\b"),
     "plots": re.compile(r"\b(matplotlib|pyplot|plt)\b"),
     "vision": re.compile(r"\bcv2?\b"),
 }
 
-_SCIENCE = ("scipy", "skimage", "sympy", "pandas", "sklearn")
+_SLOW: dict[Kind, tuple[str, ...]] = {"science": ("scipy", "skimage", "sympy"), "tables": ("pandas", "sklearn")}
+"""By kind: the libraries that take seconds to load."""
 
 START_S = 120.0
 """Seconds that the zygote, or a worker, may take to be ready on a loaded machine."""
@@ -344,19 +346,28 @@ def zygote(kind: Kind, niceness: int = 0) -> Zygote:
 
 
 def preload() -> None:
-    """Start the zygote with all libraries, once in this process, in a thread of its own and at a lower priority.
+    """Start the zygotes with all libraries, once in this process, in a thread of its own and at a lower priority.
 
     Programs that name one of them, SciPy for example, then do not wait. A failure is left to those programs.
     """
-    if _preloading or not any(map(importlib.util.find_spec, _SCIENCE)):
+    kinds = [kind for kind, libraries in _SLOW.items() if any(map(_is_installed, libraries))]
+    if _preloading or not kinds:
         return
 
     def load() -> None:
-        with suppress(SandboxError, OSError, Warning):
-            zygote("science", _PRELOAD_NICENESS)
+        for kind in kinds:
+            with suppress(SandboxError, OSError, Warning):
+                zygote(kind, _PRELOAD_NICENESS)
 
     _preloading.append(threading.Thread(target=load, name="codev-sandbox-preload", daemon=True))
     _preloading[-1].start()
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ValueError:  # it is hidden from this process, or a loaded module without a spec
+        return False
 
 
 @atexit.register

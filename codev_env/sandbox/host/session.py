@@ -57,7 +57,7 @@ class Session:
         self._repairs = sorted(repairs)
         self._times = check_times(times, len(images))
         # Each library makes forking slower. Without variables to lose, it is loaded when a program first names it.
-        self._kind: process.Kind = "science" if persist == "variables" else "plain"
+        self._kind: process.Kind = "tables" if persist == "variables" else "plain"
         self._lock = threading.Lock()
         self._closed = False
         self._owner = os.getpid()

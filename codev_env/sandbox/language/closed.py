@@ -28,10 +28,12 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (list, list.copy),
     (dict, dict.copy),
 )
+ATOMS = frozenset((str, int, float, bool, complex, bytes, type(None)))
+"""Types of values that never change."""
 
 
 class ClosedLibrary:
-    """What programs may use of one library.
+    """The parts of one library that programs may use.
 
     Args:
         listed: Attributes by the name of a class; a class that is missing has none.
@@ -39,6 +41,7 @@ class ClosedLibrary:
         hints: By attribute: what to use instead.
         check: Called with each argument of each call; raises if it is not allowed.
         dropped: Arguments that are left out of all calls.
+        depth: Of the lists and dicts in arguments, how many levels are copied.
         labels: Names that an object offers as attributes besides, such as the columns of a data frame.
     """
 
@@ -49,6 +52,7 @@ class ClosedLibrary:
         hints: Mapping[str, str],
         check: Callable[[Any], None] = lambda _value: None,
         dropped: tuple[str, ...] = (),
+        depth: int = 2,
         labels: Callable[[Any], Any] = lambda _obj: (),
     ) -> None:
         self.listed = listed
@@ -58,6 +62,7 @@ class ClosedLibrary:
         self.hints = hints
         self.check = check
         self.dropped = dropped
+        self.depth = depth
         self.labels = labels
 
     def why_not(self, kind: type, name: str) -> str | None:
@@ -85,8 +90,8 @@ class ClosedLibrary:
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as the library gets them."""
-        kept = {key: plain(value) for key, value in kwargs.items() if key not in self.dropped}
-        plain_args = tuple(map(plain, args))
+        kept = {key: plain(value, self.depth) for key, value in kwargs.items() if key not in self.dropped}
+        plain_args = tuple(plain(value, self.depth) for value in args)
         for value in (*plain_args, *kept.values()):
             self.check(value)
         return plain_args, kept
@@ -165,6 +170,8 @@ def given(value: Any) -> Any:
 
 def plain(value: Any, depth: int = 2) -> Any:
     """An argument that cannot change any more: of Python's own type, and an array of its own."""
+    if type(value) in ATOMS:
+        return value
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(type(value), SandboxClass):

@@ -47,7 +47,7 @@ def load(kind: str) -> dict[str, str]:
         from codev_env.sandbox.language.facades import cv2
 
         libraries.append(cv2)
-    if kind in ("plots", "science"):
+    if kind not in ("plain", "vision"):
         from codev_env.sandbox.language.facades import pyplot
 
         libraries.append(pyplot)
@@ -56,7 +56,9 @@ def load(kind: str) -> dict[str, str]:
     pil.patch()
     for library in libraries:
         _provide(library)
-    left_out = _load_science() if kind == "science" else {}
+    left_out = _load_science() if kind in ("science", "tables") else {}
+    if kind == "tables":
+        left_out |= _load_tables()
     reviewed.keep_reviewed(MODULES)
     traces.learn(MODULES)
     known = {name.partition(".")[0] for name in MODULES} | left_out.keys()
@@ -85,15 +87,18 @@ def _provide(library: Library) -> None:
 
 
 def _load_science() -> dict[str, str]:
-    from codev_env.sandbox.language.facades import pandas, scipy, skimage, sklearn, sympy
+    from codev_env.sandbox.language.facades import scipy, skimage, sympy
 
-    libraries: dict[str, Library] = {
-        "scipy": scipy,
-        "skimage": skimage,
-        "sympy": sympy,
-        "pandas": pandas,
-        "sklearn": sklearn,
-    }
+    return _load_each({"scipy": scipy, "skimage": skimage, "sympy": sympy})
+
+
+def _load_tables() -> dict[str, str]:
+    from codev_env.sandbox.language.facades import pandas, sklearn
+
+    return _load_each({"pandas": pandas, "sklearn": sklearn})
+
+
+def _load_each(libraries: dict[str, Library]) -> dict[str, str]:
     left_out = {}
     for name, library in libraries.items():
         try:

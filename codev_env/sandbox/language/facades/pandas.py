@@ -208,6 +208,10 @@ def _now(_cls: Any) -> Callable[..., Any]:
     return lambda tz=None: pandas.Timestamp.fromtimestamp(state.current().clock.now(), tz)
 
 
+def _now_as_period(_cls: Any) -> Callable[..., Any]:
+    return lambda freq: _now(None)().to_period(freq)
+
+
 def seed(_value: int, used: bool) -> None:
     """Undo what the last run set."""
     if pandas is not None and used:
@@ -259,8 +263,10 @@ def modules() -> dict[str, Facade]:
     guards.handle(frames, "info", _info)
     guards.handle(frames[:1], "query", pandas_query.query)
     guards.handle(frames[:1], "eval", pandas_query.evaluate)
-    for name in ("now", "today"):
+    for name in ("now", "today", "utcnow"):
         guards.handle_class((pandas.Timestamp,), name, _now)
+    guards.handle_class((pandas.Period,), "now", _now_as_period)
+    guards.handle(frames, "attrs", lambda frame: frame.attrs)  # the program's own dict
     guards.allow_setting(pandas.DataFrame, "columns", "index")
     guards.allow_setting(pandas.Series, "index", "name")
     guards.allow_setting(pandas.Index, "name", "names")

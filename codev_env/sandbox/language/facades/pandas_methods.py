@@ -17,7 +17,7 @@ _BY_NAME = frozenset(
     "quantile rank round sem shift size skew sqrt std sum unique value_counts var nth head tail isna notna "
     "square sign first_valid_index last_valid_index".split()
 )
-"""What may be named by text, as in `df.agg("mean")`: pandas reads any attribute of that name, and NumPy's functions."""
+"""Functions that may be named by text, as in `df.agg("mean")`: pandas reads any attribute, or NumPy's, of that name."""
 
 _NAMING = ("agg", "aggregate", "apply", "transform")
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from codev_env.sandbox.language import closed, guards, reviewed
-from codev_env.sandbox.language.classes import SandboxClass
 from codev_env.sandbox.language.facade import Facade, nested
 from codev_env.sandbox.language.refusals import RefusedCall
 
@@ -56,6 +55,8 @@ _PACKAGES = {
     "tree": "DecisionTreeClassifier DecisionTreeRegressor export_text",
     "utils": "resample shuffle",
 }
+_DEPTH = 6
+_VALUES = (np.generic, np.random.RandomState, np.random.Generator, range)
 _OWN = "use the names of the packages for image work, such as sklearn.cluster"
 _HINTS = {
     **dict.fromkeys(("load_iris", "load_digits", "fetch_openml"), "the images of the task are all there is"),
@@ -69,15 +70,24 @@ _HINTS = {
 }
 
 
-def _check(value: Any, depth: int = 2) -> None:
-    """Refuse arguments that scikit-learn would call, perhaps with memory of its own, and objects of programs."""
+def _check(value: Any, depth: int = _DEPTH) -> None:
+    """Refuse arguments that scikit-learn would call, perhaps with memory of its own, and whatever may hide one."""
+    if type(value) in closed.ATOMS or isinstance(value, _VALUES):
+        return
     if isinstance(value, type) and issubclass(value, np.generic | bool | int | float):
         return  # a type of numbers
-    if callable(value) or isinstance(type(value), SandboxClass):
+    if type(value) is np.ndarray or isinstance(value, np.ma.MaskedArray):
+        parts = value.ravel().tolist() if value.dtype.hasobject else []
+    elif type(value) in (list, tuple) and depth:
+        parts = value
+    elif type(value) is dict and depth:
+        parts = [*value.keys(), *value.values()]
+    elif closed.library_of(type(value)) or type(value).__module__.startswith("scipy.sparse"):
+        parts = []
+    else:
         raise RefusedCall("scikit-learn takes numbers, arrays and names here, no functions: compute with NumPy.")
-    if depth and isinstance(value, list | tuple | dict):
-        for part in value.values() if isinstance(value, dict) else value[:1000]:
-            _check(part, depth - 1)
+    for part in parts:
+        _check(part, depth - 1)
 
 
 def _without_files(**options: Any) -> None:
@@ -175,7 +185,7 @@ def modules() -> dict[str, Facade]:
         return {}
     table = reviewed.read("sklearn")
     library = closed.ClosedLibrary(
-        table.classes, table.hidden, _HINTS, check=_check, dropped=("n_jobs", "verbose"), labels=_parts
+        table.classes, table.hidden, _HINTS, check=_check, dropped=("n_jobs", "verbose"), depth=_DEPTH, labels=_parts
     )
     closed.close("sklearn", library)
     guards.handle((importlib.import_module("sklearn.base").BaseEstimator,), "set_params", _set_params)
