@@ -26,7 +26,7 @@ try:
 
     from codev_env.sandbox.language.facades import pandas_methods, pandas_options, pandas_query
 except ImportError:
-    pandas = None  # type: ignore[assignment]
+    pandas = None
 finally:
     del sys.modules["pyarrow"]
     if _arrow is not None:
@@ -96,18 +96,14 @@ _SHOWN = frozenset(
 
 def _source(place: Any) -> io.StringIO | io.BytesIO:
     """The text or bytes that a reader reads: of a file of the episode, or of a buffer."""
-    if isinstance(place, io.StringIO | io.BytesIO):
-        return type(place)(place.read()) if type(place) in (io.StringIO, io.BytesIO) else _source_of_own(place)
-    if isinstance(place, TextFile | BytesFile):
+    data: str | bytes
+    if type(place) in (io.StringIO, io.BytesIO) or isinstance(place, TextFile | BytesFile):
         data = place.read()
-        return io.StringIO(data) if isinstance(data, str) else io.BytesIO(data)
-    if not isinstance(place, str | PurePath):
+    elif isinstance(place, str | PurePath):
+        data = open_file(place, "rb").read()
+    else:
         raise RefusedCall(f"pandas reads file names and io.StringIO here, not {type(place).__name__}.")
-    return io.BytesIO(open_file(place, "rb").read())  # type: ignore[arg-type]
-
-
-def _source_of_own(place: Any) -> io.StringIO | io.BytesIO:
-    raise RefusedCall(f"pandas reads io.StringIO itself here, not {type(place).__name__}.")
+    return io.StringIO(data) if isinstance(data, str) else io.BytesIO(data)
 
 
 def _only(name: str, allowed: frozenset[str], options: dict[str, Any]) -> dict[str, Any]:
@@ -273,7 +269,7 @@ def modules() -> dict[str, Facade]:
     guards.allow_items(*frames, *(type(getattr(pandas.Series([1]), name)) for name in ("loc", "iloc", "at", "iat")))
     guards.allow_items(pandas.Categorical)
     pandas_options.allow_setting()
-    names = {name: library.guarded(value) for name, value in pick(pandas, _FUNCTIONS).items()}
+    names: dict[str, Any] = {name: library.guarded(value) for name, value in pick(pandas, _FUNCTIONS).items()}
     names.update({name: closed.offer(value) for name, value in pick(pandas, _CLASSES).items()})
     names.update(
         MultiIndex=closed.offer(pandas.MultiIndex, _verified),

@@ -51,43 +51,10 @@ from codev_env.sandbox.language import guards, state
 from codev_env.sandbox.language.classes import SandboxClass
 from codev_env.sandbox.language.facade import Facade, pick, whole
 from codev_env.sandbox.language.facades import program_types
+from codev_env.sandbox.language.facades.instead import INSTEAD
 from codev_env.sandbox.language.guards import guarded_getattr
 from codev_env.sandbox.language.refusals import RefusedCall, RefusedImport
 
-_INSTEAD = {
-    "subprocess": "no other programs can be started; use Pillow, NumPy or OpenCV",
-    "socket": "there is no network",
-    "requests": "there is no network",
-    "threading": "a program has one thread",
-    "multiprocessing": "a program has one process",
-    "pickle": "keep values in variables, or save arrays with np.save and others with json.dump",
-    "sklearn": "it is not installed on this machine; use scipy.cluster.vq.kmeans2 and scipy.spatial.cKDTree, or numpy",
-    "concurrent": "a program has one thread: use a loop",
-    "shutil": "open a file and save it under another name",
-    "pandas": "it is not installed on this machine; use csv.DictReader with dicts and lists, or numpy",
-    "seaborn": "use matplotlib.pyplot",
-    "tqdm": "loop over the list itself",
-    "numba": "use numpy",
-    "shapely": "use numpy, or cv2.contourArea and cv2.intersectConvexConvex",
-    "imutils": "use cv2",
-    "webcolors": "use PIL.ImageColor",
-    "joblib": "a program has one process: use a loop",
-    "psutil": "the machine is not visible to programs",
-    "ctypes": "use numpy",
-    "inspect": "print what you want to know",
-    "importlib": "write an import statement",
-    "torch": "use numpy; there are no models here",
-    "torchvision": "use Pillow, numpy or cv2; there are no models here",
-    "transformers": "there are no models here: look at the image yourself",
-    "tensorflow": "use numpy; there are no models here",
-    "ultralytics": "there are no models here: look at the image yourself",
-    "openai": "there is no network: answer yourself",
-    "httpx": "there is no network",
-    "plotly": "use matplotlib.pyplot",
-    "paddleocr": "crop and enlarge the text, then look at it yourself",
-    "pytesseract": "crop and enlarge the text, then look at it yourself",
-    "easyocr": "crop and enlarge the text, then look at it yourself",
-}
 _stream = random.Random(0)
 
 
@@ -383,7 +350,7 @@ def make_import(found: dict[str, Facade], elsewhere: Collection[str] = ()) -> Ca
             if root in found and any(n.startswith(f"{root}.") for n in found):
                 names = sorted(n for n in found if n.partition(".")[0] == root)
             known = root in found or root in elsewhere
-            instead = _INSTEAD.get(root, "") if not known else ""
+            instead = INSTEAD.get(root, "") if not known else ""
             instead = instead or f"available are {', '.join(names)}"
             raise RefusedImport(f"the module {name!r} is not available here: {instead}.")
         module = found[name]
