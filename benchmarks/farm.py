@@ -7,7 +7,7 @@ ways alternate, in an order drawn anew, and every way runs the same programs on 
 environments, and each then takes `--steps` steps: everyday programs of `tests/everyday_programs.py`, each drawn anew.
 
 - `overhead`: seconds per step over a farm of one node with as many programs at a time as there are cores, over those of
-  the local vector environment, as the median over rounds of the ratio within a round; the same of processor time.
+  the local vector environment with as many threads, as the median over rounds of the ratio within a round; the same of processor time.
 - `throughput`: steps per second of processor time, of the nodes alone and of everything: this process, the nodes,
   Ray's daemons. Other work on the machine changes it least.
 - `10 000 steps/s` follows from these by the formula in `needed`.
@@ -231,7 +231,8 @@ def main() -> None:
             first = CodeVBenchEnv(**args, farm=farm)
             shared = {**args, "data": first.tasks, "scenes": None, "farm": farm}
             kind = FarmVectorEnv if farm else ImageToolVectorEnv
-            envs = kind([lambda s=shared: CodeVBenchEnv(**s)] * number, autoreset_mode="Disabled")
+            # As many programs at a time as on the node: on a busy machine, more processes get more of it.
+            envs = kind([lambda s=shared: CodeVBenchEnv(**s)] * number, autoreset_mode="Disabled", workers=cores)
             ways.append(Way(name, envs, farm, max(1, slots * max(1, count))))
             ways[-1].play(-1 & 0xFFFF, 1)  # warm
             ways[-1].rounds.clear()
