@@ -7,7 +7,8 @@ ways alternate, in an order drawn anew, and every way runs the same programs on 
 environments, and each then takes `--steps` steps: everyday programs of `tests/everyday_programs.py`, each drawn anew.
 
 - `overhead`: seconds per step over a farm of one node with as many programs at a time as there are cores, over those of
-  the local vector environment with as many threads, as the median over rounds of the ratio within a round; the same of processor time.
+  the local vector environment with as many threads: the median over rounds of the ratio within a round. The same of
+  processor time.
 - `throughput`: steps per second of processor time, of the nodes alone and of everything: this process, the nodes,
   Ray's daemons. Other work on the machine changes it least.
 - `10 000 steps/s` follows from these by the formula in `needed`.

@@ -15,6 +15,8 @@ from codev_env.farm.work import NodeWork
 RESOURCE = "codev"
 """Ray's resource that marks nodes for programs; where no node has it, all with cores are used."""
 NAMESPACE = "codev-env"
+_address = ""
+"""Where this process has connected to; empty before, and where something else has."""
 _CALLS = 4  # of one actor at the same time: hello, submit and collect
 
 
@@ -34,13 +36,20 @@ class RayCluster:
         options: Address and limits.
 
     Raises:
-        ConfigError: Ray is not installed, or there is no cluster at the address.
+        ConfigError: Ray is not installed, there is no cluster at the address, or this process has another one.
     """
 
     def __init__(self, options: FarmOptions) -> None:
         self._options, self._ray = options, import_ray()
+        global _address
         if not self._ray.is_initialized():
             self._connect(options.address)
+            _address = options.address
+        elif options.address not in ("ray", _address):
+            raise ConfigError(
+                f"farm {options.address!r}: this process is already connected to Ray, "
+                f"{f'at {_address!r}' if _address else 'by a connection of its own'}; give farm='ray', which uses that."
+            )
 
     def alive(self) -> Mapping[str, NodeSpec]:
         """Return Ray's nodes that have cores for programs."""

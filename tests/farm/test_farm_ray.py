@@ -27,6 +27,7 @@ ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "code
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from codev_env.envs.vector import FarmVectorEnv  # noqa: E402
+from codev_env.errors import ConfigError  # noqa: E402
 from codev_env.farm import farm as farms  # noqa: E402
 from codev_env.farm.farm import Farm, close_farms, get_farm  # noqa: E402
 
@@ -94,6 +95,11 @@ def test_equal_to_the_local_vector_environment(farm: Farm) -> None:
     reports = farm.describe()
     assert len(reports) == 2
     assert all(report.layers["process"] == report.layers["rlimits"] == "on" for report in reports.values())
+
+
+def test_a_second_cluster_is_refused(farm: Farm) -> None:
+    with pytest.raises(ConfigError, match="already connected to Ray"):
+        gym.make(ID, farm="ray://127.0.0.1:9", **ARGS)
 
 
 def test_nothing_listens_to_the_world(farm: Farm) -> None:
