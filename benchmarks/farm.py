@@ -1,6 +1,7 @@
 """Measures what a farm costs beside local environments, its throughput per core, and what 10 000 steps/s would take.
 
-Run `python benchmarks/farm.py [--rounds 6] [--envs 16] [--nodes 1 2 4] [--size 2K] [--json FILE]`; it needs
+Run `python benchmarks/farm.py [--rounds 6] [--envs 16] [--nodes 1 2 4] [--size 2K] [--json FILE]`, with `--nodes` for
+throughput and without for overhead; each node takes some GB of memory. It needs
 `pip install "codev-env[ray]"`. Nodes are Ray's own, all on this machine (`ray.cluster_utils.Cluster`), with one program
 at a time each, so `--nodes 4` on two cores shares them out. Only ratios within one run are meaningful: rounds of all
 ways alternate, in an order drawn anew, and every way runs the same programs on the same tasks. A round resets all
@@ -205,7 +206,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--envs", type=int, default=16, help="environments per node")
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--nodes", type=int, nargs="*", default=[], help="throughput at these numbers, not overhead")
     parser.add_argument("--size", choices=SCENES, default="2K")
     parser.add_argument("--single", type=int, default=200, help="steps of one environment alone")
     parser.add_argument("--json", type=Path)
@@ -220,8 +221,7 @@ def main() -> None:
     ways: list[Way] = []
     try:
         for name, count, slots in [
-            ("local", 0, 0),
-            ("farm", 1, cores),
+            *((("local", 0, 0), ("farm", 1, cores)) if not options.nodes else ()),
             *((f"{n} nodes", n, 1) for n in options.nodes),
         ]:
             number = options.envs * max(1, count)
@@ -258,11 +258,10 @@ def _processor(row: dict[str, float]) -> float:
     return row["here"] + row["nodes"]
 
 
-def report(ways: list[Way], alone: list[float], options: argparse.Namespace) -> None:
-    """Print the tables."""
-    local, farm = ways[:2]
+def compared(local: Way, farm: Way) -> dict[str, float]:
+    """Return the medians of the ratios of farm to local."""
     pairs = list(zip(farm.rounds, local.rounds, strict=True))
-    overhead = {
+    return {
         "wall, steps": statistics.median(a["step"] / b["step"] for a, b in pairs),
         "wall, with resets": statistics.median((a["step"] + a["reset"]) / (b["step"] + b["reset"]) for a, b in pairs),
         "processor, steps": statistics.median(_processor(a) / _processor(b) for a, b in pairs),
@@ -270,10 +269,17 @@ def report(ways: list[Way], alone: list[float], options: argparse.Namespace) -> 
             (_processor(a) + a["opening"]) / (_processor(b) + b["opening"]) for a, b in pairs
         ),
     }
+
+
+def report(ways: list[Way], alone: list[float], options: argparse.Namespace) -> None:
+    """Print the tables."""
     print(f"{options.envs} environments per node, {options.size}, {options.rounds} rounds of {options.steps} steps\n")
-    print("| farm over local | ratio |\n| --- | --- |")
+    overhead = {} if options.nodes else compared(*ways)
+    if overhead:
+        print("| farm over local | ratio |\n| --- | --- |")
     for name, ratio in overhead.items():
         print(f"| {name} | {ratio:.3f} |")
+
     print("\n| way | ms a step | processor ms: nodes | here | Ray's daemons | steps per processor s | of a node's |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for way in ways:
