@@ -1,0 +1,136 @@
+"""An agent as a model of VLMEvalKit and lmms-eval gives the answers that an evaluation of this project gives."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from abc import ABC, abstractmethod
+
+import pytest
+
+from codev_agents.writing import answer_turn, crop_turn
+from codev_env.adapters.harness import ToolModel, VLMEvalKitModel, lmms_model
+from codev_env.dialects import get_dialect
+from codev_env.errors import TaskError
+from codev_env.scoring import is_correct
+from codev_env.tasks import load_tasks
+
+DIALECT = get_dialect("codev")
+PROMPT = "{question}\n{choices}"
+
+
+class Guesser:
+    """Crops, then answers with a letter that follows from the question and from the number of images it has seen."""
+
+    name = "guesser"
+
+    def reset(self, env):
+        self.images = 0
+
+    def act(self, observation):
+        self.images += len(observation["images"])
+        if self.images == 1:
+            self.letter = "ABCD"[len(re.sub(r"\W", "", observation["text"])) % 2]
+            return crop_turn(DIALECT, (0, 0, 40, 40))
+        return answer_turn(DIALECT, self.letter, True)
+
+
+@pytest.fixture(scope="module")
+def questions():
+    tasks = load_tasks("synthetic", "test", scenes="vstar")
+    return [tasks[n] for n in range(6)]
+
+
+@pytest.fixture(scope="module")
+def ours(questions):
+    """The answers of the environment itself."""
+    found = []
+    for task in questions:
+        bare = type(task)(task.task_id, task.images, prompt_of(task), "")
+        model = ToolModel(Guesser)
+        assert model.answer(bare.question, bare.images) == model.answer(bare.question, bare.images)
+        found.append(model.answer(bare.question, bare.images))
+    return found
+
+
+def prompt_of(task) -> str:
+    return PROMPT.format(
+        question=task.question, choices="\n".join(f"{x}. {c}" for x, c in zip("ABCD", task.choices, strict=False))
+    )
+
+
+def test_vlmevalkit_gets_the_same_answers(questions, ours, tmp_path):
+    model = VLMEvalKitModel(Guesser)
+    model.set_dump_image(lambda line: None)
+    found = []
+    for number, task in enumerate(questions):
+        path = tmp_path / f"{number}.png"
+        task.image.save(path)
+        message = [{"type": "image", "value": str(path)}, {"type": "text", "value": prompt_of(task)}]
+        found.append(model.generate(message=message, dataset="VStarBench"))
+    assert found == ours and set(found) <= set("ABCD")
+    assert [is_correct(t, a) for t, a in zip(questions, found, strict=True)].count(True) > 0
+    assert not model.use_custom_prompt("VStarBench") and model.INTERLEAVE
+
+
+def test_vlmevalkit_refuses_what_it_does_not_know():
+    with pytest.raises(TaskError, match="type 'video'"):
+        VLMEvalKitModel(Guesser).generate([{"type": "video", "value": "a.mp4"}])
+    with pytest.raises(TaskError, match="without an image"):
+        VLMEvalKitModel(Guesser).generate("What is it?")
+
+
+class Request:
+    """The part of `lmms_eval.api.instance.Instance` that models read."""
+
+    def __init__(self, *args):
+        self.args = args
+
+
+def _stand_in(monkeypatch):
+    """The library's base class, as its source publishes it, where the library is not installed."""
+
+    class lmms(ABC):  # noqa: N801
+        def __init__(self):
+            self._rank, self._world_size, self.task_dict = 0, 1, {}
+
+        @abstractmethod
+        def loglikelihood(self, requests): ...
+
+        @abstractmethod
+        def generate_until(self, requests): ...
+
+        @abstractmethod
+        def generate_until_multi_round(self, requests): ...
+
+    module = types.ModuleType("lmms_eval.api.model")
+    module.lmms = lmms
+    for name in ("lmms_eval", "lmms_eval.api"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "lmms_eval.api.model", module)
+
+
+def test_lmms_eval_gets_the_same_answers(questions, ours, monkeypatch):
+    try:
+        import lmms_eval.api.model  # noqa: F401
+    except ImportError:
+        _stand_in(monkeypatch)
+    model = lmms_model(Guesser)
+    model.task_dict = {"vstar": {"test": [{"image": task.image} for task in questions]}}
+    requests = [
+        Request(prompt_of(task), {"until": ["\n"]}, lambda doc: [doc["image"], None], n, "vstar", "test")
+        for n, task in enumerate(questions)
+    ]
+    assert model.generate_until(requests) == ours
+    with pytest.raises(NotImplementedError, match="no likelihood"):
+        model.loglikelihood([])
+
+
+def test_an_episode_without_an_answer_gives_the_last_text():
+    class Silent(Guesser):
+        def act(self, observation):
+            return "I am still looking."
+
+    task = load_tasks("synthetic", "test", scenes="toy")[0]
+    assert ToolModel(Silent, max_turns=2).answer("?", [task.image]) == "I am still looking."
