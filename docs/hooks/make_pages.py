@@ -79,7 +79,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """Put the diagram of an episode into the page itself, so that it has the colours that the reader chose."""
-    return re.sub(r'<img [^>]*src="(images/episode\.svg)"[^>]*>', lambda m: (DOCS / m[1]).read_text("utf-8"), html)
+
+    def inline(found: re.Match[str]) -> str:
+        return f'<span class="diagram">{(DOCS / found[1]).read_text("utf-8")}</span>'
+
+    return re.sub(r'<img [^>]*src="(images/episode\.svg)"[^>]*>', inline, html)
 
 
 def environment_pages(played: list[Entry]) -> Iterator[GeneratedPage]:
