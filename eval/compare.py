@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         write_json(options.out / RESULT, record)
         named = {name: [t for bench in run.values() for t in bench] for name, run in zip("AB", runs, strict=True)}
         differences = [compared(bench, row) for bench, row in found.items()]
-        facts = {"A": record["a"], "B": record["b"]}
+        facts = {"A": str(options.a), "B": str(options.b)}
         page = write_comparison(options.out / PAGE, named, differences, _title(record), facts)
         print(f"\nReport:  {page}")
     return 0
