@@ -225,3 +225,25 @@ def test_a_run_whose_upload_fails_is_whole(arguments, runs, online, capsys):
     online.refuse = False
     publish(runs / "pushed")
     assert {"config.json", "model.safetensors", "README.md"} <= set(online.uploaded["me/glasses"])
+
+
+def test_the_card_states_reward_and_measure_and_the_report_goes_along_without_its_settings(finished, online, tmp_path):
+    run = finished(push_to_hub="lab/glasses", env={"judge": "http://10.0.0.7:8000/v1#seer"})
+    page = (
+        '<a href="#settings">Settings</a><section id="settings"><pre>/home/me</pre></section><article>a look</article>'
+    )
+    (run / "report.html").write_text(page)
+    publish(run)
+    files = online.uploaded["lab/glasses"]
+    card = files["README.md"]
+    assert "1 × `outcome`" in card and "0.5 × `tool`" in card and "judge: `seer`" in card and "10.0.0.7" not in card
+    assert "clearly showed the evidence" in card and "[report.html](report.html)" in card
+    assert files["report.html"] == "<article>a look</article>"
+
+
+def test_a_report_stays_here_where_asked(finished, online):
+    run = finished(push_to_hub="lab/glasses", push_report=False)
+    (run / "report.html").write_text("<article></article>")
+    publish(run)
+    assert set(online.uploaded["lab/glasses"]) == {"config.json", "README.md"}
+    assert "report.html" not in online.uploaded["lab/glasses"]["README.md"]
