@@ -176,7 +176,7 @@ def test_copy_buttons_copy_what_is_typed(site, browser):
     browser.open((site / "index.html").as_uri())
     # What the button copies is the text of the block while it carries this attribute.
     copied = browser.js(
-        """(() => { const code = document.querySelector(".language-console code");
+        """(() => { const code = document.querySelector(".highlight .gp").closest("code");
         code.setAttribute("data-md-copying", ""); return code.innerText; })()"""
     )
     assert copied.split("\n")[:2] == ["make train", "make test"] and "$" not in copied
