@@ -52,6 +52,7 @@ from codev_env.farm.ray_nodes import RayCluster  # noqa: E402
 
 LOCAL: dict[str, Any] = {"include_dashboard": False, "node_ip_address": "127.0.0.1", "object_store_memory": 200 << 20}
 PATIENT = {"health_check_timeout_ms": 30_000, "health_check_failure_threshold": 10}  # for a machine that is busy
+_looking_s = 0.0  # processor time of `spent` itself
 TICK = os.sysconf("SC_CLK_TCK")
 TARGET, P99_S = 10_000, 0.05
 PROGRAMS = [EVERYDAY[name] for name in sorted(EVERYDAY)]
@@ -86,14 +87,17 @@ def processor_s() -> dict[int, tuple[int, float]]:
 
 def spent(actors: set[int]) -> dict[str, float]:
     """Processor seconds so far: of the nodes, of this process with its sandboxes, and of Ray's daemons."""
+    global _looking_s
+    began = time.process_time()
     table = processor_s()
-    total = {"nodes": 0.0, "here": 0.0, "ray": 0.0}
+    total = {"nodes": 0.0, "here": -_looking_s, "ray": 0.0}
     for pid, (_, seconds) in table.items():
         line = list(ancestors(pid, table))
         if os.getpid() not in line:
             continue
         daemons = any(is_ray(one) for one in line)
         total["nodes" if actors & set(line) else "ray" if daemons else "here"] += seconds
+    _looking_s += time.process_time() - began
     return total
 
 
@@ -208,9 +212,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--nodes", type=int, nargs="*", default=[], help="throughput at these numbers, not overhead")
     parser.add_argument("--size", choices=SCENES, default="2K")
+    parser.add_argument("--crops", action="store_true", help="crops alone, instead of everyday programs")
     parser.add_argument("--single", type=int, default=200, help="steps of one environment alone")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.crops:
+        PROGRAMS[:] = [EVERYDAY["plain"]]
     warnings.simplefilter("ignore")
     cores = len(os.sched_getaffinity(0))
     args = {"bench": "vstar", "data": "synthetic", "scenes": SCENES[options.size], "max_turns": options.steps + 1}
@@ -291,10 +298,8 @@ def report(ways: list[Way], alone: list[float], options: argparse.Namespace) -> 
     shown = f"{1e3 * statistics.median(alone):.0f} ms median, {1e3 * statistics.mean(alone):.0f} ms mean"
     print(f"\nprocessor time of a step, one environment alone: {shown}, {1e3 * tail:.0f} ms p99")
     last = ways[-1]
-    rows = {"as measured": (last.median("nodes"), tail), "a p99 alone of 40 ms": (last.median("nodes"), 0.04)}
-    for name, (service, worst) in rows.items():
-        found = needed(service, worst, last.median("here"))
-        print(f"{TARGET} steps/s at p99 {1e3 * P99_S:.0f} ms, {name} (p99 {1e3 * worst:.0f} ms): {found}")
+    found = needed(last.median("nodes"), tail, last.median("here"))
+    print(f"{TARGET} steps/s at p99 {1e3 * P99_S:.0f} ms on nodes of 64 cores: {found}")
     if options.json:
         rounds = {way.name: way.rounds for way in ways}
         options.json.write_text(json.dumps({"overhead": overhead, "rounds": rounds, "alone": alone}))
