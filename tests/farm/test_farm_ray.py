@@ -181,7 +181,7 @@ def test_a_node_that_is_added_takes_episodes(farm: Farm, cluster: Cluster) -> No
         new = next(report.pid for name, report in farm.describe().items() if name.endswith(node.node_id[:8]))
         assert new in {pid_of(env) for env in envs.envs}
     finally:
-        cluster.remove_node(node)
+        cluster.remove_node(node, allow_graceful=False)
 
 
 CLIENT = """
