@@ -28,6 +28,8 @@ class EstimateOptions:
     """Sampled tokens of a mean trajectory; 0 is half of its text tokens."""
     images: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Share of the tokens that stand for images."""
+    spread: Annotated[float, Field(ge=0)] = 0.7
+    """Spread of the lengths of trajectories, in the simulated schedule: standard deviation of their logarithms."""
     mfu: PositiveShare = 0.3
     """Share of the GPU's peak that forward and backward passes reach."""
     decode: PositiveShare = 0.5

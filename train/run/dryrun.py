@@ -13,7 +13,7 @@ import torch
 
 from codev_env.app.check import Check, as_text
 from codev_env.errors import ConfigError
-from codev_train.run import estimate
+from codev_train.run import estimate, schedule
 from codev_train.run.monitor import HISTORY
 from codev_train.run.options import TrainOptions
 from codev_train.run.sizes import GPUS, Gpu, ModelSize
@@ -37,6 +37,8 @@ def dry_run(options: TrainOptions, checks: Sequence[Check], size: ModelSize | No
     failed = [check for check in checks if check.status == "fail"]
     if size and not any(check.group == "options" for check in failed):
         print(f"\n{report(size, options)}")
+        if schedules := schedule.table(size, options):
+            print(f"\n{schedules}")
     if failed:
         names = ", ".join(check.name for check in failed)
         raise ConfigError(f"this run would not work, because of {len(failed)} of the checks above: {names}.")
