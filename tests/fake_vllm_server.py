@@ -34,7 +34,7 @@ class FakeVllmServer:
         report: What to add to the log-probabilities, as a server does that was started with other flags.
     """
 
-    def __init__(self, model: Any, processor: ChatProcessor) -> None:
+    def __init__(self, model: Any, processor: ChatProcessor, port: int = 0) -> None:
         self.model, self.processor = model, processor
         self.asked: list[str] = []
         self.failures: list[int | str] = []
@@ -46,7 +46,7 @@ class FakeVllmServer:
         self.version = "default"
         self._weights = {name: weight.clone() for name, weight in model.state_dict().items()}
         self._lock = threading.Lock()
-        self.port = 0
+        self.port = port
         self.start()
 
     def start(self) -> None:

@@ -1,7 +1,7 @@
 """Groups of episodes that a thread of its own plays on and on, while the policy is updated.
 
 A group is begun only if it can be used in time: of the groups of n tasks each that u updates, and the next N + 1, need,
-as many are begun (AReaL, arXiv 2505.24298, section 5.1). A group whose oldest token is more than N updates old when it
+as many are begun (AReaL, arXiv 2505.24298, section 5). A group whose oldest token is more than N updates old when it
 could be used is dropped, and another one takes its place.
 """
 

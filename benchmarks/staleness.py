@@ -1,0 +1,202 @@
+"""Measures training in turn and ahead, one core for a server and one for the trainer, beside a simulation.
+
+Run `python benchmarks/staleness.py [--staleness 1 2 4] [--steps 12] [--server stand-in|vllm] [--out FOLDER]`. It needs
+two cores: the server is pinned to one, the trainer to the other. `stand-in` speaks vLLM's protocol and samples with
+`transformers`; `vllm` is a real server, run by a Python that has it ($CODEV_VLLM_PYTHON, or that of `make vllm`).
+
+A short run in turn comes first: from its times follows the number of epochs for which an update takes as long as its
+rollouts. Then each staleness trains the same number of updates from the same policy. The first updates, in which
+everything is compiled and filled, are left out. Seconds on a machine that does other work at the same time say little;
+the processor time of both processes, which is printed beside them, says more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SHORT = 4  # updates of the run that finds the number of epochs
+QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+TASK = [
+    *("--preset", "smoke", "--engine", "vllm-server", "--threads", "1", "--prompts", "4", "--group", "4"),
+    *("--max-tokens", "24", "--eval.episodes", "2", "--save-every", "1000", "--show-every", "1000"),
+    *("--health.mismatch", "0.01", "--optimizer.lr", "1e-5", "--entropy", "0.001"),
+]
+"""The entropy bonus gives every episode a gradient, so that no update is empty."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Medians over updates, in seconds; processor time is that of all updates, per update.
+
+    Attributes:
+        update: From the end of an update to the end of the next.
+        rollouts: Part of it in which the trainer waits for rollouts.
+        trainer: Processor time of the trainer.
+        server: Processor time of the server.
+        kl: Mean over updates of the KL of the sampler from the policy that is trained, by tokens.
+    """
+
+    update: float
+    rollouts: float
+    trainer: float
+    server: float
+    kl: float
+
+
+def serve(model: Path, port: int) -> None:
+    """Run the stand-in for a server until it is killed."""
+    import torch
+
+    sys.path.insert(0, str(ROOT / "tests"))
+    from fake_vllm_server import FakeVllmServer
+
+    from codev_agents.engines.policy import Policy
+
+    torch.set_num_threads(1)
+    policy = Policy.load(str(model))
+    FakeVllmServer(policy.model, policy.processor, port)
+    while True:
+        time.sleep(3600)
+
+
+@contextlib.contextmanager
+def server(kind: str, model: Path, port: int, core: int, log: Path) -> Iterator[int]:
+    """Run a server on one core; gives its process id."""
+    if kind == "vllm":
+        python = os.environ.get("CODEV_VLLM_PYTHON") or str(ROOT / ".venv-vllm" / "bin" / "python")
+        command = [
+            *(python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)),
+            *("--host", "127.0.0.1", "--enable-scale-out", "--logprobs-mode", "processed_logprobs"),
+            *("--generation-config", "vllm", "--dtype", "float32", "--max-model-len", "4096"),
+            *("--max-num-seqs", "16", "--enforce-eager"),
+        ]
+    else:
+        command = [sys.executable, __file__, "--serve", str(model), "--port", str(port)]
+    more = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | QUIET | more)
+    os.sched_setaffinity(process.pid, {core})
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended: {log.read_text()[-2000:]}")
+            time.sleep(0.5)
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def processor_time(pid: int) -> float:
+    """Return the processor time of a process with its children that have ended, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def train(out: Path, name: str, words: Sequence[str], port: int, core: int, pid: int) -> Measured:
+    """Train on one core with the server on another, and read the history."""
+    command = [sys.executable, "-m", "codev_env.app.cli", "train", *TASK, "--out", str(out), "--name", name, *words]
+    command += ["--vllm.url", f"http://127.0.0.1:{port}"]
+    before, log = processor_time(pid), out / f"{name}.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | QUIET)
+        os.sched_setaffinity(process.pid, {core})
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{' '.join(command)} failed: {log.read_text()[-2000:]}")
+    rows = [json.loads(line) for line in (out / name / "history.jsonl").read_text().splitlines()]
+    rows = rows[min(3, len(rows) - 1) :]
+
+    def whole(row: dict[str, Any]) -> float:
+        return row["seconds/rollouts"] + row["seconds/waiting"] + row["seconds/update"]
+
+    steps = len(rows)
+    return Measured(
+        statistics.median(map(whole, rows)),
+        statistics.median(row["seconds/rollouts"] for row in rows),
+        (usage.ru_utime + usage.ru_stime) / steps,
+        (processor_time(pid) - before) / steps,
+        statistics.mean(_kl(row) for row in rows),
+    )
+
+
+def _kl(row: dict[str, Any]) -> float:
+    """Return the mean k3 of the sampler from the policy before the update, over all tokens."""
+    shares = [name for name in row if name.startswith("lag/") and name.endswith("_share")]
+    if not shares:  # in turn, with one minibatch, one epoch and the ratio against the sampler
+        return row["update/kl"] if row["update/kl"] is not None else float("nan")
+    return sum(row[name] * (row[name.replace("_share", "_kl")] or 0.0) for name in shares if row[name] is not None)
+
+
+def predicted(turn: Measured, staleness: int) -> float:
+    """Return the ratio of updates per hour, ahead to in turn, that the simulator expects from the times in turn."""
+    from codev_train.run.schedule import Plan, simulate
+
+    sampled = turn.rollouts / 16
+    plan = Plan([sampled], 4, 4, turn.update - turn.rollouts, crowding=1.0)
+    return simulate(plan).seconds / simulate(replace(plan, staleness=staleness)).seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--staleness", type=int, nargs="+", default=[1])
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--server", choices=("stand-in", "vllm"), default="stand-in")
+    parser.add_argument("--port", type=int, default=18431)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(given.serve, given.port)
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise SystemExit("two cores are needed")
+    out = given.out or Path(tempfile.mkdtemp(prefix="codev-staleness-"))
+    out.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        [sys.executable, "-m", "codev_env.app.cli", "sft", "--preset", "smoke", "--toy.heads", "2", "--out", str(out)],
+        check=True,
+        env=os.environ | QUIET,
+        stdout=subprocess.DEVNULL,
+    )
+    model = next(out.glob("start-*/config.json")).parent
+    words = ["--model", str(model)]
+    with server(given.server, model, given.port, cores[1], out / "server.log") as pid:
+        place = (given.port, cores[0], pid)
+        short = train(out, "short", [*words, "--steps", str(SHORT)], *place)
+        epochs = max(1, round(short.rollouts / max(1e-6, short.update - short.rollouts)))
+        words += ["--steps", str(given.steps), "--epochs", str(epochs)]
+        turn = train(out, "in-turn", words, *place)
+        found = {n: train(out, f"ahead-{n}", [*words, "--staleness", str(n)], *place) for n in given.staleness}
+    print(f"{given.server}, {given.steps} updates of 16 episodes, {epochs} epochs, load {os.getloadavg()[0]:.1f}\n")
+    print(
+        "| staleness | update s | waits for rollouts s | trainer, processor s | server, processor s | KL | ratio |",
+        end="",
+    )
+    print(" simulated |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for n, one in {0: turn, **found}.items():
+        cells = [one.update, one.rollouts, one.trainer, one.server]
+        ratio = f"{turn.update / one.update:.2f} | {predicted(turn, n):.2f}"
+        print(f"| {n} | {' | '.join(f'{cell:.2f}' for cell in cells)} | {one.kl:.2g} | {ratio} |")
+
+
+if __name__ == "__main__":
+    main()
