@@ -147,10 +147,10 @@ def _kl(row: dict[str, Any]) -> float:
 
 def predicted(turn: Measured, staleness: int) -> float:
     """Return the ratio of updates per hour, ahead to in turn, that the simulator expects from the times in turn."""
-    from codev_train.run.schedule import Plan, simulate
+    from codev_train.run.schedule import SchedulePlan, simulate
 
     sampled = turn.rollouts / 16
-    plan = Plan([sampled], 4, 4, turn.update - turn.rollouts, crowding=1.0)
+    plan = SchedulePlan([sampled], 4, 4, turn.update - turn.rollouts, crowding=1.0)
     return simulate(plan).seconds / simulate(replace(plan, staleness=staleness)).seconds
 
 

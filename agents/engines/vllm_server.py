@@ -183,7 +183,7 @@ class VllmServerEngine:
         with locked(folder.parent / f"lock-{client.name}"):
             if client.get("/weight_info")["weight_version"] == folder.name and not self._is_paused(client):
                 return folder.name
-            # What it is sampling ends now, or goes on with the new weights and no caches of the old ones.
+            # Requests under way end now, or go on with the new weights and no caches of the old ones.
             post("/pause?mode=keep&clear_cache=true" if self._apart else "/pause")
             post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
             announce = functools.partial(post, "/update_weight_version", {"new_version": folder.name})

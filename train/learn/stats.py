@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class UpdateStats:
     kl_reference: float
     empty_passes: float
     waiting: float
-    by_lag: Sequence[tuple[float, float]] = ()
+    by_lag: Sequence[tuple[float, float]] = field(default=(), kw_only=True)
 
     def row(self) -> dict[str, float]:
         """Return the numbers by name, as the history has them."""

@@ -12,6 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +24,7 @@ _EPISODES = 4096  # lengths that are drawn for an estimate; a simulation goes th
 
 
 @dataclass(frozen=True)
-class Plan:
+class SchedulePlan:
     """The times and numbers that make a schedule.
 
     Attributes:
@@ -96,7 +97,7 @@ class _Engine:
         return self.at + (self.ends[0][0] - self.done) / self.pace if self.ends else math.inf
 
 
-def simulate(plan: Plan, updates: int = 16) -> Schedule:
+def simulate(plan: SchedulePlan, updates: int = 16) -> Schedule:
     """Play a schedule through, until so many updates are made."""
     run = _Run(plan)
     skipped = min(updates - 1, plan.staleness + 2)
@@ -123,7 +124,7 @@ class _Mark:
 
 
 class _Run:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SchedulePlan) -> None:
         self.plan, self.now = plan, 0.0
         self.engines = [_Engine(plan.crowding) for _ in range(plan.engines)]
         self.ends, self.loads = np.full(plan.engines, math.inf), np.zeros(plan.engines, int)  # of each, for the search
@@ -222,7 +223,7 @@ def lengths(mean: float, spread: float, count: int = _EPISODES, seed: int = 0) -
     return (mean * drawn / drawn.mean()).tolist()
 
 
-def plan_of(size: ModelSize, options: TrainOptions, servers: int = 0) -> Plan | None:
+def plan_of(size: ModelSize, options: TrainOptions, servers: int = 0) -> SchedulePlan | None:
     """Return the schedule that `estimate.seconds` implies on GPUs; with `servers`, of that many beside the trainers.
 
     An episode alone takes its prefill and a decoding step for each token; a full engine as long as estimated. Between
@@ -240,7 +241,7 @@ def plan_of(size: ModelSize, options: TrainOptions, servers: int = 0) -> Plan | 
     alone = one.decode / math.ceil(each) + prefill
     crowded = full.decode / math.ceil(each / together) + together * prefill
     assert sampled > 0
-    return Plan(
+    return SchedulePlan(
         lengths=lengths(alone, options.estimate.spread),
         count=options.prompts,
         group=options.group,
@@ -272,7 +273,7 @@ class Split:
 def splits(size: ModelSize, options: TrainOptions, gpus: int) -> tuple[Split, Split] | None:
     """Return the schedule in turn and the fastest one ahead, on the same number of GPUs; `None` if neither has room."""
 
-    def assume(trainers: int, engine: str, staleness: int, servers: int = 0) -> Split | None:
+    def assume(trainers: int, engine: Literal["vllm", "vllm-server"], staleness: int, servers: int = 0) -> Split | None:
         shards = math.gcd(trainers, options.estimate.shards)
         assumed = dataclasses.replace(options.estimate, gpus=trainers, shards=shards, servers=servers)
         made = dataclasses.replace(options, engine=engine, staleness=staleness, estimate=assumed)
