@@ -28,7 +28,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (about a minute with a fast connection) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[train,eval,photos,sandbox,data,corruptions,math,lora,dev]"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[train,eval,photos,sandbox,data,corruptions,math,video,lora,dev]"
 	@touch $@
 
 # vLLM's build for CPUs wants versions of its own, so it lives beside: only the tests of the vLLM engines use it.

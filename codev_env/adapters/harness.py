@@ -136,7 +136,7 @@ def lmms_model(agent: Callable[[], Player], **options: Any) -> Any:
     """
     from lmms_eval.api.model import lmms
 
-    class CodeVModel(lmms):  # type: ignore[misc]
+    class CodeVModel(lmms):
         """Plays an episode for each request."""
 
         def __init__(self) -> None:

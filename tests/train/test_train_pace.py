@@ -155,7 +155,7 @@ class Stage:
 
     def assert_nothing_is_left(self) -> None:
         self.close()
-        assert self.envs and all(env.unwrapped._session is None for env in self.envs)
+        assert self.envs and all(env.unwrapped._programs is None for env in self.envs)
         assert not [t for t in threading.enumerate() if t.name.startswith("codev-rollout")]
 
 
@@ -273,7 +273,7 @@ def test_an_error_of_an_engine_that_samples_batches_ends_all(policy, stage, erro
     stage.engine = Breaking(policy.processor, texts(*stage.wanted[:2]))
     with pytest.raises(error):
         stage.play([0, 1])
-    assert [env.unwrapped._session for env in stage.envs] == [None, None]
+    assert [env.unwrapped._programs for env in stage.envs] == [None, None]
     # It can be used again.
     again = stage.runners[0].play(ScriptedEngine(policy.processor, texts(*stage.wanted[:2])), [0, 1], 1, SAMPLING)
     assert all(r.trajectory.is_correct for r in again) and len(stage.envs) == 2
@@ -331,7 +331,7 @@ def test_an_interrupt_ends_all_and_leaves_no_exception_behind(stage, where):
     with unittest.TestCase().assertNoLogs("asyncio", "WARNING"):
         with pytest.raises(KeyboardInterrupt):
             stage.play([0, 1, 2])
-        assert [env.unwrapped._session for env in stage.envs] == [None] * len(stage.envs)
+        assert [env.unwrapped._programs for env in stage.envs] == [None] * len(stage.envs)
         assert not stage.engine.under_way
         stage.assert_nothing_is_left()
         gc.collect()

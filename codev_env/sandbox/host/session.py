@@ -55,7 +55,6 @@ class Session:
         self._persist = persist
         self._isolation = isolation
         self._repairs = sorted(repairs)
-        self._times = check_times(times, len(images))
         # Each library makes forking slower. Without variables to lose, it is loaded when a program first names it.
         self._kind: process.Kind = "tables" if persist == "variables" else "plain"
         self._lock = threading.Lock()
@@ -63,6 +62,7 @@ class Session:
         self._owner = os.getpid()
         self._counts: dict[tuple[str, int], int] = {}
         plain = {name: memory.plain(image) for name, image in check_images(images).items()}
+        self._times = check_times(times, len(plain))
         room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
         self._workers: dict[str, WorkerHandle] = {}
         self._pool = pool
