@@ -173,9 +173,9 @@ class _Learner:
         rate = learning_rate(options.optimizer, step, options.steps)
         set_learning_rate(self.updater.optimizer, rate)
         samples = make_samples(rollouts, advantages, step, options.mask_overlong, options.mask_overturn)
-        samples = list(itertools.compress(samples, told))
         imitated, seen = self.imitation.samples(rollouts, step + 1, rng.spawn(1)[0])
-        stats = self.updater.update([*samples, *imitated], rng)
+        chosen = [*itertools.compress(samples, told), *imitated]
+        stats = self.updater.update(chosen, rng, filler=min(chosen or samples, key=len))
         with ahead.updating() if ahead else contextlib.nullcontext():
             memory = self.engine.sync(self.policy.model)
         updated = time.perf_counter()

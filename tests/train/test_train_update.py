@@ -155,6 +155,16 @@ def test_epochs_and_minibatches_go_off_policy_and_are_clipped(trained, rollouts)
     assert stats.kl > 1e-3 and 0 < stats.clip_fraction < 1
 
 
+def test_an_update_without_samples_changes_nothing(policy, trained, rollouts):
+    scorer = TokenScorer(trained.model)
+    updater = Updater(
+        scorer, torch.optim.SGD(scorer.parameters(), lr=1.0), policy.processor, options(minibatches=2), Accelerator()
+    )
+    filler = min(make_samples(rollouts, ADVANTAGES, 0, False, False), key=len)
+    stats = updater.update([], np.random.default_rng(0), filler)
+    assert not movement(policy, trained).any() and stats.grad_norm == 0
+
+
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_groups_without_signal_change_nothing(policy, trained, rollouts, name):
     optimizer = None

@@ -102,18 +102,21 @@ class Updater:
         if self.options.kl and self.reference is None:
             raise ValueError(f"kl is {self.options.kl}, but there is no reference policy to compare with")
 
-    def update(self, samples: Sequence[Sample], rng: np.random.Generator) -> UpdateStats:
+    def update(
+        self, samples: Sequence[Sample], rng: np.random.Generator, filler: Sample | None = None
+    ) -> UpdateStats:
         """Take `epochs * minibatches` optimizer steps.
 
         Args:
             samples: The samples since the last update.
             rng: Orders the samples.
+            filler: A short sample for passes without any; by default the shortest one, if there may not be none.
 
         Raises:
             EngineMismatch: Sampler and trainer disagree on the log-probabilities of the same weights.
             CodevError: The gradient is not finite; nothing was updated.
         """
-        options, work = self.options, self._number(samples, min(samples, key=len))
+        options, work = self.options, self._number(samples, filler or min(samples, key=len))
         rows = np.array([row for row, outline in enumerate(work.outlines) if outline.size], dtype=int)
         steps: list[list[float]] = []  # NaN where no token was trained on
         for epoch in range(options.epochs):
