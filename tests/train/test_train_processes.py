@@ -202,6 +202,7 @@ def test_uneven_processes_take_the_step_of_one(update_folder, shares, options):
     torch.testing.assert_close(found, wanted, atol=2e-6, rtol=1e-3)
     assert stats.pop("empty_passes") == stats.pop("waiting") == 0
     assert 0 <= found_stats.pop("empty_passes") <= 0.5 and 0 <= found_stats.pop("waiting") <= 0.5
+    assert stats.pop("by_lag") == found_stats.pop("by_lag") == []
     assert found_stats == pytest.approx(stats, rel=1e-3, abs=1e-5, nan_ok=True)
 
 
@@ -214,6 +215,7 @@ def test_processes_that_share_rows_out_take_the_step_of_one(update_folder, optio
     found, found_stats = one_update(update_folder, [3, 1], *options, "sequence_parallel=2")
     assert wanted.abs().max() > 1e-4
     torch.testing.assert_close(found, wanted, atol=2e-6, rtol=1e-3)
+    assert stats.pop("by_lag") == found_stats.pop("by_lag") == []
     assert found_stats == pytest.approx(stats, rel=1e-3, abs=1e-5, nan_ok=True)
 
 
