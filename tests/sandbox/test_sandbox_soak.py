@@ -58,7 +58,8 @@ def test_nothing_piles_up(steps: int, tmp_path: Path) -> None:
     for kind, zygote in end["zygotes"].items():
         assert set(zygote["workers"]) <= {"S"}, "no zombies, and no workers but those that wait for a session"
         assert len(zygote["workers"]) <= soak.THREADS
-        assert zygote["descriptors"] == warm["zygotes"][kind]["descriptors"]
+        if kind in warm["zygotes"]:  # others were needed later for the first time
+            assert zygote["descriptors"] == warm["zygotes"][kind]["descriptors"]
     assert end["resident_mb"] - warm["resident_mb"] < RESIDENT_GROWTH_MB
     assert report["before"] == report["after"]
     assert not any("memfd" in kind for kind in report["after"]["descriptors"])
