@@ -101,8 +101,8 @@ class ImageBox(tuple[int, int, int, int]):
         return f"{tuple(self)!r}" if not self.image else f"ImageBox({tuple(self)!r}, image={self.image})"
 
 
-def image_of(box: Box) -> int:
-    """Return the number of the image that a box is on; 0 for a plain tuple."""
+def image_of(box: Box | None) -> int:
+    """Return the number of the image that a box is on; 0 for a plain tuple, and where it is unknown."""
     return box.image if isinstance(box, ImageBox) else 0
 
 

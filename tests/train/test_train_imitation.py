@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from PIL import Image
 from test_train_rollout import SAMPLING, ScriptedEngine
 from test_train_update import movement
 
@@ -17,7 +18,7 @@ from codev_agents.engines.batch import collate
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.scripted import Oracle
-from codev_env.geometry import union_area
+from codev_env.geometry import ImageBox, union_area
 from codev_env.provenance.coordinates import box_polygon
 from codev_train.learn.checkpoint import CheckpointError
 from codev_train.learn.imitation import Imitation, _draw, elsewhere, looked
@@ -232,6 +233,21 @@ def test_imitation_counts_in_no_statistic(policy, runner, rollouts):
     )
     for name in ("entropy", "kl", "clip_fraction", "sampler_gap", "sampler_gap_max", "truncated"):
         assert getattr(beside, name) == pytest.approx(getattr(alone, name), rel=1e-4), name
+
+
+def test_another_place_is_on_the_same_image(policy, runner, rollouts):
+    """Of several images, the one that a crop shows a part of."""
+    seen, imitation = rollouts[0], make_imitation(policy, runner)
+    trajectory = seen.trajectory
+    (first, *_), box = trajectory.turns, trajectory.turns[0].crop_boxes[0]
+    plain = [Image.new("RGB", trajectory.images[0].size, colour) for colour in ("red", "blue")]
+    turns = [dataclasses.replace(first, crop_boxes=(ImageBox(box, 1),)), *trajectory.turns[1:]]
+    two = dataclasses.replace(trajectory, images=plain, turns=turns)
+    blocks = [policy.processor.image(image) for image in plain] + seen.tokens.images[1:]
+    both = dataclasses.replace(seen, trajectory=two, tokens=dataclasses.replace(seen.tokens, images=blocks))
+    changed = imitation._elsewhere(both, np.random.default_rng(0))[2]
+    blue = policy.processor.image(Image.new("RGB", first.images[0].size, "blue"))
+    torch.testing.assert_close(changed.values, blue.values)
 
 
 @pytest.mark.parametrize("box", [(0, 0, 20, 10), (30, 30, 70, 60), (0, 0, 100, 80), None, (90, 70, 130, 120)])

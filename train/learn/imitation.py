@@ -33,6 +33,7 @@ from PIL import Image
 from codev_agents.rollout.player import Rollout
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.dialects import Dialect
+from codev_env.geometry import image_of
 from codev_env.types import Answer, Box
 from codev_train.learn.looks import AnsweredLook, PastLooks
 from codev_train.learn.sample import Sample
@@ -98,9 +99,10 @@ class Imitation:
         self, rollouts: Sequence[Rollout], rng: np.random.Generator
     ) -> tuple[list[AnsweredLook], dict[str, float]]:
         """Find the faithful looks, one for each task and place, and what the answers owe to them."""
-        chosen: dict[tuple[object, ...], tuple[Rollout, Sample]] = {}
+        chosen: dict[object, tuple[Rollout, Sample]] = {}
         for rollout in rollouts:
-            key = rollout.group, tuple(turn.crop_boxes for turn in rollout.trajectory.turns)
+            boxes = [turn.crop_boxes for turn in rollout.trajectory.turns]
+            key = rollout.group, tuple(tuple((image_of(box), box) for box in shown) for shown in boxes)
             if looked(rollout) and key not in chosen and (gold := self._with_gold(rollout)):
                 chosen[key] = rollout, gold
         asked = [self._question(rollout, rollout.tokens.images) for rollout, _ in chosen.values()]
@@ -156,9 +158,12 @@ class Imitation:
         """The images of a rollout, with another place of the same size in each that a tool returned."""
         trajectory = rollout.trajectory
         images = list(rollout.tokens.images)
-        place, source = len(trajectory.images), trajectory.images[0].convert("RGB")
+        place = len(trajectory.images)
+        sources = [image.convert("RGB") for image in trajectory.images]
         for turn in trajectory.turns[:-1]:
             for image, box in zip(turn.images, turn.crop_boxes, strict=True):
+                on = image_of(box)
+                source = sources[on if on < len(sources) else 0]  # frames that were not shown: a shown one is elsewhere
                 other = source.crop(elsewhere(source.size, box, rng)).resize(image.size, Image.Resampling.BILINEAR)
                 images[place] = self.processor.image(other)
                 place += 1

@@ -102,9 +102,7 @@ class Updater:
         if self.options.kl and self.reference is None:
             raise ValueError(f"kl is {self.options.kl}, but there is no reference policy to compare with")
 
-    def update(
-        self, samples: Sequence[Sample], rng: np.random.Generator, filler: Sample | None = None
-    ) -> UpdateStats:
+    def update(self, samples: Sequence[Sample], rng: np.random.Generator, filler: Sample | None = None) -> UpdateStats:
         """Take `epochs * minibatches` optimizer steps.
 
         Args:
