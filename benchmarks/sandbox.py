@@ -227,8 +227,8 @@ def processor_time(image: Image.Image, times: int, numbers: Iterator[int]) -> di
         time.sleep(0.5)  # workers that were killed may still be ending
         rows[name] = round((total_used() - before) / times, 2)
 
-    def episode() -> None:
-        with box.session({"input.png": image}) as other:
+    def episode(**options: Any) -> None:
+        with box.session({"input.png": image}, **options) as other:
             other.run(code.format(next(numbers)))
 
     with Sandbox() as box, box.session({"input.png": image}) as session:
@@ -236,6 +236,7 @@ def processor_time(image: Image.Image, times: int, numbers: Iterator[int]) -> di
         measure("a step in a worker of its own", lambda: session.run(own.format(next(numbers))))
         measure("a session without a step", lambda: box.session({"input.png": image}).close())
         measure("a session with a step", episode)
+        measure("the same, persist='variables'", lambda: episode(persist="variables"))
     return rows
 
 

@@ -91,7 +91,7 @@ class Slot:
         """One program; raises `AssertionError` for a wrong answer."""
         options = dict(count=60, pixel=12, save=6, saved=10, show=6, view=4, memory=0.5, flood=0.3, crash=0.3)
         if self.kind == "variables":
-            options |= {"variable": 60}
+            options |= {"variable": 60, "move": 1}
         if self.kind == "quick":
             options |= {"hang": 2}
         what = self.rng.choices(list(options), list(options.values()))[0]
@@ -161,6 +161,9 @@ class Slot:
                 self.count = 0
         elif self.run("n += 1\nprint(n)", f"{self.count + 1}\n"):
             self.count = (self.count or 0) + 1
+
+    def _move(self) -> None:
+        self.run("import cv2\nprint(cv2.imread('a.png').shape[2])", "3\n")
 
     def _memory(self) -> None:
         self.run("x = np.ones(1 << 28)", None, "memory")
@@ -234,7 +237,7 @@ class Soak:
 
     def _kill(self, rng: random.Random, what: str) -> None:
         """Kill a zygote, or any worker: one that waits for its session, for a program, or is at work."""
-        running = process._shared.get(rng.choice(["plain", "plain", "plain", "tables"]))  # type: ignore[call-overload]
+        running = process._shared.get(rng.choice(["plain", "plain", "plain", "vision"]))  # type: ignore[call-overload]
         if running is None:
             return
         pid = running._process.pid
@@ -260,9 +263,9 @@ class Soak:
 
     def measure(self) -> dict[str, Any]:
         """What is in use with every session closed, once the zygotes have nothing to do."""
-        # A zygote that was killed last is started again, and so is the one that waits for programs that name SciPy.
-        for persist, program in (("images", "pass"), ("images", "import scipy"), ("variables", "pass")):
-            with Sandbox() as box, box.session({}, persist=persist) as session:  # type: ignore[arg-type]
+        # A zygote that was killed last is started again, and so are those that wait for programs that name a library.
+        for program in ("pass", "import cv2", "import scipy", "import pandas"):
+            with Sandbox() as box, box.session({}) as session:
                 session.run(program)
         found: dict[str, Any] = {"done": self.done, "steps": sum(self.done.values()), "zygotes": {}}
         for kind, zygote in process._shared.items():

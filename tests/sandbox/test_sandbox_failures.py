@@ -88,9 +88,9 @@ def test_a_program_runs_again_where_the_zygote_died(view: str, box: Sandbox, ima
 @pytest.mark.integration
 def test_variables_cannot_be_had_again_and_that_is_said(box: Sandbox, image: Image.Image) -> None:
     with box.session({"input.png": image}, persist="variables") as session:
-        kill_zygote("tables")
+        kill_zygote()
         assert session.run("x = 1\nprint(x)").stdout == "1\n"  # there was none to lose
-        kill_zygote("tables", idle=session)
+        kill_zygote(idle=session)
         with pytest.raises(SandboxError, match="not to blame.*variables of earlier runs.*start the episode again"):
             session.run("x += 1")
         assert session.run("print(1)").stdout == "1\n"

@@ -1,4 +1,4 @@
-"""The images that callers give to a session, checked."""
+"""The images that callers give to a session: checked, and as they are described to workers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from PIL import Image
 
 from codev_env.errors import SandboxError
 from codev_env.sandbox.wire.limits import is_bare_name
+from codev_env.sandbox.wire.messages import FileEntry, Where
 
 _MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 
@@ -45,3 +46,17 @@ def check_times(times: Sequence[float], count: int) -> list[float]:
     if found and (len(found) != count or not rising or not all(map(math.isfinite, found))):
         raise SandboxError(f"times are {found[:8]!r}; {count} rising seconds are needed, one for each image.")
     return found
+
+
+def table(images: Mapping[str, Image.Image], offsets: Sequence[int], where: Where) -> dict[str, FileEntry]:
+    """Images that lie in shared memory, by name, as described to workers."""
+    return {
+        name: {
+            "where": where,
+            "offset": offset,
+            "width": image.width,
+            "height": image.height,
+            "mode": image.mode,
+        }
+        for (name, image), offset in zip(images.items(), offsets, strict=True)
+    }

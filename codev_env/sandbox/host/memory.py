@@ -7,7 +7,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from PIL import Image
@@ -280,9 +280,10 @@ class Arena:
         """Keep a part for a file of a view; the part that held its earlier contents is free."""
         self._live[view, name] = (start, end)
 
-    def forget(self, view: str) -> None:
-        """Free all parts kept for a view."""
-        self._live = {key: part for key, part in self._live.items() if key[0] != view}
+    def forget(self, view: str, names: Collection[str] | None = None) -> None:
+        """Free the parts kept for a view, or for the files of these names in it."""
+        for key in [key for key in self._live if key[0] == view and (names is None or key[1] in names)]:
+            del self._live[key]
 
     def read(self, offset: int, mode: str, size: tuple[int, int]) -> Image.Image:
         """Copy an image from the file; raises `EOFError` if the worker cut it short."""

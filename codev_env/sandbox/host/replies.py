@@ -16,6 +16,7 @@ from codev_env.sandbox.wire.limits import (
     Limits,
     is_bare_name,
 )
+from codev_env.sandbox.wire.messages import FileEntry, ViewFiles
 from codev_env.sandbox.wire.pixels import RAW, stored_bytes
 from codev_env.types import Cut, Stop
 
@@ -40,6 +41,16 @@ class Stored:
     def bytes(self) -> int:
         """Bytes of its pixels."""
         return stored_bytes(self.mode, self.width, self.height)
+
+    def entry(self) -> FileEntry:
+        """The file as described to workers."""
+        return {
+            "where": "arena",
+            "offset": self.offset,
+            "width": self.width,
+            "height": self.height,
+            "mode": self.mode,
+        }
 
 
 @dataclass(frozen=True)
@@ -95,6 +106,23 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         cuts=tuple(_cut(one) for one in _list(message.get("cuts"), MOST_CUTS, "cuts")),
         spent=spent,
     )
+
+
+def check_files(reply: CheckedReply, files: ViewFiles, limits: Limits) -> None:
+    """Raise `BadReply` if files are read that no run saved, or more are saved than `Context.save` allows."""
+    if len(set(reply.reads)) < len(reply.reads) or not set(reply.reads) <= set(saved(files)):
+        raise BadReply("a file that no run saved")
+    data = {**files["data"], **dict(reply.data)}
+    names = files["saved"].keys() | {stored.name for stored in reply.files} | data.keys()
+    if len(names - files["given"].keys()) > limits.files:
+        raise BadReply("more files than are allowed")
+    if sum(len(text) * 3 // 4 - 2 for text in data.values()) > DATA_BYTES:
+        raise BadReply("larger files than are allowed")
+
+
+def saved(files: ViewFiles) -> tuple[str, ...]:
+    """Names of the files that runs saved in a view."""
+    return tuple(sorted(files["saved"].keys() | files["data"].keys()))
 
 
 def _image(value: Any, limits: Limits, gaps: Sequence[tuple[int, int]]) -> Stored:

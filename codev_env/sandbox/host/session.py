@@ -16,16 +16,17 @@ from PIL import Image
 
 from codev_env.errors import NoRoom, SandboxError
 from codev_env.sandbox.host import descriptors, memory, process, replies
-from codev_env.sandbox.host.given import check_images, check_times
+from codev_env.sandbox.host.given import check_images, check_times, table
 from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
 from codev_env.sandbox.wire import frames
-from codev_env.sandbox.wire.limits import DATA_BYTES, Limits
-from codev_env.sandbox.wire.messages import SHARED_VIEWS, FileEntry, RunRequest, Setup, Views, Where
+from codev_env.sandbox.wire.limits import Limits
+from codev_env.sandbox.wire.messages import SHARED_VIEWS, RunRequest, Setup, Views
 from codev_env.types import Execution
 
 MAIN = "main"
 _GRACE_S = 0.05
 _PAUSE_S = 0.2
+_PATIENCE = 3.0
 _VIEW_ROOM = 8
 _numbers = itertools.count()
 
@@ -55,12 +56,14 @@ class Session:
         self._persist = persist
         self._isolation = isolation
         self._repairs = sorted(repairs)
-        # Each library makes forking slower. Without variables to lose, it is loaded when a program first names it.
-        self._kind: process.Kind = "tables" if persist == "variables" else "plain"
+        # Each library makes forking slower, so a session gets workers that have it when a program first names it.
+        self._kind: process.Kind = "plain"
         self._lock = threading.Lock()
         self._closed = False
         self._owner = os.getpid()
         self._counts: dict[tuple[str, int], int] = {}
+        # By view, where variables stay: the programs that ran, and `None` where a worker was lost with its variables.
+        self._past: dict[str, list[tuple[str, int] | None]] = {}
         plain = {name: memory.plain(image) for name, image in check_images(images).items()}
         self._times = check_times(times, len(plain))
         room = _VIEW_ROOM * sum(memory.room_for(image) for image in plain.values())
@@ -72,7 +75,7 @@ class Session:
             self._inputs = pool.take(list(plain.values()))
             undo.callback(pool.give_back, self._inputs)
             self._files: Views = {
-                MAIN: {"given": _table(plain, self._inputs.offsets, "inputs"), "saved": {}, "data": {}}
+                MAIN: {"given": table(plain, self._inputs.offsets, "inputs"), "saved": {}, "data": {}}
             }
             self._arena = memory.Arena((self._limits.files_mb << 20) + room)
             undo.callback(self._arena.close)
@@ -153,7 +156,7 @@ class Session:
             self._forget(name)
             if shared and self._share(name, list(plain.values())):
                 self._files[name] = {
-                    "given": _table(plain, self._shared[name].offsets, "shared"),
+                    "given": table(plain, self._shared[name].offsets, "shared"),
                     "saved": {},
                     "data": {},
                 }
@@ -168,7 +171,7 @@ class Session:
                 memory.write(self._arena.fd, start, image)
                 self._arena.keep(name, f"{key} as given", start, start + need)
                 offsets.append(start)
-            self._files[name] = {"given": _table(plain, offsets, "arena"), "saved": {}, "data": {}}
+            self._files[name] = {"given": table(plain, offsets, "arena"), "saved": {}, "data": {}}
 
     def _share(self, view: str, images: list[Image.Image]) -> bool:
         """Take the images of a view from the pool, unless a worker has no address space left for them."""
@@ -185,6 +188,7 @@ class Session:
         self._arena.forget(view)
         self._shared.pop(view, None)
         self._files.pop(view, None)
+        self._past.pop(view, None)
         if self._persist == "variables":
             self._drop(view)
         else:
@@ -273,9 +277,9 @@ class Session:
         for last in (False, True):
             worker = self._workers.get(self._place(view))
             try:
-                return self._attempt(worker or self._spawn(view), code, view, seed)
+                return self._attempt(worker or self._successor(view), code, seed, view)
             except WorkerLost as lost:
-                forgotten = self._persist == "variables" and worker is not None and worker.has_run
+                forgotten = worker is not None and self._forget_variables(view)
                 self._drop(view)
                 if last or forgotten:
                     again = "The variables of earlier runs are gone with it" if forgotten else "It was tried twice"
@@ -289,7 +293,44 @@ class Session:
             time.sleep(_PAUSE_S)  # a shortage of processes may be over by then
         raise AssertionError("the second attempt returns or raises")
 
-    def _attempt(self, worker: WorkerHandle, code: str, view: str, seed: int) -> Execution:
+    def _forget_variables(self, view: str) -> bool:
+        """Note that the worker of a view is lost; return whether it had variables."""
+        past = self._past.get(view)
+        if not past or past[-1] is None:
+            return False
+        past.append(None)
+        return True
+
+    def _successor(self, view: str) -> WorkerHandle:
+        """A new worker with the variables of earlier runs in a view: their programs run in it again, and do the same.
+
+        Raises:
+            SandboxError: One that ended by itself then did not do so now.
+        """
+        worker = self._spawn(view)
+        past = self._past.get(view)
+        if not past or past[-1] is None:
+            return worker
+        self._past[view] = []
+        self._arena.forget(view, self._files[view]["saved"])
+        self._files[view] = {"given": self._files[view]["given"], "saved": {}, "data": {}}
+        try:
+            for program in past:
+                if program is None:
+                    self._forget_variables(view)
+                    self._drop(view)
+                    worker = self._spawn(view)
+                    continue
+                again = self._attempt(worker, *program, view, patience=_PATIENCE)
+                if self._past[view][-1] is None:
+                    why = "the session needed a process with more libraries, where an earlier program failed"
+                    raise SandboxError(f"{why}: {again.error} Start the episode again.")
+        except WorkerLost:
+            self._past[view] = past
+            raise
+        return worker
+
+    def _attempt(self, worker: WorkerHandle, code: str, seed: int, view: str, patience: float = 1.0) -> Execution:
         worker.wait_ready()
         started = time.monotonic()
         try:
@@ -298,13 +339,13 @@ class Session:
             request: RunRequest = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": views}
             has_run = worker.has_run
             shared = self._shared[view].fd if views and view in self._shared else None
-            message = worker.ask(request, started + self._limits.wall_s + _GRACE_S, shared)
+            message = worker.ask(request, started + self._limits.wall_s * patience + _GRACE_S, shared)
             if has_run and self._persist == "images" and message.get("fresh") is True:
                 self._drop(view)
-                return self._attempt(self._spawn(view), code, view, seed)
+                return self._attempt(self._spawn(view), code, seed, view)
             worker.views.add(view)
             reply = replies.check(message, self._limits, gaps)
-            self._check_files(view, reply)
+            replies.check_files(reply, self._files[view], self._limits)
             images = tuple(self._read(stored) for stored in reply.images)
         except frames.FrameTimeout:
             return self._lost(
@@ -314,8 +355,10 @@ class Session:
             return self._lost(view, *cause_of(worker.death()), started)
         except (frames.FrameError, replies.BadReply):
             return self._lost(view, "error", "the program damaged its own process, which was ended", started)
+        if self._persist == "variables":
+            self._past.setdefault(view, []).append((code, seed))
         for stored in reply.files:
-            self._files[view]["saved"][stored.name] = _entry(stored)
+            self._files[view]["saved"][stored.name] = stored.entry()
             self._arena.keep(view, stored.name, stored.offset, stored.offset + stored.bytes)
             self._files[view]["data"].pop(stored.name, None)
         self._files[view]["data"].update(reply.data)
@@ -334,30 +377,15 @@ class Session:
             saves=tuple(dict.fromkeys([*(file.name for file in reply.files), *(name for name, _ in reply.data)])),
         )
 
-    def _saved(self, view: str) -> tuple[str, ...]:
-        """Names of the files that runs saved in a view."""
-        return tuple(sorted(self._files[view]["saved"].keys() | self._files[view]["data"].keys()))
-
-    def _check_files(self, view: str, reply: replies.CheckedReply) -> None:
-        """Raise `BadReply` if files are read that no run saved, or more are saved than `Context.save` allows."""
-        if len(set(reply.reads)) < len(reply.reads) or not set(reply.reads) <= set(self._saved(view)):
-            raise replies.BadReply("a file that no run saved")
-        files = self._files[view]
-        data = {**files["data"], **dict(reply.data)}
-        saved = files["saved"].keys() | {stored.name for stored in reply.files} | data.keys()
-        if len(saved - files["given"].keys()) > self._limits.files:
-            raise replies.BadReply("more files than are allowed")
-        if sum(len(text) * 3 // 4 - 2 for text in data.values()) > DATA_BYTES:
-            raise replies.BadReply("larger files than are allowed")
-
     def _lost(self, view: str, stop: Any, why: str, started: float) -> Execution:
         """Replace a worker that is gone: the new one takes over the files saved by earlier runs."""
         wall_s = time.monotonic() - started
+        self._forget_variables(view)
         self._replace(view)
         kept = "Files saved by earlier steps are still there"
         if self._persist == "variables":
             kept += "; variables are gone"
-        return Execution(error=f"{why}. {kept}.", stop=stop, wall_s=wall_s, reads=self._saved(view))
+        return Execution(error=f"{why}. {kept}.", stop=stop, wall_s=wall_s, reads=replies.saved(self._files[view]))
 
     def _seed_of(self, code: str, view: str) -> int:
         """The seed of a run, which depends on the program and on how often it ran in this view, and on nothing else."""
@@ -370,26 +398,3 @@ class Session:
             return self._arena.read(stored.offset, "RGB", (stored.width, stored.height))
         except EOFError as error:
             raise replies.BadReply("arena") from error
-
-
-def _table(images: Mapping[str, Image.Image], offsets: list[int], where: Where) -> dict[str, FileEntry]:
-    return {
-        name: {
-            "where": where,
-            "offset": offset,
-            "width": image.width,
-            "height": image.height,
-            "mode": image.mode,
-        }
-        for (name, image), offset in zip(images.items(), offsets, strict=True)
-    }
-
-
-def _entry(stored: replies.Stored) -> FileEntry:
-    return {
-        "where": "arena",
-        "offset": stored.offset,
-        "width": stored.width,
-        "height": stored.height,
-        "mode": stored.mode,
-    }

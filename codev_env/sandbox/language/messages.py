@@ -16,6 +16,16 @@ _FOLDERS = sorted({sys.base_prefix, *(path for path in sys.path if path.strip("/
 _INSTALLED = re.compile(rf"(?:{'|'.join(map(re.escape, _FOLDERS))})/[^\s'\")]*")
 """Paths of Python and its packages, which import errors name."""
 
+_CLEARER = (
+    ("metaclass conflict", "a class cannot be derived from this one here: keep an object of it as an attribute."),
+    (
+        "returned NULL without setting an exception",
+        "the bytes of an array of objects are addresses, and not available here: convert it first, as in "
+        "array.astype(float).",
+    ),
+)
+"""By a part of a message of Python's that does not name what to do: one that does."""
+
 _PATH = re.compile(r"(?<![\w.:/*])/(?:[\w.+@-]+/)+[\w.+@-]*")
 
 
@@ -51,9 +61,11 @@ def without_places(message: str, source: str = "") -> str:
 
 def _text(problem: BaseException) -> str:
     try:
-        return plain(str(problem))[:4000]
+        text = plain(str(problem))[:4000]
     except BaseException:  # a program's own `__str__` may raise anything
         return ""
+    known = isinstance(problem, TypeError | SystemError)
+    return next((clearer for said, clearer in _CLEARER if known and said in text), text)
 
 
 def _where(problem: BaseException, source: str) -> str:
