@@ -106,6 +106,11 @@ def image_of(box: Box | None) -> int:
     return box.image if isinstance(box, ImageBox) else 0
 
 
+def numbered(box: Box) -> list[int]:
+    """Return a box as four numbers for a file, and a fifth for its image where that is not the first."""
+    return [*box, image_of(box)] if image_of(box) else list(box)
+
+
 def boxes_on(image: int, boxes: Iterable[Box | None]) -> list[Box]:
     """Return the boxes on one image."""
     return [box for box in boxes if box is not None and image_of(box) == image]

@@ -17,7 +17,7 @@ from typing import Any
 
 from PIL import Image
 
-from codev_env.geometry import ImageBox, image_of
+from codev_env.geometry import ImageBox, numbered
 from codev_env.trajectory.images import ImageFiles, same_images
 from codev_env.trajectory.record import Trajectory
 from codev_env.types import Answer, Box, Code, Execution, Invalid, Region, Step, StepScore, Turn
@@ -71,7 +71,7 @@ _TURN_2: Row = _TURN_1 | {
 def row_of(trajectory: Trajectory, save: Save) -> Row:
     """Return the row of a trajectory; its images are saved first."""
     row = {f.name: getattr(trajectory, f.name) for f in fields(trajectory)}
-    row["targets"] = [_box_row(box) for box in trajectory.targets]
+    row["targets"] = [numbered(box) for box in trajectory.targets]
     if row["share"] is None:
         del row["share"]
     row |= {"images": _saved(trajectory.images, save), "turns": [_turn_row(turn, save) for turn in trajectory.turns]}
@@ -111,7 +111,7 @@ def _turn_row(step: Step, save: Save) -> Row:
         "stop": step.stop,
         "observation": step.observation,
         "images": _saved(step.images, save),
-        "crop_boxes": [None if box is None else _box_row(box) for box in step.crop_boxes],
+        "crop_boxes": [None if box is None else numbered(box) for box in step.crop_boxes],
         "reward": step.reward,
         "reward_terms": step.reward_terms,
         "score": step.score_value,
@@ -186,11 +186,6 @@ def _execution(row: Row, images: ImageFiles) -> Execution | None:
 def _score(row: Row) -> StepScore:
     names = ("score", "score_why", "faithful", "judge_failed", "any_crop", "spread", "definition")
     return StepScore(*(row[name] for name in names))
-
-
-def _box_row(box: Box) -> list[int]:
-    """Return a box as four numbers, and a fifth for its image where that is not the first."""
-    return [*box, image_of(box)] if image_of(box) else list(box)
 
 
 def _box_of(row: Sequence[int]) -> Box:

@@ -16,8 +16,10 @@ from typing import Any
 
 from codev_env.errors import CodevError, ConfigError
 from codev_env.files import write_text
+from codev_env.geometry import numbered
 from codev_env.tasks import load_tasks
 from codev_env.tasks.readers.hub import download
+from codev_env.tasks.readers.record import COLUMN, record_of
 from codev_env.types import Task, TaskSet
 from codev_eval.data.options import PullCommand, PushCommand
 from codev_eval.data.progress import progress
@@ -90,7 +92,7 @@ def write_data_set(folder: Path, tasks: TaskSet, command: PushCommand) -> None:
             bar.update()
     for row in rows:  # one form for all rows, which the hub's viewer wants
         if not several:
-            row["file_name"] = row.pop("images")[0]
+            row["file_name"] = row.pop("file_names")[0]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     write_text(place / ROWS, lines)
     write_text(folder / CARD, data_card(command, tasks.name, sources, categories))
@@ -101,14 +103,15 @@ def _row(task: Task, index: int, place: Path) -> dict[str, Any]:
     for name, image in zip(names, task.images, strict=True):
         image.save(place / name)
     return {
-        "images": names,
+        "file_names": names,
         "id": task.task_id,
         "question": task.question,
         "answer": task.answer,
         "choices": list(task.choices),
-        "targets": [list(box) for box in task.targets],
+        "targets": [numbered(box) for box in task.targets],
         "category": task.category,
         "transform": list(task.transform),
+        COLUMN: record_of(task),
     }
 
 
@@ -128,7 +131,7 @@ configs:
 - config_name: default
   data_files:
   - split: {json.dumps(command.split)}
-    path: {json.dumps(f"{command.split}/*")}
+    path: {json.dumps(f"{command.split}/**")}
 ---
 
 # {command.repo.rpartition("/")[2]}
@@ -140,9 +143,11 @@ task set `{name}`.
 | --- | --- |
 {table}
 
-A row has `file_name` (or `images`, if some tasks have several), `id`, `question`, `answer`, `choices`, `targets` (boxes
-`[x1, y1, x2, y2]` of the evidence in pixels of the first image, empty where unknown), `category` and `transform` (what
-was done to the original image). Images are PNG files, exactly as the tasks have them.
+A row has `file_name` (or `file_names`, if some tasks have several), `id`, `question`, `answer`, `choices`, `targets`
+(boxes `[x1, y1, x2, y2]` of the evidence in pixels of the first image; a fifth number is the image, from 0; empty where
+unknown), `category`, `transform` (what was done to the original image) and `{COLUMN}` (JSON: `shown`, the number of
+images in the first observation; `times`, the seconds of frames; `source`; `meta`). Images are PNG files, exactly as the
+tasks have them.
 
 ## Use
 

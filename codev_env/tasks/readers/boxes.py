@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from codev_env.errors import TaskError
-from codev_env.geometry import outward
+from codev_env.geometry import ImageBox, outward
 from codev_env.tasks.readers.fields import brief, is_number
 from codev_env.tasks.readers.images import EXIF_TRANSFORMS, DecodedImage
 from codev_env.transforms import transform_box
@@ -29,16 +30,20 @@ _NAMES = {
 _EDGE = 1.0  # pixels by which rounding may move a box out of its image
 
 
-def boxes_from(value: Any, where: str, *, form: BoxForm | None = "xyxy") -> tuple[tuple[float, ...], ...]:
+def boxes_from(
+    value: Any, where: str, *, form: BoxForm | None = "xyxy", numbered: bool = False
+) -> tuple[tuple[float, ...], ...]:
     """Read boxes as data sets write them: one box, a list of boxes, or none; a box of zeros is none.
 
     Args:
         value: `None`, `[…4 numbers…]` or a list of those.
+        numbered: A fifth number is allowed: which image the box is on, from 0.
         where: Names row and file in errors.
         form: Form of the boxes; `None` for `"xyxy"` unless a box cannot have that form, which is an error that asks.
 
     Returns:
-        Boxes `(x1, y1, x2, y2)` with `x1 < x2` and `y1 < y2`, as floats; in pixels, or in the units of the form.
+        Boxes `(x1, y1, x2, y2)` with `x1 < x2` and `y1 < y2`, as floats; in pixels, or in the units of the form. Where
+        the image is not the first, its number is the fifth.
 
     Raises:
         TaskError: Anything else.
@@ -48,8 +53,22 @@ def boxes_from(value: Any, where: str, *, form: BoxForm | None = "xyxy") -> tupl
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise TaskError(f"{where}: the box is {brief(value)}; expected 4 numbers or a list of boxes.")
     entries = [value] if all(is_number(v) for v in value) else list(value)
-    boxes = [_box(entry, where, form) for entry in entries if not _is_nothing(entry)]
+    boxes = []
+    for entry in entries:
+        image, entry = _numbered(entry, where) if numbered else ((), entry)
+        if not _is_nothing(entry):
+            boxes.append((*_box(entry, where, form), *image))
     return tuple(boxes)
+
+
+def _numbered(entry: Any, where: str) -> tuple[tuple[float, ...], Any]:
+    """Take the number of the image off a box that has one; none where it is 0."""
+    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 5:
+        return (), entry
+    *box, image = entry
+    if not is_number(image) or image < 0 or image != int(image):
+        raise TaskError(f"{where}: a box is {brief(entry)}; its fifth number must be that of an image, from 0.")
+    return (float(image),) if image else (), box
 
 
 def _is_nothing(entry: Any) -> bool:
@@ -80,6 +99,28 @@ def ask_form(likely: BoxForm) -> str:
         f"If boxes are {_NAMES[likely]}, give boxes={likely!r} (--reader boxes={likely}); "
         f"if they are {_NAMES['xyxy']}, boxes='xyxy'."
     )
+
+
+def place_on(
+    boxes: Iterable[Sequence[float]], images: Sequence[DecodedImage], where: str, frame: Frame, form: BoxForm | None
+) -> tuple[Box, ...]:
+    """Convert boxes to pixels of the decoded images that they are on; see `boxes_from` and `place_boxes`."""
+    placed: list[Box] = []
+    for entry in boxes:
+        ((number, own),) = by_image([entry]).items()
+        if number >= len(images):
+            raise TaskError(f"{where}: a box is on image {number}, but the last image is {len(images) - 1}.")
+        (box,) = place_boxes(own, images[number], where, frame, form)
+        placed.append(ImageBox(box, number) if number else box)
+    return tuple(placed)
+
+
+def by_image(boxes: Iterable[Sequence[float]]) -> dict[int, list[Sequence[float]]]:
+    """Return boxes as `boxes_from` returns them by the number of their image, without it."""
+    found: defaultdict[int, list[Sequence[float]]] = defaultdict(list)
+    for box in boxes:
+        found[int(box[4]) if len(box) > 4 else 0].append(box[:4])
+    return dict(found)
 
 
 def place_boxes(

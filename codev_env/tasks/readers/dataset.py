@@ -12,18 +12,20 @@ from codev_env.benches import BENCHES, Bench
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.readers.arrow import ArrowTable
 from codev_env.tasks.readers.box_form import likely_form
-from codev_env.tasks.readers.boxes import BoxForm, Frame, ask_form, boxes_from
+from codev_env.tasks.readers.boxes import BoxForm, Frame, ask_form, boxes_from, by_image
 from codev_env.tasks.readers.cells import image_sources, nested_value, parsed
 from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
 from codev_env.tasks.readers.images import Rules, image_size
 from codev_env.tasks.readers.in_memory import table_in_memory
+from codev_env.tasks.readers.record import COLUMN, TaskRecord, record_from
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
 from codev_env.tasks.readers.table import RowTable, SelectedTable
+from codev_env.types import Source
 
 FIELDS = {
     "id": ("id",),
-    "image": ("image", "images", "file_name"),
+    "image": ("image", "images", "file_name", "file_names"),
     "question": ("question", "problem"),
     "answer": ("answer",),
     "choices": ("choices", "options"),
@@ -31,9 +33,12 @@ FIELDS = {
     "category": ("category",),
     "transform": ("transform",),
     "split": (),
+    "task": (COLUMN,),
 }
 """The task fields that `columns` can map, each with the column names that are tried where it does not, in order."""
 
+_HEAVY = ("image", "task")
+"""Fields that are read with the row alone."""
 _REQUIRED = ("image", "question", "answer")
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
 _SAMPLES = 8  # images whose sizes are compared with their boxes
@@ -206,7 +211,9 @@ class DatasetReader:
 
     def scan(self, table: RowTable) -> Scan:
         """Check ids, questions, answers, options and the form of boxes of all rows."""
-        columns = {field: [table.values(name) for name in names] for field, names in self.columns if field != "image"}
+        columns = {
+            field: [table.values(name) for name in names] for field, names in self.columns if field not in _HEAVY
+        }
         ids = [plain(value) for value in columns["id"][0]] if "id" in columns else []
         ids = ids or [f"{self.bench}-{row}" for row in range(len(table))]
         categories = [plain(value) for value in columns.get("category", [[None] * len(table)])[0]]
@@ -219,30 +226,45 @@ class DatasetReader:
                 self._check({field: _cell([one[row] for one in several]) for field, several in columns.items()}, where)
             except TaskError as error:
                 problems[row] = str(error)
-        return Scan(ids, categories, problems)
+        return Scan(ids, categories, problems, self._source(table, problems))
+
+    def _source(self, table: RowTable, problems: Mapping[int, str]) -> Source:
+        """Return the source of the first good row."""
+        for row in range(len(table)) if "task" in dict(self.columns) else ():
+            try:
+                if row not in problems and row not in table.problems:
+                    return self._record(table.row(row), table.where(row)).source
+            except TaskError:  # reported when the task is read
+                continue
+        return "real"
+
+    def _record(self, row: Mapping[str, Any], where: str) -> TaskRecord:
+        column = dict(self.columns).get("task")
+        return record_from(nested_value(row, column[0]), where) if column else TaskRecord()
 
     def check_form(self, table: RowTable, image_folder: Path | None) -> None:
         """Raise `TaskError` if the boxes look like another form than pixels; a few images are opened for their size."""
         found: list[tuple[int, tuple[tuple[float, ...], ...]]] = []
         for row, value in enumerate(table.values(dict(self.columns)["targets"][0]) if self.has_targets else ()):
             try:
-                boxes = boxes_from(parsed(value, ""), "")
+                boxes = boxes_from(parsed(value, ""), "", numbered=True)
             except TaskError:  # a bad row, which was reported or skipped before
                 continue
             found += [(row, boxes)] if boxes else []
-        samples = []
+        samples: list[tuple[list[Sequence[float]], tuple[int, int]]] = []
         for row, boxes in found[:_SAMPLES]:
             try:
                 cell = nested_value(table.row(row), self.image_column)
-                source = image_sources(cell, "", image_folder or table.folder(row))[0]
-                samples.append((boxes, image_size(source, "", upright=self.frame == "shown")))
-            except TaskError:  # reported when the task is read
+                sources = image_sources(cell, "", image_folder or table.folder(row))
+                for number, own in by_image(boxes).items():
+                    samples.append((own, image_size(sources[number], "", upright=self.frame == "shown")))
+            except (TaskError, IndexError):  # reported when the task is read
                 continue
-        form = likely_form([box for _, boxes in found for box in boxes], samples)
+        form = likely_form([box[:4] for _, boxes in found for box in boxes], samples)
         if form is not None:
-            boxes, (width, height) = samples[0]
+            own, (width, height) = samples[0]
             raise TaskError(
-                f"{table.source}: boxes such as {list(boxes[0])}, on an image of {width}x{height} pixels, do not look "
+                f"{table.source}: boxes such as {list(own[0])}, on an image of {width}x{height} pixels, do not look "
                 f"like pixels. {ask_form(form)}"
             )
 
@@ -252,7 +274,7 @@ class DatasetReader:
         if not question:
             raise TaskError(f"{where}: the question is empty.")
         choices = _choices(fields.get("choices"), where)
-        boxes = boxes_from(parsed(fields.get("targets"), where), where, form=self.boxes)
+        boxes = boxes_from(parsed(fields.get("targets"), where), where, form=self.boxes, numbered=True)
         return question, _answer(fields["answer"], choices, where), choices, boxes
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
@@ -267,6 +289,7 @@ class DatasetReader:
         image = self.image_column.split(".")[0]
         rest = {key: jsonable(value) for key, value in row.items() if key != image and not isinstance(value, bytes)}
         own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
+        record = self._record(row, where)
         return DraftTask(
             images=fields["image"],
             question=question,
@@ -276,7 +299,8 @@ class DatasetReader:
             box_form=self.boxes,
             transform=tuple(str(name) for name in names if str(name)),
             category=plain(fields.get("category")),
-            meta={**rest, **own},
+            meta={**rest, **own} if record.meta is None else record.meta,
+            record=record,
         )
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from codev_env.errors import TaskError, unknown
-from codev_env.tasks.readers.boxes import BoxForm, Frame, place_boxes
+from codev_env.tasks.readers.boxes import BoxForm, Frame, place_on
 from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.readers.cells import image_path, image_sources
 from codev_env.tasks.readers.images import Rules, decode, image_rules
 from codev_env.tasks.readers.parquet import cache_dir
+from codev_env.tasks.readers.record import TaskRecord
 from codev_env.tasks.readers.table import RowTable, file_state
 from codev_env.types import Source, Task
 
@@ -58,11 +59,12 @@ class DraftTask:
         question: As in `Task`, as are `answer`, `choices`, `transform`, `category` and `meta`.
         answer: One of `choices` where there are any.
         choices: In the order shown.
-        boxes: Boxes `(x1, y1, x2, y2)` on the first image, in the frame of the reader.
+        boxes: Boxes `(x1, y1, x2, y2)` in the frame of the reader, on the first image where no fifth number names one.
         box_form: The form they were read with, see `boxes_from`.
         transform: Transforms that were applied to the original image.
         category: Empty where there is none.
         meta: Other fields of the row, as JSON values.
+        record: The fields that only a pushed data set has.
     """
 
     images: Any
@@ -74,6 +76,7 @@ class DraftTask:
     transform: tuple[str, ...] = ()
     category: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
+    record: TaskRecord = TaskRecord()
 
 
 class RowReader(Protocol):
@@ -111,11 +114,13 @@ class Scan:
         ids: A task id per row.
         categories: A category per row.
         problems: By row: why it cannot be used, with file and row.
+        source: The source of the set.
     """
 
     ids: Sequence[str]
     categories: Sequence[str]
     problems: Mapping[int, str] = field(default_factory=dict)
+    source: Source = "real"
 
 
 class RowTaskSet:
@@ -127,7 +132,7 @@ class RowTaskSet:
     """
 
     name: str
-    source: Source = "real"
+    source: Source
 
     def __init__(
         self,
@@ -161,6 +166,7 @@ class RowTaskSet:
         self._rules = image_rules(images)
         self._subset, self._image_folder = subset, image_folder
         scan = reader.scan(table)
+        self.source = scan.source
         problems = {**scan.problems, **table.problems}
         _add_duplicates(scan.ids, problems, table)
         reasons = [Bad(row, why) for row, why in sorted(problems.items())]
@@ -278,7 +284,8 @@ class RowTaskSet:
         draft = self._reader.read(self._table.row(row), where, row)
         folder = self._folder(row)
         decoded = [decode(data, where, self._rules) for data in image_sources(draft.images, where, folder)]
-        boxes = place_boxes(draft.boxes, decoded[0], where, self._reader.frame, draft.box_form)
+        draft.record.check(len(decoded), where)
+        boxes = place_on(draft.boxes, decoded, where, self._reader.frame, draft.box_form)
         resized = [image.resized for image in decoded]
         return Task(
             task_id=self._ids[row],
@@ -288,9 +295,11 @@ class RowTaskSet:
             choices=draft.choices,
             targets=boxes,
             transform=draft.transform,
-            source=self.source,
+            source=draft.record.source,
             category=draft.category,
             meta={**draft.meta, **({"resized": resized} if any(resized) else {})},
+            shown=draft.record.shown,
+            times=draft.record.times,
         )
 
     def __repr__(self) -> str:
