@@ -30,13 +30,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from codev_env.benches import scoring_of
 from codev_env.errors import ConfigError
 from codev_env.scoring.scorer import Score
 from codev_env.scoring.totals import aggregate
+from codev_env.scoring.written_boxes import written_iou
 from codev_env.trajectory import Trajectory
 from codev_env.types import Task
 
@@ -178,7 +181,8 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
         trajectories: Finished episodes.
 
     Returns:
-        `"overall"` and its parts, or `None` where no such totals are defined.
+        `"overall"` and its parts, or `None` where no such totals are defined. For TreeBench also `"mIoU"`, the mean of
+        `written_iou` over the texts of the episodes.
     """
     scored = [
         (
@@ -188,9 +192,12 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
         for t in trajectories
     ]
     try:
-        return aggregate(bench, scored)
+        found = aggregate(bench, scored)
     except ConfigError:  # another benchmark, or generated scenes of another kind in its place
         return None
+    if scoring_of(bench) == "treevgr":
+        found["mIoU"] = fmean(written_iou("\n".join(turn.action for turn in t.turns), t.targets) for t in trajectories)
+    return found
 
 
 def task_meta_of(trajectory: Trajectory) -> Mapping[str, Any]:
