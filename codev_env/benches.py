@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 Scoring = Literal[
-    "vstar", "hrbench", "mathvista", "tir", "treevgr", "mme", "blink-eval", "insight-o3", "charxiv-reasoning", "llm"
+    "vstar",
+    "hrbench",
+    "mathvista",
+    "tir",
+    "treevgr",
+    "mme",
+    "blink-eval",
+    "insight-o3",
+    "charxiv-reasoning",
+    "charxiv-descriptive",
+    "llm",
 ]
 """Whose published evaluation scores a benchmark; `"llm"`: a language model alone, with the plain mean as total."""
 
@@ -244,12 +254,24 @@ BENCHES: dict[str, Bench] = {
             title="CharXiv, reasoning",
             env_id="CodeV-CharXiv-v0",
             splits=("test", "val"),
-            reader="annotated",
-            reader_options={"image": "figure_id", "suffix": ".jpg", "needs": ("category",)},
+            reader="charxiv",
+            reader_options={"mode": "reasoning"},
             folder="CharXiv",
             files="reasoning_val*",
             scenes="mathvista",
             scoring="charxiv-reasoning",
+        ),
+        Bench(
+            name="charxiv-descriptive",
+            title="CharXiv, descriptive",
+            env_id="CodeV-CharXivDescriptive-v0",
+            splits=("test", "val"),
+            reader="charxiv",
+            reader_options={"mode": "descriptive"},
+            folder="CharXiv",
+            files="descriptive_val*",
+            scenes="charts",
+            scoring="charxiv-descriptive",
         ),
         Bench(
             name="tirbench",

@@ -43,6 +43,7 @@ _BY_RULES = {
     "blink-eval": "BLINK asks an LLM",
     "insight-o3": "O3-Bench asks an LLM",
     "charxiv-reasoning": "CharXiv asks an LLM",
+    "charxiv-descriptive": "CharXiv asks an LLM",
     "llm": "its authors ask an LLM",
 }
 _LETTERS: dict[str, Callable[[Task, str], str | None]] = {

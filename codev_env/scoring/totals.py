@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from statistics import fmean
 
 from codev_env.benches import benches_scored_by, scoring_of
@@ -29,8 +30,9 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
     - `"blink-eval"`: each category (the subtasks), and as `overall` the mean over the categories, not the questions.
     - `"mme"`: `overall` over all questions, and one for each task (`Perception`, `Reasoning`), for each of its subtasks
       (`Perception/Remote Sensing`) and, where the data name them, categories.
-    - `"charxiv-reasoning"`: `overall`, and as `field/value` one for each `answer_type` and `source`. Subject, year and
-      number of subplots are in other files of its repository, which are not read.
+    - `"charxiv-reasoning"`, `"charxiv-descriptive"`: `overall`, and as `field/value` one for each `answer_type` and
+      `source`, or for each `category` and `question` (number of the template), and for both `subject`, `year` and
+      `subplots`.
     - `"mathvista"`: `overall`, and as `field/value` one for each value of `question_type` and `answer_type` of `meta`,
       and of `language`, `source`, `category`, `task`, `context`, `grade` and `skills` of `meta["metadata"]`. A question
       with several skills counts for each.
@@ -136,19 +138,42 @@ def _charxiv_groups(task: Task) -> Iterator[str]:
     for field, value, names in (
         ("answer_type", task.category, _CHARXIV_ANSWERS),
         ("source", meta.get("qa_source"), _CHARXIV_SOURCES),
+        ("subject", meta.get("subject"), _CHARXIV_SUBJECTS),
+        ("year", meta.get("year"), _CHARXIV_YEARS),
     ):
-        known = {str(number): name for number, name in enumerate(names, 1)}
-        if str(value) in known:
-            yield f"{field}/{known[str(value)]}"
+        if str(value) in names:
+            yield f"{field}/{names[str(value)]}"
+    subplots = meta.get("num_subplots")
+    if isinstance(subplots, int) and subplots > 0:
+        yield f"subplots/{'1 Subplot' if subplots == 1 else '2-4 Subplots' if subplots < 5 else '5+ Subplots'}"
+
+
+def _charxiv_descriptive_groups(task: Task) -> Iterator[str]:
+    if "qid" in task.meta:
+        yield f"category/{task.category}"
+        yield f"question/Q{task.meta['qid']}"
+        yield from _charxiv_groups(replace(task, category=""))
 
 
 _MME_TASKS = ("Perception", "Reasoning")
-_CHARXIV_ANSWERS = ("Text-in-Chart", "Text-in-General", "Number-in-Chart", "Number-in-General")
-_CHARXIV_SOURCES = ("GPT-Sourced", "GPT-Inspired", "Completely Human")
+_CHARXIV_ANSWERS = {"1": "Text-in-Chart", "2": "Text-in-General", "3": "Number-in-Chart", "4": "Number-in-General"}
+_CHARXIV_SOURCES = {"1": "GPT-Sourced", "2": "GPT-Inspired", "3": "Completely Human"}
+_CHARXIV_SUBJECTS = {
+    "cs": "Computer Science",
+    "econ": "Economics",
+    "eess": "Electrical Engineering and Systems Science",
+    "math": "Mathematics",
+    "physics": "Physics",
+    "q-bio": "Quantitative Biology",
+    "q-fin": "Quantitative Finance",
+    "stat": "Statistics",
+}
+_CHARXIV_YEARS = {"20": "2020", "21": "2021", "22": "2022", "23": "2023"}
 _GROUPS: dict[str, Callable[[Task], Iterator[str]]] = {
     "mathvista": _mathvista_groups,
     "mme": _mme_groups,
     "charxiv-reasoning": _charxiv_groups,
+    "charxiv-descriptive": _charxiv_descriptive_groups,
 }
 
 

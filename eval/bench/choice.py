@@ -69,8 +69,8 @@ class TaskChoice(TaskOptions):
     """`synthetic` for generated scenes, `hub` for the published data, or the path of a benchmark or data set."""
     bench: str = "vstar"
     """Benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, `treebench`, `visualprobe`,
-    `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `tirbench`, `video`, a training
-    set, or `dataset`."""
+    `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `charxiv-descriptive`,
+    `tirbench`, `video`, a training set, or `dataset`."""
 
     def load(self) -> TaskSet:
         """Load the tasks, all of them whatever `n` says; raises `ConfigError` and `TaskError` as `load_tasks` does."""

@@ -61,8 +61,8 @@ class EvalOptions(TaskOptions):
     """`synthetic`, `hub` (the published data), or a path (a benchmark, or a folder of them); one, or one per bench."""
     bench: Annotated[tuple[str, ...], Field(min_length=1)] = ("vstar",)
     """Benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, `treebench`, `visualprobe`,
-    `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `tirbench`, `video`, a training
-    set, or `dataset`."""
+    `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `charxiv-descriptive`,
+    `tirbench`, `video`, a training set, or `dataset`."""
     suite: Literal["", "zoom", "all"] = ""
     """Benchmarks instead of `--bench`: `zoom` (those that need a look at detail), or `all` published ones."""
     samples: Count = 1

@@ -4,7 +4,7 @@ Formats read in public sources: data/README.md and the JSONL files of m-Just/InS
 MME-RealWorld-Lite, O3-Bench), inference_treebench.py of Haochen-Wang409/TreeVGR (TreeBench.tsv),
 utils/convert_benchmark.py of inclusionAI/Zooming-without-Zooming (ZoomBench), verl/utils/dataset/multimodal_dataset.py
 of Mini-o3/Mini-o3 (VisualProbe's val.json), and vlmeval/dataset/image_mcq.py of open-compass/VLMEvalKit
-(MME-RealWorld-Lite and BLINK as TSV), data/reasoning_val.json and src/reasoning_utils.py of princeton-nlp/CharXiv.
+(MME-RealWorld-Lite and BLINK as TSV). CharXiv is in the module `charxiv`.
 """
 
 from __future__ import annotations
@@ -87,6 +87,23 @@ def open_annotated(
         if not files:
             raise FormatError(f"{path}: holds no {bench.title}. Expected {expected}.")
     table = table_of([file for file in files if file.suffix == files[0].suffix])
+    return open_rows(
+        table, bench, needs=needs, image=image, suffix=suffix, subset=subset, on_error=on_error, images=images
+    )
+
+
+def open_rows(
+    table: RowTable,
+    bench: Bench,
+    *,
+    needs: Sequence[str],
+    image: str,
+    suffix: str,
+    subset: str | None,
+    on_error: OnError,
+    images: Rules,
+) -> RowTaskSet:
+    """Open the rows of a table; see `open_annotated`."""
     reader = AnnotatedReader(
         bench.name, _columns(table, bench.title, image, needs), bench.categories, tuple(needs), suffix
     )
