@@ -22,6 +22,7 @@ Scoring = Literal[
     "insight-o3",
     "charxiv-reasoning",
     "charxiv-descriptive",
+    "zoombench",
     "llm",
 ]
 """Whose published evaluation scores a benchmark; `"llm"`: a language model alone, with the plain mean as total."""
@@ -223,7 +224,7 @@ BENCHES: dict[str, Bench] = {
             reader="annotated",
             folder="ZoomBench",
             hub=HubFiles("inclusionAI/ZoomBench", _PARQUET),
-            scoring="llm",
+            scoring="zoombench",
         ),
         Bench(
             name="zoombench-crop",
@@ -235,7 +236,7 @@ BENCHES: dict[str, Bench] = {
             reader_options={"image": "crop_image"},
             folder="ZoomBench",
             hub=HubFiles("inclusionAI/ZoomBench", _PARQUET),
-            scoring="llm",
+            scoring="zoombench",
         ),
         Bench(
             name="blink",

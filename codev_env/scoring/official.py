@@ -8,9 +8,10 @@
   Without it a text is read by the project's own rules.
 - TIR-Bench: `codev_env.scoring.tirbench`. TreeBench, MME-RealWorld-Lite: `codev_env.scoring.letters`.
 - BLINK and O3-Bench: a letter by `codev_env.scoring.letters`; where that reads none, an LLM, as for HR-Bench.
-- CharXiv (`princeton-nlp/CharXiv`, `src/evaluate.py`), VisualProbe (`Mini-o3/Mini-o3`,
-  `verl/utils/reward_score/general_qa_tool.py`) and ZoomBench (`inclusionAI/Zooming-without-Zooming`,
-  `mm-eval/judge_qwenlm.py`, after a grader of mathematics): an LLM, as for HR-Bench.
+- ZoomBench (`inclusionAI/Zooming-without-Zooming`, `mm-eval/judge_qwenlm.py`): `codev_env.scoring.mathruler`; where
+  that does not find the answer right, an LLM, as for HR-Bench.
+- CharXiv (`princeton-nlp/CharXiv`, `src/evaluate.py`) and VisualProbe (`Mini-o3/Mini-o3`,
+  `verl/utils/reward_score/general_qa_tool.py`): an LLM, as for HR-Bench.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 from codev_env.benches import scoring_of
 from codev_env.errors import TaskError
 from codev_env.scoring.letters import blink_letter, mme_letter, o3bench_letter, treebench_letter
+from codev_env.scoring.mathruler import same_by_mathruler
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import (
     Score,
@@ -30,6 +32,7 @@ from codev_env.scoring.scorer import (
     ScorerError,
     bench_of,
     edit_distance,
+    gold_letter,
     letters_of,
     score_option,
     untagged,
@@ -44,6 +47,7 @@ _BY_RULES = {
     "insight-o3": "O3-Bench asks an LLM",
     "charxiv-reasoning": "CharXiv asks an LLM",
     "charxiv-descriptive": "CharXiv asks an LLM",
+    "zoombench": "ZoomBench asks an LLM",
     "llm": "its authors ask an LLM",
 }
 _LETTERS: dict[str, Callable[[Task, str], str | None]] = {
@@ -77,6 +81,8 @@ class OfficialScorer:
             letter = _LETTERS[scoring](task, untagged(answer))
             if letter is not None:
                 return score_option(task, letter, f"letter {letter}" if letter else "no letter")
+        if scoring == "zoombench" and same_by_mathruler(gold_letter(task) or task.answer, untagged(answer)):
+            return Score(True, task.answer, "rules", "the same by MathRuler's rules, applied before an LLM is asked")
         if scoring in _BY_RULES and scoring != "vstar" and self.judge is not None:
             return self.judge(task, answer)
         score = score_rules(task, answer)

@@ -25,8 +25,8 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
     - `"vstar"`: `overall` over all questions, and one for each category.
     - `"hrbench"`: accuracy per `meta["cycle_category"]` as `cycle/NAME`; `overall` and each category
       are the mean over the cycles, which is not the accuracy over all questions where cycles differ in size.
-    - `"tir"`, `"treevgr"`, `"insight-o3"` and `"llm"` (VisualProbe, ZoomBench): as `"vstar"`; TIR-Bench counts parts of
-      a point (`Score.share`).
+    - `"tir"`, `"treevgr"`, `"insight-o3"`, `"zoombench"` and `"llm"` (VisualProbe): as `"vstar"`; TIR-Bench counts
+      parts of a point (`Score.share`).
     - `"blink-eval"`: each category (the subtasks), and as `overall` the mean over the categories, not the questions.
     - `"mme"`: `overall` over all questions, and one for each task (`Perception`, `Reasoning`), for each of its subtasks
       (`Perception/Remote Sensing`) and, where the data name them, categories.
