@@ -6,7 +6,8 @@
   `score_losses`. A text is read by the project's own rules.
 - HR-Bench (`DreamMr/HR-Bench`, `hrbench/vlmeval/dataset/utils/hrbench.py`): an LLM says yes or no; give one as `judge`.
   Without it a text is read by the project's own rules.
-- TIR-Bench: `codev_env.scoring.tirbench`. TreeBench, MME-RealWorld-Lite: `codev_env.scoring.letters`.
+- TIR-Bench: `codev_env.scoring.tirbench`. ChartQAPro: `codev_env.scoring.chartqapro`.
+- TreeBench, MME-RealWorld-Lite: `codev_env.scoring.letters`.
 - BLINK and O3-Bench: a letter by `codev_env.scoring.letters`; where that reads none, an LLM, as for HR-Bench.
 - ZoomBench (`inclusionAI/Zooming-without-Zooming`, `mm-eval/judge_qwenlm.py`): `codev_env.scoring.mathruler`; where
   that does not find the answer right, an LLM, as for HR-Bench.
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 
 from codev_env.benches import scoring_of
 from codev_env.errors import TaskError
+from codev_env.scoring.chartqapro import score_chartqapro
 from codev_env.scoring.letters import blink_letter, mme_letter, o3bench_letter, treebench_letter
 from codev_env.scoring.mathruler import same_by_mathruler
 from codev_env.scoring.rules import score_rules
@@ -46,8 +48,8 @@ _BY_RULES = {
     "blink-eval": "BLINK asks an LLM",
     "insight-o3": "O3-Bench asks an LLM",
     "charxiv-reasoning": "CharXiv asks an LLM",
-    "charxiv-descriptive": "CharXiv asks an LLM",
-    "zoombench": "ZoomBench asks an LLM",
+    "charxiv-templates": "CharXiv asks an LLM",
+    "mathruler": "ZoomBench asks an LLM",
     "llm": "its authors ask an LLM",
 }
 _LETTERS: dict[str, Callable[[Task, str], str | None]] = {
@@ -77,11 +79,13 @@ class OfficialScorer:
             return _mathvista(task, untagged(answer))
         if scoring == "tir":
             return score_tirbench(task, untagged(answer))
+        if scoring == "relaxed":
+            return score_chartqapro(task, untagged(answer))
         if scoring in _LETTERS and task.choices:
             letter = _LETTERS[scoring](task, untagged(answer))
             if letter is not None:
                 return score_option(task, letter, f"letter {letter}" if letter else "no letter")
-        if scoring == "zoombench" and same_by_mathruler(gold_letter(task) or task.answer, untagged(answer)):
+        if scoring == "mathruler" and same_by_mathruler(gold_letter(task) or task.answer, untagged(answer)):
             return Score(True, task.answer, "rules", "the same by MathRuler's rules, applied before an LLM is asked")
         if scoring in _BY_RULES and scoring != "vstar" and self.judge is not None:
             return self.judge(task, answer)

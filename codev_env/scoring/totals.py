@@ -25,12 +25,12 @@ def aggregate(bench: str, scored: Iterable[Scored]) -> dict[str, float]:
     - `"vstar"`: `overall` over all questions, and one for each category.
     - `"hrbench"`: accuracy per `meta["cycle_category"]` as `cycle/NAME`; `overall` and each category
       are the mean over the cycles, which is not the accuracy over all questions where cycles differ in size.
-    - `"tir"`, `"treevgr"`, `"insight-o3"`, `"zoombench"` and `"llm"` (VisualProbe): as `"vstar"`; TIR-Bench counts
-      parts of a point (`Score.share`).
+    - `"tir"`, `"treevgr"`, `"insight-o3"`, `"mathruler"`, `"relaxed"` and `"llm"` (VisualProbe): as `"vstar"`;
+      TIR-Bench and ChartQAPro count parts of a point (`Score.share`).
     - `"blink-eval"`: each category (the subtasks), and as `overall` the mean over the categories, not the questions.
     - `"mme"`: `overall` over all questions, and one for each task (`Perception`, `Reasoning`), for each of its subtasks
       (`Perception/Remote Sensing`) and, where the data name them, categories.
-    - `"charxiv-reasoning"`, `"charxiv-descriptive"`: `overall`, and as `field/value` one for each `answer_type` and
+    - `"charxiv-reasoning"`, `"charxiv-templates"`: `overall`, and as `field/value` one for each `answer_type` and
       `source`, or for each `category` and `question` (number of the template), and for both `subject`, `year` and
       `subplots`.
     - `"mathvista"`: `overall`, and as `field/value` one for each value of `question_type` and `answer_type` of `meta`,
@@ -173,7 +173,7 @@ _GROUPS: dict[str, Callable[[Task], Iterator[str]]] = {
     "mathvista": _mathvista_groups,
     "mme": _mme_groups,
     "charxiv-reasoning": _charxiv_groups,
-    "charxiv-descriptive": _charxiv_descriptive_groups,
+    "charxiv-templates": _charxiv_descriptive_groups,
 }
 
 

@@ -11,6 +11,7 @@ from codev_env.errors import FormatError, unknown
 from codev_env.registry import Registry
 from codev_env.tasks.readers import hub
 from codev_env.tasks.readers.annotated import open_annotated
+from codev_env.tasks.readers.chartqapro import open_chartqapro
 from codev_env.tasks.readers.charxiv import open_charxiv
 from codev_env.tasks.readers.dataset import open_dataset
 from codev_env.tasks.readers.images import Rules
@@ -48,7 +49,8 @@ READERS: Registry[Reader] = Registry(
         "vstar": open_vstar,
         "lettered": open_lettered,
         "annotated": open_annotated,
-        "charxiv": open_charxiv,
+        "figures": open_charxiv,
+        "chartqapro": open_chartqapro,
         "mathvista": open_mathvista,
         "tir": open_tirbench,
         "verl": open_verl,

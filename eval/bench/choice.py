@@ -70,7 +70,7 @@ class TaskChoice(TaskOptions):
     bench: str = "vstar"
     """Benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, `treebench`, `visualprobe`,
     `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `charxiv-descriptive`,
-    `tirbench`, `video`, a training set, or `dataset`."""
+    `chartqapro`, `tirbench`, `video`, a training set, or `dataset`."""
 
     def load(self) -> TaskSet:
         """Load the tasks, all of them whatever `n` says; raises `ConfigError` and `TaskError` as `load_tasks` does."""

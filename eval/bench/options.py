@@ -62,7 +62,7 @@ class EvalOptions(TaskOptions):
     bench: Annotated[tuple[str, ...], Field(min_length=1)] = ("vstar",)
     """Benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, `treebench`, `visualprobe`,
     `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `charxiv-descriptive`,
-    `tirbench`, `video`, a training set, or `dataset`."""
+    `chartqapro`, `tirbench`, `video`, a training set, or `dataset`."""
     suite: Literal["", "zoom", "all"] = ""
     """Benchmarks instead of `--bench`: `zoom` (those that need a look at detail), or `all` published ones."""
     samples: Count = 1
