@@ -127,6 +127,39 @@ def test_lmms_eval_gets_the_same_answers(questions, ours, monkeypatch):
         model.loglikelihood([])
 
 
+def test_lmms_eval_evaluates_the_stand_ins_to_our_accuracy(questions, ours, tmp_path):
+    """The library's own evaluator, from a file of generated tasks to its table of results."""
+    evaluator = pytest.importorskip("lmms_eval.evaluator")
+    datasets = pytest.importorskip("datasets")
+    from lmms_eval.api.task import ConfigurableTask
+
+    features = {"number": datasets.Value("int64"), "image": datasets.Image(), "prompt": datasets.Value("string")}
+    rows = [{"number": n, "image": task.image, "prompt": prompt_of(task)} for n, task in enumerate(questions)]
+    file = tmp_path / "rows.parquet"
+    datasets.Dataset.from_list(rows, features=datasets.Features(features)).to_parquet(file)
+    task = ConfigurableTask(
+        config={
+            "task": "stand_ins",
+            "dataset_path": "parquet",
+            "dataset_kwargs": {"data_files": {"test": str(file)}, "cache_dir": str(tmp_path / "cache")},
+            "test_split": "test",
+            "output_type": "generate_until",
+            "generation_kwargs": {"until": ["\n\n"]},
+            "doc_to_visual": lambda row: [row["image"]],
+            "doc_to_text": lambda row: row["prompt"],
+            "doc_to_target": "number",
+            "process_results": lambda row, answers: {"right": float(is_correct(questions[row["number"]], answers[0]))},
+            "metric_list": [{"metric": "right", "aggregation": "mean", "higher_is_better": True}],
+        }
+    )
+    model = lmms_model(Guesser)
+    model.task_dict["stand_ins"] = task.dataset
+    found = evaluator.evaluate(lm=model, task_dict={"stand_ins": task}, bootstrap_iters=0)
+    assert [sample["resps"] for sample in found["samples"]["stand_ins"]] == [[[answer]] for answer in ours]
+    right = [is_correct(question, answer) for question, answer in zip(questions, ours, strict=True)]
+    assert found["results"]["stand_ins"]["right,none"] == pytest.approx(sum(right) / len(right)) and any(right)
+
+
 def test_an_episode_without_an_answer_gives_the_last_text():
     class Silent(Guesser):
         def act(self, observation):
