@@ -19,10 +19,10 @@ from tqdm import tqdm
 
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import Engine, Sampling
+from codev_agents.rollout.groups import TakenGroups
 from codev_agents.rollout.player import STRAGGLER
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import PlayedGroup, Selection
-from codev_agents.rollout.stream import TakenGroups
 from codev_env.errors import ConfigError
 from codev_env.rewards import Reward
 from codev_train.evaluate import evaluate_step
@@ -86,8 +86,9 @@ def tapo(
     try:
         with (
             Interrupt(accelerator.is_main_process) as interrupt,
-            checkpoint.CheckpointWriter(run, options.keep) as writer,
+            # Ends after the last checkpoint is written: until then its groups stay saved.
             learner.ahead(run, done) if options.staleness else contextlib.nullcontext() as ahead,
+            checkpoint.CheckpointWriter(run, options.keep) as writer,
         ):
             for step in range(done, options.steps):
                 rollouts, row = learner.update(step, ahead)

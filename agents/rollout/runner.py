@@ -252,6 +252,7 @@ class RolloutRunner:
                 if len(group.played) == size:
                     rollouts = group.rollouts(reward, self.name)
                     ended(rollouts)
+                    await source.save(group, rollouts)
                     source.end(group, rollouts)
                 if source.enough and source.under_way:
                     raise _Enough

@@ -93,6 +93,10 @@ class GroupSource(Protocol):
         """Note that a task cannot be played."""
         ...
 
+    async def save(self, group: Group, rollouts: list[Rollout]) -> None:
+        """Keep the rollouts of a group that has ended, so that a kill does not cost them; `end` is called next."""
+        ...
+
     def end(self, group: Group, rollouts: list[Rollout]) -> None:
         """Note the rollouts of a group that has ended."""
         ...
@@ -147,6 +151,9 @@ class Selection:
         """Note that a task cannot be played."""
         self._ended[group.number] = SkippedTask(group.index, error.task_id, error.tokens)
         self._decide()
+
+    async def save(self, group: Group, rollouts: list[Rollout]) -> None:
+        """Do nothing: a batch that is killed is played again."""
 
     def end(self, group: Group, rollouts: list[Rollout]) -> None:
         """Note the rollouts of a group that has ended."""

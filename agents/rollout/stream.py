@@ -11,10 +11,13 @@ import asyncio
 import contextlib
 import dataclasses
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from codev_agents.rollout.engine import Engine, Sampling
+from codev_agents.rollout.groups import EndedGroup, StreamOptions, TakenGroups
 from codev_agents.rollout.player import Group, PromptTooLong, Rollout
 from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.runner import RolloutRunner
@@ -22,74 +25,6 @@ from codev_agents.rollout.selection import PlayedGroup, SkippedTask, any_group
 
 SPARE = 32
 """Tasks, beyond as many as an update wants, that may be skipped for it."""
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """How a stream plays.
-
-    Attributes:
-        count: Groups per update.
-        group: Episodes per group.
-        staleness: Most updates between the weights that sampled a token and those that are trained on it.
-        first: Updates done when the stream begins.
-        last: Updates of the run; nothing is played for later ones.
-        in_flight: Weights may change while an episode is played. Otherwise no episode begins before an update of the
-            weights, which waits for those under way.
-        spare: Groups per update that are played in place of others that `keep` does not want, as a multiple of `count`;
-            further ones are used although it does not want them.
-    """
-
-    count: int
-    group: int
-    staleness: int
-    first: int = 0
-    last: int = 2**62
-    in_flight: bool = True
-    spare: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class TakenGroups:
-    """The groups of one update.
-
-    Attributes:
-        rollouts: Those to train on, the groups numbered from 0.
-        played: The outcomes of these groups, of those that `keep` did not want or that were too old, and of the tasks
-            that were skipped, since the update before.
-        skipped: The skipped tasks among them.
-        numbers: The numbers of all of them, in the order in which tasks are drawn.
-        dropped: How many were too old.
-        begun: Numbers below this have been drawn so far.
-        ready: Groups that have ended and wait for a later update.
-        playing: Episodes under way.
-    """
-
-    rollouts: list[Rollout]
-    played: list[PlayedGroup]
-    skipped: list[SkippedTask]
-    numbers: list[int]
-    dropped: int
-    begun: int
-    ready: int
-    playing: int
-
-
-@dataclass(eq=False)
-class _Ended:
-    number: int
-    index: int
-    rollouts: list[Rollout]
-
-    @property
-    def oldest(self) -> int | None:
-        """The oldest version that sampled one of its tokens."""
-        return min((v for r in self.rollouts if (v := r.tokens.oldest) is not None), default=None)
-
-    @property
-    def outcome(self) -> PlayedGroup:
-        right = sum(rollout.trajectory.is_correct for rollout in self.rollouts)
-        return PlayedGroup(self.index, right, len(self.rollouts))
 
 
 @dataclass(eq=False)
@@ -101,7 +36,7 @@ class _State:
     drawn: int = 0  # groups, by this stream
     playing: int = 0  # episodes
     under_way: set[int] = field(default_factory=set)  # groups
-    ready: list[_Ended] = field(default_factory=list)
+    ready: list[EndedGroup] = field(default_factory=list)
     noted: list[tuple[int, PlayedGroup]] = field(default_factory=list)  # numbers and outcomes that no update trains on
     skipped: list[SkippedTask] = field(default_factory=list)
     replaced: int = 0  # groups in whose place others may begin
@@ -127,6 +62,9 @@ class RolloutStream:
         used: Numbers of groups that earlier updates of a resumed run have used.
         start: The number of the first group that may be missing among them.
         keep: Whether the rollouts of a group are wanted.
+        save: Called with each group that has ended, in a thread of its own, before it may be taken.
+        saved: Groups that had ended before a run was resumed and that no update has used.
+        planned: Numbers of the saved groups that the first updates train on.
     """
 
     def __init__(
@@ -139,14 +77,21 @@ class RolloutStream:
         used: Collection[int] = (),
         start: int = 0,
         keep: Callable[[list[Rollout]], bool] = any_group,
+        save: Callable[[EndedGroup], None] = lambda group: None,
+        saved: Sequence[EndedGroup] = (),
+        planned: Sequence[Sequence[int]] = (),
     ) -> None:
         self.options = options
         self._runner, self._engine, self._sampling = runner, engine, sampling
-        self._tasks, self._keep = tasks, keep
-        self._used, self._next = frozenset(used), start
+        self._tasks, self._keep, self._save = tasks, keep, save
+        self._used, self._next = {*used, *(group.number for group in saved)}, start
+        self._planned = deque(planned)
+        self._ended: dict[int, EndedGroup] = {}  # being saved
         self._batch: tuple[int, Sequence[int]] = (-1, ())
         self._changed = threading.Condition()
-        self._state = _State(options.first, options.first)
+        self._state = _State(options.first, options.first, drawn=len(saved))
+        for group in saved:
+            self._add(group)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -171,28 +116,44 @@ class RolloutStream:
         """
         options, state = self.options, self._state
         with self._changed:
-            self._changed.wait_for(lambda: self._failed or len(state.ready) >= options.count or not self._may_grow())
+            if not self._planned:
+                self._changed.wait_for(
+                    lambda: self._failed or len(state.ready) >= options.count or not self._may_grow()
+                )
             self._check()
-            found = sorted(state.ready, key=lambda group: (group.oldest or 0, group.number))
-            chosen, state.ready = found[: options.count], found[options.count :]
+            chosen = self._choose()
             state.update += 1
             state.spared = 0
             self._drop()
             noted, state.noted = state.noted, []
             skipped, state.skipped = state.skipped, []
             dropped, state.dropped = state.dropped, 0
-            taken = TakenGroups(
-                [dataclasses.replace(r, group=place) for place, group in enumerate(chosen) for r in group.rollouts],
-                [group.outcome for group in chosen] + [outcome for _, outcome in noted],
-                skipped,
-                [group.number for group in chosen] + [number for number, _ in noted],
-                dropped,
-                self._next,
-                len(state.ready),
-                state.playing,
-            )
+            begun, ready, playing = self._next, len(state.ready), state.playing
             self._notify()
-        return taken
+        with ThreadPoolExecutor() as threads:
+            loaded = list(threads.map(lambda group: group.load(), chosen))
+        return TakenGroups(
+            [dataclasses.replace(r, group=place) for place, rollouts in enumerate(loaded) for r in rollouts],
+            [group.outcome for group in chosen] + [outcome for _, outcome in noted],
+            skipped,
+            [group.number for group in chosen] + [number for number, _ in noted],
+            dropped,
+            begun,
+            ready,
+            playing,
+            [group.number for group in chosen],
+        )
+
+    def _choose(self) -> list[EndedGroup]:
+        """Remove the groups of the next update from those that are ready; the lock is held."""
+        state = self._state
+        if self._planned:
+            by_number = {group.number: group for group in state.ready}
+            chosen = [by_number[number] for number in self._planned.popleft()]
+        else:
+            chosen = sorted(state.ready, key=lambda group: (group.oldest or 0, group.number))[: self.options.count]
+        state.ready = [group for group in state.ready if group not in chosen]
+        return chosen
 
     @contextlib.contextmanager
     def updating(self) -> Iterator[None]:
@@ -330,20 +291,31 @@ class RolloutStream:
             state.noted.append((group.number, PlayedGroup(group.index, 0, 0)))
             self._notify()
 
-    def end(self, group: Group, rollouts: list[Rollout]) -> None:
-        """Note the rollouts of a group that has ended."""
+    async def save(self, group: Group, rollouts: list[Rollout]) -> None:
+        """Save a group that has ended, in another thread: episodes go on meanwhile."""
         options, state = self.options, self._state
-        ended, wanted = _Ended(group.number, group.index, rollouts), self._keep(rollouts)
+        wanted = self._keep(rollouts)
         with self._changed:
-            state.under_way.discard(group.number)
-            if wanted or state.spared >= options.spare * options.count:
-                state.ready.append(ended)
-                self._drop()
-            else:
-                state.noted.append((ended.number, ended.outcome))
-                state.spared += 1
-                state.replaced += 1
+            wanted = wanted or state.spared >= options.spare * options.count
+            state.spared += not wanted
+        self._ended[group.number] = ended = EndedGroup.of(group.number, group.index, rollouts, wanted)
+        await asyncio.to_thread(self._save, ended)
+
+    def end(self, group: Group, rollouts: list[Rollout]) -> None:
+        """Note that a group has ended and is saved."""
+        with self._changed:
+            self._state.under_way.discard(group.number)
+            self._add(self._ended.pop(group.number))
             self._notify()
+
+    def _add(self, group: EndedGroup) -> None:
+        """Add a group that has ended; the lock is held."""
+        if group.wanted:
+            self._state.ready.append(group)
+            self._drop()
+        else:
+            self._state.noted.append((group.number, group.outcome))
+            self._state.replaced += 1
 
     def _index(self, number: int) -> int:
         batch, place = divmod(number, self.options.count)

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import overload
+from typing import IO, overload
 
 from PIL import Image
 
@@ -69,6 +69,24 @@ def same_images(a: Sequence[Image.Image], b: Sequence[Image.Image]) -> bool:
     )
 
 
+def image_name(image: Image.Image) -> str:
+    """Return the path of an image's file from the folder of its trajectory, named by the content.
+
+    Raises:
+        TrajectoryError: The image has a mode other than RGB, L and RGBA.
+    """
+    if image.mode not in _MODES:
+        raise TrajectoryError(f"cannot store an image of mode {image.mode}: convert it to RGB first.")
+    digest = hashlib.blake2b(f"{image.mode}{image.size}".encode(), digest_size=12)
+    digest.update(image.tobytes())
+    return f"{IMAGE_DIR}/{digest.hexdigest()}.png"
+
+
+def write_png(image: Image.Image, file: IO[bytes]) -> None:
+    """Write an image as the files of trajectories are written."""
+    image.save(file, format="PNG", compress_level=1)
+
+
 class ImageSaver:
     """Saves images to `images/` of a folder, equal ones once. Safe to use from several threads.
 
@@ -87,18 +105,14 @@ class ImageSaver:
         Raises:
             TrajectoryError: The image has a mode other than RGB, L and RGBA.
         """
-        if image.mode not in _MODES:
-            raise TrajectoryError(f"cannot store an image of mode {image.mode}: convert it to RGB first.")
-        digest = hashlib.blake2b(f"{image.mode}{image.size}".encode(), digest_size=12)
-        digest.update(image.tobytes())
-        name = f"{IMAGE_DIR}/{digest.hexdigest()}.png"
+        name = image_name(image)
         path = self.folder / name
         if name not in self._saved and not path.exists():
             # Written aside and renamed: a file under its final name is always complete.
             temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
             try:
                 with open(temporary, "wb") as file:
-                    image.save(file, format="PNG", compress_level=1)
+                    write_png(image, file)
                 os.replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from codev_agents.rollout.engine import Completion, Prompt, Sampling
+from codev_agents.rollout.groups import EndedGroup, StreamOptions, TakenGroups
 from codev_agents.rollout.runner import RolloutRunner
-from codev_agents.rollout.stream import RolloutStream, StreamOptions, TakenGroups
+from codev_agents.rollout.stream import RolloutStream
 from codev_env.dialects import get_dialect
 from codev_env.types import Answer
 from codev_train.learn.resample import has_signal
@@ -70,10 +71,10 @@ class Stage:
         self.drawn.append(batch)
         return [2 * batch, 2 * batch + 1]
 
-    def stream(self, staleness: int = 1, used=(), start: int = 0, keep=None, **options: Any) -> RolloutStream:
+    def stream(self, staleness: int = 1, used=(), start: int = 0, **options: Any) -> RolloutStream:
+        own = {name: options.pop(name) for name in ("keep", "save", "saved", "planned") if name in options}
         chosen = StreamOptions(2, 2, staleness, **options)
-        kept = {"keep": keep} if keep else {}
-        made = RolloutStream(self.runner, self.engine, SAMPLING, self.tasks, chosen, used, start, **kept)
+        made = RolloutStream(self.runner, self.engine, SAMPLING, self.tasks, chosen, used, start, **own)
         self.streams.append(made)
         return made.__enter__()
 
@@ -147,7 +148,7 @@ def test_a_group_that_is_too_old_is_dropped_counted_and_replaced(stage):
         stage.update(stream)
     (slow,) = set(range(4)) - set(seen)
     held.set()
-    until(lambda: stream._state.dropped == 1)
+    until(lambda: stream._state.dropped == 1 and len(stream._state.ready) == 4)
     taken = stream.take()
     assert taken.dropped == 1 and slow in taken.numbers
     assert len(taken.rollouts) == 4 and slow // 1 not in {number for number in indices(taken)}
@@ -242,6 +243,79 @@ def test_a_resumed_stream_begins_with_the_groups_that_were_not_used(stage):
     assert stream.take().numbers == [2, 5]
     stage.update(stream)
     assert stream.take().numbers == [7, 8]
+
+
+def test_a_group_is_ready_when_it_is_saved(stage):
+    """A slow disk holds up neither the other episodes nor the thread that samples."""
+    saved, disk = [], threading.Event()
+
+    def save(group: EndedGroup) -> None:
+        saved.append(group)
+        assert disk.wait(LONG_S)
+
+    stream = stage.stream(1, save=save)
+    until(lambda: len(saved) == 4)
+    assert stage.engine.asked == 8 and not stream._state.ready
+    disk.set()
+    taken = stream.take()
+    assert set(taken.trained) == set(taken.numbers) < {group.number for group in saved}
+    assert all(group.wanted and group.versions == (0, 0) and group.outcome.episodes == 2 for group in saved)
+
+
+def test_saved_groups_are_taken_and_not_played_again(stage):
+    saved: list[EndedGroup] = []
+    first = stage.stream(1, save=saved.append)
+    until(lambda: len(saved) == 4)
+    first.close()
+    stage.engine.asked = 0
+    kept = [group for group in saved if group.number != 1]
+    stream = stage.stream(1, saved=kept)
+    assert stream.take().numbers == [0, 2] and stage.engine.asked in (0, 1, 2)
+    until(lambda: stage.engine.asked == 2)
+    assert sorted(stream.take().numbers) == [1, 3]
+    stage.update(stream)
+    assert sorted(stream.take().numbers) == [4, 5]
+
+
+def test_updates_are_made_again_with_the_groups_that_they_had(stage):
+    saved: list[EndedGroup] = []
+    first = stage.stream(2, save=saved.append)
+    until(lambda: len(saved) == 6)
+    first.close()
+    stage.engine.asked = 0
+    stream = stage.stream(2, saved=saved, planned=[[5, 2], [0, 4]])
+    assert [stream.take().trained for _ in range(3)] == [[5, 2], [0, 4], [1, 3]] and not stage.engine.asked
+
+
+def test_a_saved_group_that_is_too_old_is_dropped(stage):
+    saved: list[EndedGroup] = []
+    first = stage.stream(1, save=saved.append, last=2)
+    until(lambda: len(saved) == 4)
+    first.close()
+    stage.engine.version = 2
+    stream = stage.stream(1, saved=saved, first=2)
+    taken = stream.take()
+    assert taken.dropped == 4 and set(taken.numbers) == {*range(4), *taken.trained} and min(taken.trained) == 4
+
+
+def test_a_saved_group_that_is_not_wanted_is_no_longer_played_nor_trained_on(stage):
+    saved: list[EndedGroup] = []
+    first = stage.stream(1, save=saved.append, keep=has_signal, spare=1)
+    until(lambda: len(saved) >= 2)
+    first.close()
+    unwanted = [group.number for group in saved if not group.wanted]
+    assert len(unwanted) == 2
+    stream = stage.stream(1, saved=[group for group in saved if not group.wanted])
+    taken = stream.take()
+    assert set(unwanted) == set(taken.numbers) - set(taken.trained) and len(taken.played) == 4
+
+
+def test_an_error_of_saving_reaches_the_trainer(stage):
+    def save(group: EndedGroup) -> None:
+        raise ZeroDivisionError("told to fail")
+
+    with pytest.raises(ZeroDivisionError):
+        stage.stream(1, save=save).take()
 
 
 def test_groups_without_signal_give_way_to_others_up_to_a_bound(stage):

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 
 from codev_agents.rollout.engine import Engine, Sampling
+from codev_agents.rollout.groups import StreamOptions, TakenGroups
 from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.selection import any_group
-from codev_agents.rollout.stream import RolloutStream, StreamOptions, TakenGroups
-from codev_train.learn.progress import GroupLog
+from codev_agents.rollout.stream import RolloutStream
+from codev_train.learn.checkpoint import checkpoints
+from codev_train.learn.progress import FOLDER, GroupLog
 from codev_train.learn.resample import has_signal
+from codev_train.learn.saved import SavedGroups
 from codev_train.run.options import TrainOptions
+
+_OF_EPISODES = (
+    "env", "reward", "weights", "group", "temperature", "max_tokens", "max_length", "max_pixels", "mask_stragglers",
+)  # fmt: skip
+"""Options that make an episode what it is: with others, episodes that were saved are played again."""
+_OF_NO_UPDATE = {
+    "name", "out", "resume", "processes", "engine", "vllm", "engine_batch", "health", "workers", "threads", "eval",
+    "save_every", "keep", "show_every", "trackers", "tracker_project", "push_to_hub", "push_private", "push_report",
+    "estimate",
+}  # fmt: skip
+"""Options that do not change what an update makes of its groups."""
 
 
 class Ahead:
@@ -47,7 +65,10 @@ class Ahead:
         processes = accelerator.num_processes
         count = options.prompts // processes
         self._runner, self._accelerator = runner, accelerator
-        self._log = GroupLog(run, count, done, accelerator.process_index, processes)
+        self._run, self._last = run, options.steps
+        episodes, updates = _keys(options)
+        store = SavedGroups(run / FOLDER / str(accelerator.process_index), runner.processor, episodes)
+        self._log = GroupLog(run, count, done, accelerator.process_index, processes, store, updates, agree=self._least)
         self._stream = RolloutStream(
             runner,
             engine,
@@ -59,8 +80,16 @@ class Ahead:
             self._log.used,
             self._log.start,
             has_signal if options.resample else any_group,
+            store.save,
+            self._log.saved,
+            self._log.planned,
         )
-        self._again = {"async/groups_again": self._log.again, "async/updates_again": self._log.updates}
+        self._again = {
+            "async/groups_again": self._log.again,
+            "async/groups_kept": len(self._log.saved),
+            "async/groups_broken": store.broken,
+            "async/updates_again": self._log.updates,
+        }
         self._numbers: dict[str, float] = {}
         self._since, self._idle_s, self.seconds = time.perf_counter(), 0.0, 0.0
 
@@ -70,10 +99,13 @@ class Ahead:
 
     def __exit__(self, *exc: object) -> None:
         self._stream.close()
+        if self._saved_steps() >= self._last:
+            self._log.finish()
 
     def take(self, step: int) -> TakenGroups:
         """Return the groups of an update, numbered from 0, when they are complete; raises as `RolloutStream.take`."""
         started = time.perf_counter()
+        self._log.settle(self._saved_steps())
         taken = self._stream.take()
         self._log.note(step + 1, taken)
         now, idle_s = time.perf_counter(), self._runner.idle_s
@@ -95,10 +127,30 @@ class Ahead:
         return self._stream.updating()
 
     def row(self, step: int) -> dict[str, float]:
-        """Return numbers for the history: sums over processes, for shares of time means. All processes call this."""
+        """Return numbers for the history: sums over processes, means of shares and updates. All processes call this."""
         values = torch.tensor(list(self._numbers.values()), device=self._accelerator.device, dtype=torch.float32)
         total = self._accelerator.reduce(values).tolist()
-        shares = {name for name in self._numbers if "/idle" in name}
+        means = {name for name in self._numbers if "/idle" in name or "/updates" in name}
         processes = self._accelerator.num_processes
-        row = {n: v / processes if n in shares else v for n, v in zip(self._numbers, total, strict=True)}
+        row = {n: v / processes if n in means else v for n, v in zip(self._numbers, total, strict=True)}
         return {"async/version": float(step)} | row
+
+    def _least(self, own: int) -> int:
+        return int(self._accelerator.gather(torch.tensor([own], device=self._accelerator.device)).min())
+
+    def _saved_steps(self) -> int:
+        """Return the updates in the newest complete checkpoint."""
+        found = checkpoints(self._run)
+        return int(found[-1].name.removeprefix("step-")) if found else 0
+
+
+def _keys(options: TrainOptions) -> tuple[str, str]:
+    """Return what names the options that make an episode, and those that make an update."""
+    given = dataclasses.asdict(options)
+    given["env"].pop("farm")
+    updates = {name: value for name, value in given.items() if name not in _OF_NO_UPDATE}
+    return _digest({name: given[name] for name in _OF_EPISODES}), _digest(updates)
+
+
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
