@@ -20,6 +20,8 @@ from codev_agents.engines.vllm_request import NEVER
 from codev_agents.rollout.engine import Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor
 
+GENERATE = "/inference/v1/generate"
+
 
 class FakeVllmServer:
     """Samples with `HFEngine` from a model of its own.
@@ -78,7 +80,7 @@ class FakeVllmServer:
                 self.pauses += [query] * self.paused
             if path == "/is_paused":
                 return 200, {"is_paused": self.paused}
-            if path == "/inference/v1/generate":
+            if path == GENERATE:
                 failure = self.failures.pop(0) if self.failures else 0
                 return (
                     (failure, {"error": "told to fail"})

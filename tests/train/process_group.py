@@ -66,6 +66,16 @@ def _serve(variables: Mapping[str, str], output: Path, module: str, arguments: t
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
+def start(module: str, *arguments: str, output: Path, variables: Mapping[str, str]) -> ForkServerProcess:
+    """Start a module in a process of its own; what it prints goes to `output` with the endings `.out` and `.err`."""
+    paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    common = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    common |= {"ACCELERATE_USE_CPU": "true", **variables}
+    process = fork_server().Process(target=_serve, args=(common, output, module, arguments))
+    process.start()
+    return process
+
+
 def _wait(processes: Iterable[ForkServerProcess], timeout: float) -> bool:
     """Wait until all have ended, a few seconds where one of them failed; returns whether they did."""
     deadline = time.monotonic() + timeout
@@ -104,18 +114,14 @@ def run_group(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    paths = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    common = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
     with tempfile.TemporaryDirectory() as folder:
         started = []
         for rank in range(processes):
             place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
             place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             own = {name: str(value) for name, value in place.items()} if processes > 1 else {}
-            own |= {"ACCELERATE_USE_CPU": "true", **variables}
             output = Path(folder) / str(rank)
-            started.append(fork_server().Process(target=_serve, args=(common | own, output, module, arguments)))
-            started[-1].start()
+            started.append(start(module, *arguments, output=output, variables={**own, **variables}))
         ended = _wait(started, timeout)
         out, err = ("".join(p.read_text() for p in sorted(Path(folder).glob(f"*.{kind}"))) for kind in ("out", "err"))
     codes = [process.exitcode or 0 for process in started]
