@@ -68,7 +68,8 @@ class Ahead:
         self._run, self._last = run, options.steps
         episodes, updates = _keys(options)
         store = SavedGroups(run / FOLDER / str(accelerator.process_index), runner.processor, episodes)
-        self._log = GroupLog(run, count, done, accelerator.process_index, processes, store, updates, agree=self._least)
+        rank, agree = accelerator.process_index, lambda own: min(self._of_all(own))
+        self._log = GroupLog(run, count, done, rank, processes, store, updates, agree)
         self._stream = RolloutStream(
             runner,
             engine,
@@ -88,7 +89,7 @@ class Ahead:
             "async/groups_again": self._log.again,
             "async/groups_kept": len(self._log.saved),
             "async/groups_broken": store.broken,
-            "async/updates_again": self._log.updates,
+            "async/updates_again": max(self._of_all(self._log.updates)),
         }
         self._numbers: dict[str, float] = {}
         self._since, self._idle_s, self.seconds = time.perf_counter(), 0.0, 0.0
@@ -135,8 +136,9 @@ class Ahead:
         row = {n: v / processes if n in means else v for n, v in zip(self._numbers, total, strict=True)}
         return {"async/version": float(step)} | row
 
-    def _least(self, own: int) -> int:
-        return int(self._accelerator.gather(torch.tensor([own], device=self._accelerator.device)).min())
+    def _of_all(self, own: int) -> list[int]:
+        """Return a number of each process. All processes call this."""
+        return self._accelerator.gather(torch.tensor([own], device=self._accelerator.device)).tolist()
 
     def _saved_steps(self) -> int:
         """Return the updates in the newest complete checkpoint."""
