@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -88,7 +89,9 @@ def server(kind: str, model: Path, port: int, core: int, log: Path) -> Iterator[
         command = [sys.executable, __file__, "--serve", str(model), "--port", str(port)]
     more = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
     with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | QUIET | more)
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, env=os.environ | QUIET | more, start_new_session=True
+        )
     os.sched_setaffinity(process.pid, {core})
     try:
         for _ in range(600):
@@ -100,14 +103,18 @@ def server(kind: str, model: Path, port: int, core: int, log: Path) -> Iterator[
             time.sleep(0.5)
         yield process.pid
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # vLLM's engine is a process of its own
         process.wait()
 
 
-def processor_time(pid: int) -> float:
-    """Return the processor time of a process with its children that have ended, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+def processor_time(session: int) -> float:
+    """Return the processor time of the processes of a session with their children that have ended, in seconds."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            fields = stat.read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15])) * (int(fields[3]) == session)
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def train(out: Path, name: str, words: Sequence[str], port: int, core: int, pid: int) -> Measured:

@@ -20,6 +20,10 @@ def test_vllm_keeps_the_contract_and_survives_a_kill(vllm_python):
     passes(vllm_python, "test_train_engine_contract.py", "test_train_engine_restart.py")
 
 
+def test_vllm_takes_weights_while_it_samples(vllm_python):
+    passes(vllm_python, "test_train_in_flight_vllm.py")
+
+
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
 def test_vllm_samples_with_the_probabilities_of_the_trainer(vllm_python, family):
     """In a process of its own: vLLM starts once in a process."""

@@ -1,0 +1,78 @@
+"""Weights that change while a real vLLM server samples, with `staleness`. Needs vLLM's Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from test_train_engine_contract import other_weights, untied
+from test_train_engine_contract import policy as policy  # a toy that vLLM can run; pytest takes it from here
+from test_train_engine_restart import running
+from vllm_process import VllmProcess
+
+from codev_agents.engines import make_engine
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.policy import Policy
+from codev_agents.rollout.engine import Completion, Prompt, Sampling
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed in this environment"),
+]
+LONG = Sampling(temperature=0.0, max_tokens=1500)
+SHORT = Sampling(temperature=0.0, max_tokens=16)
+
+
+@pytest.fixture(scope="module")
+def own(policy) -> Policy:
+    return untied(policy)
+
+
+@pytest.fixture(scope="module")
+def server(own, tmp_path_factory) -> Iterator[VllmProcess]:
+    folder = tmp_path_factory.mktemp("server")
+    own.save(folder / "model")
+    with VllmProcess(folder / "model", folder / "log.txt") as started:
+        yield started
+
+
+def after(own: Policy, ids: list[int], weights) -> list[int]:
+    """What these weights write after these ids."""
+    return HFEngine(weights, own.processor).generate([Prompt(ids)], SHORT)[0].ids
+
+
+def test_a_push_in_flight_keeps_the_tokens_and_goes_on_with_the_new_weights(own, server):
+    new = other_weights(own.model)
+    prompts = [Prompt(own.processor.prompt("sys", f"number {i}", [])) for i in range(4)]
+    engine = make_engine(
+        "vllm-server", own.model, own.processor, 4, 0, VllmOptions(url=server.url), apart=True, version=7
+    )
+    found: list[Completion] = []
+    call = threading.Thread(target=lambda: found.extend(engine.generate(prompts, LONG)))
+    call.start()
+    while not running(server.url):
+        time.sleep(0.02)
+    time.sleep(0.3)  # some tokens
+    engine.sync(new)
+    call.join()
+    assert len(found) == 4
+    for prompt, completion in zip(prompts, found, strict=True):
+        versions = list(completion.versions)
+        assert len(versions) == len(completion.ids) == len(completion.logprobs)
+        assert versions == sorted(versions) and set(versions) <= {7, 8}
+        old = versions.count(7)
+        assert completion.ids[: min(old, 16)] == after(own, list(prompt.ids), own.model)[: min(old, 16)]
+    spanning = [(p, c) for p, c in zip(prompts, found, strict=True) if set(c.versions) == {7, 8}]
+    assert spanning, "no completion was under way while the weights were replaced"
+    for prompt, completion in spanning:
+        old = list(completion.versions).count(7)
+        wanted = after(own, [*prompt.ids, *completion.ids[:old]], new)
+        # The new weights read the whole text again: nothing of the old ones is left in a cache.
+        assert completion.ids[old : old + len(wanted)] == wanted
+    # Nor for the prompts that come next.
+    for prompt, completion in zip(prompts, engine.generate(prompts, SHORT), strict=True):
+        assert completion.ids == after(own, list(prompt.ids), new) and set(completion.versions) == {8}
