@@ -27,7 +27,6 @@ pytestmark = pytest.mark.integration
 KILLS = 10
 STEPS = 8
 GROUPS = 2  # per update
-WAIT_S = 300.0
 
 
 @pytest.fixture
@@ -98,10 +97,11 @@ class Trainer:
     Args:
         folder: Made if missing.
         words: The options of the run.
+        wait_s: Seconds after which a process of it fails the test.
     """
 
-    def __init__(self, folder: Path, words: list[str]) -> None:
-        self.folder, self.run, self._words = folder, folder / "runs" / "run", words
+    def __init__(self, folder: Path, words: list[str], wait_s: float = 300.0) -> None:
+        self.folder, self.run, self._words, self._wait_s = folder, folder / "runs" / "run", words, wait_s
         (folder / "runs").mkdir(parents=True)
 
     def __call__(
@@ -113,7 +113,7 @@ class Trainer:
         output = self.folder / "trainer"
         given = ["train", str(self.folder), str(kill_at), str(delay), *words, *more]
         process = start_process("ahead_process", *given, output=output, variables={})
-        deadline, stopped = time.monotonic() + WAIT_S, False
+        deadline, stopped = time.monotonic() + self._wait_s, False
         while process.exitcode is None and time.monotonic() < deadline:
             process.join(0.1)
             if not stopped and stop():
