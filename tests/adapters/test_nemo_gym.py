@@ -56,17 +56,16 @@ def servers():
     """Serves the environment, the agent and NeMo-Gym's vLLM server; the model behind it looks and then answers."""
     with ChatServer(oracle(range(4), **SCENES)) as chat, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEMO_GYM_CONFIG_DICT", "{}")
+        config = OmegaConf.to_container(OmegaConf.load(EXAMPLE / "codev.yaml"))
         sockets = {name: free_port() for name in NAMES}
         places = {name: {kind: {name: {"host": "127.0.0.1", "port": sockets[name][1]}}} for name, kind in NAMES.items()}
         client = ServerClient.model_construct(head_server_config=None, global_config_dict=OmegaConf.create(places))
-        references = {
-            "resources_server": {"type": "resources_servers", "name": "codev"},
-            "model_server": {"type": "responses_api_models", "name": "policy_model"},
-        }
+        given = {name: config[name][NAMES[name]][name] for name in ("codev", "codev_agent")}
+        assert given["codev"]["options"] == SCENES
         behind = {"base_url": chat.url, "api_key": "-", "model": "m", "return_token_id_information": False}
         made = {
-            "codev": instance(CodeVServer, "codev", client, options=SCENES),
-            "codev_agent": instance(CodeVAgent, "codev_agent", client, **references),
+            "codev": instance(CodeVServer, "codev", client, **given["codev"]),
+            "codev_agent": instance(CodeVAgent, "codev_agent", client, **given["codev_agent"]),
             "policy_model": instance(VLLMModel, "policy_model", client, uses_reasoning_parser=True, **behind),
         }
         running = {
@@ -343,6 +342,19 @@ def test_the_agent_cuts_off_an_episode_without_an_answer(servers, monkeypatch, t
     assert got["info"]["stop_reason"] == "no_answer" and got["turns"] == (2 if text else 0)
     assert got["reward"] == pytest.approx(sum(value for name, value in got.items() if name.startswith("reward_")))
     assert got["correct"] == 0 and servers["env"].session_state == {}
+
+
+def test_the_example_writes_the_rows_of_the_environment_that_it_serves(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(EXAMPLE)
+    import rows as example
+
+    example.main(2)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows(range(2), **SCENES)
+    apps = {path.parent.relative_to(EXAMPLE).as_posix(): path for path in EXAMPLE.glob("*/*/app.py")}
+    assert {f"{kind}/{name}" for name, kind in NAMES.items()} - {"responses_api_models/policy_model"} == set(apps)
+    for path in apps.values():
+        compile(path.read_text(), path, "exec")
+        assert path.with_name("requirements.txt").is_file()
 
 
 def test_reasoning_that_was_taken_out_goes_back():

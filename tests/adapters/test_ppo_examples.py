@@ -14,7 +14,11 @@ pytestmark = pytest.mark.integration
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EASY: dict[str, Any] = {"preset": "tiny", "grid": 3, "objects": [1, 1], "colors": 4, "cue_p": 0.0}
 CHANCE = 1 / 9
-NEEDS = {"sb3_ppo": ("stable_baselines3", "pydantic"), "cleanrl_ppo": ("torch", "pydantic")}
+NEEDS = {
+    "sb3_ppo": ("stable_baselines3", "pydantic"),
+    "cleanrl_ppo": ("torch", "pydantic"),
+    "rllib_ppo": ("ray.rllib", "torch", "pydantic"),
+}
 
 
 @pytest.fixture
@@ -22,6 +26,7 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     name = request.param
     for needed in NEEDS[name]:
         pytest.importorskip(needed, reason=f"{needed} is not installed")
+    monkeypatch.syspath_prepend(EXAMPLES)
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
