@@ -67,15 +67,22 @@ class StepResponse(EnvStepResponse):
 
 @dataclass
 class _Session:
-    """One running episode. The lock is held while it is played: a call that is sent again waits for the first one."""
+    """One episode. The lock is held while it is played: a call that is sent again waits for the first one."""
 
     runner: EpisodeRunner
     used: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    over: bool = False
+    """Whether its environment was given back, and may be another session's by now."""
+
+    def free(self) -> None:
+        """Give the environment back; the lock is held."""
+        self.over = True
+        self.runner.close()
 
 
 class CodeVServer(GymnasiumServer):
-    """Runs the episodes, one per session; NeMo-Gym tells sessions apart by a cookie."""
+    """Runs the episodes, one per session. A cookie identifies a session."""
 
     config: CodeVServerConfig
 
@@ -100,11 +107,9 @@ class CodeVServer(GymnasiumServer):
         named = {name: metadata[name] for name in ("index", "task_id", "seed") if metadata.get(name) is not None}
         try:
             observation = await asyncio.to_thread(runner.reset, **named)
-        except BaseException as error:
+        except (ConfigError, TaskError, TypeError, ValueError, gym.error.Error) as error:
             runner.close()
-            if isinstance(error, (ConfigError, TaskError, TypeError, ValueError, gym.error.Error)):
-                raise HTTPException(422, f"no episode of {named}: {error}") from error
-            raise
+            raise HTTPException(422, f"no episode of {named}: {error}") from error
         replaced = self.session_state.pop(session_id, None)
         self.session_state[session_id] = _Session(runner)
         await _close(replaced)
@@ -119,19 +124,18 @@ class CodeVServer(GymnasiumServer):
             raise HTTPException(409, "no episode runs in this session: call /reset first, and send its cookies along.")
         async with session.lock:
             runner, session.used = session.runner, time.monotonic()
-            if self.session_state.get(session_id) is not session:
+            if session.over:
                 raise HTTPException(409, "the episode of this session ended while this call waited for the last one.")
             try:
                 observation = await asyncio.to_thread(
                     runner.step, restore_stop(turn_text(action), runner.base.dialect.stop)
                 )
-            except BaseException as error:
-                self.session_state.pop(session_id, None)
-                runner.close()
-                if isinstance(error, Exception):
-                    raise HTTPException(500, f"{type(error).__name__}: {error}") from error
-                raise
+            except Exception as error:
+                self._forget(session_id, session)
+                raise HTTPException(500, f"{type(error).__name__}: {error}") from error
             session.used = time.monotonic()
+            if runner.done:
+                self._forget(session_id, session)
             answered = runner.info["stop_reason"] == "answer"
             reward = sum(runner.info["reward_terms"].values())
             return _content(observation), reward, answered, runner.done and not answered, _info(runner)
@@ -145,14 +149,9 @@ class CodeVServer(GymnasiumServer):
         return ResetResponse(observation=observation, info=info)
 
     async def _step_endpoint(self, body: EnvStepRequest, request: Request) -> StepResponse:
-        session_id = request.session.get(SESSION_ID_KEY)
-        observation, reward, terminated, truncated, info = await self.step(
-            body.response, body.model_extra or {}, session_id
-        )
-        if terminated or truncated:
-            await self.close_session(session_id)
+        found = await self.step(body.response, body.model_extra or {}, request.session.get(SESSION_ID_KEY))
         return StepResponse(
-            observation=observation, reward=reward, terminated=terminated, truncated=truncated, info=info
+            **dict(zip(("observation", "reward", "terminated", "truncated", "info"), found, strict=True))
         )
 
     async def _close_endpoint(self, request: Request) -> StepResponse:
@@ -161,11 +160,19 @@ class CodeVServer(GymnasiumServer):
         if session is None:
             return StepResponse(truncated=True)
         async with session.lock:
+            if session.over:
+                return StepResponse(truncated=True)
             runner = session.runner
             before = runner.reward
             runner.cut_off("no_answer")
-        await _close(session)
-        return StepResponse(reward=runner.reward - before, truncated=True, info=_info(runner))
+            session.free()
+            return StepResponse(reward=runner.reward - before, truncated=True, info=_info(runner))
+
+    def _forget(self, session_id: str | None, session: _Session) -> None:
+        """Free a session whose lock is held; the client may have begun another one by now."""
+        session.free()
+        if self.session_state.get(session_id) is session:
+            del self.session_state[session_id]
 
     async def _drop_idle(self) -> None:
         oldest = time.monotonic() - self.config.idle_s
@@ -268,7 +275,7 @@ def _info(runner: EpisodeRunner) -> dict[str, Any]:
 async def _close(session: _Session | None) -> None:
     if session is not None:
         async with session.lock:
-            session.runner.close()
+            session.free()
 
 
 def _user(content: str | Content) -> Any:

@@ -294,6 +294,45 @@ def test_a_call_that_is_sent_again_waits_for_the_first(servers):
     assert servers["env"].session_state == {}
 
 
+def test_a_reset_beside_a_turn_leaves_the_new_episode_alone(servers):
+    async def play():
+        async with Caller(servers, rows([1], **SCENES)[0]) as caller:
+            await caller.reset()
+            ended, again = await asyncio.gather(caller.step(turns_of(1)[1]), caller.reset(index=2))
+            return ended, again, [await caller.step(text) for text in turns_of(2)]
+
+    ended, again, steps = call(play())
+    assert ended[0] in (200, 409) and again[0] == 200
+    assert sum(step["reward"] for _, step in steps) == pytest.approx(1.8)
+    assert servers["env"].session_state == {}
+
+
+def test_a_close_beside_a_turn_that_fails_cuts_off_no_other_episode(servers, monkeypatch):
+    held = threading.Event()
+
+    def fail(self, text):
+        held.wait(60)
+        raise JudgeError("the judge is ill")
+
+    async def play():
+        async with Caller(servers, rows([1], **SCENES)[0]) as caller, Caller(servers, rows([2], **SCENES)[0]) as other:
+            await caller.reset()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(EpisodeRunner, "step", fail)
+                stepping = asyncio.create_task(caller.step("well"))
+                await asyncio.sleep(0.2)
+                closing = asyncio.create_task(caller.post("/close", {}))
+                await asyncio.sleep(0.2)
+                held.set()
+                results = [await stepping, await closing]
+            await other.reset()  # which takes the environment that was given back
+            return results, [await other.step(text) for text in turns_of(2)]
+
+    [failed, closed], steps = call(play())
+    assert (failed[0], closed[0]) == (500, 200) and closed[1]["reward"] == 0.0 and closed[1]["truncated"]
+    assert sum(step["reward"] for _, step in steps) == pytest.approx(1.8)
+
+
 def test_a_failing_judge_is_an_error_and_never_a_score(servers, monkeypatch):
     def fail(self, text):
         raise JudgeError("the judge is ill")

@@ -17,7 +17,7 @@ CHANCE = 1 / 9
 NEEDS = {
     "sb3_ppo": ("stable_baselines3", "pydantic"),
     "cleanrl_ppo": ("torch", "pydantic"),
-    "rllib_ppo": ("ray.rllib", "torch", "pydantic"),
+    "rllib_ppo": ("ray", "tree", "torch", "pydantic"),
 }
 
 
@@ -59,4 +59,22 @@ def test_stable_baselines_has_nothing_to_say_about_the_environment(
 def test_the_single_file_learns_to_crop(example: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example, "SCENES", EASY)
     curve = example.train(example.Options(total_steps=4096))
+    assert curve[-1][1] > 3 * CHANCE > 1.5 * curve[0][1]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("example", ["rllib_ppo"], indirect=True)
+def test_rllib_learns_to_crop(example: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cleanrl_ppo
+    import ray
+
+    for name, value in (("USAGE_STATS_ENABLED", "0"), ("AUTH_MODE", "disabled"), ("raylet_start_wait_time_s", "300")):
+        monkeypatch.setenv(f"RAY_{name}", value)
+    monkeypatch.setattr(cleanrl_ppo, "SCENES", EASY)
+    ray.init(num_cpus=1, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=80 << 20)
+    try:
+        curve = example.train(example.Options(total_steps=2048))
+    finally:
+        ray.shutdown()
+    assert [steps for steps, _ in curve] == list(range(256, 2049, 256))
     assert curve[-1][1] > 3 * CHANCE > 1.5 * curve[0][1]
