@@ -33,8 +33,8 @@ SHORT = 4  # updates of the run that finds the number of epochs
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 TASK = [
     *("--preset", "smoke", "--engine", "vllm-server", "--threads", "1", "--prompts", "4", "--group", "4"),
-    *("--max-tokens", "24", "--eval.episodes", "2", "--save-every", "1000", "--show-every", "1000"),
-    *("--health.mismatch", "0.01", "--optimizer.lr", "1e-5", "--entropy", "0.001"),
+    *("--max-length", "4096", "--max-tokens", "24", "--eval.episodes", "2", "--save-every", "1000"),
+    *("--show-every", "1000", "--health.mismatch", "0.01", "--optimizer.lr", "1e-5", "--entropy", "0.001"),
 ]
 """The entropy bonus gives every episode a gradient, so that no update is empty."""
 
