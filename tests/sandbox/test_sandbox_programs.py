@@ -139,7 +139,7 @@ def test_every_kind_of_worker_lists_the_same_modules(session: Session) -> None:
         ("np.int(3)", "use int"),
         ("bytes(np.array([image, 1], dtype=object))", "addresses"),
         ("print(bytearray(np.array([None])))", "convert it first, as in array.astype(float)"),
-        ("class Meta(type(type(image))):\n    pass", "attribute"),
+        ("class A(np.ndarray):\n    pass", "derived from this one here: keep an object of it as an attribute"),
         ("import requests", "there is no network"),
         ("import nothing_like_it", "available are"),
         ("open('a.txt').read()", "there is no file 'a.txt' here. Files: input.png"),
