@@ -28,11 +28,11 @@ pytestmark = [
 ]
 
 
-def running(url: str) -> bool:
-    """Whether the server is sampling."""
+def metric(url: str, name: str) -> float:
+    """A number that the server reports about itself."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
-    return any(x.startswith("vllm:num_requests_running") and float(x.split()[-1]) > 0 for x in lines)
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm:{name}"))
 
 
 def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
@@ -47,7 +47,7 @@ def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
         engine = make_engine("vllm-server", own.model, own.processor, 4, 0, options)
         call = threading.Thread(target=lambda: found.extend(c.ids for c in engine.generate(prompts, sampling)))
         call.start()
-        while not running(server.url):
+        while not metric(server.url, "num_requests_running"):
             time.sleep(0.02)
         server.kill()
     assert not found
