@@ -7,7 +7,7 @@ two cores: the server is pinned to one, the trainer to the other. `stand-in` spe
 A short run in turn comes first: from its times follows the number of epochs for which an update takes as long as its
 rollouts. Then each staleness trains the same number of updates from the same policy. The first updates, in which
 everything is compiled and filled, are left out. Seconds on a machine that does other work at the same time say little;
-the processor time of both processes, which is printed beside them, says more.
+the processor time on both cores, which is printed beside them, says more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SHORT = 4  # updates of the run that finds the number of epochs
+SHORT = 6  # updates of the run that finds the number of epochs
+FIRST = 3  # updates that are left out
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 TASK = [
     *("--preset", "smoke", "--engine", "vllm-server", "--threads", "1", "--prompts", "4", "--group", "4"),
@@ -46,7 +47,7 @@ class Measured:
     Attributes:
         update: From the end of an update to the end of the next.
         rollouts: Part of it in which the trainer waits for rollouts.
-        trainer: Processor time of the trainer.
+        trainer: Processor time of the trainer with its environments, on its core.
         server: Processor time of the server.
         kl: Mean over updates of the KL of the sampler from the policy that is trained, by tokens.
     """
@@ -107,39 +108,53 @@ def server(kind: str, model: Path, port: int, core: int, log: Path) -> Iterator[
         process.wait()
 
 
-def processor_time(session: int) -> float:
-    """Return the processor time of the processes of a session with their children that have ended, in seconds."""
-    total = 0
+def processor_time(first: int) -> float:
+    """Return the processor time of a process and its descendants, in seconds."""
+    parents, used = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             fields = stat.read_text().rpartition(")")[2].split()
-            total += sum(map(int, fields[11:15])) * (int(fields[3]) == session)
-    return total / os.sysconf("SC_CLK_TCK")
+            pid = int(stat.parent.name)
+            parents[pid], used[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+
+    def belongs(pid: int) -> bool:
+        while pid != first and pid in parents:
+            pid = parents[pid]
+        return pid == first
+
+    return sum(used[pid] for pid in used if belongs(pid)) / os.sysconf("SC_CLK_TCK")
 
 
 def train(out: Path, name: str, words: Sequence[str], port: int, core: int, pid: int) -> Measured:
     """Train on one core with the server on another, and read the history."""
     command = [sys.executable, "-m", "codev_env.app.cli", "train", *TASK, "--out", str(out), "--name", name, *words]
     command += ["--vllm.url", f"http://127.0.0.1:{port}"]
-    before, log = processor_time(pid), out / f"{name}.log"
+    log, history = out / f"{name}.log", out / name / "history.jsonl"
+    used: dict[int, tuple[float, float]] = {}  # by the number of updates made
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | QUIET)
         os.sched_setaffinity(process.pid, {core})
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
+        while process.poll() is None:
+            time.sleep(0.05)
+            done = history.read_bytes().count(b"\n") if history.exists() else 0
+            if done and done not in used:
+                used[done] = processor_time(process.pid), processor_time(pid)
+    if process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {log.read_text()[-2000:]}")
-    rows = [json.loads(line) for line in (out / name / "history.jsonl").read_text().splitlines()]
-    rows = rows[min(3, len(rows) - 1) :]
+    rows = [json.loads(line) for line in history.read_text().splitlines()]
+    first = min(FIRST, len(rows) - 1)
+    rows = rows[first:]
+    begun, ended = min(n for n in used if n >= first), max(used)
+    trainer, served = ((b - a) / (ended - begun) for a, b in zip(used[begun], used[ended], strict=True))
 
     def whole(row: dict[str, Any]) -> float:
         return row["seconds/rollouts"] + row["seconds/waiting"] + row["seconds/update"]
 
-    steps = len(rows)
     return Measured(
         statistics.median(map(whole, rows)),
         statistics.median(row["seconds/rollouts"] for row in rows),
-        (usage.ru_utime + usage.ru_stime) / steps,
-        (processor_time(pid) - before) / steps,
+        trainer,
+        served,
         statistics.mean(_kl(row) for row in rows),
     )
 
@@ -153,12 +168,17 @@ def _kl(row: dict[str, Any]) -> float:
 
 
 def predicted(turn: Measured, staleness: int) -> float:
-    """Return the ratio of updates per hour, ahead to in turn, that the simulator expects from the times in turn."""
+    """Return the ratio of updates per hour, ahead to in turn, that the simulator expects from the times in turn.
+
+    Environments, the pixels of crops and requests take time on the trainer's core: in turn while the server samples,
+    ahead beside an update, which takes longer by as much.
+    """
     from codev_train.run.schedule import SchedulePlan, simulate
 
-    sampled = turn.rollouts / 16
-    plan = SchedulePlan([sampled], 4, 4, turn.update - turn.rollouts, crowding=1.0)
-    return simulate(plan).seconds / simulate(replace(plan, staleness=staleness)).seconds
+    sampled, update = turn.rollouts / 16, turn.update - turn.rollouts
+    plan = SchedulePlan([sampled], 4, 4, update, crowding=1.0)
+    beside = max(0.0, turn.trainer - update) if staleness else 0.0
+    return simulate(plan).seconds / simulate(replace(plan, staleness=staleness, update=update + beside)).seconds
 
 
 def main() -> None:

@@ -141,7 +141,7 @@ SETTINGS = (
     Setting(
         "weak-start",
         "the same from a start of half the supervised steps",
-        start=Start("half-taught", {"ground.steps": 240, "imitate.steps": 50}),
+        start=Start("half-taught", {"ground.steps": 240, "ground.more": 0, "ground.until": 0, "imitate.steps": 50}),
         scenes={"preset": "tiny", "cue_p": 0.9},
     ),
     Setting(

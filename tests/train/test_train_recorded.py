@@ -79,6 +79,29 @@ def test_a_cold_start_learns_from_them(options, tmp_path, monkeypatch):
     assert len(losses) == 3 and np.isfinite(losses).all() and losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize(("until", "steps"), [(1e9, 3), (1e-9, 8)])
+def test_a_stage_goes_on_at_the_last_rate_until_its_loss_is_low(options, tmp_path, monkeypatch, capsys, until, steps):
+    seen: list[int] = []
+    monkeypatch.setattr(Monitor, "scalars", lambda self, row, step: seen.append(step))
+    rates = []
+    monkeypatch.setattr(sft, "set_learning_rate", lambda optimizer, rate: rates.append(rate))
+    schedule = OptimizerOptions(lr=1e-3, decay=0.5, final=0.5)
+    stage = dataclasses.replace(options.imitate, until=until, more=5, optimizer=schedule)
+    sft.cold_start(dataclasses.replace(options, imitate=stage), Monitor(tmp_path, False), Accelerator())
+    assert seen == list(range(steps))
+    assert rates[3:] == [5e-4] * (steps - 3)
+    assert ("after 8 steps, above imitate.until" in capsys.readouterr().err) == (steps == 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"until": 0.1}, "together"), ({"more": 9}, "together"), ({"until": 0.1, "more": 9}, "optimizer.final")],
+)
+def test_further_steps_that_could_not_be_made_are_refused(given, told):
+    with pytest.raises(ValueError, match=told):
+        StageOptions(steps=9, optimizer=OptimizerOptions(decay=0.5), **given)
+
+
 def test_what_cannot_be_learned_from_is_told_before_anything_runs(options, tmp_path):
     def told(**changes) -> None:
         sft.cold_start(dataclasses.replace(options, **changes), Monitor(tmp_path, False), Accelerator())

@@ -79,6 +79,10 @@ class StageOptions:
 
     steps: CountOrNone = 0
     """Optimizer steps; 0 skips the stage."""
+    until: NotNegative = 0.0
+    """Running loss (0.95 of the last one, 0.05 of the step's) that should be reached; needs `more`."""
+    more: CountOrNone = 0
+    """Most further steps, at the last learning rate, while the running loss is above `until`."""
     captions: CountOrNone = 0
     """Scenes described object by object with their places (generated scenes only)."""
     reads: CountOrNone = 0
@@ -100,6 +104,14 @@ class StageOptions:
         if not 0 <= objects[0] <= objects[1]:
             raise ValueError("two numbers from 0, the smaller one first")
         return objects
+
+    @model_validator(mode="after")
+    def _learns_in_further_steps(self) -> Self:
+        if bool(self.until) != bool(self.more):
+            raise ValueError("until and more are given together, or neither")
+        if self.more and self.optimizer.decay and not self.optimizer.final:
+            raise ValueError("more: further steps have the last learning rate, which is 0; set optimizer.final")
+        return self
 
 
 @option_class

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -73,16 +75,28 @@ def _run_stage(
     # One process of its own makes the data while this one trains.
     loader: Iterable[list[Example]] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
     bar = tqdm(loader, desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
-    average = None
+    average = math.nan
     for step, examples in enumerate(bar):
-        set_learning_rate(optimizer, learning_rate(stage.optimizer, step, stage.steps))
-        loss = accumulate(module, policy.processor, examples, options.micro_batch, accelerator)
+        bar.total = max(stage.steps, step + 1)
+        set_learning_rate(optimizer, learning_rate(stage.optimizer, min(step, stage.steps), stage.steps))
+        own = accumulate(module, policy.processor, examples, options.micro_batch, accelerator)
+        loss = float(accelerator.reduce(torch.tensor(own, device=accelerator.device)))
         norm = accelerator.clip_grad_norm_(module.parameters(), stage.optimizer.grad_clip)
         optimizer.step()
         optimizer.zero_grad()
-        average = loss if average is None else 0.95 * average + 0.05 * loss
+        average = loss if step == 0 else 0.95 * average + 0.05 * loss
         bar.set_postfix(loss=f"{average:.3f}")
         monitor.scalars({f"sft/{name}/loss": loss, f"sft/{name}/grad_norm": float(norm)}, step)
+        if step + 1 >= stage.steps and average <= stage.until:
+            break
+    bar.close()
+    if stage.more and average > stage.until and accelerator.is_main_process:
+        tqdm.write(
+            f"The loss of {name} is {average:.3f} after {stage.steps + stage.more} steps, above {name}.until "
+            f"{stage.until:g}: this policy may be too weak to learn from its rewards. Try another --seed, or raise "
+            f"sft.{name}.more.",
+            file=sys.stderr,
+        )
 
 
 def accumulate(

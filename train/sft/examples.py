@@ -195,7 +195,7 @@ class StageData(IterableDataset[list[Example]]):
                 episodes[kind, number] = getattr(maker, kind)(number, rng)
             return episodes[kind, number]
 
-        for step in range(self.stage.steps):
+        for step in range(self.stage.steps + self.stage.more):
             # Learn to see and to place first, to act later: episodes become more frequent half-way.
             late = step >= self.stage.steps // 2
             captions, reads = (n // 2 if late else n for n in (self.stage.captions, self.stage.reads))
