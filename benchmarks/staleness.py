@@ -4,8 +4,8 @@ Run `python benchmarks/staleness.py [--staleness 1 2 4] [--steps 12] [--server s
 two cores: the server is pinned to one, the trainer to the other. `stand-in` speaks vLLM's protocol and samples with
 `transformers`; `vllm` is a real server, run by a Python that has it ($CODEV_VLLM_PYTHON, or that of `make vllm`).
 
-A short run in turn comes first: from its times follows the number of epochs for which an update takes as long as its
-rollouts. Then each staleness trains the same number of updates from the same policy. The first updates, in which
+Two short runs in turn come first: from their times follows the number of epochs for which an update takes as long as
+its rollouts. Then each staleness trains the same number of updates from the same policy. The first updates, in which
 everything is compiled and filled, are left out. Seconds on a machine that does other work at the same time say little;
 the processor time on both cores, which is printed beside them, says more.
 """
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SHORT = 6  # updates of the run that finds the number of epochs
+SHORT = 10  # updates of the run that finds the number of epochs
 FIRST = 3  # updates that are left out
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 TASK = [
@@ -47,6 +47,7 @@ class Measured:
     Attributes:
         update: From the end of an update to the end of the next.
         rollouts: Part of it in which the trainer waits for rollouts.
+        push: Part of the update in which weights are pushed.
         trainer: Processor time of the trainer with its environments, on its core.
         server: Processor time of the server.
         kl: Mean over updates of the KL of the sampler from the policy that is trained, by tokens.
@@ -54,6 +55,7 @@ class Measured:
 
     update: float
     rollouts: float
+    push: float
     trainer: float
     server: float
     kl: float
@@ -153,6 +155,7 @@ def train(out: Path, name: str, words: Sequence[str], port: int, core: int, pid:
     return Measured(
         statistics.median(map(whole, rows)),
         statistics.median(row["seconds/rollouts"] for row in rows),
+        statistics.median(row["seconds/push"] for row in rows),
         trainer,
         served,
         statistics.mean(_kl(row) for row in rows),
@@ -175,10 +178,11 @@ def predicted(turn: Measured, staleness: int) -> float:
     """
     from codev_train.run.schedule import SchedulePlan, simulate
 
-    sampled, update = turn.rollouts / 16, turn.update - turn.rollouts
-    plan = SchedulePlan([sampled], 4, 4, update, crowding=1.0)
-    beside = max(0.0, turn.trainer - update) if staleness else 0.0
-    return simulate(plan).seconds / simulate(replace(plan, staleness=staleness, update=update + beside)).seconds
+    update = turn.update - turn.rollouts
+    plan = SchedulePlan([turn.rollouts / 16], 4, 4, update - turn.push, turn.push, crowding=1.0)
+    beside = max(0.0, turn.trainer - plan.update) if staleness else 0.0
+    ahead = replace(plan, staleness=staleness, update=plan.update + beside)
+    return simulate(plan).seconds / simulate(ahead).seconds
 
 
 def main() -> None:
@@ -208,19 +212,22 @@ def main() -> None:
     words = ["--model", str(model)]
     with server(given.server, model, given.port, cores[1], out / "server.log") as pid:
         place = (given.port, cores[0], pid)
-        short = train(out, "short", [*words, "--steps", str(SHORT)], *place)
-        epochs = max(1, round(short.rollouts / max(1e-6, short.update - short.rollouts)))
+        one, three = (
+            train(out, f"short-{n}", [*words, "--steps", str(SHORT), "--epochs", str(n)], *place) for n in (1, 3)
+        )
+        epoch = max(1e-6, (three.update - three.rollouts - one.update + one.rollouts) / 2)
+        epochs = 1 + max(0, round((2 * one.rollouts - one.update) / epoch))
         words += ["--steps", str(given.steps), "--epochs", str(epochs)]
         turn = train(out, "in-turn", words, *place)
         found = {n: train(out, f"ahead-{n}", [*words, "--staleness", str(n)], *place) for n in given.staleness}
     print(f"{given.server}, {given.steps} updates of 16 episodes, {epochs} epochs, load {os.getloadavg()[0]:.1f}\n")
     print(
-        "| staleness | update s | waits for rollouts s | trainer, processor s | server, processor s | KL | ratio |",
+        "| staleness | update s | waits for rollouts s | push s | trainer, processor s | server, processor s | KL |",
         end="",
     )
-    print(" simulated |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(" ratio | simulated |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for n, one in {0: turn, **found}.items():
-        cells = [one.update, one.rollouts, one.trainer, one.server]
+        cells = [one.update, one.rollouts, one.push, one.trainer, one.server]
         ratio = f"{turn.update / one.update:.2f} | {predicted(turn, n):.2f}"
         print(f"| {n} | {' | '.join(f'{cell:.2f}' for cell in cells)} | {one.kl:.2g} | {ratio} |")
 

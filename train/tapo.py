@@ -177,6 +177,7 @@ class _Learner:
         imitated, seen = self.imitation.samples(rollouts, step + 1, rng.spawn(1)[0])
         chosen = [*itertools.compress(samples, told), *imitated]
         stats = self.updater.update(chosen, rng, filler=min(chosen or samples, key=len))
+        learned = time.perf_counter()
         with ahead.updating() if ahead else contextlib.nullcontext():
             memory = self.engine.sync(self.policy.model)
         updated = time.perf_counter()
@@ -188,6 +189,7 @@ class _Learner:
         if options.resample:
             row["groups_played"] = played_groups
         times = {"rollouts": played - started, "waiting": gathered - played, "update": updated - gathered}
+        times["push"] = updated - learned  # part of the update
         row |= spread(times, self.accelerator) | peak_memory(self.accelerator)
         row |= ahead.row(step) if ahead else {}
         sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes

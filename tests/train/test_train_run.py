@@ -43,6 +43,7 @@ SCALARS = (
     "tokens_per_second/update",
     "seconds/rollouts",
     "seconds/update",
+    "seconds/push",
     "share/groups_without_signal",
 )
 
