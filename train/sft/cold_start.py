@@ -74,9 +74,9 @@ def _run_stage(
     )
     # One process of its own makes the data while this one trains.
     loader: Iterable[list[Example]] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
-    bar = tqdm(loader, desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
+    bar = tqdm(desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
     average = math.nan
-    for step, examples in enumerate(bar):
+    for step, examples in enumerate(loader):
         bar.total = max(stage.steps, step + 1)
         set_learning_rate(optimizer, learning_rate(stage.optimizer, min(step, stage.steps), stage.steps))
         own = accumulate(module, policy.processor, examples, options.micro_batch, accelerator)
@@ -85,7 +85,8 @@ def _run_stage(
         optimizer.step()
         optimizer.zero_grad()
         average = loss if step == 0 else 0.95 * average + 0.05 * loss
-        bar.set_postfix(loss=f"{average:.3f}")
+        bar.set_postfix(loss=f"{average:.3f}", refresh=False)
+        bar.update()
         monitor.scalars({f"sft/{name}/loss": loss, f"sft/{name}/grad_norm": float(norm)}, step)
         if step + 1 >= stage.steps and average <= stage.until:
             break
