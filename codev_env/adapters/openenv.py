@@ -85,6 +85,10 @@ class CodeVEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]):
             reward_terms=player.reward_terms,
         )
 
+    def render_web(self, observation: dict[str, Any]) -> str:
+        """Draw the images of an observation in OpenEnv's web interface, which shows the other fields as text."""
+        return "".join(f'<img src="{url}" style="max-width: 100%">' for url in observation["images"])
+
     def close(self) -> None:
         """Give the environment back."""
         self._player.close()

