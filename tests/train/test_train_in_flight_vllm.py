@@ -45,6 +45,19 @@ def after(own: Policy, ids: list[int], weights) -> list[int]:
     return HFEngine(weights, own.processor).generate([Prompt(ids)], SHORT)[0].ids
 
 
+def pushed_in_flight(engine, prompts: list[Prompt], weights, url: str) -> list[Completion]:
+    """Sample while the weights are replaced."""
+    found: list[Completion] = []
+    before = metric(url, "generation_tokens_total")
+    call = threading.Thread(target=lambda: found.extend(engine.generate(prompts, LONG)))
+    call.start()
+    while metric(url, "generation_tokens_total") < before + 100:
+        time.sleep(0.02)
+    engine.sync(weights)
+    call.join()
+    return found
+
+
 def test_a_push_in_flight_keeps_the_tokens_and_goes_on_with_the_new_weights(own, server):
     new = other_weights(own.model)
     # Three times as many as are sampled at once: however slow the push, it comes before the last.
@@ -52,28 +65,28 @@ def test_a_push_in_flight_keeps_the_tokens_and_goes_on_with_the_new_weights(own,
     engine = make_engine(
         "vllm-server", own.model, own.processor, 4, 0, VllmOptions(url=server.url), apart=True, version=7
     )
-    found: list[Completion] = []
-    before = metric(server.url, "generation_tokens_total")
-    call = threading.Thread(target=lambda: found.extend(engine.generate(prompts, LONG)))
-    call.start()
-    while metric(server.url, "generation_tokens_total") < before + 100:
-        time.sleep(0.02)
-    engine.sync(new)
-    call.join()
-    assert len(found) == len(prompts)
-    for prompt, completion in zip(prompts, found, strict=True):
-        versions = list(completion.versions)
-        assert len(versions) == len(completion.ids) == len(completion.logprobs)
-        assert versions == sorted(versions) and set(versions) <= {7, 8}
-        old = versions.count(7)
-        assert completion.ids[: min(old, 16)] == after(own, list(prompt.ids), own.model)[: min(old, 16)]
-    spanning = [(p, c) for p, c in zip(prompts, found, strict=True) if set(c.versions) == {7, 8}]
+    weights = {7: own.model}
+    for version in range(8, 12):  # pushes, until one meets a completion that is under way
+        weights[version] = new if version % 2 == 0 else own.model
+        found = pushed_in_flight(engine, prompts, weights[version], server.url)
+        assert len(found) == len(prompts)
+        before = version - 1
+        for prompt, completion in zip(prompts, found, strict=True):
+            versions = list(completion.versions)
+            assert len(versions) == len(completion.ids) == len(completion.logprobs)
+            assert versions == sorted(versions) and set(versions) <= {before, version}
+            old = min(versions.count(before), 16)
+            assert completion.ids[:old] == after(own, list(prompt.ids), weights[before])[:old]
+        spanning = [(p, c) for p, c in zip(prompts, found, strict=True) if len(set(c.versions)) == 2]
+        if spanning:
+            break
     assert spanning, "no completion was under way while the weights were replaced"
     for prompt, completion in spanning:
-        old = list(completion.versions).count(7)
-        wanted = after(own, [*prompt.ids, *completion.ids[:old]], new)
+        old = list(completion.versions).count(before)
+        wanted = after(own, [*prompt.ids, *completion.ids[:old]], weights[version])
         # The new weights read the whole text again: nothing of the old ones is left in a cache.
         assert completion.ids[old : old + len(wanted)] == wanted
     # Nor for the prompts that come next.
     for prompt, completion in zip(prompts, engine.generate(prompts, SHORT), strict=True):
-        assert completion.ids == after(own, list(prompt.ids), new) and set(completion.versions) == {8}
+        assert completion.ids == after(own, list(prompt.ids), weights[version])
+        assert set(completion.versions) == {version}
