@@ -47,7 +47,7 @@ class Measured:
     Attributes:
         update: From the end of an update to the end of the next.
         rollouts: Part of it in which the trainer waits for rollouts.
-        push: Part of the update in which weights are pushed.
+        push: Of a push of weights: part of an update in turn, beside the next one ahead.
         trainer: Processor time of the trainer with its environments, on its core.
         server: Processor time of the server.
         kl: Mean over updates of the KL of the sampler from the policy that is trained, by tokens.
@@ -155,7 +155,7 @@ def train(out: Path, name: str, words: Sequence[str], port: int, core: int, pid:
     return Measured(
         statistics.median(map(whole, rows)),
         statistics.median(row["seconds/rollouts"] for row in rows),
-        statistics.median(row["seconds/push"] for row in rows),
+        statistics.median(row.get("async/push_seconds", row["seconds/push"]) for row in rows),
         trainer,
         served,
         statistics.mean(_kl(row) for row in rows),

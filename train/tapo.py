@@ -94,6 +94,8 @@ def tapo(
                 rollouts, row = learner.update(step, ahead)
                 last = step + 1 == options.steps
                 if options.eval.every and (step + 1) % options.eval.every == 0 and not last:
+                    if ahead:
+                        ahead.settle()
                     row |= evaluate_step(engine, policy.processor, options, run, step + 1, accelerator)
                 monitor.update(row, step + 1)
                 if step % options.show_every == 0:
@@ -178,8 +180,7 @@ class _Learner:
         chosen = [*itertools.compress(samples, told), *imitated]
         stats = self.updater.update(chosen, rng, filler=min(chosen or samples, key=len))
         learned = time.perf_counter()
-        with ahead.updating() if ahead else contextlib.nullcontext():
-            memory = self.engine.sync(self.policy.model)
+        memory = (ahead.push if ahead else self.engine.sync)(self.policy.model)
         updated = time.perf_counter()
 
         row = describe(rollouts, rewards, turns, groups, self.accelerator)

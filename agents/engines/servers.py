@@ -55,8 +55,8 @@ class Servers:
         Raises:
             EngineError: One refused, or none is there.
         """
+        self.announce(name)
         with self._changed:
-            self._newest = name
             there = [client for client in self.clients if client not in self._lost]
         with ThreadPoolExecutor(len(self.clients), "vllm-push") as threads:
             for client, sent in [(client, threads.submit(self._restore, client)) for client in there]:
@@ -66,6 +66,11 @@ class Servers:
                     self._lose(client, error)
         with self._changed:
             self._wait()
+
+    def announce(self, name: str) -> None:
+        """Note which weights are the newest, where another process pushes them."""
+        with self._changed:
+            self._newest = name
 
     def ask(self, action: Callable[[Client], T], home: Hashable = None, given_up: threading.Event | None = None) -> T:
         """Return the result of a request, made again at a server that is there if another one was lost meanwhile.

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -81,6 +81,10 @@ class VllmServerEngine:
         self._urls: WeakKeyDictionary[PixelBlock, str] = WeakKeyDictionary()
         self._kept = tempfile.TemporaryDirectory(prefix="codev-weights-", dir=options.folder or None)
         self._folder = Path(self._kept.name)  # the newest weights; its name is theirs
+        shared = torch.distributed.is_available() and torch.distributed.is_initialized()
+        # Of its own: the trainer uses the others while this one waits for the end of a push.
+        self._group = torch.distributed.new_group(backend="gloo") if shared else None
+        self._writes = not shared or torch.distributed.get_rank() == 0
         self.sync(model)
         self._check_logprobs()
 
@@ -93,29 +97,37 @@ class VllmServerEngine:
 
     def sync(self, model: Any) -> dict[str, float]:
         """Push the weights of `model`, through a file that the server reads."""
-        shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-        writes = not shared or torch.distributed.get_rank() == 0
+        return self.stage(model)()
+
+    def stage(self, model: Any) -> Callable[[], dict[str, float]]:
+        """Copy the weights of `model`; returns the push, for another thread. One has to end before the next begins."""
         weights: dict[str, torch.Tensor] = {}
         for name, weight in named_weights(model, self.dtype):  # Gathering is a step of all processes.
-            if writes:
-                weights[name] = weight.cpu().contiguous()
+            if self._writes:
+                weights[name] = weight.to("cpu", copy=True).contiguous()
             del weight
         folders = [Path(self._kept.name) / uuid.uuid4().hex]
-        if shared:
+        if self._group:
             torch.distributed.broadcast_object_list(folders)
-        before = self._folder
         self._version += 1
         self._versions[folders[0].name] = self._version
-        if writes:
-            folders[0].mkdir()
-            save_file(weights, folders[0] / "model.safetensors")
-        self._folder = folders[0]
-        if writes:
-            self._servers.push(self._folder.name)
-            if before.parent == self._folder.parent:
-                shutil.rmtree(before)
-        if shared:
-            torch.distributed.barrier()
+        return functools.partial(self._push, folders[0], weights)
+
+    def _push(self, folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, float]:
+        before = self._folder
+        if self._writes:
+            folder.mkdir()
+            save_file(weights, folder / "model.safetensors")
+            weights.clear()
+            self._folder = folder
+            self._servers.push(folder.name)
+        if self._group:
+            torch.distributed.barrier(self._group)
+        if not self._writes:
+            self._folder = folder
+            self._servers.announce(folder.name)
+        elif before.parent == folder.parent:
+            shutil.rmtree(before)
         if not self._apart and len(self._servers.clients) == 1:
             return {}
         queues = {f"server/{place}_queue": float(n) for place, n in enumerate(self._servers.queues)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -75,6 +75,15 @@ class Engine(Protocol):
 
     def sync(self, model: Any) -> dict[str, float]:
         """Load the weights of `model`, and be ready to sample from them; returns numbers for the history."""
+        ...
+
+
+@runtime_checkable
+class StagedEngine(Engine, Protocol):
+    """Can load weights while the next ones are trained."""
+
+    def stage(self, model: Any) -> Callable[[], dict[str, float]]:
+        """Copy the weights of `model`; returns what `sync` has left to do, for another thread, one at a time."""
         ...
 
 

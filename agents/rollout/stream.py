@@ -159,6 +159,8 @@ class RolloutStream:
     def updating(self) -> Iterator[None]:
         """The engine's weights are replaced inside by those of the next version. Without `in_flight` no episode runs.
 
+        Any thread may do it. An error inside reaches the trainer from its next call, too.
+
         Raises:
             Exception: As `take`.
         """
@@ -168,7 +170,13 @@ class RolloutStream:
                 state.held = True
                 self._changed.wait_for(lambda: self._failed or not state.playing)
                 self._check()
-        yield
+        try:
+            yield
+        except BaseException as error:
+            with self._changed:
+                state.error = state.error or error
+                self._notify()
+            raise
         with self._changed:
             state.version += 1
             state.held = False

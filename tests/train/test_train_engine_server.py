@@ -194,10 +194,9 @@ def test_processes_that_write_no_weights_keep_none(server, policy, monkeypatch):
             yield str(number), weight
 
     monkeypatch.setattr("codev_agents.engines.vllm_server.named_weights", gathered)
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    engine._writes, engine._group = False, object()
     monkeypatch.setattr(torch.distributed, "broadcast_object_list", lambda found: None)
-    monkeypatch.setattr(torch.distributed, "barrier", lambda: alive.extend(ref() for ref in made))
+    monkeypatch.setattr(torch.distributed, "barrier", lambda group: alive.extend(ref() for ref in made))
     engine.sync(policy.model)
     assert alive == [None] * 5
 

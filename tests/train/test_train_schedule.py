@@ -49,10 +49,18 @@ def test_engines_divide_the_episodes_and_places_bound_them():
     assert simulate(plan(crowding=0.0, slots=1)).seconds == pytest.approx(4 + 4)
 
 
-def test_a_push_stops_the_engines():
-    """Two seconds of sampling beside an update of two, and a push of one that both wait for."""
-    found = simulate(plan(crowding=0.0, slots=2, update=2.0, push=1.0, staleness=1))
-    assert found.seconds == pytest.approx(3)
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_a_push_stops_the_engines_and_not_the_trainer(in_flight):
+    """Two seconds of sampling, then a push of one."""
+    pushing = plan(crowding=0.0, slots=2, push=1.0, staleness=1, in_flight=in_flight)
+    assert simulate(dataclasses.replace(pushing, update=2.0), 17).seconds == pytest.approx(3)
+    assert simulate(dataclasses.replace(pushing, update=3.0), 17).seconds == pytest.approx(3)
+    assert simulate(dataclasses.replace(pushing, update=4.0), 17).seconds == pytest.approx(4)
+
+
+def test_one_push_ends_before_the_next():
+    """Two seconds of a push and 0.4 of sampling are the least, three those of one after the other."""
+    assert 2.4 <= simulate(plan(lengths=[0.1], update=1.0, push=2.0, staleness=2), 17).seconds < 3
 
 
 def test_a_straggler_holds_up_a_run_in_turn_and_not_one_ahead():

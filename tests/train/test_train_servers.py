@@ -120,6 +120,33 @@ def test_it_is_taken_back_with_the_newest_weights(servers, policy, prompts):
     assert all(set(c.versions) == {1} for c in found) and servers[0].asked.count(GENERATE) == 4
 
 
+def test_a_process_that_does_not_push_takes_it_back_too(servers, policy, prompts, monkeypatch):
+    """Of several processes only the first one pushes; each looks for the servers that it has lost."""
+    first, second = engine_of(servers, policy), engine_of(servers, policy)
+    second._writes, second._group = False, object()
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", lambda found: found.__setitem__(0, first._folder))
+    monkeypatch.setattr(torch.distributed, "barrier", lambda group: None)
+    servers[0].stop()
+    first.sync(changed(policy))
+    second.sync(policy.model)  # whose weights are those of the first process
+    second.generate(prompts, GREEDY)
+    assert second._servers.queues == [-1, 0]
+    servers[0].start()
+    until(lambda: second._servers.queues == [0, 0])
+    assert servers[0].version == first._folder.name
+
+
+def test_weights_are_trained_on_while_their_copy_is_pushed(servers, policy, prompts, wanted):
+    engine, model = engine_of(servers, policy), copy.deepcopy(policy.model)
+    engine.sync(changed(policy))
+    push = engine.stage(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.neg_()
+    push()
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+
+
 def test_all_of_them_gone_is_an_error_that_names_them(servers, policy, prompts):
     engine = engine_of(servers, policy, patience=0.3)
     for server in servers:
@@ -249,3 +276,47 @@ def test_a_run_whose_servers_die_in_turn(arguments, runs, start, monkeypatch, in
     until(lambda: not any(timer.is_alive() for timer in threading.enumerate() if isinstance(timer, threading.Timer)))
     for server in made:
         server.stop()
+
+
+@pytest.fixture
+def server(start) -> Iterator[FakeVllmServer]:
+    policy = Policy.load(str(start))
+    made = FakeVllmServer(policy.model, policy.processor)
+    yield made
+    made.stop()
+
+
+def loading(server: FakeVllmServer, monkeypatch, load: Callable[[int], int | None]) -> None:
+    """Call `load` with the number of each push, from 0, before the server loads it; a status that it gives refuses."""
+    answer, pushes = server.answer, [0]
+
+    def counting(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/collective_rpc":
+            pushes[0] += 1
+            if status := load(pushes[0] - 1):
+                return status, {"error": "told to refuse"}
+        return answer(path, body)
+
+    monkeypatch.setattr(server, "answer", counting)
+
+
+@pytest.mark.parametrize("in_flight", ["true", "false"])
+def test_the_trainer_does_not_wait_for_a_push(server, arguments, runs, monkeypatch, in_flight):
+    slow = 1.0
+    loading(server, monkeypatch, lambda number: time.sleep(slow if number == 1 else 0))
+    name = f"slow-push-{in_flight}"
+    words = ["--engine", "vllm-server", "--vllm.url", server.url, "--staleness", "2", "--in-flight", in_flight]
+    assert main(["train", *arguments(name, *words)]) == 0
+    rows = history(runs / name)
+    assert rows[0]["seconds/push"] < slow <= rows[1]["async/push_seconds"]
+    assert server.version != "default" and not server.paused
+    newest = Policy.load(str(runs / name / "model")).model.state_dict()
+    for key, weight in server.model.state_dict().items():
+        torch.testing.assert_close(weight, newest[key])
+
+
+def test_a_push_that_is_refused_ends_the_run(server, arguments, monkeypatch, capsys):
+    loading(server, monkeypatch, lambda number: 400 if number == 2 else None)
+    words = ["--engine", "vllm-server", "--vllm.url", server.url, "--staleness", "1"]
+    assert main(["train", *arguments("refused-push", *words)]) == 1
+    assert "/collective_rpc refused with status 400" in capsys.readouterr().err

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
-from codev_agents.rollout.engine import Engine, Sampling
+from codev_agents.rollout.engine import Engine, Sampling, StagedEngine
 from codev_agents.rollout.groups import StreamOptions, TakenGroups
 from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.selection import any_group
@@ -64,7 +65,10 @@ class Ahead:
     ) -> None:
         processes = accelerator.num_processes
         count = options.prompts // processes
-        self._runner, self._accelerator = runner, accelerator
+        self._runner, self._engine, self._accelerator = runner, engine, accelerator
+        self._thread = ThreadPoolExecutor(1, "codev-push")
+        self._pushing: Future[None] | None = None
+        self._told: dict[str, float] = {}
         self._run, self._last = run, options.steps
         episodes, updates = _keys(options)
         store = SavedGroups(run / FOLDER / str(accelerator.process_index), runner.processor, episodes)
@@ -99,7 +103,12 @@ class Ahead:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stream.close()
+        try:
+            if exc == (None, None, None):
+                self.settle()
+        finally:
+            self._stream.close()
+            self._thread.shutdown()
         if self._saved_steps() >= self._last:
             self._log.finish()
 
@@ -123,9 +132,28 @@ class Ahead:
         self._since, self._idle_s = now, idle_s
         return taken
 
-    def updating(self) -> AbstractContextManager[None]:
-        """The engine gets the next weights inside; raises as `RolloutStream.updating`."""
-        return self._stream.updating()
+    def push(self, model: Any) -> dict[str, float]:
+        """Give the engine the next weights, if it can, in another thread; returns the engine's newest numbers.
+
+        Waits for the end of the push before. Its error is raised here or by `take`, whichever is called first.
+        """
+        self.settle()
+        if isinstance(self._engine, StagedEngine):
+            self._pushing = self._thread.submit(self._push, self._engine.stage(model))
+        else:
+            self._push(functools.partial(self._engine.sync, model))
+        return self._told
+
+    def settle(self) -> None:
+        """Wait until the engine has the newest weights; raises as `RolloutStream.updating`."""
+        if self._pushing:
+            pushing, self._pushing = self._pushing, None
+            pushing.result()
+
+    def _push(self, action: Callable[[], dict[str, float]]) -> None:
+        with self._stream.updating():
+            started = time.perf_counter()
+            self._told = action() | {"async/push_seconds": time.perf_counter() - started}
 
     def row(self, step: int) -> dict[str, float]:
         """Return numbers for the history: sums over processes, means of shares and updates. All processes call this."""

@@ -32,7 +32,7 @@ class SchedulePlan:
         count: Groups per update.
         group: Episodes per group.
         update: Seconds of an update.
-        push: Seconds of a push of weights, in which engines pause.
+        push: Seconds of a push of weights, in which engines pause; ahead, the trainer goes on meanwhile.
         engines: Engines.
         slots: Most episodes at once on each.
         crowding: With k episodes on an engine each takes 1 + crowding (k - 1) times as long: 0 if they do not disturb
@@ -86,11 +86,16 @@ class _Engine:
     def pace(self) -> float:
         return 1 / (1 + self.crowding * (len(self.ends) - 1)) if self.ends else 0.0
 
-    def advance(self, now: float, paused: float = 0.0) -> None:
-        seconds = now - self.at
+    def advance(self, now: float) -> None:
+        seconds = max(0.0, now - self.at)
         self.busy += seconds if self.ends else 0.0
-        self.done += max(0.0, seconds - paused) * self.pace
-        self.at = now
+        self.done += seconds * self.pace
+        self.at += seconds
+
+    def pause(self, end: float) -> None:
+        """Do nothing until then; it counts as busy."""
+        self.busy += end - self.at if self.ends else 0.0
+        self.at = end
 
     @property
     def next_end(self) -> float:
@@ -106,7 +111,7 @@ def simulate(plan: SchedulePlan, updates: int = 16) -> Schedule:
     seconds = last.time - first.time
     return Schedule(
         seconds / made,
-        1 - made * plan.update / seconds,
+        max(0.0, 1 - made * plan.update / seconds),
         1 - (last.busy - first.busy) / (plan.engines * seconds),
         (last.lag - first.lag) / made,
         (last.dropped - first.dropped) / made,
@@ -136,6 +141,7 @@ class _Run:
         self.replaced = self.dropped = self.episodes = 0
         self.lag = 0.0
         self.held = False
+        self.pushed = math.inf  # when the push that is under way will end
 
     def updates(self) -> Iterator[_Mark]:
         """Yield the sums at the end of each update."""
@@ -148,18 +154,24 @@ class _Run:
             self.update += 1
             self._drop()
             self._until_time(self.now + plan.update)
-            if not plan.in_flight:
-                self.held = True
-                self._until(lambda: not any(engine.ends for engine in self.engines))
+            self._until(lambda: not self.held)  # one push at a time
+            self.held = True
             self._push()
-            self.version, self.held = self.version + 1, False
+            if not plan.staleness:
+                self._until(lambda: not self.held)
             busy = sum(engine.busy for engine in self.engines)
             yield _Mark(self.now, busy, self.lag, self.dropped)
 
     def _push(self) -> None:
-        self.now += self.plan.push
+        """Begin a push that is wanted; without `in_flight` only if nothing is played."""
+        if not self.held or self.pushed < math.inf:
+            return
+        if not self.plan.in_flight and any(engine.ends for engine in self.engines):
+            return
+        self.pushed = self.now + self.plan.push
         for place, engine in enumerate(self.engines):
-            engine.advance(self.now, paused=self.plan.push)
+            engine.advance(self.now)
+            engine.pause(self.pushed)
             self._changed(place)
 
     def _changed(self, place: int) -> None:
@@ -169,17 +181,24 @@ class _Run:
     def _until(self, holds: Callable[[], bool]) -> None:
         self._begin()
         while not holds():
-            self._end_one(int(self.ends.argmin()))
+            self._next()
 
     def _until_time(self, end: float) -> None:
         self._begin()
-        while self.ends[place := int(self.ends.argmin())] <= end:
-            self._end_one(place)
+        while min(self.ends.min(), self.pushed) <= end:
+            self._next()
         self.now = end
         for engine in self.engines:
             engine.advance(end)
 
-    def _end_one(self, place: int) -> None:
+    def _next(self) -> None:
+        """Go on to the end of an episode or of a push."""
+        place = int(self.ends.argmin())
+        if self.pushed <= self.ends[place]:
+            self.now, self.pushed, self.held = self.pushed, math.inf, False
+            self.version += 1
+            self._begin()
+            return
         engine = self.engines[place]
         self.now = float(self.ends[place])
         engine.advance(self.now)
@@ -189,6 +208,7 @@ class _Run:
         if not self.left[group]:
             self.ready.append(group)
             self._drop()
+        self._push()
         self._begin()
 
     def _drop(self) -> None:
@@ -199,7 +219,7 @@ class _Run:
 
     def _begin(self) -> None:
         plan = self.plan
-        while not self.held:
+        while self.plan.in_flight or not self.held:
             place = int(self.loads.argmin())
             engine = self.engines[place]
             if len(engine.ends) >= plan.slots:
