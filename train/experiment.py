@@ -88,6 +88,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         accelerator.device,
         apart=options.staleness > 0,
         version=done,
+        in_flight=options.in_flight,
     )
     if accelerator.is_main_process:
         _write_options(run, request, dataclasses.replace(options, model=start, resume=""))

@@ -29,6 +29,7 @@ def make_engine(
     device: torch.device | str = "cpu",
     apart: bool = False,
     version: int = 0,
+    in_flight: bool = True,
 ) -> Engine:
     """Make an engine; torch is imported here, not with the package.
 
@@ -41,9 +42,9 @@ def make_engine(
         vllm: Options of the engines that run vLLM.
         max_length: Longest sequence, in tokens.
         device: The device of this process.
-        apart: Whether it has to sample while the model is trained; weights then change in `sync` only, while requests
-            are under way.
+        apart: Whether it has to sample while the model is trained; weights then change in `sync` only.
         version: Number of updates that the weights have had; each `sync` adds one.
+        in_flight: With `apart`, whether requests may be under way in `sync`.
 
     Raises:
         ConfigError: There is no engine of that name, what it needs is missing, or it is not tested with the model.
@@ -65,7 +66,7 @@ def make_engine(
         case "vllm-server":
             from codev_agents.engines.vllm_server import VllmServerEngine
 
-            return VllmServerEngine(model, processor, vllm, max_batch, seed, device, apart, version)
+            return VllmServerEngine(model, processor, vllm, max_batch, seed, device, apart, version, in_flight)
     raise unknown("engine", name, ENGINES)
 
 

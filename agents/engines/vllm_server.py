@@ -43,7 +43,9 @@ class VllmServerEngine:
     `VllmOptions.exact_replay` requests carry their seeds, so an answer that is lost is sampled again, the same.
 
     With `apart`, weights are replaced while requests are under way: the server pauses, loads them, computes its caches
-    again and goes on, so a completion may have tokens of several versions. It says which.
+    again and goes on, so a completion may have tokens of several versions. It says which. Such a request has a prefix
+    cache of its own: vLLM 0.32 drops the pixels of images that the cache covers, and ends with an error when it has to
+    compute them again.
 
     Args:
         model: The policy.
@@ -52,8 +54,9 @@ class VllmServerEngine:
         max_batch: Most requests under way.
         seed: Seed of the sampling.
         device: The device of this process.
-        apart: Weights may change while requests are under way.
+        apart: The model is trained while this samples.
         version: Number of updates that the weights have had.
+        in_flight: With `apart`, weights may change while requests are under way.
 
     Raises:
         ConfigError: The server reports other log-probabilities than those it samples from.
@@ -70,11 +73,13 @@ class VllmServerEngine:
         device: torch.device | str = "cpu",
         apart: bool = False,
         version: int = 0,
+        in_flight: bool = True,
     ) -> None:
         self.processor = processor
         self.dtype = weight_dtype(options.dtype, device)
         self._servers = Servers(options.url, options.patience, options.timeout, self._restore)
         self._apart, self._version = apart, version - 1  # `sync` counts
+        self._in_flight = apart and in_flight
         self._versions: dict[str, int] = {}  # by the name of a push
         self._seeds, self._exact = Seeds(seed), options.exact_replay
         self._threads = ThreadPoolExecutor(max_batch, "vllm-server")
@@ -168,6 +173,7 @@ class VllmServerEngine:
             "content_parts": [{"type": "image_url", "url": self._url(block)} for block in prompt.images],
             "sampling_params": sampling_params(sampling, self.processor, seed if self._exact else None),
             "return_token_ids": True,
+            **({"cache_salt": uuid.uuid4().hex} if self._in_flight else {}),
         }
 
     def _complete(self, request: dict[str, Any], given_up: threading.Event | None = None) -> Completion:

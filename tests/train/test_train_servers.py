@@ -176,6 +176,22 @@ def test_a_push_in_flight_keeps_the_requests_and_announces_before_the_next_token
         assert pushed == ["/pause", "/collective_rpc", "/update_weight_version", "/resume"]
 
 
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_prefixes_are_shared_where_no_push_meets_a_request(servers, policy, prompts, in_flight, monkeypatch):
+    """In flight vLLM 0.32 would have to compute images again whose pixels it has dropped."""
+    options = VllmOptions(url=servers[0].url)
+    engine = make_engine("vllm-server", policy.model, policy.processor, 8, 0, options, apart=True, in_flight=in_flight)
+    salts, complete = [], servers[0].complete
+
+    def noting(body, finish):
+        salts.append(body.get("cache_salt"))
+        return complete(body, finish)
+
+    monkeypatch.setattr(servers[0], "complete", noting)
+    engine.generate([*prompts, *prompts], GREEDY)
+    assert len(set(salts)) == (8 if in_flight else 1) and (None in salts) is not in_flight
+
+
 def test_a_push_that_was_cut_off_before_the_server_went_on_is_repeated(servers, policy, prompts, wanted):
     engine = engine_of(servers, policy)
     servers[0].paused = True
