@@ -68,7 +68,7 @@ class Servers:
             self._wait()
 
     def announce(self, name: str) -> None:
-        """Note which weights are the newest, where another process pushes them."""
+        """Note the name of the newest weights: lost servers get them. For processes that do not push themselves."""
         with self._changed:
             self._newest = name
 

@@ -43,9 +43,9 @@ class VllmServerEngine:
     `VllmOptions.exact_replay` requests carry their seeds, so an answer that is lost is sampled again, the same.
 
     With `apart`, weights are replaced while requests are under way: the server pauses, loads them, computes its caches
-    again and goes on, so a completion may have tokens of several versions. It says which. Such a request has a prefix
-    cache of its own: vLLM 0.32 drops the pixels of images that the cache covers, and ends with an error when it has to
-    compute them again.
+    again and goes on, so a completion may have tokens of several versions. It says which. With
+    `in_flight`, each request has a prefix cache of its own: vLLM 0.32 drops the pixels of images that the cache covers,
+    and ends with an error when it has to compute them again.
 
     Args:
         model: The policy.
@@ -121,17 +121,19 @@ class VllmServerEngine:
     def _push(self, folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, float]:
         before = self._folder
         if self._writes:
-            folder.mkdir()
-            save_file(weights, folder / "model.safetensors")
+            part = folder.with_suffix(".part")
+            part.mkdir()
+            save_file(weights, part / "model.safetensors")
             weights.clear()
-            self._folder = folder
+            part.rename(folder)
+        self._folder = folder  # from here on nobody gives a server older ones
+        if self._writes:
             self._servers.push(folder.name)
+        else:
+            self._servers.announce(folder.name)
         if self._group:
             torch.distributed.barrier(self._group)
-        if not self._writes:
-            self._folder = folder
-            self._servers.announce(folder.name)
-        elif before.parent == folder.parent:
+        if self._writes and before.parent == folder.parent:
             shutil.rmtree(before)
         if not self._apart and len(self._servers.clients) == 1:
             return {}
@@ -201,6 +203,8 @@ class VllmServerEngine:
         with locked(folder.parent / f"lock-{client.name}"):
             if client.get("/weight_info")["weight_version"] == folder.name and not self._is_paused(client):
                 return folder.name
+            if not folder.exists():
+                raise ServerLost("its weights are still being written")
             # Requests under way end now, or go on with the new weights and no caches of the old ones.
             post("/pause?mode=keep&clear_cache=true" if self._apart else "/pause")
             post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})

@@ -258,7 +258,9 @@ class RolloutStream:
             number, self._next = self._next, self._next + 1
             self._state.drawn += 1
             self._state.under_way.add(number)
+            self._state.playing += 1  # choosing the tasks of a batch may ask the engine
         group = Group(number, self._index(number))
+        self._stop_playing()
         self._wake.set()  # for seats that wait for its other episodes
         return group
 

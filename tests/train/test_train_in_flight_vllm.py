@@ -46,23 +46,6 @@ def after(own: Policy, ids: list[int], weights) -> list[int]:
     return HFEngine(weights, own.processor).generate([Prompt(ids)], SHORT)[0].ids
 
 
-def test_images_of_groups_are_computed_again(own, server, picture):
-    """Episodes of a group share an image; each push meets requests whose prompts were asked for before."""
-    images = [own.processor.image(picture(100 + 20 * number, 60)) for number in range(3)]
-    text = f"{IMAGE_PLACEHOLDER} what? " + "4, 8, 15, " * 60  # more than a block of the cache after the image
-    asked = [Prompt(own.processor.prompt("sys", text, [one]), [one]) for one in images]
-    prompts = [prompt for prompt in asked for _ in range(4)]
-    engine = make_engine("vllm-server", own.model, own.processor, 12, 0, VllmOptions(url=server.url), apart=True)
-    new = other_weights(own.model)
-    engine.generate(asked, SHORT)
-    for version in range(1, 7):
-        found = pushed_in_flight(engine, prompts, new if version % 2 else own.model, server.url)
-        assert len(found) == len(prompts)
-    assert metric(server.url, "num_requests_running") == 0  # it is there
-    for prompt, completion in zip(asked, engine.generate(asked, SHORT), strict=True):
-        assert completion.ids == HFEngine(own.model, own.processor).generate([prompt], SHORT)[0].ids
-
-
 def pushed_in_flight(engine, prompts: list[Prompt], weights, url: str) -> list[Completion]:
     """Sample while the weights are replaced."""
     found: list[Completion] = []
@@ -110,3 +93,20 @@ def test_a_push_in_flight_keeps_the_tokens_and_goes_on_with_the_new_weights(own,
     for prompt, completion in zip(prompts, engine.generate(prompts, SHORT), strict=True):
         assert completion.ids == after(own, list(prompt.ids), weights[version])
         assert set(completion.versions) == {version}
+
+
+def test_images_of_groups_are_computed_again(own, server, picture):
+    """Episodes of a group share an image; each push meets requests whose prompts were asked for before."""
+    images = [own.processor.image(picture(100 + 20 * number, 60)) for number in range(3)]
+    text = f"{IMAGE_PLACEHOLDER} what? " + "4, 8, 15, " * 60  # more than a block of the cache after the image
+    asked = [Prompt(own.processor.prompt("sys", text, [one]), [one]) for one in images]
+    prompts = [prompt for prompt in asked for _ in range(4)]
+    engine = make_engine("vllm-server", own.model, own.processor, 12, 0, VllmOptions(url=server.url), apart=True)
+    new = other_weights(own.model)
+    engine.generate(asked, SHORT)
+    for version in range(1, 7):
+        found = pushed_in_flight(engine, prompts, new if version % 2 else own.model, server.url)
+        assert len(found) == len(prompts)
+    assert metric(server.url, "num_requests_running") == 0  # it is there
+    for prompt, completion in zip(asked, engine.generate(asked, SHORT), strict=True):
+        assert completion.ids == HFEngine(own.model, own.processor).generate([prompt], SHORT)[0].ids

@@ -19,6 +19,7 @@ from micro_run import history
 
 from codev_agents.engines import make_engine
 from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.http import ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import EngineError, Prompt, Sampling
@@ -134,6 +135,29 @@ def test_a_process_that_does_not_push_takes_it_back_too(servers, policy, prompts
     servers[0].start()
     until(lambda: second._servers.queues == [0, 0])
     assert servers[0].version == first._folder.name
+
+
+def test_a_process_that_does_not_push_gives_no_server_older_weights(servers, policy, monkeypatch):
+    first, second = engine_of(servers, policy), engine_of(servers, policy)
+    second._writes, second._group = False, object()
+    first.sync(changed(policy))
+
+    def meanwhile(group: object) -> None:  # the first process has pushed
+        assert second._restore(second._servers.clients[0]) == first._folder.name
+
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", lambda found: found.__setitem__(0, first._folder))
+    monkeypatch.setattr(torch.distributed, "barrier", meanwhile)
+    second.sync(policy.model)
+    assert servers[0].version == first._folder.name
+
+
+def test_weights_that_are_still_being_written_stop_no_server(servers, policy, tmp_path):
+    engine = engine_of(servers, policy)
+    engine._folder = tmp_path / "later"
+    servers[0].asked.clear()
+    with pytest.raises(ServerLost, match="being written"):
+        engine._restore(engine._servers.clients[0])
+    assert "/pause" not in servers[0].asked
 
 
 def test_weights_are_trained_on_while_their_copy_is_pushed(servers, policy, prompts, wanted):

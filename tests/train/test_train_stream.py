@@ -195,6 +195,28 @@ def test_without_in_flight_an_update_waits_for_the_episodes_and_none_has_two_ver
         stage.update(stream)
 
 
+def test_without_in_flight_an_update_waits_for_the_choice_of_tasks(stage, monkeypatch):
+    """It may ask the engine for guesses."""
+    choosing, chosen, updated = threading.Event(), threading.Event(), threading.Event()
+    tasks = stage.tasks
+
+    def slow(batch: int) -> Sequence[int]:
+        choosing.set()
+        assert chosen.wait(LONG_S)
+        return tasks(batch)
+
+    monkeypatch.setattr(stage, "tasks", slow)
+    stream = stage.stream(1, in_flight=False)
+    assert choosing.wait(LONG_S)
+    thread = threading.Thread(target=lambda: (stage.update(stream), updated.set()))
+    thread.start()
+    until(lambda: stream.held)
+    assert not updated.wait(0.2)
+    chosen.set()
+    thread.join(LONG_S)
+    assert updated.is_set()
+
+
 def test_an_error_reaches_the_trainer_with_its_traceback(stage):
     def fail(number: int) -> None:
         if number == 6:

@@ -219,7 +219,7 @@ class _Run:
 
     def _begin(self) -> None:
         plan = self.plan
-        while self.plan.in_flight or not self.held:
+        while plan.in_flight or not self.held:
             place = int(self.loads.argmin())
             engine = self.engines[place]
             if len(engine.ends) >= plan.slots:
