@@ -86,7 +86,7 @@ def server(kind: str, model: Path, port: int, core: int, log: Path) -> Iterator[
             *(python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)),
             *("--host", "127.0.0.1", "--enable-scale-out", "--logprobs-mode", "processed_logprobs"),
             *("--generation-config", "vllm", "--dtype", "float32", "--max-model-len", "4096"),
-            *("--max-num-seqs", "16", "--enforce-eager"),
+            *("--max-num-seqs", "16", "--enforce-eager", "--mm-processor-kwargs", '{"do_resize": false}'),
         ]
     else:
         command = [sys.executable, __file__, "--serve", str(model), "--port", str(port)]

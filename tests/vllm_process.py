@@ -14,6 +14,7 @@ from pathlib import Path
 
 FLAGS = [
     *("--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
+    *("--mm-processor-kwargs", '{"do_resize": false}'),
     *("--enforce-eager", "--dtype", "float32", "--kv-cache-memory-bytes", str(1 << 28), "--max-model-len", "2048"),
 ]
 

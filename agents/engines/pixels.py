@@ -1,7 +1,8 @@
 """Processed images back to RGB images, for engines that process images themselves.
 
-An image made here has the size that the image processor chose, so processing it again changes nothing: such an engine
-sees the same pixels as the trainer.
+An image made here has the size that the image processor chose, so an engine that does not resize it (`do_resize` false)
+sees the same pixels as the trainer. Resizing it again would change those images alone whose sides cannot both be
+rounded within the processor's limits: a strip of 30 x 1 tokens, where 16 to 25 are wanted, becomes one of 27 x 1.
 """
 
 from __future__ import annotations

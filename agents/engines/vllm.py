@@ -105,6 +105,7 @@ class VllmEngine:
             max_num_seqs=max_batch,
             logprobs_mode="processed_logprobs",
             limit_mm_per_prompt={"video": 0},
+            mm_processor_kwargs={"do_resize": False},  # done, and not idempotent: see `pixels`
             # Processes of one launcher are connected already; each still has an engine of its own.
             distributed_executor_backend="external_launcher" if torch.distributed.is_initialized() else "uni",
             disable_log_stats=True,

@@ -275,7 +275,9 @@ class EpisodePlayer:
         """Take a turn; returns the prompt of the next one, or `None` at the end."""
         if list(completion.prompt_ids) != self._tokens.ids:
             raise RuntimeError(
-                "the engine sampled after other prompt ids than it was given; its completions cannot be used"
+                f"the engine sampled after other prompt ids than it was given ({len(completion.prompt_ids)} for "
+                f"{len(self._tokens.ids)}); its completions cannot be used. If it is a vLLM server, start it with "
+                """--mm-processor-kwargs '{"do_resize": false}', so that it takes images as they are sent."""
             )
         self._tokens.add_action(completion.ids, completion.logprobs, len(self._recorder), completion.versions)
         action = self.context.processor.reply(completion.ids, completion.prompt_ids)

@@ -24,10 +24,10 @@ def test_vllm_takes_weights_while_it_samples(vllm_python):
     passes(vllm_python, "test_train_in_flight_vllm.py")
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
-def test_vllm_samples_with_the_probabilities_of_the_trainer(vllm_python, family):
+@pytest.mark.parametrize("chosen", ["qwen2_5_vl", "qwen3_5", "again"])
+def test_vllm_samples_with_the_probabilities_of_the_trainer(vllm_python, chosen):
     """In a process of its own: vLLM starts once in a process."""
-    passes(vllm_python, "test_train_families_vllm.py", "-k", family)
+    passes(vllm_python, "test_train_families_vllm.py", "-k", chosen)
 
 
 def passes(python: str, *arguments: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 
+import numpy as np
 import pytest
 import torch
 from test_train_families import pictures, score
 from toy_families import toy_policy
 
 from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.pixels import to_image
 from codev_agents.engines.policy import Policy
 from codev_agents.engines.vllm import VllmEngine
 from codev_agents.rollout.engine import Prompt, Sampling
@@ -39,6 +41,16 @@ def sample(engine: VllmEngine, policy: Policy) -> list[TokenSequence]:
     return sequences
 
 
+@pytest.fixture
+def engine_of_small_images() -> tuple[Policy, VllmEngine]:
+    """A policy that sees 16 to 25 tokens of an image, and its engine."""
+    policy = toy_policy("qwen2_5_vl", width=128)
+    images = policy.processor.image_processor
+    tokens = (images.patch_size * images.merge_size) ** 2
+    images.size = {"shortest_edge": 16 * tokens, "longest_edge": 25 * tokens}
+    return policy, VllmEngine(policy.model, policy.processor, VllmOptions(dtype="float32"), 4, 1024, 0)
+
+
 # vLLM's linear attention on CPUs takes bf16 only; a wrong state or position changes these wide weights by 0.3 and more.
 @pytest.mark.parametrize(
     ("family", "dtype", "tolerance"), [("qwen2_5_vl", "float32", 1e-5), ("qwen3_5", "bfloat16", 0.08)]
@@ -55,3 +67,18 @@ def test_vllm_samples_with_the_probabilities_of_the_trainer(family, dtype, toler
             for parameter in policy.model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.02)
         engine.sync(policy.model)
+
+
+def test_vllm_does_not_resize_images_again(engine_of_small_images):
+    """Within narrow limits, what an image processor has resized once may be resized again by a second one."""
+    policy, engine = engine_of_small_images
+    processor = policy.processor
+    images = pictures(processor, (300, 8), (8, 300))
+    for image in images:
+        assert processor.image(np.asarray(to_image(image, processor.image_processor))).grid != image.grid
+    sequence = TokenSequence()
+    sequence.add_observation(processor.prompt("", IMAGE_PLACEHOLDER * 2, images), images)
+    (done,) = engine.generate([Prompt(tuple(sequence.ids), tuple(images))], Sampling(0.9, 6, ()))
+    assert list(done.prompt_ids) == sequence.ids
+    sequence.add_action(done.ids, done.logprobs, 0)
+    assert (score(policy, [sequence], packed=True)[0] - torch.tensor(done.logprobs)).abs().mean() < 1e-5

@@ -192,7 +192,9 @@ def falsified(rollouts: list[Rollout], by: float) -> list[Rollout]:
 
 @pytest.mark.parametrize("by", [0.002, -0.5])
 def test_a_sampler_of_other_probabilities_is_refused(policy, trained, rollouts, by):
-    with pytest.raises(EngineMismatch, match=r"differ by 0\.\d+ nats per token"):
+    with pytest.raises(
+        EngineMismatch, match=r"differ by 0\.\d+ nats per token on the same weights \(mean of \d+ tokens, at most \d"
+    ):
         run_update(trained, falsified(rollouts, by))
     assert not movement(policy, trained).any()
 

@@ -235,7 +235,8 @@ class Updater:
         gap = gap_sum / fresh if fresh else math.nan
         if on_policy and gap > options.health.mismatch:
             raise EngineMismatch(
-                f"sampler and trainer differ by {gap:.2g} nats per token on the same weights, more than "
+                f"sampler and trainer differ by {gap:.2g} nats per token on the same weights (mean of {fresh:.0f} "
+                f"tokens, at most {gap_max:.2g}), more than "
                 f"health.mismatch ({options.health.mismatch:g}; rounding makes 0.001 in fp32 at most, more in bf16): "
                 "wrong weights in the engine, or temperature."
             )
