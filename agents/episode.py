@@ -104,6 +104,7 @@ class EpisodeRecorder:
             "answer": task.answer,
             "targets": tuple(_box(box) for box in task.targets),
             "transform": tuple(task.transform),
+            "times": tuple(task.times),
             "system_prompt": base.system_prompt,
             "prompt": observation["text"],
             "images": tuple(Image.fromarray(np.asarray(image)) for image in observation["images"]),

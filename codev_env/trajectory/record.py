@@ -32,7 +32,7 @@ class Trajectory:
         transform: Names of the changes to the original image, see `Task.transform`.
         system_prompt: The dialect's system prompt.
         prompt: Text of the first observation.
-        images: The input images.
+        images: The input images that the first observation shows.
         dialect: Name of the dialect.
         observation_role: Who says the turns' observations, see `Dialect.observation_role`.
         reward_name: Name of the reward.
@@ -45,6 +45,7 @@ class Trajectory:
         is_faithful: Whether some tool call showed a target as its main content, see `Episode.is_faithful`.
         stop_reason: Why the episode ended.
         meta: Anything else that is JSON-able; tuples become lists.
+        times: For frames of a video, the second of each, shown or not, see `Task.times`.
     """
 
     task_id: str
@@ -73,6 +74,7 @@ class Trajectory:
     stop_reason: StopReason = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
     share: float | None = None
+    times: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         try:

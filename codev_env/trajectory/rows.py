@@ -4,7 +4,8 @@ A turn of schema 2 has every field of schema 1, and more, so that it is read bac
 `reason` (the text of an answer, the problem of a turn that could not be parsed), `image_index`, `names` and `repairs`
 (see `Code` and `Execution`), and `returned`: the images that the program returned where others were shown, else null.
 `score_why` is null where there is no score. `any_crop`, `spread` and `definition` (see `StepScore`) are missing in rows
-of the first definition of *faithful*. A row has `share` only where the scorer gives parts of a point.
+of the first definition of *faithful*. A row has `share` only where the scorer gives parts of a point, and `times` only
+for a video.
 A box has a fifth number, its image, where that is not the first.
 """
 
@@ -74,6 +75,8 @@ def row_of(trajectory: Trajectory, save: Save) -> Row:
     row["targets"] = [numbered(box) for box in trajectory.targets]
     if row["share"] is None:
         del row["share"]
+    if not row["times"]:
+        del row["times"]
     row |= {"images": _saved(trajectory.images, save), "turns": [_turn_row(turn, save) for turn in trajectory.turns]}
     return {"schema": SCHEMA, **row}
 
@@ -91,7 +94,7 @@ def trajectory_of(row: Row, folder: Path) -> Trajectory:
     schema, row = row["schema"], {name: value for name, value in row.items() if name != "schema"}
     _check_names(row, _TRAJECTORY, {"task_id", "turns"})
     found = row | {"images": _images(row.get("images", ()), folder)}
-    for name in ("choices", "transform"):
+    for name in ("choices", "transform", "times"):
         found[name] = tuple(row.get(name, ()))
     found["targets"] = tuple(_box_of(box) for box in row.get("targets", ()))
     read = _step_of_schema_1 if schema == 1 else _step_of

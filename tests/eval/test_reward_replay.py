@@ -57,6 +57,14 @@ def test_the_episode_is_the_recorded_one(tmp_path) -> None:
     assert episode.task.targets == trajectory.targets and episode.task.images[0].size == trajectory.image_size
 
 
+def test_the_episode_of_a_video_knows_the_seconds_of_its_frames(tmp_path) -> None:
+    env = gym.make("CodeV-Video-v0", data="synthetic")
+    write_trajectories(tmp_path, [run_episode(env, Oracle(), options={"index": 0})])
+    task, recorded = env.unwrapped.task, episode_of(read_trajectories(tmp_path)[0]).task
+    assert recorded.times == task.times and len(recorded.times) == len(task.images) > 1
+    assert [image.size for image in recorded.shown_images] == [image.size for image in task.shown_images]
+
+
 def test_an_answer_is_what_was_read_from_the_turn(tmp_path) -> None:
     trajectory = record(tmp_path, "tapo", Oracle())
     assert episode_of(trajectory).steps[-1].turn.text == trajectory.final_answer != trajectory.turns[-1].action
