@@ -185,6 +185,8 @@ def test_a_folder_that_is_not_there_is_not_looked_for_on_a_hub(tmp_path, monkeyp
         "--toy.layers 0",
         "--ground.reads -1",
         "--imitate.objects 5 2",
+        "--ground.more 5",
+        "--ground.optimizer.final 0 --ground.more 5 --ground.until 1 --ground.optimizer.decay 0.5",
         "--trajectories no/such/folder",
         "--model ./no-such-folder",
     ],

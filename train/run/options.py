@@ -108,9 +108,10 @@ class StageOptions:
     @model_validator(mode="after")
     def _learns_in_further_steps(self) -> Self:
         if bool(self.until) != bool(self.more):
-            raise ValueError("until and more are given together, or neither")
+            raise ValueRefused("more", self.more, "0 without until, and above 0 with it")
         if self.more and self.optimizer.decay and not self.optimizer.final:
-            raise ValueError("more: further steps have the last learning rate, which is 0; set optimizer.final")
+            allowed = "above 0 for the further steps of more, which have the last learning rate"
+            raise ValueRefused("optimizer.final", self.optimizer.final, allowed)
         return self
 
 
