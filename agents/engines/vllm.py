@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import itertools
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -67,6 +68,7 @@ class VllmEngine:
         self._numbers = itertools.count()
         self._answers: dict[str, asyncio.Future[Completion]] = {}
         self._decoding: asyncio.Task[None] | None = None
+        self._threads = torch.get_num_threads()
         self._llm = self._start(model, options, max_batch, max_length)
         self.sync(model)
         self.seed(seed)
@@ -137,17 +139,36 @@ class VllmEngine:
         if self._asleep:
             memory |= release("wake")
             self._llm.wake_up(tags=["weights"])
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named_weights(model, self.dtype)})
+        with self._packing():
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named_weights(model, self.dtype)})
         if self._asleep:
             memory |= release("cache")
             self._llm.wake_up(tags=["kv_cache"])
             self._asleep = False
-        if self._on_cpu:
-            self._llm.collective_rpc(_pack_tied_head)
-        self._llm.reset_prefix_cache()
+        if not self._llm.reset_prefix_cache():
+            raise EngineError("vLLM kept its prefix cache, which is of earlier weights: some request is not finished.")
         self._llm.reset_mm_cache()
         self._llm.llm_engine.reset_encoder_cache()
         return memory
+
+    @contextlib.contextmanager
+    def _packing(self) -> Iterator[None]:
+        """Pack the weights that are loaded inside for the number of threads for which the first ones were packed.
+
+        oneDNN packs weights for the number of threads, and on CPUs without AVX-512 the layouts differ. It remembers how
+        it multiplies matrices of a size, layout included, for the life of the process: it would read weights that are
+        packed for another number of threads as if they were in the first layout.
+        """
+        if not self._on_cpu:
+            yield
+            return
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        try:
+            yield
+            self._llm.collective_rpc(_pack_tied_head)
+        finally:
+            torch.set_num_threads(before)
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order."""

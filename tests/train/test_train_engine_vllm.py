@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 from pathlib import Path
 
@@ -30,9 +31,14 @@ def test_vllm_samples_with_the_probabilities_of_the_trainer(vllm_python, chosen)
     passes(vllm_python, "test_train_families_vllm.py", "-k", chosen)
 
 
-def passes(python: str, *arguments: str) -> None:
+@pytest.mark.parametrize("isa", ["AVX2", "DEFAULT"])
+def test_weights_may_be_replaced_under_another_number_of_threads(vllm_python, isa):
+    passes(vllm_python, "test_train_families_vllm.py", "-k", "threads", ONEDNN_MAX_CPU_ISA=isa)
+
+
+def passes(python: str, *arguments: str, **environment: str) -> None:
     command = [python, "-m", "pytest", *arguments, "-m", "integration", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, env=os.environ | environment)
     assert done.returncode == 0, done.stdout[-6000:]
     assert "skipped" not in done.stdout
 

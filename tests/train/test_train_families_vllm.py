@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from test_train_families import pictures, score
-from toy_families import toy_policy
+from toy_families import TEXTS, toy_policy
 
-from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.options import ToyModelOptions, VllmOptions
 from codev_agents.engines.pixels import to_image
 from codev_agents.engines.policy import Policy
+from codev_agents.engines.toy import build_image_processor, build_model, build_tokenizer
 from codev_agents.engines.vllm import VllmEngine
 from codev_agents.rollout.engine import Prompt, Sampling
-from codev_agents.rollout.tokens import TokenSequence
+from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
 from codev_env.types import IMAGE_PLACEHOLDER
 
 pytestmark = [
@@ -67,6 +68,30 @@ def test_vllm_samples_with_the_probabilities_of_the_trainer(family, dtype, toler
             for parameter in policy.model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.02)
         engine.sync(policy.model)
+
+
+def test_weights_may_be_replaced_under_another_number_of_threads():
+    """Where packed weights depend on the threads (CPUs without AVX-512), what was packed for two is not read as one's.
+
+    Once oneDNN has multiplied matrices of some size, it reads the next weights of these sizes as the first ones.
+    """
+    options = ToyModelOptions()  # its vision tower has a layer of a size at which layouts differ
+    tokenizer = build_tokenizer(TEXTS, [], [])
+    model, images = build_model(options, tokenizer, seed=0).eval(), build_image_processor(options)
+    policy = Policy(model, ChatProcessor(tokenizer, images))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        engine = VllmEngine(policy.model, policy.processor, VllmOptions(dtype="float32"), 4, 1024, 0)
+        for threads in (2, 1):
+            torch.set_num_threads(threads)
+            engine.sync(policy.model)
+            assert torch.get_num_threads() == threads
+            sequences = sample(engine, policy)
+            sampled = [p for s in sequences for p, turn in zip(s.logprobs, s.turns, strict=True) if turn >= 0]
+            assert (score(policy, sequences, packed=True)[0] - torch.tensor(sampled)).abs().mean() < 1e-5
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_vllm_does_not_resize_images_again(engine_of_small_images):
