@@ -42,10 +42,10 @@ TASK = [
 
 @dataclass(frozen=True)
 class Measured:
-    """Medians over updates, in seconds; processor time is that of all updates, per update.
+    """Means over updates, in seconds.
 
     Attributes:
-        update: From the end of an update to the end of the next.
+        update: From the end of an update to the end of the next: its inverse is the throughput.
         rollouts: Part of it in which the trainer waits for rollouts.
         push: Of a push of weights: part of an update in turn, beside the next one ahead.
         trainer: Processor time of the trainer with its environments, on its core.
@@ -153,9 +153,9 @@ def train(out: Path, name: str, words: Sequence[str], port: int, core: int, pid:
         return row["seconds/rollouts"] + row["seconds/waiting"] + row["seconds/update"]
 
     return Measured(
-        statistics.median(map(whole, rows)),
-        statistics.median(row["seconds/rollouts"] for row in rows),
-        statistics.median(row.get("async/push_seconds", row["seconds/push"]) for row in rows),
+        statistics.mean(map(whole, rows)),
+        statistics.mean(row["seconds/rollouts"] for row in rows),
+        statistics.mean(row.get("async/push_seconds", row["seconds/push"]) for row in rows),
         trainer,
         served,
         statistics.mean(_kl(row) for row in rows),
