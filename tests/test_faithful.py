@@ -197,8 +197,8 @@ def test_areas_of_unions():
     assert union_area([diamond, diamond[::-1], box_polygon((10, 0, 20, 10))]) == pytest.approx(275, rel=0.01)
 
 
-def detail(box: Box, view_pixels: int, power: float = 1.0, **changes) -> float:
-    view = ModelView(view_pixels, power)
+def detail(box: Box, view_pixels: int, power: float = 1.0, margin: float | None = None, **changes) -> float:
+    view = ModelView(view_pixels, power, margin)
     return showing(region(box, **changes), target_of(0.01), SIZE, view=view).detail
 
 
@@ -212,6 +212,32 @@ def test_detail_counts_the_pixels_that_reach_the_model():
     assert detail(box, 40_000, scale=0.25) == 0.25, "what was lost before does not come back"
     # A frame takes its part of the view.
     assert detail(box, 40_000, original_share=0.25) == pytest.approx(0.5)
+
+
+def test_a_margin_asks_for_no_more_detail_than_a_crop_of_the_target_can_show():
+    (x1, y1, x2, y2), view = target_of(0.01), 4900
+    side = ((x2 - x1) * (y2 - y1)) ** 0.5
+    box = (0, 0, 200, 200)
+    assert side > 70, "the target alone is larger than the view"
+    assert detail(box, view, margin=1.0) == pytest.approx(side / 200)
+    assert detail(box, view, 4.0, margin=2.25) == pytest.approx(min(1, 1.5 * side / 200) ** 4)
+    assert detail((0, 0, 100, 100), view, 4.0, margin=2.25) == 1.0, "no crop has to be tighter than that"
+    assert detail(box, view, scale=0.1, margin=2.25) == pytest.approx(0.1 / (70 / (1.5 * side))), "as small as the view"
+    # Where crops of a target fit into the view, a margin changes nothing.
+    assert 2.25 * side**2 < 80_000 < 160_000
+    assert detail((0, 0, 400, 400), 80_000, 4.0, margin=2.25) == detail((0, 0, 400, 400), 80_000, 4.0) < 1
+
+
+def test_an_expert_crop_of_a_target_larger_than_the_view_is_faithful_with_a_margin():
+    target = target_of(0.01)
+    for margin in (0.0, 0.25, 1.0):
+        crop = expand_box(target, SIZE, margin)
+        step = Step("", Code(""), Execution(images=(IMAGE.crop(crop),)), (region(crop),))
+        judge = get_judge({"name": "auto", "view_pixels": 4900, "detail_power": 4, "detail_margin": 2.25})
+        score = judge.score(task_of(target), step, ())
+        assert score.faithful == (margin < 1)
+        assert score.definition == "boxes 2, view of 4900 pixels, detail^4, detail of 2.25 targets"
+        assert for_view(judge, 10_000).score(task_of(target), step, ()).definition.endswith(", detail of 2.25 targets")
 
 
 def test_a_view_is_an_option_of_judges_and_environments():
@@ -245,6 +271,7 @@ def test_a_view_is_an_option_of_judges_and_environments():
         ("auto", 0, "view_pixels is 0"),
         ("auto", 70.5, "view_pixels is 70.5"),
         ({"name": "auto", "detail_power": 0}, None, "detail_power is 0"),
+        ({"name": "auto", "detail_margin": 0.5}, None, "detail_margin is 0.5"),
         ({"name": "none", "view_pixels": 9}, None, "view_pixels"),
         ({"name": "ground_truth", "view": 9}, None, "Did you mean 'view_pixels'|view_pixels"),
         ("judge_without_views", 9, "does not measure detail"),

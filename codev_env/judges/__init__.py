@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 ON_ERROR = ("raise", "mask")
-DETAIL_OPTIONS = ("view_pixels", "detail_power")
+DETAIL_OPTIONS = ("view_pixels", "detail_power", "detail_margin")
 """Options of the judges by ground truth, see `GroundTruthJudge`."""
 
 

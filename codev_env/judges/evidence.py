@@ -15,7 +15,9 @@ the episode has shown in all to find it (`account`):
 V ≤ limit is the same as tightness² / V ≥ 1/8, with tightness = t / V: much of what is shown is target, and what is
 shown is a small part of the image. In crops of 2.25 |T|, as of an expert who leaves a quarter of the target's width and
 height on each side, the limit is 8.9 for a target of 0.1 % of the image, 4.1 for 1 %, 1.8 for 12 %, 1.2 for 40 %.
-Without a view (P = ∞) and with p = 1, detail is min(1, s).
+Without a view (P = ∞) and with p = 1, detail is min(1, s). No crop shows a target that is larger than the view in all
+its detail. With a margin m, the detail of a crop of m |T|, for example 2.25, is enough: min(1, s, √(P share / |R|)) is
+divided by min(1, √(P / m |T|)), and at most 1.
 """
 
 from __future__ import annotations
@@ -50,10 +52,12 @@ class ModelView:
     Attributes:
         pixels: The model sees an image at no more than this many pixels; `None`: as large as it is.
         power: Exponent of detail.
+        margin: A crop of so many times the target's area has detail enough; `None`: only full detail is.
     """
 
     pixels: int | None = None
     power: float = 1.0
+    margin: float | None = None
 
 
 AS_IT_IS = ModelView()
@@ -72,7 +76,7 @@ class Showing:
         tightness: How much of what is shown is target, 0 to 1.
         compact: 1 if the target is the main content, 1/2 at the limit.
         search: 1 unless the episode has shown so much that chance explains the find.
-        detail: Pixels per original pixel that reach the model, at most 1.
+        detail: Pixels per original pixel that reach the model, of those that are enough, at most 1.
         share: 1 unless next to nothing of the output stems from the original.
     """
 
@@ -136,7 +140,7 @@ def showing(
         tightness=min(1.0, target_share_of(target, size) / shown) if shown else 0.0,
         compact=_falling(shown, limit / 2, limit),
         search=1.0,
-        detail=detail_of(region, area(part), view),
+        detail=detail_of(region, area(part), view, target_area),
         share=min(1.0, region.original_share / _PROMINENT),
     )
 
@@ -164,17 +168,20 @@ def _falling(value: float, full: float, half: float) -> float:
     return max(0.0, 1 - 0.5 * math.log(value / full) / math.log(half / full)) if full > 0 else 0.0
 
 
-def detail_of(region: Region, shown_area: float, view: ModelView) -> float:
-    """Return the pixels per original pixel, along a side, that reach the model: at most 1.
+def detail_of(region: Region, shown_area: float, view: ModelView, target_area: float) -> float:
+    """Return the pixels per original pixel, along a side, that reach the model, of those that are enough: at most 1.
 
     Args:
         region: The region that an image shows.
         shown_area: Its area, in pixels of the original.
         view: The model's view; a frame around the region takes its part of it.
+        target_area: The target's area, in pixels of the original.
     """
     found = min(1.0, region.scale or 1.0)
     if view.pixels is not None and shown_area > 0:
         found = min(found, math.sqrt(view.pixels * min(1.0, region.original_share) / shown_area))
+        if view.margin is not None and target_area > 0:
+            found = min(1.0, found / min(1.0, math.sqrt(view.pixels / (view.margin * target_area))))
     return float(found**view.power)
 
 

@@ -25,6 +25,7 @@ Red lines (after CodeV, arXiv 2511.19661) are worth -1/2: a program that ends wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -76,6 +77,8 @@ class GroundTruthJudge:
         view_pixels: The policy sees an image at no more than this many pixels, so that a crop of more is worth less;
             `None`: as large as it is.
         detail_power: Exponent of detail; more than 1 asks for a crop that fills less of the view.
+        detail_margin: With a view, a crop of so many times the target's area has detail enough, however large the
+            target is; `None`: only a crop that the policy sees in full detail has.
 
     Raises:
         ConfigError: A number that cannot be used.
@@ -83,14 +86,18 @@ class GroundTruthJudge:
 
     name = "ground_truth"
 
-    def __init__(self, view_pixels: int | None = None, detail_power: float = 1.0) -> None:
+    def __init__(
+        self, view_pixels: int | None = None, detail_power: float = 1.0, detail_margin: float | None = None
+    ) -> None:
         if view_pixels is not None and (
             isinstance(view_pixels, bool) or view_pixels != int(view_pixels) or view_pixels < 1
         ):
             raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
         if isinstance(detail_power, (bool, str)) or not 0 < detail_power <= MOST_POWER:
             raise ConfigError(f"detail_power is {detail_power!r}; it must be above 0 and at most {MOST_POWER}.")
-        self.view = ModelView(view_pixels, float(detail_power))
+        if detail_margin is not None and (isinstance(detail_margin, (bool, str)) or not 1 <= detail_margin < math.inf):
+            raise ConfigError(f"detail_margin is {detail_margin!r}; it must be at least 1, or None.")
+        self.view = ModelView(view_pixels, float(detail_power), detail_margin)
 
     @property
     def definition(self) -> str:
@@ -100,11 +107,13 @@ class GroundTruthJudge:
             parts.append(f"view of {self.view.pixels} pixels")
         if self.view.power != 1:
             parts.append(f"detail^{self.view.power:g}")
+        if self.view.pixels is not None and self.view.margin is not None:
+            parts.append(f"detail of {self.view.margin:g} targets")
         return ", ".join(parts)
 
     def for_view(self, view_pixels: int) -> GroundTruthJudge:
         """Return this judge for a policy that sees an image at no more than `view_pixels` pixels."""
-        return GroundTruthJudge(view_pixels, self.view.power)
+        return GroundTruthJudge(view_pixels, self.view.power, self.view.margin)
 
     def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         """Score a code turn; raises `JudgeError` for a task without targets."""

@@ -112,17 +112,20 @@ class AutoJudge:
     Args:
         view_pixels: As for `GroundTruthJudge`.
         detail_power: As for `GroundTruthJudge`.
+        detail_margin: As for `GroundTruthJudge`.
     """
 
     name = "auto"
 
-    def __init__(self, view_pixels: int | None = None, detail_power: float = 1.0) -> None:
-        self._ground_truth = GroundTruthJudge(view_pixels, detail_power)
+    def __init__(
+        self, view_pixels: int | None = None, detail_power: float = 1.0, detail_margin: float | None = None
+    ) -> None:
+        self._ground_truth = GroundTruthJudge(view_pixels, detail_power, detail_margin)
         self._warned = False
 
     def for_view(self, view_pixels: int) -> AutoJudge:
         """Return this judge for a policy that sees an image at no more than `view_pixels` pixels."""
-        return AutoJudge(view_pixels, self._ground_truth.view.power)
+        return AutoJudge(view_pixels, self._ground_truth.view.power, self._ground_truth.view.margin)
 
     def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         """Score by ground truth where there is one."""

@@ -116,6 +116,11 @@ class Health:
                 f"the judge failed in {failed:.0%} of the episodes, more than health.judge-failed "
                 f"({options.judge_failed:.0%}): check its server",
             ),
+            "imitation": (
+                _number(row, "imitation/looks") + _number(row, "imitation/past") == 0,
+                "no look was faithful, so nothing is imitated: the policy looks nowhere near the evidence, or the "
+                "judge asks for more detail than a crop can show (its detail-margin)",
+            ),
         }
         return {name: reason if crossed else "" for name, (crossed, reason) in rules.items()}
 
