@@ -64,7 +64,7 @@ class Setting:
 
 IMITATION = {
     "reward": "tapo",
-    "env.judge": '{"name": "ground_truth", "view_pixels": 4900, "detail_power": 4}',
+    "env.judge": '{"name": "ground_truth", "view_pixels": 4900, "detail_power": 4, "detail_margin": 2.25}',
     "temperature": 1.2,
     "candidates": 4,
     "candidates_share": 0.5,

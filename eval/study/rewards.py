@@ -9,7 +9,7 @@ from codev_env.types import Episode
 
 def erring_judge() -> NoisyJudge:
     """Make a judge that counts pixels as the toy policy sees them and errs in a tenth of its calls."""
-    return NoisyJudge(GroundTruthJudge(view_pixels=4900, detail_power=4), 0.1)
+    return NoisyJudge(GroundTruthJudge(view_pixels=4900, detail_power=4, detail_margin=2.25), 0.1)
 
 
 def called(episode: Episode) -> float:
