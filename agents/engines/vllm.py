@@ -145,7 +145,7 @@ class VllmEngine:
             memory |= release("cache")
             self._llm.wake_up(tags=["kv_cache"])
             self._asleep = False
-        if not self._llm.reset_prefix_cache():
+        if self._llm.reset_prefix_cache() is False:
             raise EngineError("vLLM kept its prefix cache, which is of earlier weights: some request is not finished.")
         self._llm.reset_mm_cache()
         self._llm.llm_engine.reset_encoder_cache()

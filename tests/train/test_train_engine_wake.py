@@ -19,7 +19,7 @@ import torch
 
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.vllm import VllmEngine
-from codev_agents.rollout.engine import Prompt, Sampling
+from codev_agents.rollout.engine import EngineError, Prompt, Sampling
 
 MIB = 2**20
 
@@ -177,3 +177,10 @@ def test_cached_blocks_are_returned_before_each_part_of_vllm_wakes(policy, gpu):
     }
     assert "PyTorch reserves 100 MiB, 900 before; 8 MiB are free" in "\n".join(logged.output)
     assert engine.sync(model) == {}, "it is awake"
+
+
+def test_caches_of_earlier_weights_that_vllm_keeps_are_an_error(policy, gpu):
+    engine = VllmEngine(Offloaded(policy.model), policy.processor, VllmOptions(), device="cuda")
+    engine._llm.reset_prefix_cache = lambda: False
+    with pytest.raises(EngineError, match="kept its prefix cache"):
+        engine.sync(policy.model)

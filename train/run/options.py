@@ -108,9 +108,9 @@ class StageOptions:
     @model_validator(mode="after")
     def _learns_in_further_steps(self) -> Self:
         if bool(self.until) != bool(self.more):
-            raise ValueRefused("more", self.more, "0 without until, and above 0 with it")
+            raise ValueRefused("more", self.more, "given together with until: both above 0, or neither")
         if self.more and self.optimizer.decay and not self.optimizer.final:
-            allowed = "above 0 for the further steps of more, which have the last learning rate"
+            allowed = "above 0: the further steps of more have the last learning rate, which is optimizer.final of lr"
             raise ValueRefused("optimizer.final", self.optimizer.final, allowed)
         return self
 
