@@ -119,7 +119,7 @@ class Health:
             "imitation": (
                 _number(row, "imitation/looks") + _number(row, "imitation/past") == 0,
                 "no look was faithful, so nothing is imitated: the policy looks nowhere near the evidence, or the "
-                "judge asks for more detail than a crop can show (its detail-margin)",
+                "judge asks for more detail than its crops show (view_pixels, detail_power, detail_margin)",
             ),
         }
         return {name: reason if crossed else "" for name, (crossed, reason) in rules.items()}
