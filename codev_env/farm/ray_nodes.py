@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from codev_env.errors import ConfigError
@@ -17,6 +18,8 @@ RESOURCE = "codev"
 NAMESPACE = "codev-env"
 _address = ""
 """Where this process has connected to; empty before, and where something else has."""
+_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's variable; at 0 its processes are for one machine and listen on 127.0.0.1 alone, on any system."""
 _CALLS = 4  # of one actor at the same time: hello, submit and collect
 
 
@@ -98,12 +101,34 @@ class RayCluster:
             except ConnectionError:
                 if os.environ.get("RAY_ADDRESS"):
                     raise
-                self._ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **given)
+                with _on_loopback():
+                    self._ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **given)
         except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
             raise ConfigError(
                 f"farm {address!r}: Ray cannot connect ({error}). Start the cluster with `ray start --head`, and for "
                 'an address ray://HOST:PORT with its client server; pip install "codev-env[ray]" has what that needs.'
             ) from error
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let the processes of a cluster that starts now listen on 127.0.0.1 only.
+
+    Ray has read its variable when it was imported; later only its own constant counts, beside the variable that its new
+    processes read.
+    """
+    from ray._private import ray_constants
+
+    variable, constant = os.environ.get(_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[_CLUSTERS], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = constant
+        if variable is None:
+            del os.environ[_CLUSTERS]
+        else:
+            os.environ[_CLUSTERS] = variable
 
 
 class RayNode:

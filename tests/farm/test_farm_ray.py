@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
+from listening import LOOPBACK, places_of
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray then takes the loopback interface for the machine's own
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -103,22 +104,8 @@ def test_a_second_cluster_is_refused(farm: Farm) -> None:
 
 
 def test_nothing_listens_to_the_world(farm: Farm) -> None:
-    listening = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A":
-                listening.add((fields[1].partition(":")[0], fields[9]))
-    ours = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"ray" not in (process / "cmdline").read_bytes().lower():
-                continue
-            ours |= {os.readlink(fd)[8:-1] for fd in (process / "fd").iterdir() if "socket" in os.readlink(fd)}
-        except OSError:
-            continue
-    places = {address for address, inode in listening if inode in ours}
-    assert places and places <= {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+    places = places_of(b"ray")
+    assert places and places <= LOOPBACK
 
 
 @pytest.mark.parametrize("what", ["actor killed", "actor stopped", "node removed", "sandbox killed"])
