@@ -44,7 +44,7 @@ from codev_train.run.health import Health, Unhealthy
 from codev_train.run.interrupt import Interrupt
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
-from codev_train.run.ranks import begin_peak, peak_memory, spread
+from codev_train.run.ranks import begin_peak, part_of, peak_memory, spread
 
 
 def tapo(
@@ -102,7 +102,7 @@ def tapo(
                     monitor.episodes([r.trajectory for r in rollouts[:: options.group][:4]], step + 1)
                 bar.update()
                 bar.set_postfix({name: f"{row[name]:.2f}" for name in shown})
-                findings = health.look(row)
+                findings = broadcast_object_list([health.look(row)])[0]  # of the main process: all stop, or none
                 for finding in findings if accelerator.is_main_process else ():
                     bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)
                 fatal = next((finding.reason for finding in findings if finding.stop), "")
@@ -228,7 +228,9 @@ class _Learner:
         if options.candidates == 1:
             return choose
         guesses = functools.partial(self.runner.guesses, self.engine, max_tokens=options.max_tokens)
-        return functools.partial(least_guessable, choose, guesses, options.candidates, options.candidates_share)
+        wanted = part_of(round(options.candidates_share * options.prompts), self.accelerator)
+        share = wanted * self.accelerator.num_processes / options.prompts
+        return functools.partial(least_guessable, choose, guesses, options.candidates, share)
 
     def _share_outcomes(self, batch: Selection | TakenGroups, step: int) -> list[PlayedGroup]:
         """Return the outcomes of all processes, and name skipped tasks once; all processes raise the same error."""

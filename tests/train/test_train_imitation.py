@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from PIL import Image
+from process_group import run_group
 from test_train_rollout import SAMPLING, ScriptedEngine
 from test_train_update import movement
 
@@ -18,8 +20,10 @@ from codev_agents.engines.batch import collate
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.scripted import Oracle
+from codev_env.dialects import get_dialect
 from codev_env.geometry import ImageBox, union_area
 from codev_env.provenance.coordinates import box_polygon
+from codev_env.types import Answer
 from codev_train.learn.checkpoint import CheckpointError
 from codev_train.learn.imitation import Imitation, _draw, elsewhere, looked
 from codev_train.learn.looks import PastLooks
@@ -100,6 +104,32 @@ def test_a_wrong_answer_is_replaced_in_its_turn(policy, runner, rollouts):
     right, wrong = rollouts[0].tokens, rollouts[1].tokens
     assert list(answer.ids) == right.ids and list(answer.turns) == right.turns
     assert list(answer.ids) != wrong.ids
+
+
+@pytest.mark.parametrize("name", ["codev", "thyme", "codevision", "deepeyes", "pyvision"])
+@pytest.mark.parametrize(("given", "gold"), [("a", "b"), ("we", "cat"), ("answer", "red"), ("n", "a"), ("no", "yes")])
+def test_an_answer_whose_letters_are_those_of_a_tag_is_replaced_where_it_stands(policy, runner, name, given, gold):
+    dialect = get_dialect(name)
+    imitation = dataclasses.replace(make_imitation(policy, runner), dialect=dialect)
+    action = dialect.write(Answer(given), f"I see {given}.")
+    turn = dialect.parse(imitation._corrected(action, given, gold))
+    assert isinstance(turn, Answer) and turn.text == gold
+    assert turn.problems == dialect.parse(action).problems
+
+
+def test_an_answer_that_cannot_be_replaced_is_not_imitated(policy, runner):
+    imitation = make_imitation(policy, runner)
+    action = imitation.dialect.write(Answer("red"), "I see it.")
+    assert imitation._corrected(action, "blue", "green") == imitation._corrected(action, "", "green") == ""
+    assert imitation._corrected("<answer>red", "answer", "green") == ""
+
+
+def test_processes_share_the_numbers_and_add_up_what_they_did():
+    done = run_group(3, "summed_process")
+    assert done.returncode == 0, done.stderr
+    rows = sorted(map(json.loads, done.stdout.splitlines()), key=lambda row: row["rank"])
+    assert [row["parts"] for row in rows] == [[6, 0, 0], [7, 0, 1], [7, 1, 1]]
+    assert all(row["sums"] == {"looks": 3.0, "seen": 0.75} for row in rows)
 
 
 def test_nothing_is_drawn_without_looks_or_unless_asked_for(policy, runner, rollouts):

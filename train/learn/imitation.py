@@ -39,6 +39,7 @@ from codev_train.learn.looks import AnsweredLook, PastLooks
 from codev_train.learn.sample import Sample
 from codev_train.learn.update import Updater
 from codev_train.run.options import ImitationOptions
+from codev_train.run.ranks import part_of, summed
 
 _TRIES = 16
 _MARK = "0"
@@ -76,29 +77,31 @@ class Imitation:
             rng: Draws other places, and the samples.
 
         Returns:
-            Samples with `is_imitated`, and statistics.
+            Samples with `is_imitated`, and statistics over all processes.
         """
         if not (self.options.answers or self.options.calls):
             return [], {}
-        found, stats = self._look(rollouts, rng)
+        found, sums = self._look(rollouts, rng)
         looks = [*self.past, *found]
         self.past.add(step, found)
-        share = self.updater.accelerator.num_processes
+        accelerator = self.updater.accelerator
         noise = rng.gumbel(size=len(looks))
-        read = _draw([look.answers for look in looks], -(-self.options.answers // share), noise)
-        called = _draw([look.looks for look in looks], -(-self.options.calls // share), noise)
+        read = _draw([look.answers for look in looks], part_of(self.options.answers, accelerator), noise)
+        called = _draw([look.looks for look in looks], part_of(self.options.calls, accelerator), noise)
         samples = []
         for number in sorted(read | called):
             look = looks[number]
             turns = (*look.calls * (number in called), *(look.answer,) * (number in read))
             samples.append(_of_turns(look.gold, turns, self.options.weight))
-        stats |= {"imitation/answers": float(len(read)), "imitation/calls": float(len(called))}
-        return samples, stats | {"imitated": float(len(samples)), "imitation/past": float(len(looks) - len(found))}
+        counts = {"looks": len(found), "answers": len(read), "calls": len(called), "past": len(looks) - len(found)}
+        total = summed({**counts, "imitated": float(len(samples)), **sums}, accelerator)
+        stats = {f"imitation/{name}": total[name] for name in counts} | {"imitated": total["imitated"]}
+        return samples, stats | {f"imitation/{name}": total[name] / total["looks"] for name in sums if total["looks"]}
 
     def _look(
         self, rollouts: Sequence[Rollout], rng: np.random.Generator
     ) -> tuple[list[AnsweredLook], dict[str, float]]:
-        """Find the faithful looks, one for each task and place, and what the answers owe to them."""
+        """Find the faithful looks, one for each task and place, and the sums of their p (`seen`) and p' (`elsewhere`)."""
         chosen: dict[object, tuple[Rollout, Sample]] = {}
         for rollout in rollouts:
             boxes = [turn.crop_boxes for turn in rollout.trajectory.turns]
@@ -121,25 +124,32 @@ class Imitation:
             answers = 1 - float(other) if other < 1 - _LEAST else 0.0
             weight = rare * (0.1 + max(0.0, float(p - other))) * _shown(rollout) ** 2
             looks.append(AnsweredLook(gold, calls, len(turns) - 1, answers, weight))
-        stats = {"imitation/looks": float(len(looks))}
-        if looks:
-            stats |= {"imitation/seen": float(seen.mean()), "imitation/elsewhere": float(blind.mean())}
-        return looks, stats
+        return looks, {"seen": float(seen.sum()), "elsewhere": float(blind.sum())}
 
     def _with_gold(self, rollout: Rollout) -> Sample | None:
         """The trajectory with the gold answer in its answering turn; `None` if it cannot be put there."""
         tokens, trajectory = rollout.tokens, rollout.trajectory
         ids, turns = list(tokens.ids), list(tokens.turns)
         if not trajectory.is_correct:
-            action, given = trajectory.turns[-1].action, trajectory.final_answer
-            if not given or given not in action:
+            action = self._corrected(trajectory.turns[-1].action, trajectory.final_answer, trajectory.answer)
+            if not action:
                 return None
             start = turns.index(len(trajectory.turns) - 1)
-            head, _, tail = action.rpartition(given)
             ended = [self.processor.eos_id] if ids[-1] == self.processor.eos_id else []
-            new = [*self.processor.encode_reply(head + trajectory.answer + tail, ids[:start]), *ended]
+            new = [*self.processor.encode_reply(action, ids[:start]), *ended]
             ids, turns = [*ids[:start], *new], [*turns[:start], *[len(trajectory.turns) - 1] * len(new)]
         return Sample.unlearned(ids, tokens.images, turns)
+
+    def _corrected(self, action: str, given: str, gold: str) -> str:
+        """The turn with `gold` as its answer in place of `given`; empty if it cannot be put there."""
+        place = action.rfind(given) if given else -1
+        while place >= 0:  # the answer's letters may also be those of a tag
+            changed = action[:place] + gold + action[place + len(given) :]
+            turn = self.dialect.parse(changed)
+            if isinstance(turn, Answer) and turn.text.strip() == gold.strip():
+                return changed
+            place = action.rfind(given, 0, place + len(given) - 1)
+        return ""
 
     def _question(self, rollout: Rollout, images: Sequence[PixelBlock], turn: int = -1) -> Sample:
         """The gold answer in place of a turn, the last one by default; the loss covers the answer alone."""

@@ -1,4 +1,4 @@
-"""Times and GPU memory of every process, as the history has them."""
+"""What the processes of a run do together: their parts of a number, and their counts, times and GPU memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ from collections.abc import Mapping
 
 import torch
 from accelerate import Accelerator
+
+
+def part_of(total: int, accelerator: Accelerator) -> int:
+    """Return this process's part of a number of things; the parts of all processes differ by one at most."""
+    rank, processes = accelerator.process_index, accelerator.num_processes
+    return total * (rank + 1) // processes - total * rank // processes
+
+
+def summed(values: Mapping[str, float], accelerator: Accelerator) -> dict[str, float]:
+    """Return the sums of numbers over processes, by name; all processes call this with the same names."""
+    if accelerator.num_processes == 1:
+        return dict(values)
+    own = torch.tensor(list(values.values()), dtype=torch.float64, device=accelerator.device)
+    return dict(zip(values, accelerator.reduce(own).tolist(), strict=True))
 
 
 def spread(values: Mapping[str, float], accelerator: Accelerator) -> dict[str, float]:
