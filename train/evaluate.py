@@ -98,7 +98,15 @@ def _play(
     sampling = Sampling(options.eval.temperature, options.max_tokens)
     make_env = functools.partial(make_eval_env, options, **kind)
     engine.seed(options.seed + rank)  # An evaluation is a function of seed and weights, whatever was sampled before.
-    with RolloutRunner(make_env, processor, options.workers, options.engine_batch, options.max_length) as runner:
+    with RolloutRunner(
+        make_env,
+        processor,
+        options.workers,
+        options.engine_batch,
+        options.max_length,
+        step_timeout=options.step_timeout,
+        mask_stragglers=options.mask_stragglers,
+    ) as runner:
         count = min(options.eval.episodes, runner.size())
         own = range(rank, count, processes)
         played = Selection(own, len(own), len(own))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -50,32 +51,50 @@ class Workers:
             limit: Longest time that it may run, in seconds; 0 is no limit.
 
         Raises:
-            StepTimeout: It takes longer. Its thread keeps running but frees its slot.
+            StepTimeout: It takes longer, also where it was cancelled before. Its thread keeps running but frees its
+                slot.
         """
         async with self._slots:
             return await self.wait(function, *arguments, limit=limit)
 
     async def wait(self, function: Callable[..., T], *arguments: Any, limit: float = 0.0) -> T:
         """Run a function that mostly waits: as `compute`, but any number of them."""
-        job = self._threads.submit(function, *arguments)
+        job = _in_own_thread(function, arguments) if limit else self._threads.submit(function, *arguments)
         result = asyncio.wrap_future(job)
-        try:
-            done, _ = await asyncio.wait([result], timeout=limit or None)
-        except asyncio.CancelledError:
-            # Its environment is about to be closed: wait for it, however often this is cancelled.
-            while not result.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([result])
-            result.exception()  # marks it as retrieved
-            raise
-        if not done:
+        until = time.monotonic() + limit if limit else math.inf
+        cancelled: asyncio.CancelledError | None = None
+        while not result.done() and (left := until - time.monotonic()) > 0:
+            try:
+                await asyncio.wait([result], timeout=left if limit else None)
+            except asyncio.CancelledError as error:
+                # Its environment is about to be closed: wait for it, however often this is cancelled.
+                cancelled = error
+        if not result.done():
             result.cancel()
             raise StepTimeout(job)
+        if cancelled:
+            result.exception()  # marks it as retrieved
+            raise cancelled
         return result.result()
 
     def close(self) -> None:
-        """End the threads when their work is done."""
+        """End the threads when their work is done; what has taken longer than its limit is not waited for."""
         self._threads.shutdown()
+
+
+def _in_own_thread(function: Callable[..., T], arguments: tuple[Any, ...]) -> Future[T]:
+    """Run a function that may never return in a thread that nothing waits for, not even the end of the process."""
+    job: Future[T] = Future()
+    job.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            job.set_result(function(*arguments))
+        except BaseException as error:
+            job.set_exception(error)
+
+    threading.Thread(target=run, name="codev-rollout-limited", daemon=True).start()
+    return job
 
 
 class Memo:

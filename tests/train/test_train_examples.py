@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from micro_run import TOY_OPTIONS
 
 from codev_agents import Oracle, run_episode
 from codev_train.run.environments import make_env
@@ -98,3 +99,17 @@ def test_a_stage_has_scenes_of_its_own(policy, env_options, monkeypatch):
     assert not any(made.honest.unwrapped.tasks[number].meta["cue_informative"] for number in range(20))
     biased = [made.biased.unwrapped.tasks[number] for number in range(20)]
     assert max(len(task.meta["objects"]) for task in biased) > 3
+
+
+def test_a_small_set_of_tasks_is_drawn_from_whole(policy, env_options):
+    few = dataclasses.replace(env_options, scene={**env_options.scene, "size": 3})
+    options = SFTOptions(env=few, snap=112)
+    maker = ExampleMaker(options, policy.processor, (make_env(few, "train"), make_env(few, "train")))
+    stage = StageOptions(steps=2, captions=4, reads=4, experts=4, decorative=4)
+    assert maker.scenes == 3
+    assert [len(batch) for batch in StageData(lambda: maker, stage, options.pool, (0, 0, 0))] == [13, 12]
+
+
+def test_a_toy_is_made_from_a_small_set_of_tasks(env_options):
+    few = dataclasses.replace(env_options, scene={**env_options.scene, "size": 5})
+    assert cold_start.toy_policy(SFTOptions(env=few, toy=TOY_OPTIONS)).processor.encode("circle")

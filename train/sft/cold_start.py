@@ -36,7 +36,7 @@ CORPUS_SCENES = 400
 def toy_policy(options: SFTOptions) -> Policy:
     """Make a toy policy from random weights, with a tokenizer trained on the environment's texts."""
     env = unwrap(make_env(options.env, split="train"))
-    tasks = [env.tasks[i] for i in range(CORPUS_SCENES)]
+    tasks = [env.tasks[i] for i in range(min(CORPUS_SCENES, len(env.tasks)))]
     tokenizer = build_tokenizer(*corpus(tasks, env.dialect, options.snap))
     model = build_model(options.toy, tokenizer, options.seed)
     speed_up(model)

@@ -121,6 +121,11 @@ class ExampleMaker:
         self.decorative: Agent = DecorativeCrop(snap=options.snap or None)
         self._views: dict[tuple[str, int], PixelBlock] = {}
 
+    @property
+    def scenes(self) -> int:
+        """How many scenes there are to make examples of."""
+        return min(len(unwrap(env).tasks) for env in (self.biased, self.honest))
+
     def caption(self, number: int, rng: np.random.Generator) -> Example:
         """A whole scene, described."""
         task = self._task(number)
@@ -177,7 +182,7 @@ class StageData(IterableDataset[list[Example]]):
     Args:
         maker: Makes the maker inside the loader process: environments do not travel between processes.
         stage: How many of each kind per step.
-        pool: Distinct episodes and scenes of each kind.
+        pool: Distinct episodes and scenes of each kind; fewer if there are fewer tasks.
         seed: Seed of the order.
     """
 
@@ -186,6 +191,7 @@ class StageData(IterableDataset[list[Example]]):
 
     def __iter__(self) -> Iterator[list[Example]]:
         maker, rng = self.maker(), np.random.default_rng(self.seed)
+        pool = min(self.pool, maker.scenes)
         episodes: dict[tuple[str, int], Example] = {}
         # Each recorded episode once per pass; they are not kept, since their images can be large and many.
         order = _passes(len(maker.recorded), np.random.default_rng((*self.seed, 1)))
@@ -200,13 +206,13 @@ class StageData(IterableDataset[list[Example]]):
             late = step >= self.stage.steps // 2
             captions, reads = (n // 2 if late else n for n in (self.stage.captions, self.stage.reads))
             experts = self.stage.experts if late or not self.stage.captions else max(1, self.stage.experts // 4)
-            batch = [maker.caption(int(i), rng) for i in rng.integers(self.pool, size=captions)]
-            batch += [maker.read(int(i), rng) for i in rng.integers(self.pool, size=reads)]
+            batch = [maker.caption(int(i), rng) for i in rng.integers(pool, size=captions)]
+            batch += [maker.read(int(i), rng) for i in rng.integers(pool, size=reads)]
             if maker.recorded:
                 batch += [maker.imitated(maker.recorded[i]) for i in itertools.islice(order, experts)]
             else:
-                batch += [episode("expert", int(i)) for i in rng.integers(self.pool, size=experts)]
-            batch += [episode("decoration", int(i)) for i in rng.integers(self.pool, size=self.stage.decorative)]
+                batch += [episode("expert", int(i)) for i in rng.integers(pool, size=experts)]
+            batch += [episode("decoration", int(i)) for i in rng.integers(pool, size=self.stage.decorative)]
             yield batch
 
 

@@ -1,0 +1,100 @@
+"""Threads of rollouts: limits hold whatever else happens, and nothing waits for a call that never returns."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from codev_agents.rollout.workers import StepTimeout, Workers, all_or_none
+
+
+@pytest.fixture
+def never():
+    """A call that returns when the test has ended."""
+    end = threading.Event()
+    yield end.wait
+    end.set()
+
+
+def run(work, seconds=20.0):
+    """Run a coroutine of new workers and close them; fails if that takes longer."""
+    done = threading.Event()
+    found = []
+
+    def target():
+        workers = Workers(2)
+        found.append(asyncio.run(work(workers)))
+        workers.close()
+        done.set()
+
+    threading.Thread(target=target, daemon=True).start()
+    assert done.wait(seconds), "something waits for a call that never returns"
+    return found[0]
+
+
+def test_a_result_and_an_error_come_back():
+    async def work(workers):
+        with pytest.raises(ZeroDivisionError):
+            await workers.compute(lambda: 1 / 0, limit=5)
+        return [await workers.compute(int, "3", limit=limit) for limit in (0, 5)]
+
+    assert run(work) == [3, 3]
+
+
+def test_closing_does_not_wait_for_a_call_that_took_too_long(never):
+    async def work(workers):
+        with pytest.raises(StepTimeout) as timeout:
+            await workers.compute(never, limit=0.1)
+        return timeout.value.job
+
+    assert not run(work).done()
+
+
+def test_an_error_beside_a_call_that_never_returns_is_raised_within_its_limit(never):
+    async def fail():
+        await asyncio.sleep(0.05)
+        raise ValueError("beside")
+
+    async def work(workers):
+        with pytest.raises(ValueError, match="beside"):
+            await all_or_none([workers.compute(never, limit=0.3), fail()])
+
+    run(work)
+
+
+def test_a_cancelled_call_without_a_limit_is_waited_for():
+    ended = []
+
+    async def work(workers):
+        task = asyncio.ensure_future(workers.compute(lambda: (time.sleep(0.3), ended.append(1))))
+        await asyncio.sleep(0.05)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return list(ended)
+
+    assert run(work) == [1]
+
+
+def test_a_process_ends_with_a_call_under_way():
+    code = (
+        "import asyncio, threading\n"
+        "from codev_agents.rollout.workers import StepTimeout, Workers\n"
+        "async def main(workers):\n"
+        "    try:\n"
+        "        await workers.wait(threading.Event().wait, limit=0.1)\n"
+        "    except StepTimeout:\n"
+        "        print('late')\n"
+        "workers = Workers(1)\n"
+        "asyncio.run(main(workers))\n"
+        "workers.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["late"], done.stderr
