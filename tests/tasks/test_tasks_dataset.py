@@ -186,6 +186,44 @@ def test_answers(photos, answer, choices, expected):
     assert is_correct(task, "ABCD"[task.choices.index(expected)] if task.choices else expected)
 
 
+@pytest.mark.parametrize(
+    ("answer", "choices", "expected"),
+    [
+        ("1", ["red", "blue"], "blue"),
+        ("0", ["red", "blue"], "red"),
+        (" 1.0 ", ["red", "blue"], "blue"),
+        (1.0, ["red", "blue"], "blue"),
+        (0, ["10", "20"], "10"),
+        ("1", ["2", "1"], "1"),
+        (1.0, ["2", "1"], "1"),
+        ("10", list("klmnopqrstuvw"), "u"),
+    ],
+)
+def test_a_choice_is_named_by_its_number_as_text_and_as_a_whole_float_too(photos, answer, choices, expected):
+    assert open_dataset(jsonl(photos / "a.jsonl", [row(0, answer=answer, choices=choices)]))[0].answer == expected
+
+
+def test_numbers_of_choices_in_tsv(photos):
+    rows = [row(0, A="red", B="blue", answer=1), row(1, A="red", B="blue", answer=0)]
+    tasks = open_dataset(write_tsv(photos / "rows.tsv", rows), columns={"choices": ["A", "B"]})
+    assert [task.answer for task in tasks] == ["blue", "red"]
+
+
+@pytest.mark.parametrize("choices", [["2.00", "1.00", "3.00"], ["10", "20", "30"], ["1 cm", "2 cm", "3 cm"]])
+@pytest.mark.parametrize("answer", ["2", 2.0])
+def test_a_number_that_may_be_a_value_is_not_taken_for_the_number_of_a_choice(photos, answer, choices):
+    path = jsonl(photos / "a.jsonl", [row(0, answer=answer, choices=choices)])
+    with pytest.raises(TaskError, match=r"line 1: the answer is .*2.*, which may be a number of a choice .*its letter"):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize("answer", ["2", 2.0, 0.5, "-1", -1.0])
+def test_numbers_that_no_choice_has(photos, answer):
+    path = jsonl(photos / "a.jsonl", [row(0, answer=answer, choices=["red", "blue"])])
+    with pytest.raises(TaskError, match=r"nor a number 0 to 1\."):
+        open_dataset(path)
+
+
 def test_shuffled_choices(photos):
     rows = [row(i % 4, id=i, choices=["right", "a", "b", "c"], answer="right") for i in range(40)]
     path = jsonl(photos / "a.jsonl", rows)

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
+from real_data import encoded_image
 
 import codev_env  # noqa: F401 - registers the environments
 from codev_env.errors import ConfigError, TaskError
@@ -69,6 +70,57 @@ def test_missing_values_of_a_frame_are_none():
     tasks = load_tasks(table, "train", bench="dataset")
     assert [task.category for task in tasks] == ["colour", ""]
     assert tasks[1].targets == ()
+
+
+def test_a_frame_read_from_parquet_is_what_the_file_is(tmp_path):
+    pandas, path = pytest.importorskip("pandas"), tmp_path / "rows.parquet"
+    pytest.importorskip("pyarrow")
+    row = {**rows()[0], "image": encoded_image(1), "choices": ["a", "b"], "note": {"tags": ["x"]}, "times": [0.5, 1.0]}
+    several = [row | {"targets": [[5.0, 5.0, 9.0, 9.0], [1.0, 2.0, 3.0, 4.0]]}, row | {"targets": None, "note": None}]
+    pandas.DataFrame(several).to_parquet(path)
+    table = pandas.read_parquet(path)
+    assert isinstance(table["targets"][0][0], np.ndarray)
+    tasks, same = (load_tasks(data, "train", bench="dataset") for data in (table, str(path)))
+    assert list(tasks) == list(same)
+    assert (tasks[0].choices, tasks[0].targets) == (("a", "b"), ((5, 5, 9, 9), (1, 2, 3, 4)))
+    assert (tasks[0].meta["note"], tasks[0].meta["times"], tasks[1].targets) == ({"tags": ["x"]}, [0.5, 1.0], ())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("targets", np.array([[5, 5, 9, 9]]), ((5, 5, 9, 9),)),
+        ("targets", [tuple(np.float32([5, 5, 9, 9]))], ((5, 5, 9, 9),)),
+        ("targets", {"boxes": [np.int64([5, 5, 9, 9])]}, ((5, 5, 9, 9),)),
+        ("targets", float("nan"), ()),
+        ("choices", np.array(["a", "b"]), ("a", "b")),
+        ("choices", np.array(["a", "b"], dtype=object), ("a", "b")),
+        ("choices", float("nan"), ()),
+        ("answer", np.int64(1), "b"),
+        ("answer", np.str_("a"), "a"),
+        ("category", np.float64("nan"), ""),
+        ("transform", np.array(["rotate_90"]), ("rotate_90",)),
+    ],
+)
+def test_arrays_and_numbers_of_numpy_are_lists_and_numbers(field, value, expected):
+    row = {**rows()[0], "choices": ["a", "b"], field: value}
+    columns = {"targets": "targets.boxes"} if isinstance(value, dict) else {}
+    task = load_tasks([row], "train", bench="dataset", columns=columns)[0]
+    assert getattr(task, field) == expected
+
+
+@pytest.mark.parametrize("name", ["NA", "NaT"])
+def test_missing_values_of_pandas_are_none_in_lists_of_rows_too(name):
+    missing = getattr(pytest.importorskip("pandas"), name)
+    task = load_tasks(
+        [{**rows()[0], "targets": missing, "choices": missing, "note": [missing]}], "train", bench="dataset"
+    )[0]
+    assert (task.targets, task.choices, task.meta["note"]) == ((), (), [None])
+
+
+def test_an_array_of_pixels_is_refused_as_what_it_is():
+    with pytest.raises(TaskError, match=r"the image is array\(.*expected a path, bytes, base64 text, or a PIL image"):
+        load_tasks([{**rows()[0], "image": np.zeros((40, 60, 3), np.uint8)}], "train", bench="dataset")[0]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ _HEAVY = ("image", "task")
 _REQUIRED = ("image", "question", "answer")
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
 _SAMPLES = 8  # images whose sizes are compared with their boxes
+_NUMBER = re.compile(r"([0-9]{1,2})(?:\.0+)?")  # of a choice; a column with gaps holds floats
+_DIGIT = re.compile(r"[0-9]")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -331,11 +333,19 @@ def _answer(value: Any, choices: tuple[str, ...], where: str) -> str:
     if not choices or text in choices:
         return text
     letter = text.strip("().: ").upper()
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(choices):
-        return choices[value]
     if len(letter) == 1 and letter in LETTERS[: len(choices)]:
         return choices[LETTERS.index(letter)]
-    raise TaskError(
-        f"{where}: the answer is {brief(value)}, which is neither one of the choices {', '.join(map(repr, choices))} "
-        f"nor a letter A to {LETTERS[len(choices) - 1]} nor a number 0 to {len(choices) - 1}."
-    )
+    number = None if isinstance(value, bool) else _NUMBER.fullmatch(text)
+    if number is None or int(number[1]) >= len(choices):
+        raise TaskError(
+            f"{where}: the answer is {brief(value)}, which is neither one of the choices "
+            f"{', '.join(map(repr, choices))} nor a letter A to {LETTERS[len(choices) - 1]} nor a number 0 to "
+            f"{len(choices) - 1}."
+        )
+    # "2" or 2.0 beside the choices "2.00" and "3.00", or "2 cm" and "3 cm", may mean a value.
+    if not isinstance(value, int) and (alike := next((choice for choice in choices if _DIGIT.search(choice)), None)):
+        raise TaskError(
+            f"{where}: the answer is {brief(value)}, which may be a number of a choice from 0 or a value like the "
+            f"choice {alike!r}. Write the text of the choice or its letter."
+        )
+    return choices[int(number[1])]

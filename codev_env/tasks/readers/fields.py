@@ -34,7 +34,7 @@ def is_number(value: Any) -> bool:
 
 def brief(value: Any) -> str:
     """Return a value's repr, cut to one short line."""
-    text = repr(value)
+    text = re.sub(r"\s*\n\s*", " ", repr(value))  # the repr of an array has several lines
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks.readers.arrow import ArrowTable, split_name
@@ -17,7 +20,7 @@ KINDS = "a list of dicts, a pandas.DataFrame or a datasets.Dataset"
 
 
 def table_in_memory(rows: object, split: str) -> RowTable:
-    """Return rows in memory as a table.
+    """Return rows in memory as a table; NumPy's arrays and numbers in them become lists and numbers of Python.
 
     Args:
         rows: A sequence of mappings, a `pandas.DataFrame`, a `datasets.Dataset`, or a `datasets.DatasetDict`.
@@ -43,7 +46,29 @@ def table_in_memory(rows: object, split: str) -> RowTable:
             raise TaskError(f"row {number} of the data is {brief(row)}; expected a mapping of columns to values.")
     if not rows:
         raise TaskError("the data has no rows; give at least one.")
-    entries: list[Mapping[str, Any]] = [{str(name): value for name, value in row.items()} for row in rows]
+    entries: list[Mapping[str, Any]] = [{str(name): _cell(value) for name, value in row.items()} for row in rows]
     table = ListTable("the data", entries, [f"row {number} of the data" for number in range(len(entries))], Path())
     table.signature = ("in memory", uuid.uuid4().hex)  # Another list may later lie at the same address.
     return table
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell as files would have it: `None` where it is missing, which data frames write as NaN."""
+    value = _without_numpy(value)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _without_numpy(value: Any) -> Any:
+    """Return a value with lists and numbers of Python for NumPy's, at any depth; pixels stay an array."""
+    if isinstance(value, np.ndarray) and value.ndim < 3:  # pandas nests arrays of objects, one dimension each
+        value = value.tolist()
+    elif isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list):
+        return [_without_numpy(entry) for entry in value]
+    if isinstance(value, tuple):
+        return tuple(map(_without_numpy, value))
+    if isinstance(value, Mapping):
+        return {key: _without_numpy(entry) for key, entry in value.items()}
+    pandas = sys.modules.get("pandas")
+    return None if pandas is not None and (value is pandas.NA or value is pandas.NaT) else value
