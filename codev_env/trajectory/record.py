@@ -105,6 +105,16 @@ class Trajectory:
     @property
     def image_size(self) -> tuple[int, int] | None:
         """(width, height) of the first input image, without decoding it."""
-        if not len(self.images):
+        return self.size_of(0)
+
+    def size_of(self, index: int) -> tuple[int, int] | None:
+        """Return (width, height) of an input image without decoding it; `None` without images.
+
+        Args:
+            index: Which image or frame. Frames that were never shown are not recorded: they are as large as the last
+                one that was.
+        """
+        place = min(index, len(self.images) - 1)
+        if place < 0:
             return None
-        return self.images.sizes[0] if isinstance(self.images, ImageFiles) else self.images[0].size
+        return self.images.sizes[place] if isinstance(self.images, ImageFiles) else self.images[place].size

@@ -93,7 +93,8 @@ def rates(episodes: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
 def looks(episodes: Sequence[Trajectory]) -> dict[str, Any]:
     """Return how the episodes looked: confusion, shares of crops, distributions, signs of pretence, usage."""
     crops = [(t, box) for t in episodes for turn in t.turns for box in turn.crop_boxes if box is not None]
-    lazy = sum(area(box) > LAZY_SHARE * t.image_size[0] * t.image_size[1] for t, box in crops if t.image_size)
+    sizes = [(area(box), t.size_of(image_of(box))) for t, box in crops]
+    lazy = sum(shown > LAZY_SHARE * size[0] * size[1] for shown, size in sizes if size)
     claims = sum(map(hallucinates_tool_use, episodes))
     signs = [suspicions(t) for t in episodes]
     return {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from codev_env.geometry import iou
+from codev_env.geometry import image_of, iou
 from codev_env.scoring.metrics import is_lazy
 from codev_env.trajectory import Trajectory
-from codev_env.types import Step
+from codev_env.types import Box, Step
 
 SUSPICIONS = {
     "lazy": "a returned image shows more than 90 % of the input",
@@ -66,20 +66,17 @@ def _signs(trajectory: Trajectory) -> Iterator[bool]:
 
 
 def _repeats(calls: list[Step]) -> bool:
-    seen: list[tuple[int, int, int, int]] = []
+    seen: list[Box] = []
     for turn in calls:
         for box in turn.crop_boxes:
             if box is None:
                 continue
-            if any(iou(box, other) >= _SAME_IOU for other in seen):
+            if any(image_of(box) == image_of(other) and iou(box, other) >= _SAME_IOU for other in seen):
                 return True
             seen.append(box)
     return False
 
 
 def _unchanged(trajectory: Trajectory, turn: Step) -> bool:
-    size = trajectory.image_size
-    if size is None:
-        return False
-    whole = (0, 0, *size)
-    return any(r.box == whole and r.orientation == "rot0" and r.scale == 1 for r in turn.regions if r.image_index == 0)
+    sizes = [(r, trajectory.size_of(r.image_index)) for r in turn.regions if r.image_index < len(trajectory.images)]
+    return any(size and r.box == (0, 0, *size) and r.orientation == "rot0" and r.scale == 1 for r, size in sizes)

@@ -272,8 +272,8 @@ def _crop(
         source = "source unknown"
     else:
         source = "({}, {}) – ({}, {})".format(*box)
-        if trajectory.image_size is not None:
-            area = (box[2] - box[0]) * (box[3] - box[1]) / max(1, trajectory.image_size[0] * trajectory.image_size[1])
+        if (size := trajectory.size_of(image_of(box))) is not None:
+            area = (box[2] - box[0]) * (box[3] - box[1]) / max(1, size[0] * size[1])
             source += f" · {100 * area:.{2 if area < 0.1 else 0}f} % of the image"
     source += "".join(f" · {target.text}" for target in seen)
     marks = [

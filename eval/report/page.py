@@ -13,7 +13,7 @@ from typing import Any
 from codev_env import __version__
 from codev_env.files import write_text
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.measures import bench_of
+from codev_eval.bench.measures import bench_of, sample_of
 from codev_eval.bench.suspicions import suspicions
 from codev_eval.report.differences import Compared
 from codev_eval.report.episodes import TaskView, task_of, variant_of
@@ -134,12 +134,14 @@ def pair(played: Played) -> list[list[tuple[str, Trajectory]]]:
     """Group the episodes of all runs by task, in the order of the first run that has the task."""
     tasks: dict[tuple[str, str, int], list[tuple[str, Trajectory]]] = {}
     for run, trajectories in played.items():
-        seen: dict[tuple[str, str], int] = {}
+        seen: set[tuple[str, str, int]] = set()
         for trajectory in trajectories:
-            # A task that was sampled several times is shown several times.
-            name = bench_of(trajectory), trajectory.task_id
-            sample = seen[name] = seen.get(name, -1) + 1
-            tasks.setdefault((*name, sample), []).append((run, trajectory))
+            # A task that was sampled several times is shown several times; rollouts of training have no numbers.
+            sample = sample_of(trajectory)
+            while (key := (bench_of(trajectory), trajectory.task_id, sample)) in seen:
+                sample += 1
+            seen.add(key)
+            tasks.setdefault(key, []).append((run, trajectory))
     return list(tasks.values())
 
 

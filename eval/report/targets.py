@@ -39,14 +39,13 @@ def seen_targets(turn: Step, place: int, trajectory: Trajectory) -> list[SeenTar
 
     Of a collage it is the part that shows the target best.
     """
-    size = trajectory.image_size
     region = turn.regions[place] if place < len(turn.regions) else Region()
-    parts = [part for part in region.parts if part.polygon is not None and part.image_index == 0]
-    if size is None or not parts:
-        return []
     found = []
     for number, target in enumerate(trajectory.targets, 1):
-        if image_of(target) != 0:
+        image = image_of(target)
+        parts = [part for part in region.parts if part.polygon is not None and part.image_index == image]
+        size = trajectory.size_of(image)
+        if size is None or not parts:
             continue
         views = [(showing(part, target, size), part) for part in parts]
         view, part = max(views, key=lambda one: (one[0].clear, one[0].coverage))

@@ -18,6 +18,7 @@ Looks = Sequence[Sequence[ImageScore]]
 """The images of each turn."""
 _VIEW = re.compile(r"view of (\d+) pixels")
 _POWER = re.compile(r"detail\^([\d.]+)")
+_MARGIN = re.compile(r"detail of ([\d.]+) targets")
 
 
 def looks(trajectory: Trajectory) -> Looks:
@@ -64,5 +65,9 @@ def record_of_look(image: ImageScore) -> dict[str, Any]:
 
 def _judge_of(trajectory: Trajectory) -> GroundTruthJudge:
     recorded = " ".join(definitions_of([trajectory]))
-    pixels, power = _VIEW.search(recorded), _POWER.search(recorded)
-    return GroundTruthJudge(int(pixels[1]) if pixels else None, float(power[1]) if power else 1.0)
+    pixels, power, margin = (pattern.search(recorded) for pattern in (_VIEW, _POWER, _MARGIN))
+    return GroundTruthJudge(
+        int(pixels[1]) if pixels else None,
+        float(power[1]) if power else 1.0,
+        float(margin[1]) if margin else None,
+    )

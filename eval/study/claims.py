@@ -141,20 +141,21 @@ def _imitation(results: Results, setting: str) -> Iterator[Claim]:
 def _mastery(results: Results, setting: str) -> Iterator[Claim]:
     """Yield the claims about what the tool gives the policy of self-imitation, after MED (arXiv 2602.01334)."""
     name = "imitation"
-    gains, tools = (
-        [found - before[seed] for seed, found in after.items() if seed in before]
+    gained, by_tool = (
+        {seed: found - before[seed] for seed, found in after.items() if seed in before}
         for after, before in (
             (results.values(setting, name, key), results.values(setting, None, key))
             for key in ("accuracy", "tool_gain")
         )
     )
     # A difference: a share of a small gain has no interval to speak of.
-    most = Estimate.of([tool - TOOLS * gain for gain, tool in zip(gains, tools, strict=False)])
+    pairs = [(gained[seed], by_tool[seed]) for seed in gained if seed in by_tool]
+    most, gain = Estimate.of([tool - TOOLS * gain for gain, tool in pairs]), sum(gain for gain, _ in pairs)
     yield Claim(
         f"At least {100 * TOOLS:.0f} % of the accuracy that self-imitation gains is the tool's.",
         _verdict(most, lambda e: e.low >= 0, lambda e: e.high < 0),
         f"gain by the tool less {100 * TOOLS:.0f} % of the gain of accuracy, after minus before: {_points(most)}"
-        + (f", {100 * sum(tools) / sum(gains):.0f} % of it in all" if sum(gains) > 0 else ""),
+        + (f", {100 * sum(tool for _, tool in pairs) / gain:.0f} % of it in all" if gain > 0 else ""),
     )
     calls, offers = (results.values(setting, name, key) for key in ("call_harm", "schema_harm"))
     harm = Estimate.of([calls[seed] + offers[seed] for seed in calls if seed in offers])

@@ -72,6 +72,7 @@ def run_study(options: StudyOptions) -> Path:
     facts = json.loads((options.out / SCALE).read_text("utf-8"))
     for path in options.also:
         found = joined(found, path, read_numbers(path, settings, methods, facts))
+        check_definitions(found)
     settings = _with_known([one.run.setting for one in found], settings)
     methods = _with_known([one.run.method for one in found if one.run.method], methods)
     facts["seeds"] = " ".join(sorted({str(one.run.seed) for one in found}, key=int))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import ConfigError
+from codev_env.scoring.metrics import UNVERSIONED
 from codev_eval.study.claims import Claim
 from codev_eval.study.jobs import Run
 from codev_eval.study.methods import Method, Setting
@@ -48,6 +49,7 @@ def _run_numbers(found: Found) -> dict[str, Any]:
         "seed": found.run.seed,
         "start": found.start,
         "machine": found.machine,
+        "definition": found.definition,
         "training_seconds": found.seconds,
         "episodes_per_update": found.episodes,
         "episodes_until_faithful": None if math.isinf(found.learned) else found.learned,
@@ -130,6 +132,7 @@ def _found(run: Run, one: Mapping[str, Any]) -> Found:
         math.inf if learned is None else learned,
         one["start"],
         one["machine"],
+        one.get("definition", UNVERSIONED),  # older files do not say
     )
 
 

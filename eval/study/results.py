@@ -190,7 +190,8 @@ def check_definitions(found: Sequence[Found]) -> None:
         listed = "; ".join(f"{name} (such as {run.folder(Path())})" for name, run in sorted(runs.items()))
         raise ConfigError(
             f"the runs were evaluated by different definitions of faithful: {listed}. Give another --out, or remove "
-            "the evaluations of the older ones, so that they are made again."
+            "the evaluations of the older ones, so that they are made again; leave out a study.json of --also that has "
+            "others."
         )
 
 

@@ -8,10 +8,21 @@ import pytest
 from eval_samples import trajectory
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from codev_env.geometry import iou
+from codev_env.geometry import ImageBox, iou
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.measures import best_overlaps, confusion, distribution, dual, evidence_gain, measure, suite_table
+from codev_env.types import Region
+from codev_eval.bench.measures import (
+    best_overlaps,
+    confusion,
+    distribution,
+    dual,
+    evidence_gain,
+    looks,
+    measure,
+    suite_table,
+)
 from codev_eval.bench.paired import difference_interval, mcnemar, pass_at, pass_rates, share_interval
 from codev_eval.bench.suspicions import claims_crop, hallucinates_tool_use, suspicions
 
@@ -207,3 +218,30 @@ def test_repeated_and_lazy_crops_are_suspected():
     assert suspicions(made) == () and suspicions(twice) == ("repeats",)
     whole = dataclasses.replace(made.turns[0], crop_boxes=((0, 0, 672, 672),))
     assert suspicions(dataclasses.replace(made, turns=(whole, made.turns[1]))) == ("lazy",)
+
+
+def two_images(*boxes) -> Trajectory:
+    """An episode with crops of an image of 100 x 100 or one of 1000 x 1000."""
+    images = tuple(Image.new("RGB", (side, side)) for side in (100, 1000))
+    made = played(0, True, images=images)
+    turns = [dataclasses.replace(made.turns[0], crop_boxes=(box,), regions=(Region(box=box),)) for box in boxes]
+    return dataclasses.replace(made, turns=(*turns, made.turns[-1]))
+
+
+def test_a_crop_is_lazy_by_the_size_of_its_own_image():
+    tenth, whole = ImageBox((0, 0, 300, 300), 1), ImageBox((0, 0, 1000, 1000), 1)
+    assert looks([two_images(tenth)])["lazy_crops"] == 0.0
+    assert looks([two_images((0, 0, 100, 100), whole)])["lazy_crops"] == 1.0
+
+
+def test_the_same_place_of_another_image_is_no_repetition():
+    box = (10, 10, 60, 60)
+    assert "repeats" not in suspicions(two_images(box, ImageBox(box, 1)))
+    assert "repeats" in suspicions(two_images(ImageBox(box, 1), ImageBox(box, 1)))
+
+
+def test_a_second_image_that_comes_back_as_it_is_is_suspected():
+    made = two_images((0, 0, 50, 50))
+    regions = (Region(box=(0, 0, 1000, 1000), image_index=1, orientation="rot0", scale=1.0),)
+    turn = dataclasses.replace(made.turns[0], regions=regions)
+    assert "input unchanged" in suspicions(dataclasses.replace(made, turns=(turn, made.turns[-1])))

@@ -233,6 +233,12 @@ def test_a_task_sampled_twice_is_shown_twice():
     assert [len(runs) for runs in pair({"before": played, "after": played[:1]})] == [2, 1]
 
 
+def test_samples_of_two_runs_are_paired_by_their_numbers():
+    made = trajectory(0, looks=True, right=True)
+    first, second = (dataclasses.replace(made, meta={"eval": {"bench": "b", "sample": n}}) for n in (0, 1))
+    assert pair({"a": [second], "b": [first, second]}) == [[("a", second), ("b", second)], [("b", first)]]
+
+
 def test_many_episodes_stay_small(tmp_path):
     played = episodes(True, 120)
     size = write_report(tmp_path, played, summarize(played), "many").stat().st_size

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from codev_agents import run_episode
-from codev_agents.scripted import RandomCrop
+from codev_agents.scripted import Oracle, RandomCrop
 from codev_env.app import cli
 from codev_env.envs.image_tool import ImageToolEnv
+from codev_env.judges import GroundTruthJudge
 from codev_env.rewards import REWARDS
 from codev_env.tasks.scenes import GridOptions, SceneTaskSet
 from codev_env.trajectory import Trajectory, write_trajectories
@@ -184,3 +185,17 @@ def test_explain_says_why_a_look_is_not_faithful(tmp_path, capsys):
     (image,) = record["turns"][0]["images"]
     assert image["missing"] and image["shown"] == pytest.approx(0.25) and not image["faithful"]
     assert record["turns"][1]["images"] == []
+
+
+@pytest.mark.parametrize("given", [(None, 1.0, None), (4900, 1.0, None), (4900, 4.0, 2.25), (10_000, 1.5, 3.0)])
+def test_explain_applies_the_recorded_definition(tmp_path, capsys, given):
+    judge = GroundTruthJudge(*given)
+    env = ImageToolEnv(SceneTaskSet(GridOptions(), "test", 2), judge=judge)
+    played = run_episode(env, Oracle(), options={"index": 0})
+    env.close()
+    write_trajectories(tmp_path, [played])
+    (record,) = explained(capsys, tmp_path)
+    assert record["turns"][0]["images"][0]["faithful"] == played.is_faithful
+    assert rewards("explain", tmp_path) == 0
+    text = capsys.readouterr().out
+    assert f"by the definition: {judge.definition}." in text and "Images are explained" not in text

@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 from eval_samples import trajectory
+from PIL import Image
 
+from codev_env.geometry import ImageBox
 from codev_env.provenance.coordinates import box_polygon
 from codev_env.types import Region
 from codev_eval.report.episodes import task_of
@@ -73,3 +75,12 @@ def test_the_page_marks_the_target_in_the_crop():
         crop.drawing.stored.height,
     )
     store.elements()
+
+
+def test_a_target_on_another_image_is_described_by_that_image():
+    target = trajectory(0, looks=True, right=True).targets[0]
+    played, look = looked(target, image_index=1)
+    both = (played.images[0], Image.new("RGB", tuple(2 * side for side in played.image_size)))
+    played = dataclasses.replace(played, images=both, targets=(target, ImageBox(target, 1)))
+    (seen,) = seen_targets(look, 0, played)
+    assert seen.number == 1 and seen.text == "100 % of target 2, which fills 100 %"

@@ -40,6 +40,21 @@ def test_runs_of_different_definitions_of_faithful_are_not_compared():
         check_definitions([old, new, without_calls])
 
 
+def test_a_study_that_is_read_back_keeps_its_definition(tmp_path):
+    mine = dataclasses.replace(found("tapo", 1, (0.5,), accuracy=0.5), definition="boxes 2")
+    facts = {"seeds": "1"}
+    page.write(tmp_path, Results([mine]), [BASE], [BY_NAME["tapo"]], facts)
+    file = tmp_path / NUMBERS
+    assert [one.definition for one in read_numbers(file, [BASE], [BY_NAME["tapo"]], {})] == ["boxes 2"]
+    record = json.loads(file.read_text())
+    del record["settings"]["base"]["methods"]["tapo"]["runs"][0]["definition"]  # as older files are
+    file.write_text(json.dumps(record))
+    (older,) = read_numbers(file, [BASE], [BY_NAME["tapo"]], {})
+    other = dataclasses.replace(mine, run=Run(BASE, 2, BY_NAME["tapo"]))
+    with pytest.raises(ConfigError, match="different definitions"):
+        check_definitions(joined([other], file, [older]))
+
+
 def test_the_interval_is_students():
     estimate = Estimate.of([1.0, 2.0, 3.0])
     half = 4.303 / math.sqrt(3)
@@ -142,6 +157,13 @@ def test_mastery_is_what_the_tool_gives(tool, harm, decided):
     assert [claim.verdict for claim in told] == decided
     points = f"{100 * tool - 20:+.1f}"
     assert told[0].measured.endswith(f": {points} [{points}, {points}] points, {100 * tool / 0.4:.0f} % of it in all")
+
+
+def test_mastery_compares_what_one_seed_gained():
+    runs = [found(None, seed, accuracy=0.5, tool_gain=0.1) for seed in (1, 2)]
+    runs += [found("imitation", 1, accuracy=0.6), found("imitation", 2, accuracy=0.9, tool_gain=0.5)]
+    (half,) = (claim for claim in claims(Results(runs), "base") if "is the tool's" in claim.text)
+    assert "+20.0" in half.measured and "100 % of it in all" in half.measured
 
 
 def test_the_bars_of_mastery_add_up_on_both_sides_of_zero():

@@ -124,6 +124,11 @@ def test_an_answer_that_cannot_be_replaced_is_not_imitated(policy, runner):
     assert imitation._corrected("<answer>red", "answer", "green") == ""
 
 
+def test_a_task_without_an_answer_is_not_imitated(policy, runner, rollouts):
+    blank = dataclasses.replace(rollouts[0], trajectory=dataclasses.replace(rollouts[0].trajectory, answer=""))
+    assert imitate(policy, runner, [blank], answers=8, calls=8)[0] == []
+
+
 def test_processes_share_the_numbers_and_add_up_what_they_did():
     done = run_group(3, "summed_process")
     assert done.returncode == 0, done.stderr

@@ -101,7 +101,7 @@ class Imitation:
     def _look(
         self, rollouts: Sequence[Rollout], rng: np.random.Generator
     ) -> tuple[list[AnsweredLook], dict[str, float]]:
-        """Find the faithful looks, one for each task and place, and the sums of their p (`seen`) and p' (`elsewhere`)."""
+        """Find the faithful looks, one for each task and place; add up their p (`seen`) and p' (`elsewhere`)."""
         chosen: dict[object, tuple[Rollout, Sample]] = {}
         for rollout in rollouts:
             boxes = [turn.crop_boxes for turn in rollout.trajectory.turns]
@@ -127,9 +127,11 @@ class Imitation:
         return looks, {"seen": float(seen.sum()), "elsewhere": float(blind.sum())}
 
     def _with_gold(self, rollout: Rollout) -> Sample | None:
-        """The trajectory with the gold answer in its answering turn; `None` if it cannot be put there."""
+        """The trajectory with the gold answer in its answering turn; `None` if it is empty or cannot be put there."""
         tokens, trajectory = rollout.tokens, rollout.trajectory
         ids, turns = list(tokens.ids), list(tokens.turns)
+        if not self.processor.encode(trajectory.answer):
+            return None
         if not trajectory.is_correct:
             action = self._corrected(trajectory.turns[-1].action, trajectory.final_answer, trajectory.answer)
             if not action:
