@@ -1,4 +1,4 @@
-"""What the processes of a run do together: their parts of a number, and their counts, times and GPU memory."""
+"""The processes of a run together: parts of a number, sums over them, their times and GPU memory."""
 
 from __future__ import annotations
 
