@@ -112,7 +112,7 @@ class Updater:
 
         Raises:
             EngineMismatch: Sampler and trainer disagree on the log-probabilities of the same weights.
-            CodevError: The gradient is not finite; nothing was updated.
+            CodevError: The gradient is not finite; that step is not made.
         """
         options, work = self.options, self._number(samples, filler or min(samples, key=len))
         rows = np.array([row for row, outline in enumerate(work.outlines) if outline.size], dtype=int)
@@ -259,7 +259,7 @@ class Updater:
         norm = float(self.accelerator.clip_grad_norm_(self.module.parameters(), self.options.optimizer.grad_clip))
         if not math.isfinite(norm):
             raise CodevError(
-                f"the gradient norm is {norm}; lower optimizer.lr or check the rewards. Nothing was updated."
+                f"the gradient norm is {norm}; lower optimizer.lr or check the rewards. The step was not made."
             )
         self.optimizer.step()
         self.optimizer.zero_grad()
