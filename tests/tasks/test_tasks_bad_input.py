@@ -15,7 +15,7 @@ from real_data import encoded, encoded_image, open_codev_rl, own_cache, verl_row
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks.readers.boxes import boxes_from, place_boxes
-from codev_env.tasks.readers.images import EXIF_TRANSFORMS, DecodedImage, ImageRules, decode
+from codev_env.tasks.readers.images import EXIF_TRANSFORMS, DecodedImage, ImageRules, decode, image_size
 from codev_env.transforms import transform_box
 
 
@@ -121,6 +121,16 @@ def test_exif_orientation_turns_image_and_box(kind, orientation):
     stored = decode(data, "x", ImageRules(orient=False))
     assert (stored.orientation, stored.image.size) == (1, (60, 40))
     assert np.asarray(stored.image.crop((10, 5, 20, 15))).min() > 200
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+def test_the_header_has_the_size_before_and_after_turning(kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(marked(), kind, exif=exif)
+    shown = decode(data, "x")
+    assert (image_size(data, "x"), image_size(data, "x", upright=True)) == (shown.stored, shown.upright)
 
 
 @given(

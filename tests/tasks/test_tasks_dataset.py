@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def test_jsonl_with_base64(tmp_path, prefix):
     tasks = open_dataset(path)
     assert [task.image.size for task in tasks] == [(80, 80), (64, 48)]
     assert not any(len(str(value)) > 5000 for task in tasks for value in task.meta.values())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n    "])
+def test_base64_with_line_breaks(tmp_path, end):
+    text = base64.encodebytes(encoded_image(1)).decode().replace("\n", end)
+    assert text.count(end) > 1
+    tasks = open_dataset(
+        jsonl(tmp_path / "a.jsonl", [row(0, image=text), row(1, image=f"data:image/png;base64,{text}")])
+    )
+    assert [task.image.getpixel((40, 40)) for task in tasks] == [(1, 0, 7)] * 2
 
 
 def test_json_and_tsv(photos):
@@ -245,6 +256,16 @@ def test_boxes_count_in_the_upright_image_or_the_stored_one(tmp_path):
     assert open_dataset(path)[0].image.size == (40, 60)
     assert open_dataset(path)[0].targets == ((0, 0, 10, 5),)
     assert open_dataset(path, frame="stored")[0].targets == ((35, 0, 40, 10),)
+
+
+def test_boxes_on_a_turned_tiff_are_no_reason_to_ask_for_their_form(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "0.tiff").write_bytes(encoded(Image.new("RGB", (300, 200)), "TIFF", exif=exif))
+    path = jsonl(tmp_path / "a.jsonl", [row(0, image="0.tiff", targets=[50, 220, 120, 290])])
+    assert open_dataset(path)[0].targets == ((50, 220, 120, 290),)
+    path = jsonl(tmp_path / "a.jsonl", [row(0, image="0.tiff", targets=[220, 50, 290, 120])])
+    assert open_dataset(path, frame="stored")[0].targets == ((80, 220, 150, 290),)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
-from real_data import encoded_image
+from real_data import encoded, encoded_image
 
 import codev_env  # noqa: F401 - registers the environments
 from codev_env.errors import ConfigError, TaskError
@@ -62,6 +63,57 @@ def test_images_of_any_mode(mode):
     one = rows()[:1]
     one[0]["image"] = Image.new(mode, (60, 40))
     assert load_tasks(one, "train", bench="dataset")[0].image.mode == "RGB"
+
+
+GREY = Image.new("RGB", (60, 40), (200, 200, 200))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        Image.new("I", (60, 40), 200 * 257),
+        Image.new("I;16B", (60, 40), 200 * 257),
+        GREY.convert("HSV"),
+        GREY.convert("YCbCr"),
+        GREY.convert("RGBA").convert("RGBa"),
+        GREY.convert("LA").convert("La"),
+        GREY.quantize(2).convert("PA"),
+        Image.new("LAB", (60, 40)),
+    ],
+    ids=lambda image: image.mode,
+)
+def test_images_of_modes_that_png_lacks(image):
+    shown = load_tasks([{**rows()[0], "image": image}], "train", bench="dataset")[0].image
+    assert shown.mode == "RGB"
+    assert image.mode == "LAB" or shown.getpixel((3, 3)) == (200, 200, 200)
+
+
+def test_an_image_that_pillow_cannot_encode_is_a_bad_task():
+    cut = Image.open(io.BytesIO(encoded_image(1)[:100]))
+    tasks = load_tasks([{**rows()[0], "image": cut}], "train", bench="dataset", on_error="skip")
+    with pytest.raises(TaskError, match="row 0 of the data: the image .* cannot be encoded .* Convert it to RGB"):
+        tasks[0]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_images_are_turned_upright_once(kind, orientation, loaded):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = Image.new("RGB", (60, 40))
+    stored.paste("red", (0, 0, 30, 20))
+    data = encoded(stored, kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
+    image = Image.open(io.BytesIO(data))
+    if loaded:
+        image.load()
+
+    def shown(image):
+        return load_tasks([{**rows()[0], "image": image}], "train", bench="dataset")[0].image
+
+    assert shown(image).size == ((40, 60) if orientation >= 5 else (60, 40))
+    assert shown(image) == shown(data) == shown(shown(image))
+    assert shown(data).getexif().get(0x0112, 1) == 1
 
 
 def test_missing_values_of_a_frame_are_none():

@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+from PIL import ExifTags, Image
 
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.fields import brief
+from codev_env.tasks.readers.images import BROKEN, exif_orientation
 
 _PATH = 1024  # characters that a path has at most
-_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16")
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+_CONVERTED = {"HSV": "RGB", "RGBa": "RGBA", "La": "LA"}  # modes that no file without loss has
+_LINE_END = re.compile(r"\s*[\r\n]\s*")
 _DATA_URI = re.compile(r"^data:[^,]{0,100};base64,")
 
 
@@ -101,12 +104,25 @@ def _image_source(value: Any, where: str, folder: Path) -> bytes | Path:
     if isinstance(value, Path):
         value = str(value)
     if isinstance(value, Image.Image):
-        file = io.BytesIO()
-        value.save(file, "PNG" if value.mode in _PNG_MODES else "TIFF")  # both without loss
-        return file.getvalue()
+        return _encoded(value, where)
     if isinstance(value, str) and value.strip():
         return _from_text(value.strip(), where, folder)
     raise TaskError(f"{where}: the image is {brief(value)}; expected a path, bytes, base64 text, or a PIL image.")
+
+
+def _encoded(image: Image.Image, where: str) -> bytes:
+    """Encode an image without loss, with the orientation that its EXIF data still asks for."""
+    file, exif = io.BytesIO(), Image.Exif()
+    try:
+        image.load()  # Pillow turns TIFF files while loading them, and finds the tag of some PNG files only then
+        exif[ExifTags.Base.Orientation] = exif_orientation(image)
+        pixels = image.convert(_CONVERTED[image.mode]) if image.mode in _CONVERTED else image
+        pixels.save(file, "PNG" if pixels.mode in _PNG_MODES else "TIFF", exif=exif)
+    except (*BROKEN, TypeError, KeyError, AttributeError) as error:
+        raise TaskError(
+            f"{where}: the image {brief(image)} cannot be encoded ({error}). Convert it to RGB, or remove the row."
+        ) from error
+    return file.getvalue()
 
 
 def _from_text(value: str, where: str, folder: Path) -> bytes | Path:
@@ -116,7 +132,7 @@ def _from_text(value: str, where: str, folder: Path) -> bytes | Path:
     if prefix is None and len(value) <= _PATH and re.search(r"\.\w{2,5}$", value):
         raise TaskError(f"{where}: the image {folder / value} is missing. Download it, or remove the row.")
     try:
-        data = base64.b64decode(value[prefix.end() :] if prefix else value, validate=True)
+        data = base64.b64decode(_LINE_END.sub("", value[prefix.end() :] if prefix else value), validate=True)
     except (binascii.Error, ValueError) as error:
         raise TaskError(
             f"{where}: the image {brief(value)} is neither a file in {folder} nor base64 text ({error})."

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from PIL import ExifTags, Image
+from PIL.TiffImagePlugin import TiffImageFile
 
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.readers.fields import is_number
@@ -34,8 +35,8 @@ EXIF_TRANSFORMS = {
 }
 """The transform that turns a stored image upright, by EXIF orientation."""
 
-# Raised by Pillow for damaged files; its warnings too, which users can turn into errors.
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, OverflowError, MemoryError, Warning)
+BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, OverflowError, MemoryError, Warning)
+"""Raised by Pillow for damaged files; its warnings too, which users can turn into errors."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,9 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> D
     try:
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data, formats=_formats()) as image:
             _check_pixels(image.size, where, rules)
-            before = _orientation(image)
+            before = exif_orientation(image)
             image.load()
-            after = _orientation(image)
+            after = exif_orientation(image)
             # Pillow turns TIFF files while loading them and then removes the tag.
             turned = before if after == 1 else 1
             tag = after if before == 1 else before
@@ -144,11 +145,12 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> D
         raise TaskError(f"{where}: the image would take too much memory ({error}). Remove or shrink it.") from error
     except TaskError:
         raise
-    except _BROKEN as error:
+    except BROKEN as error:
         raise TaskError(
             f"{where}: the image is broken ({_first_line(error)}). Restore it or download it again, or remove the row."
         ) from error
     pixels, orientation = _turn(pixels, tag, turned, rules.orient)
+    pixels.info = {}  # an orientation that stayed would be applied again
     width, height = pixels.size
     stored = (height, width) if orientation >= 5 else (width, height)
     return DecodedImage(_sized(pixels, where, rules), stored, orientation)
@@ -167,9 +169,11 @@ def image_size(data: bytes | Path, where: str, *, upright: bool = False) -> tupl
     """
     try:
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data, formats=_formats()) as image:
-            turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
-            return image.size[::-1] if turned else image.size
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning, *_BROKEN) as error:
+            width, height = image.size
+            if isinstance(image, TiffImageFile):  # its size may be the one after turning; the tags are the stored one
+                width, height = image.tag_v2[ExifTags.Base.ImageWidth], image.tag_v2[ExifTags.Base.ImageLength]
+            return (height, width) if upright and exif_orientation(image) >= 5 else (width, height)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning, *BROKEN) as error:
         raise TaskError(
             f"{where}: is not an image that can be read ({_first_line(error)}). Restore it or download it again."
         ) from error
@@ -190,11 +194,11 @@ def _check_pixels(size: tuple[int, int], where: str, rules: ImageRules) -> None:
         )
 
 
-def _orientation(image: Image.Image) -> int:
+def exif_orientation(image: Image.Image) -> int:
     """Return the EXIF orientation; 1 where there is none or the tag is invalid."""
     try:
         tag = image.getexif().get(ExifTags.Base.Orientation, 1)
-    except (*_BROKEN, TypeError, KeyError, AttributeError):  # broken EXIF data is no reason to stop
+    except (*BROKEN, TypeError, KeyError, AttributeError):  # broken EXIF data is no reason to stop
         return 1
     return tag if isinstance(tag, int) and 1 <= tag <= 8 else 1
 
