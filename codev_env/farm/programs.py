@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from codev_env.types import Code, Step, Task
+from codev_env.errors import CodevError
+from codev_env.types import Code, Execution, Region, Step, Task
 
 if TYPE_CHECKING:
     from codev_env.dialects import Dialect
     from codev_env.sandbox import Sandbox
+
+_log = logging.getLogger(__name__)
 
 
 class Programs(Protocol):
@@ -49,6 +53,7 @@ class LocalPrograms:
         from codev_env.provenance import Tracker
 
         images = {dialect.image_name(i): image for i, image in enumerate(task.images)}
+        self._task_id = task.task_id
         # Seeded by the task, so that a program with random numbers gives the same image each time it is run.
         seed = zlib.crc32(task.task_id.encode())
         self._dialect = dialect
@@ -67,9 +72,24 @@ class LocalPrograms:
         # The same text runs here and in the tracker's views, so that it sees what the program sees.
         program, seen = self._dialect.program(turn, self._seen), self._seen
         execution = self._session.run(program)
-        regions = tuple(self._tracker.trace(program, execution))
+        regions = self._regions(program, execution)
         self._seen = (*seen, *execution.names)
         return Step(action, turn, self._dialect.report(execution, seen), regions)
+
+    def _regions(self, program: str, execution: Execution) -> tuple[Region, ...]:
+        """Trace the images of a program; where tracing itself fails they stay unknown, with a warning.
+
+        The policy chooses what it returns: no image, however odd, may end a training run.
+        """
+        try:
+            return tuple(self._tracker.trace(program, execution))
+        except CodevError:
+            raise
+        except Exception:
+            count = len(execution.images)
+            message = "provenance failed on a program of task %r: the regions of its images (%d) are unknown"
+            _log.warning(message, self._task_id, count, exc_info=True)
+            return (Region(),) * count
 
     def close(self) -> None:
         """Close the session."""

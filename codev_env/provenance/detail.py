@@ -120,8 +120,14 @@ def kinship(expected: Array, patch: Patch) -> float:
     count = np.bincount(level, minlength=_LEVELS)
     means = np.bincount(level, returned, _LEVELS) / np.maximum(count, 1)
     ratio = float(np.sqrt((count * (means - returned.mean()) ** 2).sum() / (len(returned) * returned.var())))
-    gradient = _normal(np.hypot(*np.gradient(expected)), weight)
+    gradient = _normal(_steepness(expected), weight)
     return max(ratio, float((weight * gradient * _normal(patch.pixels, weight)).sum() / weight.sum()))
+
+
+def _steepness(pixels: Array) -> Array:
+    """The length of an image's gradient; along an axis of a single pixel, as of a strip, nothing changes."""
+    along = (np.gradient(pixels, axis=axis) if pixels.shape[axis] > 1 else np.zeros_like(pixels) for axis in (0, 1))
+    return np.asarray(np.hypot(*along))
 
 
 def visible(expected: Array, patch: Patch) -> bool:

@@ -436,3 +436,23 @@ def test_a_fit_must_explain_the_share_that_is_asked_for():
     assert affine == pytest.approx(np.array([[0.5, -0.1, 30], [0.1, 0.5, 40]]), abs=1e-9)
     assert right[:240].all() and right[240:].sum() <= 2
     assert fit_affine(uv, xy, 0.5, 0.5) is None and fit_affine(uv, noise, 0.5, 0.1) is None
+
+
+STRIPS = {
+    "across": ("im = im.crop((0, 100, 420, 106))", (0, 100, 420, 106)),
+    "down": ("im = im.crop((100, 0, 104, 315)).resize((8, 630))", (100, 0, 104, 315)),
+    "on a canvas": (
+        "strip = im.crop((0, 100, 420, 106)).resize((1600, 20))\nim = Image.new('RGB', (1600, 1200), 'white')\n"
+        "im.paste(ImageEnhance.Contrast(strip).enhance(1.5), (0, 500))",
+        (0, 100, 420, 106),
+    ),
+}
+
+
+@pytest.mark.parametrize("strip", STRIPS)
+def test_a_strip_whose_overview_is_a_single_line_is_placed(strip):
+    """It is more than 64 times as long as wide; on a canvas it passes any limit on an image's aspect."""
+    program, box = STRIPS[strip]
+    change = "" if "canvas" in strip else "im = ImageEnhance.Contrast(im).enhance(1.5)\n"
+    (region,) = trace(f"{LOAD}{program}\n{change}show(im)")
+    assert region.how == "probe" and region.box == pytest.approx(box, abs=2)
