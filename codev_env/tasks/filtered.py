@@ -39,7 +39,8 @@ class FilteredTaskSet:
         self._at: dict[str, int] = {}
         self._indices: list[int] = []
         rows: list[Mapping[str, Any]] = []
-        for number, line in enumerate(read_text(path).splitlines(), 1):
+        # splitlines() would also end a line at U+2028 or U+0085 inside a text.
+        for number, line in enumerate(read_text(path).split("\n"), 1):
             if not line.strip():
                 continue
             where = f"{path}, line {number}"

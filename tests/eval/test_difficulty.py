@@ -170,6 +170,13 @@ def test_a_filtered_set_has_the_order_of_the_file(tasks, tmp_path):
         some[3]
 
 
+def test_separators_of_lines_inside_a_text_end_no_row(tasks, tmp_path):
+    path = tmp_path / "some.jsonl"
+    rows = [{"task_id": tasks[number].task_id, "note": "a\u2028b\x85c"} for number in (1, 2)]
+    path.write_bytes("\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode())
+    assert FilteredTaskSet(tasks, path).rows == tuple(rows)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -91,6 +91,15 @@ def test_hugging_face_form_with_all_on_one_line(vstar):
     )
 
 
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85"])
+def test_hugging_face_form_with_separators_of_lines_inside_a_text(vstar, character):
+    text = f"What{character}is it? (A) red (B) blue Answer with the option's letter."
+    row = json.dumps(json.loads(question("sa_1", "A", text=text)), ensure_ascii=False)
+    (vstar / "test_questions.jsonl").write_bytes(f"{row}\r\n{row.replace('sa_1', 'sa_2')}".encode())
+    tasks = load_tasks(str(vstar), "test")
+    assert [task.question for task in tasks] == [f"What{character}is it?"] * 2
+
+
 def test_subset_is_a_category(vstar):
     assert len(load_tasks(str(vstar), "test", subset=ATTRIBUTES)) == 3
     with pytest.raises(ConfigError, match="Did you mean 'relative_position'"):

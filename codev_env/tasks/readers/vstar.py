@@ -248,7 +248,8 @@ def _read_questions(root: Path) -> _Rows:
     """Read `test_questions.jsonl`, in its order."""
     path = root / QUESTIONS
     rows = _Rows()
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    # splitlines() would also end a line at U+2028 or U+0085 inside a text.
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
