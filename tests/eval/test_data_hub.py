@@ -149,6 +149,20 @@ def test_every_field_of_generated_tasks_comes_back(tmp_path, name, wrap):
         assert fields_of(again[index]) == fields_of(tasks[index])
 
 
+@pytest.mark.parametrize(("rules", "size"), [({"images": {"small": "keep"}}, (20, 14)), ({}, (40, 28))])
+def test_small_images_come_back_unscaled_unless_rules_are_given(tmp_path, rules, size):
+    def opened(data, **rules):
+        return load_tasks(data, "test", bench="dataset", reader={"boxes": "xyxy", **rules})
+
+    rows = [{"image": Image.new("RGB", (20, 14)), "question": "?", "answer": "a", "targets": [1, 2, 5, 6]}]
+    tasks = opened(rows, **rules)
+    assert tasks[0].image.size == size
+    write_data_set(tmp_path, tasks, PushCommand(repo="me/x"))
+    assert fields_of(opened(str(tmp_path))[0]) == fields_of(tasks[0])
+    scaled = opened(str(tmp_path), images={"small": "upscale"})[0]
+    assert (scaled.image.size, scaled.targets) == ((40, 28), ((2, 4, 10, 12),))
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_every_field_of_any_task_comes_back(data):

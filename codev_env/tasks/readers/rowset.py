@@ -7,7 +7,7 @@ import json
 import operator
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -153,7 +153,8 @@ class RowTaskSet:
             on_error: `"raise"` at the first bad row, or `"skip"`: leave bad rows out, with one warning that counts
                 them. Metadata is checked now. Images are decoded only when a task is read, so rows with a bad image
                 are left out only if an earlier `validate` of the same files found them.
-            images: Which images are accepted; `None` for the defaults.
+            images: Which images are accepted; `None` for the defaults, except that images that `codev data push` wrote
+                are never scaled.
             image_folder: Folder of relative image paths; `None` for the one that the table names.
 
         Raises:
@@ -164,6 +165,8 @@ class RowTaskSet:
         self.name = reader.bench
         self._table, self._reader = table, reader
         self._rules = image_rules(images)
+        # Small images of a pushed data set are those of its tasks.
+        self._pushed_rules = replace(self._rules, small="keep") if images is None else self._rules
         self._subset, self._image_folder = subset, image_folder
         scan = reader.scan(table)
         self.source = scan.source
@@ -243,7 +246,7 @@ class RowTaskSet:
 
     def _key(self) -> tuple[Hashable, ...]:
         """Return a key that is different for other rows, readers and rules."""
-        return (self._table.signature, repr(self._reader), self._rules, self._image_folder)
+        return (self._table.signature, repr(self._reader), self._rules, self._pushed_rules, self._image_folder)
 
     def _report(self) -> Path:
         """Return the file that stores validations of these files with this format and these rules."""
@@ -283,7 +286,8 @@ class RowTaskSet:
         where = self._table.where(row)
         draft = self._reader.read(self._table.row(row), where, row)
         folder = self._folder(row)
-        decoded = [decode(data, where, self._rules) for data in image_sources(draft.images, where, folder)]
+        rules = self._rules if draft.record.meta is None else self._pushed_rules
+        decoded = [decode(data, where, rules) for data in image_sources(draft.images, where, folder)]
         draft.record.check(len(decoded), where)
         boxes = place_on(draft.boxes, decoded, where, self._reader.frame, draft.box_form)
         resized = [image.resized for image in decoded]
