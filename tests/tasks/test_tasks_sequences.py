@@ -248,6 +248,40 @@ def test_a_film_is_decoded_on_demand(film, monkeypatch):
     assert again.images[2].tobytes() == task.images[2].tobytes()
 
 
+# What players show of a film that is red at the top left and green at the bottom left, at its four corners.
+@pytest.mark.parametrize(
+    ("degrees", "hflip", "size", "corners"),
+    [
+        (0, False, (64, 48), "r.g."),
+        (90, False, (48, 64), "..rg"),
+        (180, False, (64, 48), ".g.r"),
+        (270, False, (48, 64), "gr.."),
+        (0, True, (64, 48), ".r.g"),
+        (90, True, (48, 64), "..gr"),
+    ],
+)
+def test_a_film_is_upright_as_players_show_it(tmp_path, degrees, hflip, size, corners):
+    av = pytest.importorskip("av")
+    if not hasattr(av.video.stream.VideoStream, "set_display_rotation"):
+        pytest.skip("this PyAV cannot write a rotation")
+    image = Image.new("RGB", (64, 48))
+    image.paste("red", (0, 0, 32, 24))
+    image.paste((0, 255, 0), (0, 24, 32, 48))
+    with av.open(str(tmp_path / "film.mp4"), "w") as out:
+        stream = out.add_stream("mpeg4", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.set_display_rotation(degrees, hflip=hflip)
+        for frame in [av.VideoFrame.from_image(image) for _ in range(10)]:
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode())
+    box = [size[0] - 8, size[1] - 8, *size]
+    task = load_tasks(rows(tmp_path, {"targets": [{"seconds": 1, "box": box}]}), "test", bench="video")[0]
+    assert (task.image.size, task.meta["video"]["size"], task.targets) == (size, list(size), (tuple(box),))
+    for shown in task.images:
+        pixels = [shown.getpixel((x, y)) for y in (8, size[1] - 8) for x in (8, size[0] - 8)]
+        assert "".join("r" if p[0] > 200 else "g" if p[1] > 200 else "." for p in pixels) == corners
+
+
 def test_programs_see_a_film(film):
     env = gym.make("codev_env:CodeV-Video-v0", data=str(rows(film)), split="test")
     env.reset(options={"index": 0})

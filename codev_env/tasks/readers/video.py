@@ -93,7 +93,7 @@ def open_video(
 
     A row has `video` (a path, relative to the file), `question`, `answer`, and where known `choices` (a list; the
     answer is one of them or its letter), `targets` (a list of `{"seconds": s, "box": [x1, y1, x2, y2]}`, in pixels of
-    the video), `category` and `id`.
+    the video as players show it), `category` and `id`.
 
     Args:
         path: A JSONL, JSON, Parquet or TSV file, or a folder with one for each split.
@@ -226,7 +226,7 @@ class Frames(Sequence[Image.Image]):
     Attributes:
         times: The second of each frame.
         seconds: Length of the video.
-        source: (width, height) in the file.
+        source: (width, height) in the file, as players show it: after its rotation.
         size: (width, height) of the frames.
     """
 
@@ -301,6 +301,7 @@ def _ask(
         raise ConfigError("videos need PyAV, which is not installed. Install it: pip install 'codev-env[video]'.")
     request: dict[str, Any] = {"path": str(path.resolve()), "times": times, "size": size}
     request |= {"cpu_s": int(limits.cpu_s), "memory": int(limits.memory_mb) << 20}
+    request["pixels"] = int(limits.max_source_pixels)
     most = (len(times or ()) * size[0] * size[1] * 3) + 65536
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
     env = {**kept, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry), "OMP_NUM_THREADS": "1"}

@@ -1,7 +1,9 @@
 """The process in which a video is decoded: a file nobody knows is read under limits, outside of the trainer. A script.
 
 It imports nothing of the project. Request: one JSON object as the argument, `{"path", "times", "size", "cpu_s",
-"memory"}`. Reply: a line of JSON, then the frames as raw RGB. Without `times` it is `{"seconds", "width", "height"}`.
+"memory", "pixels"}`. Reply: a line of JSON, then the frames as raw RGB. Without `times` it is `{"seconds", "width",
+"height"}`. Frames, their width and their height are as players show them: cameras that were held upright record frames
+that lie on their side, with a matrix that turns them. Frames above `pixels` are not decoded for this.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import importlib
 import json
 import os
 import resource
+import struct
 import sys
 from typing import Any
 
@@ -35,7 +38,7 @@ def main() -> None:
             stream = container.streams.video[0]
             stream.thread_count = 1
             if request["times"] is None:
-                reply, frames = _about(container, stream), []
+                reply, frames = _about(container, stream, request["pixels"]), []
             else:
                 frames = _frames(container, stream, request["times"], request["size"])
                 reply = {"frames": len(frames)}
@@ -49,9 +52,13 @@ def main() -> None:
     out.flush()
 
 
-def _about(container: Any, stream: Any) -> dict[str, Any]:
+def _about(container: Any, stream: Any, most: int) -> dict[str, Any]:
     seconds = float(stream.duration * stream.time_base) if stream.duration else (container.duration or 0) / 1e6
-    return {"seconds": seconds, "width": stream.codec_context.width, "height": stream.codec_context.height}
+    width, height = stream.codec_context.width, stream.codec_context.height
+    first = next(container.decode(stream), None) if width * height <= most else None
+    if first is not None and _turn(first)[0]:
+        width, height = height, width
+    return {"seconds": seconds, "width": width, "height": height}
 
 
 def _frames(container: Any, stream: Any, times: list[float], size: list[int]) -> list[bytes]:
@@ -72,7 +79,22 @@ def _frames(container: Any, stream: Any, times: list[float], size: list[int]) ->
 
 
 def _pixels(frame: Any, size: list[int]) -> bytes:
-    return bytes(frame.to_ndarray(format="rgb24", width=size[0], height=size[1]).tobytes())
+    swapped, mirrored, flipped = _turn(frame)
+    width, height = size[::-1] if swapped else size
+    pixels = frame.to_ndarray(format="rgb24", width=width, height=height)
+    if swapped:
+        pixels = pixels.transpose(1, 0, 2)
+    return bytes(pixels[:: -1 if flipped else 1, :: -1 if mirrored else 1].tobytes())
+
+
+def _turn(frame: Any) -> tuple[bool, bool, bool]:
+    """Return how players show a frame: with x and y swapped, then mirrored left to right, then top to bottom."""
+    data = frame.side_data.get("DISPLAYMATRIX")
+    if data is None:
+        return False, False, False
+    a, b, _, c, d = struct.unpack("9i", bytes(data))[:5]  # x' = a x + c y, y' = b x + d y
+    swapped = abs(b) > abs(a)
+    return swapped, (c if swapped else a) < 0, (b if swapped else d) < 0
 
 
 if __name__ == "__main__":
