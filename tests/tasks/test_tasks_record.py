@@ -9,7 +9,9 @@ from PIL import Image
 
 from codev_env.errors import TaskError
 from codev_env.geometry import image_of
+from codev_env.provenance import codes
 from codev_env.tasks import load_tasks
+from codev_env.tasks.readers.rowset import MOST_IMAGES
 
 PAIR = [Image.new("RGB", size) for size in ((40, 30), (200, 100))]
 
@@ -50,6 +52,15 @@ def test_boxes_on_several_images_are_no_reason_to_ask_for_their_form():
 def test_bad_image_numbers_are_refused(box, says):
     with pytest.raises(TaskError, match=says):
         load_tasks(rows(targets=[box]), "test", bench="dataset", reader={"boxes": "xyxy"})[0]
+
+
+def test_a_task_has_no_more_images_than_provenance_distinguishes():
+    assert MOST_IMAGES == codes.MOST_IMAGES
+    several = [{**rows()[0], "image": PAIR[:1] * count} for count in (MOST_IMAGES, MOST_IMAGES + 1)]
+    tasks = load_tasks(several, "test", bench="dataset")
+    assert len(tasks[0].images) == MOST_IMAGES
+    with pytest.raises(TaskError, match="row 1 of the data: the task has 127 images, but at most 126"):
+        tasks[1]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ from codev_env.types import Source, Task
 OnError = Literal["raise", "skip"]
 """Treatment of bad rows: raise at the first, or leave them out and count them."""
 
+MOST_IMAGES = 126
+"""Images that a task may have: as many as provenance distinguishes (`codev_env.provenance.codes.MOST_IMAGES`)."""
+
 _CHUNK = 50  # rows between two records of the progress of a validation
 
 
@@ -287,7 +290,13 @@ class RowTaskSet:
         draft = self._reader.read(self._table.row(row), where, row)
         folder = self._folder(row)
         rules = self._rules if draft.record.meta is None else self._pushed_rules
-        decoded = [decode(data, where, rules) for data in image_sources(draft.images, where, folder)]
+        sources = image_sources(draft.images, where, folder)
+        if len(sources) > MOST_IMAGES:
+            raise TaskError(
+                f"{where}: the task has {len(sources)} images, but at most {MOST_IMAGES} can be distinguished in what "
+                "programs show. Leave some out, or remove the row."
+            )
+        decoded = [decode(data, where, rules) for data in sources]
         draft.record.check(len(decoded), where)
         boxes = place_on(draft.boxes, decoded, where, self._reader.frame, draft.box_form)
         resized = [image.resized for image in decoded]
