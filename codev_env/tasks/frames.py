@@ -17,7 +17,8 @@ _PHRASE = re.compile(
     r"\bon the (?P<side>left|right)(?: or (?:the )?(?P<other>left|right))? (?:hand )?side of\b"
     r"|\bto the (?P<to>left|right) of\b"
     r"|\b(?P<first>above|below) or (?P<second>above|below)\b"
-    r"|\b(?P<alone>left|right|above|below)\b(?P<of> (?:of )?the\b)?",
+    r"|\b(?!right[ -](?:answer|option|choice|angle|triangle))"  # right here is no direction
+    r"(?P<alone>left|right|above|below)\b(?P<of> (?:of )?the\b)?",
     re.IGNORECASE,
 )
 

@@ -27,6 +27,8 @@ from codev_env.transforms import TRANSFORMS
         ("rotate_90", "The cat is to the left of the dog.", "The cat is below the dog."),
         ("transpose", "left and above", "above and left"),
         ("flip_horizontal", "What color is the leftover?", "What color is the leftover?"),
+        ("flip_horizontal", "Which is the right answer, left or right?", "Which is the right answer, right or left?"),
+        ("flip_horizontal", "Is the right cup a right-angled one?", "Is the left cup a right-angled one?"),
     ],
 )
 def test_words_turn(transform, text, turned):
@@ -36,6 +38,7 @@ def test_words_turn(transform, text, turned):
 def test_what_is_relational():
     assert is_relational(["Where?", "left"])
     assert not is_relational(["What is the color of the cup?", "red"])
+    assert not is_relational(["Choose the right option.", "a right triangle", "right angles", "the Right choices"])
 
 
 @pytest.mark.parametrize("variant", TRANSFORMS)
