@@ -9,7 +9,7 @@ from PIL import Image
 
 from codev_env.errors import TaskError
 from codev_env.geometry import image_of
-from codev_env.provenance import codes
+from codev_env.provenance.codes import PixelCode
 from codev_env.tasks import load_tasks
 from codev_env.tasks.readers.rowset import MOST_IMAGES
 
@@ -55,7 +55,7 @@ def test_bad_image_numbers_are_refused(box, says):
 
 
 def test_a_task_has_no_more_images_than_provenance_distinguishes():
-    assert MOST_IMAGES == codes.MOST_IMAGES
+    assert len(PixelCode((PAIR[0].size,) * MOST_IMAGES).images) == MOST_IMAGES
     several = [{**rows()[0], "image": PAIR[:1] * count} for count in (MOST_IMAGES, MOST_IMAGES + 1)]
     tasks = load_tasks(several, "test", bench="dataset")
     assert len(tasks[0].images) == MOST_IMAGES

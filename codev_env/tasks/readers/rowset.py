@@ -25,7 +25,7 @@ OnError = Literal["raise", "skip"]
 """Treatment of bad rows: raise at the first, or leave them out and count them."""
 
 MOST_IMAGES = 126
-"""Images that a task may have: as many as provenance distinguishes (`codev_env.provenance.codes.MOST_IMAGES`)."""
+"""Images that a task may have: as many as provenance distinguishes (`codev_env.provenance.codes.PixelCode`)."""
 
 _CHUNK = 50  # rows between two records of the progress of a validation
 
