@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from codev_env.geometry import image_of
 from codev_env.scoring.metrics import task_meta_of
 from codev_env.trajectory import Trajectory
-from codev_env.types import Step
+from codev_env.types import Box, Step
 from codev_eval.bench.measures import bench_of, plain_answer, sample_of
 from codev_eval.bench.suspicions import suspicions
 from codev_eval.report.formats import duration
@@ -266,7 +266,7 @@ def _crops(turn: Step, first: int, trajectory: Trajectory, store: ImageStore) ->
 
 
 def _crop(
-    stored: StoredImage, number: int, box: Sequence[int] | None, trajectory: Trajectory, seen: Sequence[SeenTarget]
+    stored: StoredImage, number: int, box: Box | None, trajectory: Trajectory, seen: Sequence[SeenTarget]
 ) -> Crop:
     if box is None:
         source = "source unknown"

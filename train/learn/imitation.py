@@ -133,7 +133,7 @@ class Imitation:
         if not self.processor.encode(trajectory.answer):
             return None
         if not trajectory.is_correct:
-            action = self._corrected(trajectory.turns[-1].action, trajectory.final_answer, trajectory.answer)
+            action = self._corrected(trajectory.turns[-1].action, trajectory.final_answer or "", trajectory.answer)
             if not action:
                 return None
             start = turns.index(len(trajectory.turns) - 1)
