@@ -163,6 +163,109 @@ DIFFERENT = [
     ("1/2", "−½"),
 ]
 
+# Texts without digits have signs as well.
+SAME_SIGNS = [
+    ("x > y", "x>y"),
+    ("x = y", "$x = y$"),
+    ("x/y", "x / y"),
+    ("x*y", "x * y"),
+    ("n!", "n !"),
+    ("f'(x)", "f’(x)"),
+    ("x'", "x′"),
+    ("A → B", "A -> B"),
+    ("A → B", "A => B"),
+    ("A ← B", "A <- B"),
+    ("y = (a+b)", "y = a+b"),
+    ("(a+b)+c", "a+b+c"),
+    ("C#", "c#"),
+    ("C#", "C♯"),
+    ("A-", "A−"),
+    ("A-", "A-."),
+    ("C++", "C++."),
+    ("café", "cafe\u0301"),
+    ("की", "की!"),
+    ("❤ red", "❤️ red"),
+    ("1", "1️⃣"),
+]
+DECORATED = [
+    ("red", "red!"),
+    ("red mug", "**red** mug"),
+    ("a red mug", "a *red* mug"),
+    ("red", "- red"),
+    ("red", "* red"),
+    ("red", "• red"),
+    ("red", "| red |"),
+    ("red", "<red>"),
+    ("red", "‘red’"),
+    ("red", "== red =="),
+    ("red", "✓ red"),
+    ("red", "red 😊"),
+    ("红", "红！"),
+    ("y", "= y"),
+    ("Coca-Cola", "Coca-Cola®"),
+    ("don't", "don’t"),
+    ("the dogs bowl", "the dogs' bowl"),
+    ("rock 'n' roll", "rock n roll"),
+    ("mug(s)", "mug s"),
+    ("red (dark) mug", "red dark mug"),
+    ("约翰·史密斯", "约翰 史密斯"),
+]
+DIFFERENT_SIGNS = [
+    ("A > B", "A < B"),
+    ("> average", "< average"),
+    ("A ≥ B", "A ≤ B"),
+    ("a != b", "a = b"),
+    ("red != blue", "red = blue"),
+    ("price ↑", "price ↓"),
+    ("price ↑", "price"),
+    ("A → B", "A ← B"),
+    ("A → B", "A ↔ B"),
+    ("A -> B", "A <- B"),
+    ("A -> B", "A > B"),
+    ("x/y", "x*y"),
+    ("x/y", "x y"),
+    ("x*y", "x y"),
+    ("a:b", "a b"),
+    ("A & B", "A | B"),
+    ("|x|", "x"),
+    ("~p", "p"),
+    ("x%", "x"),
+    ("n!", "n"),
+    ("x'", "x"),
+    ("x''", "x'"),
+    ("f'(x)", "f(x)"),
+    ("♂ male", "♀ male"),
+    ("▲ 5%", "▼ 5%"),
+    ("5😀", "5😢"),
+    ("price in €", "price in £"),
+    ("US$", "US"),
+    ("B♭", "B"),
+    ("(1+2)*3", "1+2*3"),
+    ("(a+b)*c", "a+(b*c)"),
+    ("(a+b)/c", "a+b/c"),
+    ("(x+1)/2", "(x+1)*2"),
+    ("x-(y-z)", "x-y-z"),
+    ("2(a+b)", "2a+b"),
+    ("(n+1)!", "n+1!"),
+    (r"\sqrt{x}+1", r"\sqrt{x+1}"),
+    ("A-", "A"),
+    ("A+", "A"),
+    ("A+", "A-"),
+    ("A*", "A"),
+    ("O-", "O"),
+    ("AB-", "AB"),
+    ("Cl-", "Cl"),
+    ("C#", "C"),
+    ("C#", "C++"),
+    ("F#", "F"),
+    ("की", "कि"),
+    ("हाँ", "हा"),
+    ("চাল", "চুল"),
+    ("கா", "கி"),
+    ("ਹਾਂ", "ਹੁਂ"),
+    ("x̄", "x"),
+]
+
 
 @pytest.mark.parametrize(("gold", "answer"), SAME)
 def test_the_same_quantity_in_other_writing(gold, answer):
@@ -174,6 +277,20 @@ def test_the_same_quantity_in_other_writing(gold, answer):
 def test_no_sign_is_dropped(gold, answer):
     assert not is_correct(task(gold), answer)
     assert not is_correct(task(gold), f"<answer>{answer}</answer>")
+
+
+@pytest.mark.parametrize(("gold", "answer"), SAME_SIGNS + DECORATED)
+def test_the_same_text_in_other_writing(gold, answer):
+    assert is_correct(task(gold), answer)
+    assert is_correct(task(gold), f"The answer is {answer}")
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT_SIGNS)
+def test_no_sign_of_a_text_is_dropped(one, other):
+    for gold, answer in ((one, other), (other, one)):
+        assert not is_correct(task(gold), answer)
+        assert not is_correct(task(gold), f"The answer is {answer}.")
+        assert not is_correct(task(gold), f"<answer>{answer}</answer>")
 
 
 @needs_maths
@@ -226,6 +343,33 @@ def test_choices_are_told_apart_by_their_signs():
     assert is_correct(task("-5", choices), "−5")
     assert is_correct(task("50%", ("50%", "60%")), "50")
     assert not is_correct(task("50%", ("50%", "$50")), "50"), "it fits two options"
+
+
+@pytest.mark.parametrize(
+    ("choices", "gold", "right", "wrong"),
+    [
+        (
+            ("x > y", "x < y", "x = y"),
+            "x > y",
+            ["x > y", "A", "A. x > y", "A. So x>y."],
+            ["A. x < y", "(A) x = y", "x < y"],
+        ),
+        (("up ↑", "up ↓"), "up ↑", ["up ↑", "A. up ↑"], ["up ↓", "A. up ↓"]),
+        (("p", "~p"), "p", ["p", "A. p"], ["~p", "A. ~p"]),
+        (("C", "C#", "Java"), "C#", ["C#", "B", "B. C#", "B. It is C#."], ["A. C#", "B. C"]),
+        (("A+", "A-", "A"), "A-", ["A-", "A-.", "The answer is A-.", "B. The grade is A-."], ["A+", "B. A+", "A"]),
+        (("O-", "O", "AB"), "O", ["O", "B. O"], ["O-", "B. The type is O-."]),
+        (
+            ("red", "blue"),
+            "red",
+            ["A. It's red!", "A. red—yes"],
+            ["A. It is blue—yes", "A. blue-", "A. blue*", "A. red/blue"],
+        ),
+    ],
+)
+def test_choices_are_told_apart_by_the_signs_of_texts(choices, gold, right, wrong):
+    assert [answer for answer in right if not is_correct(task(gold, choices), answer)] == []
+    assert [answer for answer in wrong if is_correct(task(gold, choices), answer)] == []
 
 
 @given(st.integers(-(10**12), 10**12))
