@@ -107,6 +107,118 @@ def test_naming_several_options_is_never_correct(gold, answer):
     assert not is_correct(task(gold, COLORS), answer)
 
 
+@pytest.mark.parametrize("letter", ["B", "(B)", "Ｂ", "𝐁", "Ⓑ", "（B）", "[B]", "{B}"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{}",
+        "{}.",
+        "{},",
+        "{}!",
+        "{}。",
+        "**{}**",
+        "**{}**.",
+        "*{}*,",
+        "`{}`",
+        "`{}`.",
+        "__{}__",
+        "“{}”.",
+        "${}$",
+        "${}$.",
+    ],
+)
+def test_a_letter_may_be_emphasised_and_end_with_a_stop(letter, form):
+    assert is_correct(task("red", COLORS), form.format(letter))
+    assert is_correct(task("red", COLORS), f"The correct answer is {form.format(letter)}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "**B**. red",
+        "**B.** red",
+        "**B)** red",
+        "**(B)** red",
+        "`B`. red",
+        "`B`: red",
+        "$B$. red",
+        "[B] red",
+        r"\text{B}",
+        r"\text{B}.",
+        r"\textbf{B}. red",
+        r"$\text{B}$. red",
+        r"\(B\).",
+        r"\[B\]",
+        r"The answer is \boxed{B}.",
+        r"\boxed{\textbf{(B)}}.",
+        "<answer>**B**.</answer>",
+        "**Answer:** B",
+        "**Answer**: **B**.",
+        "**The answer is** B",
+        "### Answer: B",
+        "The answer is: **B. red**.",
+        "> red",
+        "→ red",
+        "`red`.",
+    ],
+)
+def test_a_letter_may_be_written_in_markdown_or_latex(answer):
+    assert is_correct(task("red", COLORS), answer)
+
+
+@pytest.mark.parametrize("gold", COLORS)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "**A** or **B**.",
+        "**A**, **B**",
+        "**A** **B**",
+        "**A.** **B.**",
+        "`A` `B`.",
+        "`A`. `B`",
+        "$A$$B$",
+        "$A$, $B$.",
+        r"\text{A}\text{B}",
+        r"\boxed{A}, \boxed{B}.",
+        "A. or **B**",
+        "A. or `B`",
+        "A. or $B$",
+        r"A. or \boxed{B}",
+        "A. or Ｂ",
+        "（A）（B）",
+        "A、B",
+        "A。 B。",
+        "[A] [B]",
+        "**Answer:** A or B",
+        "**A**? ",
+        "not **A**",
+        "**A** is wrong",
+        "The answer is **not** A.",
+        "**A** red mug",
+        "**Because**.",
+        r"\text{Because}.",
+        "**",
+        "`",
+        "$$",
+    ],
+)
+def test_emphasis_makes_no_letter_of_several_or_of_none(gold, answer):
+    assert not is_correct(task(gold, COLORS), answer)
+
+
+@pytest.mark.parametrize(("gold", "answer"), [("average", "> average"), ("red", "-> red")])
+def test_a_quote_or_an_arrow_may_lead_to_an_answer(gold, answer):
+    assert is_correct(task(gold), answer)
+    assert not is_correct(task(answer), gold)
+
+
+def test_a_letter_before_the_sign_of_another_option_contradicts_itself():
+    choices = (">", "<", "=")
+    assert is_correct(task(">", choices), "A. >")
+    assert not is_correct(task(">", choices), "A. <")
+    assert not is_correct(task(">", choices), "A. =")
+
+
 def test_a_choice_within_another_choice_does_not_contradict_it():
     assert is_correct(task("dark red", COLORS), "C. The mug is dark red.")
 
@@ -214,6 +326,7 @@ def test_at_most_one_option_is_right(answer):
 
 @given(st.text(min_size=1))
 @example(":\x1f\x1b")
+@example("。")
 def test_the_gold_answer_itself_is_right(gold):
     assert is_correct(task(gold), gold)
 
@@ -243,6 +356,10 @@ def test_numbers_equal_themselves_in_other_writing(number):
         "the answer is " * 2000,
         "1," * 10000,
         "-." * 10000,
+        "`" * 20000 + "x",
+        "=" * 20000,
+        "a(b+c)" * 5000,
+        r"\text{" * 5000,
     ],
 )
 def test_long_answers_are_judged_too(text):
