@@ -18,7 +18,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+import unicodedata
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,10 @@ START_S = 120.0
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_]{3,}")
+# Letters, digits and punctuation, without an operator or a command; in it, a word or a code: ON, 7th, K9, AB-12.
+_SPELLED = re.compile(r"(?:[^\W_]|[\s,;:.'\"()\[\]#&!?-])*")
+_WORD_OR_CODE = re.compile(r"[^\W\d_]{2}|[^\W\d_]\s*\d|[^\W\d_]\s+[^\W\d_]")
+_AMOUNT = re.compile(r"\W*\d[\d.,]*\s*[^\W\d_]+\W*")
 _FORMULA = re.compile(r"\$+[^$]*\$+|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)
 _NUMBER_AND_UNIT = re.compile(r"^\W*[\d.,]*\d\W*[^\W\d_]")
 _LISTED = re.compile(r"\d\s+\d")
@@ -67,10 +72,10 @@ class MathVerifyScorer:
     """The scorer `math-verify`; needs `pip install math-verify`.
 
     An answer that the rules find right is right. Otherwise, where the task has no choices and its answer is mathematics
-    (no words), both are parsed and compared. Stricter than the package, which reads the last number of any text and
-    drops units: words such as "not" and "or" outside of formulas make an answer unreadable; words are allowed around
-    formulas marked as LaTeX, and one word after a number ("5 apples" for 5); a unit must be that of the right answer
-    where that has one. Too long, too deep or too slow answers are wrong.
+    (no words or codes), both are parsed and compared. Stricter than the package, which reads the last number of any
+    text and drops units: words such as "not" and "or" outside of formulas make an answer unreadable; words are allowed
+    around formulas marked as LaTeX, and one word after a number ("5 apples" for 5); a unit must be that of the right
+    answer where that has one. Too long, too deep or too slow answers are wrong.
 
     Attributes:
         cpu_s: Seconds of CPU time for one answer.
@@ -106,6 +111,10 @@ class MathVerifyScorer:
         if problem:
             return Score(False, why=f"the answer is {problem}")
         text = _LEAD.sub("", text).strip().rstrip(".").rstrip()
+        named = score_rules(task, text)
+        if _are_names(task.answer, named.extracted):
+            why = f"{named.why}; the right answer is a word or a code"
+            return replace(named, how="math" if named.correct else named.how, why=why)
         given, right = numbers.read(text.strip("$")), numbers.read(task.answer.strip("$"))
         if right is None and _LISTED.search(task.answer):
             return Score(False, score.extracted, score.how, "not the same; the right answer is a list")
@@ -150,6 +159,20 @@ def verified(first: str, second: str, cpu_s: float = 5.0) -> bool:
 
 def _prose(text: str) -> bool:
     return bool(_WORD.search(_COMMAND.sub(" ", text)))
+
+
+def _are_names(gold: str, answer: str) -> bool:
+    """Return whether two texts are words or codes: as products of variables, NO would be ON, and B7 would be 7B.
+
+    An amount such as "2x", "7B" or "5 cm" is mathematics, unless the answer has the letters first.
+    """
+    # A mark on a letter, such as a vowel sign, is as good as a letter here.
+    gold, answer = (
+        "".join("x" if unicodedata.category(char).startswith("M") else char for char in text) for text in (gold, answer)
+    )
+    if not (_SPELLED.fullmatch(gold) and _SPELLED.fullmatch(answer)):
+        return False
+    return bool(_WORD_OR_CODE.search(answer if _AMOUNT.fullmatch(gold) else gold))
 
 
 def _delimited(text: str) -> str:

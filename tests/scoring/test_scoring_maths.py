@@ -41,6 +41,9 @@ def score():
         (r"2\sqrt{3}", r"\boxed{\sqrt{12}}"),
         ("x^2+2x+1", "(x+1)^2"),
         ("2x", "x+x"),
+        ("2x", "x*2"),
+        ("2x", "it is 2x"),
+        ("xy", "y*x"),
         (r"2\pi", "2π"),
         ("12", "3*4"),
         ("10", "x = 10"),
@@ -84,6 +87,38 @@ def test_equal(score, gold, answer):
 )
 def test_not_equal(score, gold, answer):
     assert score(task(gold), answer).correct is False
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("ON", "NO"),
+        ("ON", "$NO$"),
+        ("ON", r"\boxed{NO}"),
+        ("ON", "It is NO."),
+        ("no", "on"),
+        ("AM", "MA"),
+        ("UK", "KU"),
+        ("go to", "to go"),
+        ("да", "ад"),
+        ("日本", "本日"),
+        ("की", "कि"),
+        ("7B", "B7"),
+        ("7 B", "B 7"),
+        ("A1", "1A"),
+        ("K9", "9K"),
+        ("K9", "9"),
+        ("2nd", "nd2"),
+        ("E5", "5E"),
+        ("12A", "A12"),
+        ("AB-12", "BA-12"),
+    ],
+)
+def test_words_and_codes_are_no_products_of_letters(score, gold, answer):
+    assert not score(task(gold), answer).correct
+    assert score(task(gold), gold.lower()).correct
+    assert score(task(gold), f"It is {gold}.").correct
+    assert get_scorer("answer")(task(gold), f"It is {gold}.").correct
 
 
 def test_choices_and_plain_matches_are_for_the_rules(score):
