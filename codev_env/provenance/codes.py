@@ -23,6 +23,8 @@ AMPLITUDE, PERIOD = 32.0, 1.25
 """Of the phase code: a tripled contrast does not clip it; the period, in image lengths, leaves phases unique."""
 _LEVELS = 253
 """Levels of red or green for the coarse coordinate: 0 (what padding leaves) and 255 (white) mean no pixel."""
+MOST_IMAGES = _LEVELS // 2
+"""Images that one code holds: each takes two levels of red or more."""
 _TILE_BITS = 3
 """Tiles of 2^3 levels by 2^3 levels are lighter or darker in blue: a known difference that changes of colour change."""
 
@@ -37,9 +39,17 @@ class PixelCode:
 
     Several images are side by side in x. Where they have more pixels than there are codes (about 2^24), blocks of
     `block` x `block` pixels share a code.
+
+    Args:
+        sizes: (width, height) of the images, at most `MOST_IMAGES`.
+
+    Raises:
+        ValueError: There are more images.
     """
 
     def __init__(self, sizes: tuple[Size, ...]) -> None:
+        if len(sizes) > MOST_IMAGES:
+            raise ValueError(f"{len(sizes)} images; the pixel code holds at most {MOST_IMAGES}.")
         self.sizes = sizes
         self.block = 1
         while True:

@@ -13,7 +13,7 @@ TURNS = (IDENTITY, *TRANSFORMS)
 _COMPOSED = {(first, then): compose((first, then)) for first in TURNS for then in TURNS}
 
 _MOST = 256
-"""Pieces of an episode that are kept, the newest."""
+"""Pieces of an episode that are kept, the newest; with many inputs two for each, for a cut may be of any of them."""
 
 
 class Piece(NamedTuple):
@@ -62,14 +62,14 @@ class Cuts:
 
     def add(self, cuts: Iterable[Cut]) -> None:
         """Add the cuts of one program, oldest first."""
+        of_inputs = [whole.turned(turn) for turn in TURNS for whole in self._wholes]
         for size, box in cuts:
             of_cuts = [piece for piece in self._pieces if piece.size == size]
-            of_inputs = [whole.turned(turn) for whole in self._wholes for turn in TURNS]
             for base in (*(base for base in of_inputs[::-1] if base.size == size), *of_cuts):
                 piece = base.cut(box)
                 self._pieces.pop(piece, None)
                 self._pieces[piece] = None
-        for piece in list(self._pieces)[:-_MOST]:
+        for piece in list(self._pieces)[: -max(_MOST, 2 * len(self._wholes))]:
             del self._pieces[piece]
 
     def pieces(self) -> Iterator[Piece]:

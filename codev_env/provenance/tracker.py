@@ -160,8 +160,7 @@ class Tracker:
         found = self._by_phase(execution, found)
         found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
         found = self._by_stripes(execution, found)
-        guesses = [reading.region if reading else UNKNOWN for reading in readings]
-        regions = [region or guess for region, guess in zip(found, guesses, strict=True)]
+        regions = [one or (guess.region if guess else UNKNOWN) for one, guess in zip(found, readings, strict=True)]
         return tuple(self._with_others(execution, at, region) for at, region in enumerate(regions))
 
     @cached_property
@@ -173,11 +172,14 @@ class Tracker:
         return secret
 
     def _by_copy(self, execution: Execution) -> list[Region | None]:
-        pieces = list(self._cuts.pieces())
-        return [exact.find(output, self._images, pieces, self._secret) for output in execution.images]
+        # With more images than the pixel code holds, a match is tried first: the weave is slow for so many.
+        found = [exact.find(one, self._images, self._cuts.pieces(), self._secret) for one in execution.images]
+        if len(self._sizes) <= codes.MOST_IMAGES:
+            return found
+        return [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
 
     def _by_code(self, execution: Execution) -> list[Reading | None]:
-        if not self._affords("pixel code", 1, [_CODE]):
+        if len(self._sizes) > codes.MOST_IMAGES or not self._affords("pixel code", 1, [_CODE]):
             return [None] * len(execution.images)
         code = codes.pixel_code(self._sizes)
         probes = self._coded = _pair(execution, self._run_in(_CODE, code.images))
@@ -235,9 +237,10 @@ class Tracker:
         """Add what other parts of an output show, where most of it may be something else than its region."""
         if region.polygon is not None and region.original_share >= WHOLE:
             return region
-        output, probe, code = execution.images[at], self._coded[at], codes.pixel_code(self._sizes)
-        bounds = [] if probe is None else panels(output, probe, code, self._secret)
+        output, probe = execution.images[at], self._coded[at]
         if probe is not None:
+            code = codes.pixel_code(self._sizes)
+            bounds = panels(output, probe, code, self._secret)
             readings = [self._read_code(_part(output, part), _part(probe, part), code) for part in bounds]
             found = [one.region if one and one.sure else None for one in readings]
             if any(found):

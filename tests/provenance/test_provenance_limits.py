@@ -11,6 +11,8 @@ from geometric_programs import NAME, scene
 
 from codev_env.errors import NoRoom, SandboxError
 from codev_env.provenance import Tracker
+from codev_env.provenance.codes import MOST_IMAGES, PixelCode
+from codev_env.provenance.cuts import Cuts
 from codev_env.provenance.kept import kept
 from codev_env.sandbox import Sandbox
 from codev_env.types import Region
@@ -178,6 +180,42 @@ def test_unknown_outputs_do_not_fill_the_memory_of_a_session():
             assert region.box == pytest.approx((60, 40, 260, 240), abs=2)
             sizes.append(session._arena.gaps()[-1][0])
         assert sizes[0] == sizes[1] == sizes[2]
+
+
+MANY = [scene((48, 40), seed) for seed in range(MOST_IMAGES + 4)]
+NAMES = [f"input{number}.png" for number in range(len(MANY))]
+
+
+def test_the_pixel_code_holds_so_many_images_and_refuses_more():
+    assert len(PixelCode(((48, 40),) * MOST_IMAGES).images) == MOST_IMAGES
+    with pytest.raises(ValueError, match=f"at most {MOST_IMAGES}"):
+        PixelCode(((48, 40),) * (MOST_IMAGES + 1))
+
+
+@pytest.mark.parametrize("number", [0, 64, len(MANY) - 1])
+@pytest.mark.parametrize("turn", ["im", "im.rotate(90, expand=True)"])
+def test_crops_of_more_images_than_the_pixel_code_holds_are_placed(number, turn):
+    session = FakeSession(dict(zip(NAMES, MANY, strict=True)))
+    program = f"im = Image.open('{NAMES[number]}').crop((5, 6, 37, 34))\nshow({turn})"
+    (region,) = Tracker(session, MANY, NAMES).trace(program, session.run(program))
+    assert (region.image_index, region.box) == (number, (5, 6, 37, 34)) and session.runs == ["main"]
+
+
+def test_more_images_than_the_pixel_code_holds_leave_the_other_stages(monkeypatch):
+    monkeypatch.setattr("codev_env.provenance.codes.MOST_IMAGES", 1)
+    images = [SCENE, scene((420, 315), 1)]
+    session = FakeSession(dict(zip(NAMES, images, strict=False)))
+    program = THRESHOLD.replace(NAME, NAMES[1])
+    (region,) = Tracker(session, images, NAMES[:2]).trace(program, session.run(program))
+    assert region.image_index == 1 and region.box == pytest.approx((60, 40, 260, 240), abs=2)
+    assert "code" not in session.runs
+
+
+def test_a_cut_may_be_of_any_of_many_inputs():
+    cuts = Cuts([(48, 40)] * 300)
+    cuts.add([((48, 40), (5, 6, 37, 34))])
+    cut = [piece.image_index for piece in cuts.pieces() if piece.box == (5, 6, 37, 34) and piece.turn == "identity"]
+    assert sorted(cut) == list(range(300))
 
 
 def test_what_is_kept_for_sizes_is_bounded_by_its_bytes(monkeypatch):
