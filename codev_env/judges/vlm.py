@@ -205,7 +205,7 @@ class VLMJudge:
 
     def _settled(self, task: Task, step: Step, history: Sequence[Step]) -> list[SettledScore | None]:
         """Return, for each image of a step, its score if no model has to look at it, else `None`."""
-        seen = [*task.images, *(image for earlier in history for image in shown(earlier))]
+        seen = [*task.shown_images, *(image for earlier in history for image in shown(earlier))]
         parts: list[SettledScore | None] = []
         for i, image in enumerate(shown(step)):
             region = step.regions[i] if i < len(step.regions) else Region()

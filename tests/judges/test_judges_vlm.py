@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -108,6 +108,28 @@ def test_settled_without_a_request():
         assert judge.score(TASK, step_of(crop(), crop(9)), (step_of(crop()),)).value == (RED_LINE + 1) / 2
         assert judge.score(TASK, step_of(crop(20)), (step_of(crop()),)).value == 1.0
         assert len(server.requests) == 2
+
+
+def test_the_first_look_at_a_frame_that_was_not_shown_is_judged():
+    class Frames(list):
+        """Frames of a video, of which only the first may be decoded."""
+
+        def __getitem__(self, index):
+            assert index == slice(None, 1)
+            return super().__getitem__(index)
+
+        def __iter__(self):
+            raise AssertionError("the whole video is decoded")
+
+    hidden = IMAGE.transpose(Image.Transpose.ROTATE_180)
+    video = replace(TASK, images=Frames([IMAGE, hidden]), shown=1, times=(0.0, 1.0))
+    with FakeJudgeServer() as server:
+        judge = judge_of(server)
+        first = step_of(hidden.copy())
+        assert judge.score(video, first, ()).value != RED_LINE and len(server.requests) == 1
+        assert judge.score(video, step_of(hidden.copy()), (first,)).why == "no-op: shown before"
+        assert judge.score(video, step_of(IMAGE.copy()), ()).why == "no-op: shown before"
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
