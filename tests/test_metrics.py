@@ -7,7 +7,8 @@ import math
 import pytest
 from PIL import Image
 
-from codev_env.scoring.metrics import published_score, summarize, summarize_groups, wilson
+from codev_env.geometry import ImageBox
+from codev_env.scoring.metrics import is_lazy, published_score, summarize, summarize_groups, wilson
 from codev_env.trajectory import Trajectory
 from codev_env.types import Answer, Code, Execution, Invalid, Step, StepScore
 
@@ -93,6 +94,14 @@ def test_rates_and_means():
     assert summary["ci95"]["faithful_given_correct"] == wilson(1, 2)
     for name, interval in summary["ci95"].items():
         assert interval[0] <= summary[name] <= interval[1]
+
+
+def test_a_crop_is_lazy_by_the_image_that_it_is_a_part_of():
+    small, large = Image.new("RGB", (100, 100)), Image.new("RGB", (1000, 1000))
+    tenth, whole = ImageBox((0, 0, 300, 350), 1), ImageBox((0, 0, 100, 100), 1)
+    assert not is_lazy(Trajectory("t", images=(small, large), turns=(crop(tenth),)))
+    assert is_lazy(Trajectory("t", images=(large, small), turns=(crop(whole),)))
+    assert not is_lazy(Trajectory("t", turns=(crop(whole),))), "of an image that was not recorded"
 
 
 def judged_by(definition: str, faithful: bool = True) -> Trajectory:

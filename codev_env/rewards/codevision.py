@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 from PIL import Image
 
-from codev_env.geometry import area, iou
+from codev_env.geometry import area, image_of, iou
 from codev_env.rewards.terms import calls, is_view, written
 from codev_env.transforms import CROP, IDENTITY, TRANSFORMS, needed, orientation, transform_image
 from codev_env.types import Code, Episode, Region, Task
@@ -195,13 +195,13 @@ def _views(episode: Episode) -> Iterator[tuple[Region, Image.Image]]:
 
 
 def _ious(episode: Episode) -> Iterator[float]:
-    """After each crop of the image with the targets: the mean over the targets of each one's best IoU so far."""
-    targets = episode.task.targets
-    best = [0.0] * len(targets)
+    """After each crop of an image with targets: the mean over all targets of each one's best IoU so far."""
+    best = dict.fromkeys(range(len(episode.task.targets)), 0.0)
     for region, _ in _views(episode):
-        if targets and region.box and region.image_index == 0 and CROP in operations(region, episode.task):
-            best = [max(old, iou(region.box, target)) for old, target in zip(best, targets, strict=True)]
-            yield sum(best) / len(best)
+        on_it = [n for n, target in enumerate(episode.task.targets) if image_of(target) == region.image_index]
+        if on_it and region.box and CROP in operations(region, episode.task):
+            best |= {n: max(best[n], iou(region.box, episode.task.targets[n])) for n in on_it}
+            yield sum(best.values()) / len(best)
 
 
 def _recoloured(region: Region, image: Image.Image, task: Task) -> bool:

@@ -17,7 +17,7 @@ definitions have no common rate: the faithful shares are `None` then.
 | `any_crop` | share with a crop that, judged alone, shows a target: the papers' criterion |
 | `any_crop_and_correct` | share that is both |
 | `faithful_definition` | the definition by which the calls were judged; `None` if none was |
-| `lazy` | share with a crop whose box covers more than 90 % of the image |
+| `lazy` | share with a crop whose box covers more than 90 % of its image |
 | `tool_calls` | programs run per episode |
 | `crops` | images returned per episode whose place in the original is known |
 | `invalid_turns` | turns per episode that could not be parsed |
@@ -37,6 +37,7 @@ import numpy as np
 
 from codev_env.benches import scoring_of
 from codev_env.errors import ConfigError
+from codev_env.geometry import area, image_of
 from codev_env.scoring.scorer import Score
 from codev_env.scoring.totals import aggregate
 from codev_env.scoring.written_boxes import written_iou
@@ -207,12 +208,10 @@ def task_meta_of(trajectory: Trajectory) -> Mapping[str, Any]:
 
 
 def is_lazy(trajectory: Trajectory) -> bool:
-    """Whether some returned image shows more than 90 % of the first input image's area."""
-    if trajectory.image_size is None:
-        return False
-    area = trajectory.image_size[0] * trajectory.image_size[1]
+    """Whether some returned image shows more than 90 % of the area of the input image that it is a part of."""
     boxes = [box for turn in trajectory.turns for box in turn.crop_boxes if box is not None]
-    return any((x2 - x1) * (y2 - y1) > LAZY_SHARE * area for x1, y1, x2, y2 in boxes)
+    sizes = [(area(box), trajectory.size_of(image_of(box))) for box in boxes]
+    return any(shown > LAZY_SHARE * size[0] * size[1] for shown, size in sizes if size)
 
 
 def wilson(hits: float, n: int) -> list[float] | None:

@@ -6,9 +6,9 @@ import pytest
 from PIL import ImageOps
 from reward_episodes import PICTURE, answer, episode, error, look, region, task, unknown_region
 
-from codev_env.geometry import iou
+from codev_env.geometry import ImageBox, iou
 from codev_env.rewards import get_reward
-from codev_env.rewards.codevision import needed_operations, operations, used_operations
+from codev_env.rewards.codevision import improve, needed_operations, operations, used_operations
 from codev_env.types import Answer, Code, Episode, Region, Step, Task
 
 TARGET = (20, 20, 40, 40)
@@ -117,6 +117,22 @@ def test_crops_of_other_images_do_not_meet_the_target() -> None:
     two = Task("t", (PICTURE, PICTURE), "?", "red", targets=(TARGET,), transform=("crop",))
     played = episode(two, look(region(TARGET, image_index=1)), answer())
     assert paid(played)["must"] == 0.0
+
+
+def test_a_target_is_met_on_the_image_that_it_is_on() -> None:
+    place = ImageBox(TARGET, 1)
+    second = Task("t", (PICTURE, PICTURE), "?", "red", targets=(place,), transform=("crop",))
+    assert paid(episode(second, look(region(TARGET)), answer()))["must"] == 0.0
+    assert paid(episode(second, look(region(TARGET, image_index=1)), answer()))["must"] == 1.0
+    both = Task("t", (PICTURE, PICTURE), "?", "red", targets=(TARGET, place), transform=("crop",))
+    looks = look(region(TARGET, image_index=1)), look(region(TARGET))
+    assert [paid(episode(both, *looks[:n], answer()))["must"] for n in (1, 2)] == [0.5, 1.0]
+
+
+def test_a_crop_of_an_image_without_targets_is_no_first_try_to_improve_on() -> None:
+    second = Task("t", (PICTURE, PICTURE), "?", "red", targets=(ImageBox(TARGET, 1),), transform=("crop",))
+    played = episode(second, look(region(TARGET)), look(region(TARGET, image_index=1)), answer())
+    assert improve(played) == 0.0
 
 
 def test_a_right_answer_after_a_wrong_crop_is_worth_r_must() -> None:
