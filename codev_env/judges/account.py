@@ -1,9 +1,9 @@
 """Everything that an episode's images showed, added up: many crops have no more chances than one of their total area.
 
 A *look* is an image, or one of the parts of a collage, with a known place in the task's first image that leaves out a
-tenth of it or more; where a target is on another image, or the images are frames, with a place in any of them. Where a
-look shows a target, all that was shown to find it counts, of several images in shares of their own areas: the union of
-that look with every other look that
+tenth of it or more; where a target is on another image, or the images are frames, with a place in any of them. Several
+views of one place in an image, such as two orientations, count once. Where a look shows a target, all that was shown to
+find it counts, of several images in shares of their own areas: the union of that look with every other look that
 
 - shows no target clearly, judged alone, and
 - is small enough to have shown this target as its main content; wider ones are overviews, which cannot show it.
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from codev_env.geometry import image_of
+from codev_env.geometry import image_of, iou
 from codev_env.judges.evidence import (
     CLEAR_VALUE,
     WHOLE,
@@ -36,6 +36,7 @@ from codev_env.judges.evidence import (
     target_share_of,
     union_share,
 )
+from codev_env.provenance.panels import SAME
 from codev_env.types import Box, Region, Task
 
 
@@ -142,18 +143,25 @@ class Account:
         return area_share(region, self._size(region.image_index)) >= WHOLE
 
     def _looks_in(self, image: Image.Image, parts: Sequence[Region]) -> tuple[JudgedLook, ...]:
-        """The looks of one image: the parts of a collage count together, but for those too wide to show a target."""
-        shown = [shown_share(part, image, self.task.images[part.image_index]) for part in parts]
+        """The looks of one image: the parts of a collage count together, but for those too wide to show a target.
+
+        Several views of one place, as in two orientations, count once.
+        """
+        places = _places(parts)
+        shown = [
+            shown_share(_without_repeats(part, parts, places), image, self.task.images[part.image_index])
+            for part in parts
+        ]
         own = [area_share(part, self._size(part.image_index)) for part in parts]
         limits = [limit_of(target_share_of(target, self._size(image_of(target)))) for target in self.task.targets]
         looks: list[JudgedLook] = []
         for part, alone, area in zip(parts, shown, own, strict=True):
-            together = [max(alone, sum(one for one in own if one <= max(limit, area))) for limit in limits]
+            together = [max(alone, sum(own[at] for at in places if own[at] <= max(limit, area))) for limit in limits]
             views = tuple(
                 self._showing_alone(part, target, share)
                 for target, share in zip(self.task.targets, together, strict=True)
             )
-            rest = 0.0 if looks else max(0.0, alone - sum(own))
+            rest = 0.0 if looks else max(0.0, alone - sum(own[at] for at in places))
             looks.append(JudgedLook(part, area, rest, views))
         return tuple(looks)
 
@@ -161,3 +169,25 @@ class Account:
         """Return how a part shows a target, judged alone; on another image it covers none of it."""
         found = showing(part, target, self._size(image_of(target)), shown, self.view)
         return found if part.image_index == image_of(target) else replace(found, coverage=0.0)
+
+
+def _same_place(one: Region, other: Region) -> bool:
+    if one is other or one.box is None or other.box is None:
+        return one is other
+    return one.image_index == other.image_index and iou(one.box, other.box) >= SAME
+
+
+def _places(parts: Sequence[Region]) -> list[int]:
+    """The numbers of the parts that show a place which none of these before them shows."""
+    found: list[int] = []
+    for number, part in enumerate(parts):
+        if not any(_same_place(part, parts[at]) for at in found):
+            found.append(number)
+    return found
+
+
+def _without_repeats(part: Region, parts: Sequence[Region], places: Sequence[int]) -> Region:
+    """A part with the share that it fills of the image without further views of a place, be it this one or another."""
+    counted = [part, *(parts[at] for at in places if not _same_place(parts[at], part))]
+    repeated = sum(one.original_share for one in parts if not any(one is other for other in counted))
+    return replace(part, original_share=part.original_share / max(1.0 - repeated, part.original_share, 1e-9))

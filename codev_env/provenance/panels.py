@@ -30,8 +30,8 @@ _LEAST, _SOLID, _FIRST = 0.04, 0.8, 0.08
 """Shares: of the output that a part fills, of a part that its map explains, of the places that a fit begins with."""
 _MANY = 0.3
 """Share of what the line with most explained places has, from which on a line belongs to the part."""
-_SAME = 0.9
-"""Overlap of two regions, from which on they are one."""
+SAME = 0.9
+"""Overlap of two regions, from which on they show the same place."""
 
 
 def panels(output: Image.Image, probe: Image.Image, code: codes.PixelCode, secret: int) -> list[Bounds]:
@@ -75,14 +75,16 @@ def parts_of(bounds: Sequence[Bounds], found: Sequence[Region | None], main: Reg
     ]
     if main.polygon is None and regions:
         main = regions[0]
-    others = (region for region in regions if not _same_place(region, main))
+    others = (region for region in regions if not _same_view(region, main))
     return replace(main, others=tuple(others))
 
 
-def _same_place(one: Region, other: Region) -> bool:
+def _same_view(one: Region, other: Region) -> bool:
+    """Whether two regions are one; the same place in another known orientation is another view."""
     if one.box is None or other.box is None:
         return True
-    return one.image_index == other.image_index and iou(one.box, other.box) >= _SAME
+    same_place = one.image_index == other.image_index and iou(one.box, other.box) >= SAME
+    return same_place and (one.orientation == other.orientation or None in (one.orientation, other.orientation))
 
 
 def _solid_parts(grid: Grid, index: Indices, xy: Array, tolerance: Array, size: Size, free: Bools) -> list[Bounds]:

@@ -12,10 +12,11 @@ from PIL import Image
 from codev_env.geometry import iou
 from codev_env.judges.account import Account, JudgedImage
 from codev_env.judges.evidence import AS_IT_IS
+from codev_env.judges.ground_truth import GroundTruthJudge
 from codev_env.provenance import Tracker
 from codev_env.provenance.coordinates import box_polygon
 from codev_env.sandbox import Sandbox
-from codev_env.types import Region, Task
+from codev_env.types import Code, Region, Step, Task
 
 ONE, TWO = (60, 80, 160, 150), (230, 20, 330, 90)
 OTHER = (300, 200, 400, 270)
@@ -132,3 +133,45 @@ def test_parts_are_looks_that_count_together(image):
         return bool(account.found)
 
     assert judged(0) and judged(1) and not judged(11)
+
+
+VIEWS = {
+    "as it is, then turned": ("np.hstack([one, np.rot90(one, 2)])", {"rot0", "rot180"}),
+    "turned, then as it is": ("np.hstack([np.rot90(one, 2), one])", {"rot0", "rot180"}),
+    "mirrored and turned": ("np.vstack([one[:, ::-1], np.rot90(one, 2)])", {"flip_h", "rot180"}),
+}
+
+
+@pytest.mark.parametrize("views", VIEWS)
+def test_one_place_in_two_orientations_is_two_views_that_count_once(sandbox, image, views):
+    program, orientations = VIEWS[views]
+    region = region_of(sandbox, image, SLICES.format(ONE, TWO) + f"show({program})")
+    assert {part.orientation for part in region.parts} == orientations and len(region.parts) == 2
+    assert all(part.box == pytest.approx(ONE, abs=2) for part in region.parts)
+    upside_down = Task("t", (image,), "?", "a", targets=((90, 100, 130, 130),), transform=("rotate_180",))
+    alone, collage = "show(np.rot90(one, 2))", f"show({program})"
+    scores = []
+    for show in (alone, collage):
+        code = f"image = Image.open('input.png')\n{SLICES.format(ONE, TWO)}{show}"
+        with sandbox.session({"input.png": image}) as session:
+            execution = session.run(code)
+            step = Step("", Code(code), execution, Tracker(session, [image]).trace(code, execution))
+        scores.append(GroundTruthJudge().examine(upside_down, step, ()).images[0])
+    assert scores[1].value == pytest.approx(scores[0].value, abs=0.05) and scores[0].faithful == scores[1].faithful
+    assert scores[1].view.shown == pytest.approx(scores[0].view.shown, rel=0.1)
+
+
+def test_other_parts_count_beside_two_views_of_one_place(image):
+    def view(box, orientation):
+        return Region(box_polygon(box), box, 0, orientation, 1.0, 1 / 3, "probe")
+
+    whole = view(ONE, "rot0")
+    parts = replace(whole, others=(view(ONE, "rot180"), view(TWO, "rot0")))
+    width, height = ONE[2] - ONE[0], ONE[3] - ONE[1]
+    shown = Image.new("RGB", (3 * width, height))
+    for at, box in enumerate((ONE, ONE, TWO)):
+        shown.paste(image.crop(box), (at * width, 0))
+    task = Task("t", (image,), "?", "a", targets=((90, 100, 130, 130),))
+    account = Account(task, [JudgedImage(parts, shown)], AS_IT_IS)
+    total = 2 * width * height / (image.width * image.height)
+    assert [look.alone[0].shown for look in account.looks[0]] == pytest.approx([total] * 3, rel=0.1)
