@@ -182,6 +182,22 @@ def test_unknown_outputs_do_not_fill_the_memory_of_a_session():
         assert sizes[0] == sizes[1] == sizes[2]
 
 
+@pytest.mark.parametrize("persist", ["images", "variables"])
+def test_an_image_saved_into_the_folder_of_an_earlier_program_is_placed(persist):
+    with Sandbox() as box, box.session({NAME: SCENE}, persist=persist, repairs=("imports",)) as session:
+        tracker = Tracker(session, [SCENE], [NAME])
+        regions = ()
+        for code in (
+            "import os\nos.makedirs('out', exist_ok=True)",
+            LOAD + "im.crop((60, 40, 260, 240)).convert('L').filter(ImageFilter.MedianFilter(3)).save('out/a.png')\n"
+            "show(Image.open('out/a.png'))",
+        ):
+            execution = session.run(code)
+            assert execution.error is None
+            regions = tracker.trace(code, execution)
+    assert [region.box for region in regions] == [pytest.approx((60, 40, 260, 240), abs=2)]
+
+
 MANY = [scene((48, 40), seed) for seed in range(MOST_IMAGES + 4)]
 NAMES = [f"input{number}.png" for number in range(len(MANY))]
 

@@ -166,6 +166,19 @@ def test_errors_say_what_to_do(code: str, says: str, session: Session) -> None:
     assert session.run("print('next')").stdout == "next\n"
 
 
+@pytest.mark.parametrize("name", ["crop", "crop.v2", "crop.png"])
+@pytest.mark.parametrize("argument", ["'PNG'", "format='png'", "'JPEG'", "'jpg'"])
+def test_a_format_that_is_given_needs_no_extension(name, argument, session):
+    execution = session.run(f"image.crop((5, 5, 25, 20)).save('{name}', {argument})\nprint('{name}')")
+    assert execution.error is None and execution.names == (name,) and execution.images[0].size == (20, 15)
+
+
+def test_a_format_that_is_given_counts(session):
+    assert session.run("image.convert('RGBA').save('a.jpg', 'PNG')").error is None
+    assert "mode RGBA as JPEG" in session.run("image.convert('RGBA').save('a', 'JPEG')").error
+    assert "unknown file extension" in session.run("image.save('a', 'EPS')").error
+
+
 def test_a_program_may_handle_that_an_empty_image_cannot_be_saved(session: Session) -> None:
     code = "try:\n    image.crop((5, 5, 5, 5)).save('a.png')\nexcept ValueError as error:\n    print(error)"
     execution = session.run(code)

@@ -101,3 +101,12 @@ def test_files_that_find_no_room_are_no_files(image: Image.Image) -> None:
         execution = session.run("import os\nprint(os.listdir())")
         assert (execution.stdout, execution.reads) == ("['input.png']\n", ())
         assert session.run("image.save('a.png')").saves == ("a.png",)
+
+
+def test_a_folder_counts_as_a_file_where_an_earlier_run_made_it(session: Session) -> None:
+    (folders,) = session.run("import os\nos.makedirs('out')").saves
+    save = "image.save('out/a.png')"
+    assert (session.run(save).reads, session.run(save).saves) == ((folders,), ("a.png",))
+    assert session.run("import os\nos.makedirs('out')\nimage.save('/tmp/b.png')").saves == ("b.png",)
+    assert session.run("import os\nos.mkdir('more')").reads == (folders,)
+    assert session.run("Image.open('a.png')").reads == ("a.png",)

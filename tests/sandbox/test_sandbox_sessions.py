@@ -38,6 +38,46 @@ def test_variables_stay_where_asked(box: Sandbox, image: Image.Image) -> None:
         assert (execution.stdout, execution.images) == ("[1, 2] (9, 9)\n", ())
 
 
+MAKE = "import os\nos.makedirs('out/deep', exist_ok=True)\nimage.crop((0, 0, 8, 8)).save('out/a.png')"
+FIND = "import os\nprint(Image.open('out/a.png').size, os.path.isdir('out/deep'), os.listdir('out'))"
+
+
+@pytest.mark.parametrize(
+    ("persist", "isolation"), [("images", "episode"), ("images", "step"), ("variables", "episode")]
+)
+def test_folders_stay_as_long_as_files(persist: Any, isolation: Any, image: Image.Image) -> None:
+    """The repair of paths, which some dialects leave out, would find the file in any folder."""
+    with Sandbox(Limits(files=1), isolation=isolation) as box:
+        with box.session({"input.png": image}, persist=persist, repairs=("imports",)) as session:
+            made = session.run(MAKE)
+            assert (made.error, made.images) == (None, ())
+            assert session.run(FIND).stdout == "(8, 8) True ['a.png', 'input.png']\n"
+            assert session.run("x = [0] * 10**10").stop == "memory"
+            assert session.run(FIND).stdout == "(8, 8) True ['a.png', 'input.png']\n"
+            assert "there is no file 'in/a.png'" in (session.run("Image.open('in/a.png')").error or "")
+            session.add_view("other", {"input.png": image})
+            assert session.run("import os\nprint(os.path.isdir('out'))", view="other").stdout == "False\n"
+        with box.session({"input.png": image}, persist=persist, repairs=("imports",)) as session:
+            assert session.run("import os\nprint(os.path.isdir('out'), os.listdir())").stdout == "False ['input.png']\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("os.makedirs('a\\nb')", "control characters"),
+        (f"os.makedirs('{'x' * 101}/b')", "too long"),
+        ("for n in range(9999):\n    os.mkdir(f'folder-{n}')", "16 KiB together"),
+        ("open('\\u200bfolders', 'w').write('/etc')", "control characters"),
+        ("open('\\u200bfolders')", "there is no file"),
+    ],
+)
+def test_folders_are_named_like_files_and_bounded(code: str, problem: str, session: Session) -> None:
+    session.run(MAKE)
+    execution = session.run(f"import os\n{code}")
+    assert execution.stop == "error" and problem in (execution.error or "")
+    assert session.run(FIND).stdout == "(8, 8) True ['a.png', 'input.png']\n"
+
+
 def test_nothing_passes_between_episodes(box: Sandbox, image: Image.Image) -> None:
     with box.session({"input.png": image}) as first:
         first.run("image.save('left.png')\nImage.new('RGB', (3, 3)).info['x'] = 1\nnp.set_printoptions(precision=2)")

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from codev_env.sandbox.wire.limits import (
     DATA_BYTES,
+    FOLDERS,
     MOST_CUTS,
     MOST_REPAIRS,
     NAME_CHARS,
@@ -114,7 +115,7 @@ def check_files(reply: CheckedReply, files: ViewFiles, limits: Limits) -> None:
         raise BadReply("a file that no run saved")
     data = {**files["data"], **dict(reply.data)}
     names = files["saved"].keys() | {stored.name for stored in reply.files} | data.keys()
-    if len(names - files["given"].keys()) > limits.files:
+    if len(names - files["given"].keys() - {FOLDERS}) > limits.files:
         raise BadReply("more files than are allowed")
     if sum(len(text) * 3 // 4 - 2 for text in data.values()) > DATA_BYTES:
         raise BadReply("larger files than are allowed")

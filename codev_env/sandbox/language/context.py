@@ -14,13 +14,11 @@ from PIL import Image, UnidentifiedImageError
 
 from codev_env.sandbox.language.clock import Clock
 from codev_env.sandbox.language.cuts import CutRecord
+from codev_env.sandbox.language.folders import is_folder
 from codev_env.sandbox.language.guards import guarded_getattr
 from codev_env.sandbox.language.imaging import ResultError, check_image, is_image_array, snapshot, to_image
 from codev_env.sandbox.language.streams import Output
-from codev_env.sandbox.wire.limits import DATA_BYTES, MOST_REPAIRS, REPAIR_CHARS, Limits, is_bare_name
-
-WORKING_FOLDER = "/workspace"
-TEMPORARY_FOLDER = "/tmp"
+from codev_env.sandbox.wire.limits import DATA_BYTES, FOLDERS, MOST_REPAIRS, REPAIR_CHARS, Limits, is_bare_name
 
 FORMATS = {
     ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".gif": "GIF", ".tif": "TIFF",
@@ -122,7 +120,6 @@ class Context:
         self.problems: list[str] = []
         self.clock = Clock()
         self.environ: dict[str, str] = {}
-        self.folders = {WORKING_FOLDER, TEMPORARY_FOLDER}
         self.temporary = 0
         self.opened: list[Any] = []
         self.reads: set[str] = set()
@@ -168,7 +165,10 @@ class Context:
     def names(self) -> list[str]:
         """The names of all files, on which the run depends from now on."""
         self.reads |= self._earlier
-        return [*self.view.files, *self.view.data]
+        return [*self._files()]
+
+    def _files(self) -> dict[str, None]:
+        return {name: None for name in (*self.view.files, *self.view.data) if name != FOLDERS}
 
     def find(self, path: Any) -> str:
         """The name of the file that a program means by a path.
@@ -176,8 +176,7 @@ class Context:
         Raises:
             FileNotFoundError: There is no such file; the message lists the files.
         """
-        path = _text(path)
-        files = self.view.files.keys() | self.view.data.keys()
+        path, files = _text(path), self._files()
         name, own = (path, True) if path in files else self._place(path)
         if name in files and (own or self.repair_paths):
             if not own:
@@ -189,7 +188,7 @@ class Context:
     def _place(self, path: str) -> tuple[str, bool]:
         """The bare name of a path, and whether it lies in a folder that the program may expect."""
         folder, name = posixpath.split(path.replace("\\", "/"))
-        return name, posixpath.normpath(posixpath.join(WORKING_FOLDER, folder)) in self.folders
+        return name, is_folder(self, folder)
 
     def name_for(self, path: Any) -> str:
         """The bare name under which a program saves a file.
@@ -202,8 +201,8 @@ class Context:
         name, own = self._place(path)
         if not is_bare_name(name) or not name.isprintable():
             raise OSError(f"the file name {name[:40]!r} is too long or holds control characters")
-        files = self.view.files.keys() | self.view.data.keys()
-        saved = files - self.view.given.keys()
+        files = self._files()
+        saved = files.keys() - self.view.given.keys()
         if name not in files and len(saved) >= self.limits.files:
             self.names()
             raise OSError(f"{len(saved)} files are saved already, {self.limits.files} are allowed")
@@ -237,21 +236,22 @@ class Context:
             raise UnidentifiedImageError(f"cannot identify image file {name!r}")
         return self.view.files[name].opened(name)
 
-    def save(self, image: Image.Image, path: Any) -> str:
-        """`image.save(name)`: keep the pixels, without encoding them.
+    def save(self, image: Image.Image, path: Any, format: Any = None) -> str:
+        """`image.save(name, format)`: keep the pixels, without encoding them.
 
         Returns:
             The bare name.
 
         Raises:
-            ValueError: The extension is not that of an image format, or the image is empty.
+            ValueError: Neither the format nor the extension is that of images, or the image is empty.
             OSError: The format cannot hold the image's mode, the name cannot be used, or too many files are saved.
         """
         path = _text(path)
         extension = posixpath.splitext(path)[1].lower()
-        if extension not in FORMATS:
+        given = FORMATS.get(f".{plain(format).lower()}") if isinstance(format, str) else None
+        kind = given or FORMATS.get(extension)
+        if kind is None:
             raise ValueError(f"unknown file extension: {extension}")
-        kind = FORMATS[extension]
         if image.mode in _REFUSING.get(kind, ()):
             raise OSError(f"cannot write mode {image.mode} as {kind}")
         if 0 in image.size:  # as Pillow does, since a program may handle it

@@ -22,6 +22,9 @@ NAME_CHARS = 100
 DATA_BYTES = 2 << 20
 """Bytes of the files of an episode that are no images, together: they travel in messages."""
 
+FOLDERS = "\u200bfolders"
+"""Name of the file of an episode that keeps the folders made; programs cannot write it, and it is not counted."""
+
 _NOT_BARE = re.compile(r"[/\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]|\A\.{0,2}\Z")
 
 MOST_REPAIRS = 20

@@ -17,10 +17,11 @@ from typing import Any, cast
 from PIL import Image
 
 from codev_env.sandbox.language import state
-from codev_env.sandbox.language.context import WORKING_FOLDER, Context, File, ShownImage, View
+from codev_env.sandbox.language.context import Context, File, ShownImage, View
 from codev_env.sandbox.language.facades import files, run
 from codev_env.sandbox.language.facades.std import make_import
 from codev_env.sandbox.language.facades.video import Video
+from codev_env.sandbox.language.folders import WORKING_FOLDER
 from codev_env.sandbox.language.imaging import ResultError
 from codev_env.sandbox.language.messages import NO_MEMORY, explain, without_places
 from codev_env.sandbox.language.policy import Program, compile_program, parse

@@ -16,9 +16,10 @@ from typing import Any
 from PIL import Image
 
 from codev_env.sandbox.language import state
-from codev_env.sandbox.language.context import FORMATS, TEMPORARY_FOLDER, WORKING_FOLDER
+from codev_env.sandbox.language.context import FORMATS
 from codev_env.sandbox.language.facade import Facade, pick
 from codev_env.sandbox.language.facades import pil
+from codev_env.sandbox.language.folders import TEMPORARY_FOLDER, WORKING_FOLDER, absolute, is_folder, make_folder
 from codev_env.sandbox.language.refusals import RefusedCall
 from codev_env.sandbox.language.streams import BytesFile, TextFile
 
@@ -104,8 +105,7 @@ def _isfile(path: Any) -> bool:
 
 
 def _isdir(path: Any) -> bool:
-    folder = posixpath.normpath(posixpath.join(WORKING_FOLDER, str(path)))
-    return folder == "/" or folder in state.current().folders
+    return absolute(path) == "/" or is_folder(state.current(), path)
 
 
 def _listdir(_path: Any = ".") -> list[str]:
@@ -115,10 +115,7 @@ def _listdir(_path: Any = ".") -> list[str]:
 
 def _makedirs(name: Any, mode: int = 0o777, exist_ok: bool = False) -> None:
     """`os.makedirs` and `os.mkdir`: from now on, files of that folder are those of the episode."""
-    folder = posixpath.normpath(posixpath.join(WORKING_FOLDER, str(name)))
-    while folder not in ("/", ""):
-        state.current().folders.add(folder)
-        folder = posixpath.dirname(folder)
+    make_folder(state.current(), name)
 
 
 def _getsize(path: Any) -> int:
@@ -128,7 +125,7 @@ def _getsize(path: Any) -> int:
 
 def _abspath(path: Any) -> str:
     """`os.path.abspath`."""
-    return posixpath.normpath(posixpath.join(WORKING_FOLDER, str(path)))
+    return absolute(path)
 
 
 def _relpath(path: Any, start: Any = None) -> str:
@@ -331,7 +328,7 @@ _OS_HINTS = {
 
 
 def seed(_value: int, _used: bool) -> None:
-    """Nothing to start: a run has its own folders and environment."""
+    """Nothing to start: a run has its own environment."""
 
 
 def warm() -> None:

@@ -91,7 +91,7 @@ def _save(image: Image.Image, fp: Any, format: str | None = None, **params: Any)
         _real_save(image, encoded, format, **options)
         fp.write(encoded.getvalue())
         return
-    state.current().save(image, fp)
+    state.current().save(image, fp, format)
 
 
 def _is_plain(value: Any) -> bool:
