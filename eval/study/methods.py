@@ -125,9 +125,10 @@ ABLATIONS = tuple(
         ("all", "learns from all rollouts of a task", {"down_sample": 0}),
         ("pixels", "detail in pixels of the crop, not as the policy sees them", {"env.judge": "ground_truth"}),
         ("cold", "rollouts at temperature 1", {"temperature": 1.0}),
+        ("hot", "rollouts at temperature 1.5", {"temperature": 1.5}),
     )
 )
-"""The method `imitation` with one of its parts left out each; compared only if named."""
+"""The method `imitation` with one of its parts left out or changed each; compared only if named."""
 
 _GLANCE = {"grid": 5, "cue_p": 0.0}
 _LARGE = {"cell": 112, "sprite": 80, "jitter": 16, "glyph": 6, "cue_p": 0.9}
