@@ -6,12 +6,15 @@ import asyncio
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _MOST = 10_000  # threads; each is started when it is needed
+_GRACE_S = 10.0
+"""Seconds that late calls have to end when the workers are closed."""
 
 
 class StepTimeout(Exception):
@@ -36,6 +39,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self._threads = ThreadPoolExecutor(_MOST, "codev-rollout")
+        self._limited: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._slots = asyncio.Semaphore(count)
 
     def open(self) -> None:
@@ -59,7 +63,7 @@ class Workers:
 
     async def wait(self, function: Callable[..., T], *arguments: Any, limit: float = 0.0) -> T:
         """Run a function that mostly waits: as `compute`, but any number of them."""
-        job = _in_own_thread(function, arguments) if limit else self._threads.submit(function, *arguments)
+        job = self._in_own_thread(function, arguments) if limit else self._threads.submit(function, *arguments)
         result = asyncio.wrap_future(job)
         until = time.monotonic() + limit if limit else math.inf
         cancelled: asyncio.CancelledError | None = None
@@ -78,23 +82,27 @@ class Workers:
         return result.result()
 
     def close(self) -> None:
-        """End the threads when their work is done; what has taken longer than its limit is not waited for."""
+        """End the threads when their work is done; late calls are waited for, but not for ever."""
         self._threads.shutdown()
+        until = time.monotonic() + _GRACE_S
+        for thread in list(self._limited):
+            thread.join(max(0.0, until - time.monotonic()))
 
+    def _in_own_thread(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> Future[T]:
+        """Run a function that may never return in a thread that does not keep the process from ending."""
+        job: Future[T] = Future()
+        job.set_running_or_notify_cancel()
 
-def _in_own_thread(function: Callable[..., T], arguments: tuple[Any, ...]) -> Future[T]:
-    """Run a function that may never return in a thread that nothing waits for, not even the end of the process."""
-    job: Future[T] = Future()
-    job.set_running_or_notify_cancel()
+        def run() -> None:
+            try:
+                job.set_result(function(*arguments))
+            except BaseException as error:
+                job.set_exception(error)
 
-    def run() -> None:
-        try:
-            job.set_result(function(*arguments))
-        except BaseException as error:
-            job.set_exception(error)
-
-    threading.Thread(target=run, name="codev-rollout-limited", daemon=True).start()
-    return job
+        thread = threading.Thread(target=run, name="codev-rollout-limited", daemon=True)
+        self._limited.add(thread)
+        thread.start()
+        return job
 
 
 class Memo:

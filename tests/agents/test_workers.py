@@ -10,7 +10,13 @@ import time
 
 import pytest
 
+from codev_agents.rollout import workers as rollout_workers
 from codev_agents.rollout.workers import StepTimeout, Workers, all_or_none
+
+
+@pytest.fixture(autouse=True)
+def little_grace(monkeypatch):
+    monkeypatch.setattr(rollout_workers, "_GRACE_S", 0.5)
 
 
 @pytest.fixture
@@ -46,7 +52,19 @@ def test_a_result_and_an_error_come_back():
     assert run(work) == [3, 3]
 
 
-def test_closing_does_not_wait_for_a_call_that_took_too_long(never):
+def test_closing_waits_for_a_late_call_that_ends():
+    ended = []
+
+    async def work(workers):
+        with pytest.raises(StepTimeout):
+            await workers.compute(lambda: (time.sleep(0.3), ended.append(1)), limit=0.1)
+        assert not ended
+
+    run(work)
+    assert ended and not [t for t in threading.enumerate() if t.name.startswith("codev-rollout")]
+
+
+def test_closing_does_not_wait_for_a_call_that_never_returns(never):
     async def work(workers):
         with pytest.raises(StepTimeout) as timeout:
             await workers.compute(never, limit=0.1)
@@ -92,6 +110,8 @@ def test_a_process_ends_with_a_call_under_way():
         "        await workers.wait(threading.Event().wait, limit=0.1)\n"
         "    except StepTimeout:\n"
         "        print('late')\n"
+        "from codev_agents.rollout import workers as module\n"
+        "module._GRACE_S = 0.1\n"
         "workers = Workers(1)\n"
         "asyncio.run(main(workers))\n"
         "workers.close()\n"
