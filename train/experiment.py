@@ -9,7 +9,7 @@ import functools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     options = dataclasses.replace(options, env=with_view(options.env, policy.processor.view_pixels))
     names = dict.fromkeys(options.trackers) if accelerator.is_main_process else ()
     monitor = Monitor(run, accelerator.is_main_process, done, [RunTracker(name, run, options) for name in names])
+    if spent := _spent(monitor.history()):  # A run that was killed has noted no time, but a row for each update.
+        seconds |= {name: max(seconds.get(name, 0.0), spent) for name in ("training", "total")}
     before_file = run / "before" / "metrics.json"
     evaluated = broadcast_object_list([before_file.exists()])[0]  # Other machines may not see the run folder.
     held_out = functools.partial(evaluate, engine, policy.processor, options, accelerator=accelerator)
@@ -198,6 +200,12 @@ def _summarize(
 def _read_seconds(run: Path) -> dict[str, float]:
     path = run / "seconds.json"
     return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _spent(history: Sequence[Mapping[str, Any]]) -> float:
+    """Return the seconds that the updates of a history took, and the evaluations between them."""
+    parts = [f"seconds/{name}" for name in ("rollouts", "waiting", "update", "evaluation")]
+    return float(sum(row.get(part) or 0.0 for row in history for part in parts))
 
 
 @contextlib.contextmanager

@@ -66,6 +66,13 @@ def test_weights_and_numbers_are_those_of_a_run_that_was_never_killed(folder, ki
         assert (found["before"], found["after"]) == (wanted["before"], wanted["after"]), run
 
 
+def test_the_time_of_updates_before_a_kill_counts(killed):
+    for run in killed:
+        spent = sum(row["seconds/rollouts"] + row["seconds/update"] for row in history(run))
+        seconds = json.loads((run / "summary.json").read_text())["seconds"]
+        assert seconds["training"] >= spent - 0.1 and seconds["total"] >= seconds["training"], run
+
+
 def test_nothing_torn_is_left(folder, killed):
     for run in killed:
         assert [path.name for path in checkpoints(run)] == ["step-000002", "step-000003"]
