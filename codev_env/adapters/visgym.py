@@ -18,7 +18,7 @@ from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.errors import ConfigError
 from codev_env.geometry import image_of
 from codev_env.messages import restore_stop
-from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Observation
+from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Observation
 
 if TYPE_CHECKING:
     VLMEnvMixin: Any
@@ -28,13 +28,14 @@ else:
 ID = "CodeV-VisGym-v0"
 RUN, ANSWER = "run", "answer"
 
+_EXAMPLE = (0, 0, 100, 100)
 _RULES = f"""Available actions:
-1. '{RUN}': run a Python program, which shows you the images that it makes. Format: `('{RUN}', 'program')`, with \\n \
-between its lines. Open an image by its given name. Save what you want to see and print only its file name.
+1. '{RUN}': run a Python program, which shows you the images that it makes, as the example does. Format: \
+`('{RUN}', 'program')`, with \\n between its lines.
 2. '{ANSWER}': give the final answer. Format: `('{ANSWER}', 'your answer')`
 
 Please respond with exactly one action. For example:
-- `('{RUN}', 'image = Image.open("input.png")\\nimage.crop((0, 0, 100, 100)).save("crop.png")\\nprint("crop.png")')`
+- `%s`
 - `('{ANSWER}', 'red')`"""
 
 
@@ -103,7 +104,7 @@ class CodeVVisGymEnv(gym.Env[np.ndarray, str], VLMEnvMixin):
 
     def get_prompt(self, **_: Any) -> str:
         """Return the question, and which actions there are."""
-        return f"{self._question}\n\n{_RULES}"
+        return f"{self._question}\n\n{_RULES % self._crop(_EXAMPLE)}"
 
     def get_init_state(self) -> dict[str, Any]:
         """Return what `reset(init_state=...)` needs to start the episode again."""
@@ -111,13 +112,18 @@ class CodeVVisGymEnv(gym.Env[np.ndarray, str], VLMEnvMixin):
 
     def solve(self, **_: Any) -> list[str]:
         """Return the actions of an expert: a crop of each target, and the answer."""
-        base, task = self._player.base, self._player.base.task
-        calls = [base.dialect.crop(box, image_of(box)).code for box in task.targets]
-        return [*(str((RUN, code)) for code in calls), str((ANSWER, task.answer))]
+        task = self._player.base.task
+        return [*map(self._crop, task.targets), str((ANSWER, task.answer))]
 
     def close(self) -> None:
         """Give the environment back."""
         self._player.close()
+
+    def _crop(self, box: Box) -> str:
+        """The action that shows a box: a tuple, unless the dialect chooses the image outside of the program."""
+        dialect = self._player.base.dialect
+        code = dialect.crop(box, image_of(box))
+        return dialect.write(code) if code.image_index else str((RUN, code.code))
 
     def _turn(self, action: str) -> str:
         """The turn that an action stands for, in the dialect of the environment."""

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from codev_env.geometry import image_of, iou
+from codev_env.geometry import image_of
 from codev_env.judges.evidence import (
     CLEAR_VALUE,
     WHOLE,
@@ -36,7 +36,7 @@ from codev_env.judges.evidence import (
     target_share_of,
     union_share,
 )
-from codev_env.provenance.panels import SAME
+from codev_env.provenance.panels import same_place
 from codev_env.types import Box, Region, Task
 
 
@@ -171,23 +171,17 @@ class Account:
         return found if part.image_index == image_of(target) else replace(found, coverage=0.0)
 
 
-def _same_place(one: Region, other: Region) -> bool:
-    if one is other or one.box is None or other.box is None:
-        return one is other
-    return one.image_index == other.image_index and iou(one.box, other.box) >= SAME
-
-
 def _places(parts: Sequence[Region]) -> list[int]:
     """The numbers of the parts that show a place which none of these before them shows."""
     found: list[int] = []
     for number, part in enumerate(parts):
-        if not any(_same_place(part, parts[at]) for at in found):
+        if not any(same_place(part, parts[at]) for at in found):
             found.append(number)
     return found
 
 
 def _without_repeats(part: Region, parts: Sequence[Region], places: Sequence[int]) -> Region:
     """A part with the share that it fills of the image without further views of a place, be it this one or another."""
-    counted = [part, *(parts[at] for at in places if not _same_place(parts[at], part))]
+    counted = [part, *(parts[at] for at in places if parts[at] is not part and not same_place(parts[at], part))]
     repeated = sum(one.original_share for one in parts if not any(one is other for other in counted))
     return replace(part, original_share=part.original_share / max(1.0 - repeated, part.original_share, 1e-9))

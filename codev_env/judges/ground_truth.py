@@ -26,6 +26,7 @@ Red lines (after CodeV, arXiv 2511.19661) are worth -1/2: a program that ends wi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -51,6 +52,7 @@ _SAME_LEVELS = 2.0
 _AS_GIVEN = "rot0"
 DEFINITION = "boxes 2"
 """Name and version of the definition of *faithful*; counted up with every change of what is faithful."""
+_VIEW, _POWER, _MARGIN = r"view of (\d+) pixels", r"detail\^([\d.]+)", r"detail of ([\d.]+) targets"
 
 
 class ImageScore(NamedTuple):
@@ -102,7 +104,7 @@ class GroundTruthJudge:
     @property
     def definition(self) -> str:
         """The definition of *faithful*: its version, and the view if detail is measured by one."""
-        parts = [DEFINITION]
+        parts = [DEFINITION]  # `from_definition` reads the others again
         if self.view.pixels is not None:
             parts.append(f"view of {self.view.pixels} pixels")
         if self.view.power != 1:
@@ -110,6 +112,13 @@ class GroundTruthJudge:
         if self.view.pixels is not None and self.view.margin is not None:
             parts.append(f"detail of {self.view.margin:g} targets")
         return ", ".join(parts)
+
+    @classmethod
+    def from_definition(cls, definition: str) -> GroundTruthJudge:
+        """Return the judge of today's version with the view that a recorded definition names; none if it names none."""
+        found = (re.search(pattern, definition) for pattern in (_VIEW, _POWER, _MARGIN))
+        pixels, power, margin = (float(one[1]) if one else None for one in found)
+        return cls(None if pixels is None else int(pixels), 1.0 if power is None else power, margin)
 
     def for_view(self, view_pixels: int) -> GroundTruthJudge:
         """Return this judge for a policy that sees an image at no more than `view_pixels` pixels."""

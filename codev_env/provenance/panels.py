@@ -30,7 +30,7 @@ _LEAST, _SOLID, _FIRST = 0.04, 0.8, 0.08
 """Shares: of the output that a part fills, of a part that its map explains, of the places that a fit begins with."""
 _MANY = 0.3
 """Share of what the line with most explained places has, from which on a line belongs to the part."""
-SAME = 0.9
+_SAME = 0.9
 """Overlap of two regions, from which on they show the same place."""
 
 
@@ -79,12 +79,19 @@ def parts_of(bounds: Sequence[Bounds], found: Sequence[Region | None], main: Reg
     return replace(main, others=tuple(others))
 
 
+def same_place(one: Region, other: Region) -> bool:
+    """Return whether two regions show the same place, in whatever orientation; an unknown place is like no other."""
+    if one.box is None or other.box is None:
+        return False
+    return one.image_index == other.image_index and iou(one.box, other.box) >= _SAME
+
+
 def _same_view(one: Region, other: Region) -> bool:
     """Whether two regions are one; the same place in another known orientation is another view."""
     if one.box is None or other.box is None:
         return True
-    same_place = one.image_index == other.image_index and iou(one.box, other.box) >= SAME
-    return same_place and (one.orientation == other.orientation or None in (one.orientation, other.orientation))
+    turned = None not in (one.orientation, other.orientation) and one.orientation != other.orientation
+    return same_place(one, other) and not turned
 
 
 def _solid_parts(grid: Grid, index: Indices, xy: Array, tolerance: Array, size: Size, free: Bools) -> list[Bounds]:

@@ -42,7 +42,7 @@ from codev_env.scoring.scorer import Score
 from codev_env.scoring.totals import aggregate
 from codev_env.scoring.written_boxes import written_iou
 from codev_env.trajectory import Trajectory
-from codev_env.types import Task
+from codev_env.types import Box, Task
 
 LAZY_SHARE = 0.9
 UNVERSIONED = "unversioned"
@@ -209,9 +209,14 @@ def task_meta_of(trajectory: Trajectory) -> Mapping[str, Any]:
 
 def is_lazy(trajectory: Trajectory) -> bool:
     """Whether some returned image shows more than 90 % of the area of the input image that it is a part of."""
-    boxes = [box for turn in trajectory.turns for box in turn.crop_boxes if box is not None]
-    sizes = [(area(box), trajectory.size_of(image_of(box))) for box in boxes]
-    return any(shown > LAZY_SHARE * size[0] * size[1] for shown, size in sizes if size)
+    boxes = (box for turn in trajectory.turns for box in turn.crop_boxes if box is not None)
+    return any(is_lazy_crop(trajectory, box) for box in boxes)
+
+
+def is_lazy_crop(trajectory: Trajectory, box: Box) -> bool:
+    """Whether a crop shows more than 90 % of the area of the input image that it is a part of."""
+    size = trajectory.size_of(image_of(box))
+    return size is not None and area(box) > LAZY_SHARE * size[0] * size[1]
 
 
 def wilson(hits: float, n: int) -> list[float] | None:

@@ -12,9 +12,9 @@ from codev_env.judges.ground_truth import DEFINITION
 from codev_env.scoring.med import TERMS, by_task, tool_effect
 from codev_env.scoring.metrics import (
     FAITHFUL_SHARES,
-    LAZY_SHARE,
     MEANS,
     is_lazy,
+    is_lazy_crop,
     judged_episodes,
     published_score,
     shows_target,
@@ -93,8 +93,7 @@ def rates(episodes: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
 def looks(episodes: Sequence[Trajectory]) -> dict[str, Any]:
     """Return how the episodes looked: confusion, shares of crops, distributions, signs of pretence, usage."""
     crops = [(t, box) for t in episodes for turn in t.turns for box in turn.crop_boxes if box is not None]
-    sizes = [(area(box), t.size_of(image_of(box))) for t, box in crops]
-    lazy = sum(shown > LAZY_SHARE * size[0] * size[1] for shown, size in sizes if size)
+    lazy = sum(is_lazy_crop(t, box) for t, box in crops)
     claims = sum(map(hallucinates_tool_use, episodes))
     signs = [suspicions(t) for t in episodes]
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,9 +15,6 @@ from codev_eval.bench.replay import examined
 
 Looks = Sequence[Sequence[ImageScore]]
 """The images of each turn."""
-_VIEW = re.compile(r"view of (\d+) pixels")
-_POWER = re.compile(r"detail\^([\d.]+)")
-_MARGIN = re.compile(r"detail of ([\d.]+) targets")
 
 
 def looks(trajectory: Trajectory) -> Looks:
@@ -64,10 +60,4 @@ def record_of_look(image: ImageScore) -> dict[str, Any]:
 
 
 def _judge_of(trajectory: Trajectory) -> GroundTruthJudge:
-    recorded = " ".join(definitions_of([trajectory]))
-    pixels, power, margin = (pattern.search(recorded) for pattern in (_VIEW, _POWER, _MARGIN))
-    return GroundTruthJudge(
-        int(pixels[1]) if pixels else None,
-        float(power[1]) if power else 1.0,
-        float(margin[1]) if margin else None,
-    )
+    return GroundTruthJudge.from_definition(" ".join(definitions_of([trajectory])))

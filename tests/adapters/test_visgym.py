@@ -48,11 +48,14 @@ def test_the_prompt_has_question_and_actions_and_nothing_of_the_answer(env):
     assert "<image>" not in prompt and "<code>" not in prompt and "answer" not in info.get("task", {})
 
 
-def test_its_own_examples_are_actions(env):
+@pytest.mark.parametrize("dialect", ["codev", "codevision", "thyme", "pyvision", "deepeyes"])
+def test_its_own_examples_are_actions(dialect):
+    env = CodeVVisGymEnv(**OPTIONS, dialect=dialect)
     env.reset(seed=1)
     example = next(line for line in env.get_prompt().splitlines() if line.startswith("- `('run'")).strip("- `")
     image, *_, info = env.step(example)
-    assert info["action_kind"] == "code" and image.shape == (100, 100, 3)
+    assert info["action_kind"] == "code" and image.shape == (100, 100, 3), info["env_feedback"]
+    env.close()
 
 
 def test_a_program_with_an_error_leaves_the_image_and_says_why(env):

@@ -9,6 +9,6 @@ from codev_train.run.ranks import part_of, summed
 accelerator = Accelerator(cpu=True)
 rank = accelerator.process_index
 row = {"rank": rank, "parts": [part_of(total, accelerator) for total in (20, 1, 2)]}
-row["sums"] = summed({"looks": float(rank), "seen": 0.25}, accelerator)
+row["sums"] = summed([float(rank), 0.25], accelerator)
 print(json.dumps(row), flush=True)
 accelerator.end_training()

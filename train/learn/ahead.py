@@ -25,6 +25,7 @@ from codev_train.learn.progress import FOLDER, GroupLog
 from codev_train.learn.resample import has_signal
 from codev_train.learn.saved import SavedGroups
 from codev_train.run.options import TrainOptions
+from codev_train.run.ranks import summed
 
 _OF_EPISODES = (
     "env", "reward", "weights", "group", "temperature", "max_tokens", "max_length", "max_pixels", "mask_stragglers",
@@ -157,8 +158,7 @@ class Ahead:
 
     def row(self, step: int) -> dict[str, float]:
         """Return numbers for the history: sums over processes, means of shares and updates. All processes call this."""
-        values = torch.tensor(list(self._numbers.values()), device=self._accelerator.device, dtype=torch.float32)
-        total = self._accelerator.reduce(values).tolist()
+        total = summed(list(map(float, self._numbers.values())), self._accelerator)
         means = {name for name in self._numbers if "/idle" in name or "/updates" in name}
         processes = self._accelerator.num_processes
         row = {n: v / processes if n in means else v for n, v in zip(self._numbers, total, strict=True)}

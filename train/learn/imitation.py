@@ -94,7 +94,8 @@ class Imitation:
             turns = (*look.calls * (number in called), *(look.answer,) * (number in read))
             samples.append(_of_turns(look.gold, turns, self.options.weight))
         counts = {"looks": len(found), "answers": len(read), "calls": len(called), "past": len(looks) - len(found)}
-        total = summed({**counts, "imitated": float(len(samples)), **sums}, accelerator)
+        own = {**counts, "imitated": float(len(samples)), **sums}
+        total = dict(zip(own, summed(list(own.values()), accelerator), strict=True))
         stats = {f"imitation/{name}": total[name] for name in counts} | {"imitated": total["imitated"]}
         return samples, stats | {f"imitation/{name}": total[name] / total["looks"] for name in sums if total["looks"]}
 

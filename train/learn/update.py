@@ -23,6 +23,7 @@ from codev_train.learn.sample import Sample
 from codev_train.learn.sharding import reshard
 from codev_train.learn.stats import UpdateStats
 from codev_train.run.options import TrainOptions
+from codev_train.run.ranks import summed
 
 
 class EngineMismatch(CodevError, RuntimeError):
@@ -228,7 +229,7 @@ class Updater:
                 accelerator.backward(loss / total * accelerator.num_processes)
             sums += values
             gap_max = max(gap_max, gap)
-        loss_sum, scored, *added = self._sum((sums / options.sequence_parallel).tolist())
+        loss_sum, scored, *added = summed((sums / options.sequence_parallel).tolist(), accelerator)
         gap_max = self._max(gap_max)
         gap_sum, fresh, *lagging = added[3], *added[6:]
         entropy, kl, clip, _, truncated, reference = (value / scored if scored else math.nan for value in added[:6])
@@ -365,12 +366,6 @@ class Updater:
     def _of_main(self, order: np.ndarray) -> np.ndarray:
         """Return the main process's order."""
         return order if self.accelerator.num_processes == 1 else broadcast_object_list([order])[0]
-
-    def _sum(self, values: list[float]) -> list[float]:
-        """Add numbers up over processes."""
-        if self.accelerator.num_processes == 1:
-            return values
-        return self.accelerator.reduce(torch.tensor(values, device=self.accelerator.device)).tolist()
 
     def _max(self, value: float) -> float:
         """Return the greatest number of any process."""

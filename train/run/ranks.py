@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from accelerate import Accelerator
@@ -14,12 +14,11 @@ def part_of(total: int, accelerator: Accelerator) -> int:
     return total * (rank + 1) // processes - total * rank // processes
 
 
-def summed(values: Mapping[str, float], accelerator: Accelerator) -> dict[str, float]:
-    """Return the sums of numbers over processes, by name; all processes call this with the same names."""
+def summed(values: Sequence[float], accelerator: Accelerator) -> list[float]:
+    """Return the sums of numbers over processes; all processes call this with as many."""
     if accelerator.num_processes == 1:
-        return dict(values)
-    own = torch.tensor(list(values.values()), dtype=torch.float64, device=accelerator.device)
-    return dict(zip(values, accelerator.reduce(own).tolist(), strict=True))
+        return list(values)
+    return accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device)).tolist()
 
 
 def spread(values: Mapping[str, float], accelerator: Accelerator) -> dict[str, float]:
