@@ -11,7 +11,7 @@ import numpy as np
 from codev_agents.writing import answer_turn, crop_turn
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
-from codev_env.geometry import image_of, same_image
+from codev_env.geometry import ImageBox, image_of, same_image
 from codev_env.types import Box, Observation, Task
 
 
@@ -80,7 +80,7 @@ class Oracle(ScriptedAgent):
 
 
 class RandomCrop(ScriptedAgent):
-    """Crops a box anywhere and guesses.
+    """Crops a box anywhere, of any of the images, and guesses.
 
     Args:
         seed: Seeds place and guess, together with the task's name.
@@ -98,10 +98,10 @@ class RandomCrop(ScriptedAgent):
 
     def boxes(self, task: Task, rng: np.random.Generator) -> list[Box]:
         """One random box."""
-        width, height = task.image.size
+        number, (width, height) = _any_image(task, rng)
         w, h = max(1, round(width * self.side)), max(1, round(height * self.side))
         x, y = int(rng.integers(0, width - w + 1)), int(rng.integers(0, height - h + 1))
-        return [expand_box((x, y, x + w, y + h), task.image.size, 0.0, self.snap)]
+        return [ImageBox(expand_box((x, y, x + w, y + h), (width, height), 0.0, self.snap), number)]
 
 
 class LazyCrop(ScriptedAgent):
@@ -125,7 +125,7 @@ class NoTool(ScriptedAgent):
 
 
 class DecorativeCrop(ScriptedAgent):
-    """Crops the middle of the image for every question, then gives the gold answer: right, but not by looking.
+    """Crops the middle of the image, or of any of several, then gives the gold answer: right, but not by looking.
 
     The agent that tool-blind rewards produce; the cold start imitates it on purpose.
 
@@ -143,15 +143,21 @@ class DecorativeCrop(ScriptedAgent):
         self.side, self.snap = side, snap
 
     def boxes(self, task: Task, rng: np.random.Generator) -> list[Box]:
-        """The box whose top left corner is the middle of the image."""
-        width, height = task.image.size
+        """The box whose top left corner is the middle of an image."""
+        number, (width, height) = _any_image(task, rng)
         x, y = width // 2, height // 2
         box = (x, y, x + round(width * self.side), y + round(height * self.side))
-        return [expand_box(box, task.image.size, 0.0, self.snap)]
+        return [ImageBox(expand_box(box, (width, height), 0.0, self.snap), number)]
 
     def answer(self, task: Task, rng: np.random.Generator) -> str:
         """The gold answer."""
         return task.answer
+
+
+def _any_image(task: Task, rng: np.random.Generator) -> tuple[int, tuple[int, int]]:
+    """Draw one of the images: its number and size. Where there is one, nothing is drawn."""
+    number = int(rng.integers(len(task.images))) if len(task.images) > 1 else 0
+    return number, task.images[number].size
 
 
 def expand_box(box: Box, size: tuple[int, int], margin: float = 0.0, snap: int | None = None) -> Box:

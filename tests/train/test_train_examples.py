@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from micro_run import TOY_OPTIONS
 
-from codev_agents import Oracle, run_episode
+from codev_agents import Oracle, RandomCrop, run_episode
+from codev_agents.scripted import DecorativeCrop
 from codev_train.run.environments import make_env
 from codev_train.run.options import SFTOptions, StageOptions
 from codev_train.sft import cold_start
@@ -59,6 +60,35 @@ def test_a_caption_names_objects_where_they_are(maker, rng):
     assert text == "".join(f" {c}{x},{y} {s}" for c, x, y, s in said)
     known = {(o["color"], str(o["cell"][0]), str(o["cell"][1]), o["shape"]) for o in task.meta["objects"]}
     assert len(said) == len(known) and set(said) == known
+
+
+def test_a_caption_of_several_images_says_which_of_them_have_the_object(env_options, rng):
+    pair = dataclasses.replace(env_options, scenes="pair", scene={})
+    options = SFTOptions(env=pair, snap=56, toy=TOY_OPTIONS)
+    env = make_env(pair, "train")
+    maker = ExampleMaker(options, cold_start.toy_policy(options).processor, (env, env))
+    text, images = learned(maker.caption(3, rng), maker.processor), maker.caption(3, rng).images
+    objects = env.unwrapped.tasks[3].meta["objects"]
+    said = {
+        (color, shape, int(number) - 1, int(x), int(y))
+        for color, places, shape in re.findall(r" ([a-z]+)([\d:, ]+) (\w+)", text)
+        for number, x, y in re.findall(r"(\d):(\d+),(\d+)", places)
+    }
+    assert said == {(o["color"], o["shape"], o["image"], *o["cell"]) for o in objects}
+    assert {place[2] for place in said} == {0, 1} and len(images) == 2
+    kinds = {(o["color"], o["shape"]) for o in objects}
+    assert len(re.findall(r" [a-z]+\d", text)) == len(kinds) < len(objects), "what both images have is named once"
+
+
+def test_a_pretending_agent_crops_any_of_several_images(env_options):
+    env = make_env(dataclasses.replace(env_options, scenes="pair", scene={}), "train")
+    for agent in (DecorativeCrop(snap=56), RandomCrop()):
+        on = [
+            region.image_index
+            for number in range(12)
+            for region in run_episode(env, agent, options={"index": number}).turns[0].regions
+        ]
+        assert set(on) == {0, 1}, agent.name
 
 
 def test_an_expert_looks_and_a_decorative_agent_pretends(maker, rng):

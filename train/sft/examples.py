@@ -37,14 +37,22 @@ class Example:
 
 
 def caption_text(task: Task, rng: np.random.Generator) -> str:
-    """Name the objects of a scene's first image in random order, each with its cell's top left corner in pixels.
+    """Name the objects of the images shown in random order, each with its cell's top left corner in pixels.
 
     The place follows the colour directly: the token that asks is the token that is looked up in the image, which a
-    small model learns in half the steps.
+    small model learns in half the steps. Of several images, the number of each that has the object, from 1, comes
+    before the place there: to name the images is to look for the object in all of them.
     """
-    objects = [item for item in task.meta["objects"] if item.get("image", 0) == 0]
-    chosen = [objects[i] for i in rng.permutation(len(objects))]
-    return "".join(f" {o['color']}{o['cell'][0]},{o['cell'][1]} {o['shape']}" for o in chosen)
+    several = len(task.shown_images) > 1
+    places: dict[tuple[str, str], list[str]] = {}
+    for item in task.meta["objects"]:
+        number = item.get("image", 0)
+        if number < len(task.shown_images):
+            place = f"{item['cell'][0]},{item['cell'][1]}"
+            places.setdefault((item["color"], item["shape"]), []).append(f"{number + 1}:{place}" if several else place)
+    named = [*places.items()]
+    chosen = [named[i] for i in rng.permutation(len(named))]
+    return "".join(f" {color}{' '.join(found)} {shape}" for (color, shape), found in chosen)
 
 
 def read_text(item: dict[str, Any], dialect: Dialect) -> str:
@@ -119,7 +127,7 @@ class ExampleMaker:
         # The expert looks where looking is needed; the decorative agent pretends where the answer can be guessed.
         self.oracle: Agent = Oracle(margin=0.0, snap=options.snap or None)
         self.decorative: Agent = DecorativeCrop(snap=options.snap or None)
-        self._views: dict[tuple[str, int], PixelBlock] = {}
+        self._views: dict[int, list[PixelBlock]] = {}
 
     @property
     def scenes(self) -> int:
@@ -129,9 +137,9 @@ class ExampleMaker:
     def caption(self, number: int, rng: np.random.Generator) -> Example:
         """A whole scene, described."""
         task = self._task(number)
-        view = self._views.get(("caption", number)) or self.processor.image(task.image)
-        self._views["caption", number] = view
-        return self._described(CAPTION_PROMPT, view, caption_text(task, rng))
+        if number not in self._views:
+            self._views[number] = [self.processor.image(image) for image in task.shown_images]
+        return self._described(CAPTION_PROMPT, self._views[number], caption_text(task, rng))
 
     def read(self, number: int, rng: np.random.Generator) -> Example:
         """The close-up of one object, read."""
@@ -141,7 +149,7 @@ class ExampleMaker:
         box = expand_box(tuple(item["box"]), image.size, 0.0, self.options.snap or None)
         return self._described(
             READ_PROMPT,
-            self.processor.image(image.crop(box)),
+            [self.processor.image(image.crop(box))],
             read_text(item, unwrap(self.honest).dialect),
         )
 
@@ -161,9 +169,10 @@ class ExampleMaker:
     def _task(self, number: int) -> Task:
         return unwrap(self.honest).tasks[number]
 
-    def _described(self, prompt: str, image: PixelBlock, text: str) -> Example:
+    def _described(self, prompt: str, images: list[PixelBlock], text: str) -> Example:
         tokens = TokenSequence()
-        tokens.add_observation(self.processor.prompt("", prompt, [image]), [image])
+        more = f"{IMAGE_PLACEHOLDER}\n" * (len(images) - 1)
+        tokens.add_observation(self.processor.prompt("", more + prompt, images), images)
         ids = [*self.processor.encode_reply(text, tokens.ids), self.processor.eos_id]
         tokens.add_action(ids, [0.0] * len(ids), 0)
         return Example(tokens.ids, self._weights(tokens), tokens.images)
