@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,60 @@ def test_an_answer_that_cannot_be_replaced_is_not_imitated(policy, runner):
 def test_a_task_without_an_answer_is_not_imitated(policy, runner, rollouts):
     blank = dataclasses.replace(rollouts[0], trajectory=dataclasses.replace(rollouts[0].trajectory, answer=""))
     assert imitate(policy, runner, [blank], answers=8, calls=8)[0] == []
+
+
+def test_a_task_in_which_no_rollout_looked_is_shown_its_target(policy, runner, rollouts):
+    missed = rollouts[2:]
+    samples, stats = imitate(policy, runner, missed, targets=4, snap=112, weight=0.5)
+    assert stats["imitation/targets"] == stats["imitated"] == len(samples) == 1 and stats["imitation/looks"] == 0
+    tokens, expert = missed[0].tokens, rollouts[0].trajectory.turns[0].action
+    assert covered(policy, samples[0]) == expert + policy.processor.decode([policy.processor.eos_id])
+    start = samples[0].turns.index(0)
+    assert list(samples[0].ids[:start]) == tokens.ids[: tokens.turns.index(0)] and len(samples[0].images) == 1
+    assert samples[0].is_imitated and samples[0].advantages.tolist() == [0.5]
+    free, _ = imitate(policy, runner, missed, targets=4)
+    x1, y1, x2, y2 = crop_of(covered(policy, free[0]))
+    a, b, c, d = missed[0].trajectory.targets[0]
+    assert x1 < a and y1 < b and c < x2 and d < y2, "a margin on each side where no grid is given"
+
+
+def crop_of(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"crop\(\((\d+), (\d+), (\d+), (\d+)\)\)", text)[0]))
+
+
+def test_a_target_is_shown_only_where_it_is_known_and_no_rollout_looked(policy, runner, rollouts):
+    def changed(rollout, **changes):
+        return dataclasses.replace(rollout, trajectory=dataclasses.replace(rollout.trajectory, **changes))
+
+    def shown(played) -> int:
+        return int(imitate(policy, runner, played, targets=4)[1]["imitation/targets"])
+
+    assert shown(rollouts) == 0, "one of them looked"
+    assert shown([changed(rollout, targets=()) for rollout in rollouts[2:]]) == 0
+    turns = rollouts[3].trajectory.turns
+    failed = changed(
+        rollouts[3],
+        turns=(dataclasses.replace(turns[0], score=dataclasses.replace(turns[0].score, failed=True)), *turns[1:]),
+    )
+    assert shown([rollouts[2], failed]) == 0
+    groups = [dataclasses.replace(rollouts[3], group=group) for group in range(6)]
+    assert shown(groups) == 4
+
+
+def test_the_target_of_another_image_is_cropped_from_that_image(policy, runner, rollouts):
+    trajectory = rollouts[2].trajectory
+    two = [*trajectory.images, trajectory.images[0]]
+    moved = dataclasses.replace(trajectory, images=two, targets=(ImageBox(trajectory.targets[0], 1),))
+    (sample,), _ = imitate(policy, runner, [dataclasses.replace(rollouts[2], trajectory=moved)], targets=1)
+    assert runner.dialect().image_name(1) in covered(policy, sample)
+
+
+def test_shown_targets_change_no_other_draw(policy, runner, rollouts):
+    without, _ = imitate(policy, runner, rollouts, answers=8, calls=8)
+    added = [dataclasses.replace(rollouts[3], group=rollouts[3].group + 1)]
+    with_targets, stats = imitate(policy, runner, [*rollouts, *added], answers=8, calls=8, targets=2)
+    assert stats["imitation/targets"] == 1
+    assert [plain(sample)[1:3] for sample in with_targets[: len(without)]] == [plain(sample)[1:3] for sample in without]
 
 
 def test_processes_share_the_numbers_and_add_up_what_they_did():

@@ -17,8 +17,13 @@ so it imitates answers that follow from nothing but the tool output, and looks t
 if the other rollouts of the task do not look there. p - p' is no reward of the answer: it depends on what was seen, not
 on the answer sampled, and has no expected gradient there.
 
+A place that the policy never crops leaves nothing to imitate. Of the tasks of this update in which no rollout looked
+faithfully, `targets` are drawn, and in place of their first turn the call that crops the task's first box is imitated,
+as the expert of the cold start writes it.
+
 Sources: self-imitation learning (arXiv 1806.05635) and rejection-sampled fine-tuning (arXiv 2308.01825) learn from
-one's own successes; here success is a faithful look, and the chances are those of a counterfactual image.
+one's own successes; here success is a faithful look, and the chances are those of a counterfactual image. That an
+expert's turns are learned beside the policy gradient where one's own fail is as in LUFFY (arXiv 2504.14945).
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ from PIL import Image
 
 from codev_agents.rollout.player import Rollout
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
+from codev_agents.scripted import expand_box
+from codev_agents.writing import crop_turn
 from codev_env.dialects import Dialect
 from codev_env.geometry import image_of
 from codev_env.types import Answer, Box
@@ -44,6 +51,7 @@ from codev_train.run.ranks import part_of, summed
 _TRIES = 16
 _MARK = "0"
 _LEAST = 0.05
+_MARGIN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +87,7 @@ class Imitation:
         Returns:
             Samples with `is_imitated`, and statistics over all processes.
         """
-        if not (self.options.answers or self.options.calls):
+        if not (self.options.answers or self.options.calls or self.options.targets):
             return [], {}
         found, sums = self._look(rollouts, rng)
         looks = [*self.past, *found]
@@ -93,7 +101,10 @@ class Imitation:
             look = looks[number]
             turns = (*look.calls * (number in called), *(look.answer,) * (number in read))
             samples.append(_of_turns(look.gold, turns, self.options.weight))
+        shown = self._shown_targets(rollouts, rng)
+        samples += shown
         counts = {"looks": len(found), "answers": len(read), "calls": len(called), "past": len(looks) - len(found)}
+        counts["targets"] = len(shown)
         own = {**counts, "imitated": float(len(samples)), **sums}
         total = dict(zip(own, summed(list(own.values()), accelerator), strict=True))
         stats = {f"imitation/{name}": total[name] for name in counts} | {"imitated": total["imitated"]}
@@ -126,6 +137,32 @@ class Imitation:
             weight = rare * (0.1 + max(0.0, float(p - other))) * _shown(rollout) ** 2
             looks.append(AnsweredLook(gold, calls, len(turns) - 1, answers, weight))
         return looks, {"seen": float(seen.sum()), "elsewhere": float(blind.sum())}
+
+    def _shown_targets(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> list[Sample]:
+        """Draw tasks in which no rollout looked faithfully; each with the call that crops its target."""
+        if not self.options.targets:
+            return []
+        missed = {rollout.group: rollout for rollout in rollouts if rollout.trajectory.targets}
+        for rollout in rollouts:
+            if rollout.judge_failed or any(turn.faithful for turn in rollout.trajectory.turns):
+                missed.pop(rollout.group, None)
+        order = rng.permutation(sorted(missed))[: part_of(self.options.targets, self.updater.accelerator)]
+        return [self._of_target(missed[group]) for group in order]
+
+    def _of_target(self, rollout: Rollout) -> Sample:
+        """The opening of a rollout's episode, and in place of its first turn the call that crops the first target."""
+        trajectory, snap = rollout.trajectory, self.options.snap
+        target = trajectory.targets[0]
+        on = image_of(target)
+        # A grid that the box is widened to is margin enough.
+        box = expand_box(target, trajectory.size_of(on) or (0, 0), 0.0 if snap else _MARGIN, snap or None)
+        before = rollout.tokens.ids[: rollout.tokens.turns.index(0)]
+        reply = self.processor.encode_reply(crop_turn(self.dialect, box, on), before)
+        ended = [self.processor.eos_id] if trajectory.observation_role == "user" else []
+        turns = [-1] * len(before) + [0] * (len(reply) + len(ended))
+        ids = [*before, *reply, *ended]
+        images = rollout.tokens.images[: len(trajectory.images)]
+        return _of_turns(Sample.unlearned(ids, images, turns), (0,), self.options.weight)
 
     def _with_gold(self, rollout: Rollout) -> Sample | None:
         """The trajectory with the gold answer in its answering turn; `None` if it is empty or cannot be put there."""

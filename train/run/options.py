@@ -201,6 +201,10 @@ class ImitationOptions:
     """Answering turns per update that are imitated, with the gold answer; 0 for none."""
     calls: CountOrNone = 0
     """Rollouts per update whose faithful tool calls are imitated; 0 for none."""
+    targets: CountOrNone = 0
+    """Tasks per update in which no rollout looked faithfully, and of whose target a crop is imitated; 0 for none."""
+    snap: CountOrNone = 0
+    """Align those crops outward to multiples of this many pixels; 0 adds a quarter of the target's sides."""
     weight: Positive = 1.0
     """Weight of an imitated token relative to an advantage of 1."""
     memory: CountOrNone = 0
