@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codev_env.dialects.dialect import Dialect, execution_lines, invalid_lines, question_lines
-from codev_env.dialects.markup import acting_block, boxed_turn, read_code, tagged_turn
+from codev_env.dialects.markup import acting_block, boxed_turn, lower_tags, read_code, tagged_turn
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Task, Turn
 
 SYSTEM_PROMPT = """\
@@ -50,14 +50,14 @@ class CodeVDialect(Dialect):
         return "\n".join(lines)
 
     def parse(self, text: str) -> Turn:
-        """Read one turn: its code blocks run as one program; of answers after the last `</think>` the last one counts.
+        """Read one turn: its code blocks and their fences run as one program; of several answers the last one counts.
 
         Lenient where generation was cut at a stop string (no end tag), where a chat template already wrote `<think>`,
-        and about fences. Flaws that the published format reward punishes are listed in `problems`. Tags inside the
-        thinking are text. Without any block, a LaTeX `boxed` is taken as the answer.
+        and about fences and the case of tags. Flaws that the published format reward punishes are listed in
+        `problems`. Tags inside the thinking are text. Without any block, a LaTeX `boxed` is taken as the answer.
         """
         problems: list[str] = []
-        block, rest = acting_block(text, "code", read_code, problems)
+        block, rest = acting_block(lower_tags(text), "code", read_code, problems)
         if block is None:
             return boxed_turn(rest, "code", problems)
         return tagged_turn(block, rest, problems, join=True)

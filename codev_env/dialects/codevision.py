@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from codev_env.dialects.dialect import Dialect, execution_lines, invalid_lines, question_lines
-from codev_env.dialects.markup import call_turn, shift_lines, write_call
+from codev_env.dialects.markup import call_turn, shift_lines, unfenced, write_call
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
 TOOL = "code_image_tool"
@@ -164,7 +164,10 @@ class CodeVisionDialect(Dialect):
 
 
 def _read(arguments: dict[str, Any]) -> Code | str:
-    code, index = arguments.get("code"), arguments.get("image_index", 0)
+    code, index = arguments.get("code"), arguments.get("image_index")
+    # JSON has one kind of number, and models write null for what they leave out.
+    index = 0 if index is None else int(index) if isinstance(index, float) and index.is_integer() else index
+    code = unfenced(code) if isinstance(code, str) else code
     if not isinstance(code, str) or not code.strip():
         return "the argument code must be a text with Python in it"
     if len(code) > MOST_CHARS:

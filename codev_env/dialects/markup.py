@@ -27,9 +27,15 @@ _LITERAL_CHARS = 4096
 """Longest call that is read as a Python literal where it is no JSON: the compiler's stack is finite."""
 
 # Possessive, so that a long run of blanks costs linear time.
-_FENCE = re.compile(r"```[ \t]*+(?:python3?|py)?[ \t]*+(?:\r?\n|(?=\S))", re.IGNORECASE)
-_FENCE_END = re.compile(r"```[ \t]*+(?=\r?\n|\Z|</code>)")
-_CODE_END = re.compile(r"\s*+</code>")
+_FENCE = re.compile(r"```[ \t]*+(python3?|py)?[ \t]*+(?:\r?\n|(?=\S))", re.IGNORECASE)
+# The fence of another program ends one, too: models forget the end between two.
+_FENCE_END = re.compile(
+    r"```[ \t]*+(?=\r?\n|\Z|</code>|```)|(?<=\n)(?=```[ \t]*+(?:python3?|py)[ \t]*+\r?\n)", re.IGNORECASE
+)
+_LANGUAGE = re.compile(r"\s*+(?:python3?|py)[ \t]*+(?:\r?\n|\Z)", re.IGNORECASE)
+_CODE_END = re.compile("</code>")
+_OPENING = re.compile(r"<(?:think|code|answer)>")
+_ANY_CASE = re.compile(r"</?(?:think|code|answer|tool_call)>", re.IGNORECASE | re.ASCII)
 _CALL_END = re.compile(r"\s*+(?:```\s*+)?</tool_call>")
 _JSON_START = re.compile(r"\s*+(?:```[a-z]*+\s*+)?", re.IGNORECASE)
 _LINE = re.compile(r"(?<=\(line )\d+(?=: )|(?<= on line )\d+")
@@ -59,20 +65,90 @@ Reader = Callable[[str, int], Block]
 """Reads the block whose start tag ends at a position."""
 
 
-def read_code(text: str, start: int) -> Block:
-    """Read the code after a `<code>` tag: inside its fence if it has one, else up to `</code>` or the end."""
-    end = text.find("</code>", start)
-    closed = end >= 0
-    stop = end if closed else len(text)
-    fence = _FENCE.search(text, start, stop)
-    if fence is None:
-        return Block("code", text[start:stop], stop + len("</code>") * closed, closed)
-    fence_end = _FENCE_END.search(text, fence.end())
-    # If a second block starts before the fence ends, this block's fence was never closed.
-    if fence_end is None or (closed and text.find("<code>", end, fence_end.start()) >= 0):
-        return Block("code", text[fence.end() : stop], stop + len("</code>") * closed, closed)
-    after = _CODE_END.match(text, fence_end.end())
-    return Block("code", text[fence.end() : fence_end.start()], after.end() if after else fence_end.end(), bool(after))
+def lower_tags(text: str) -> str:
+    """Return a turn with its tags in lower case, in which all parsing here looks for them."""
+    return _ANY_CASE.sub(lambda tag: tag[0].lower(), text)
+
+
+def read_code(text: str, start: int, *, last: bool = False) -> Block:
+    """Read the code after a `<code>` tag: inside its fences if it has any, else up to `</code>` or the end.
+
+    Several fences are one program. One without a language is output where a fence of Python and prose come before it.
+    A first line that only names Python is left out.
+
+    Args:
+        text: The turn.
+        start: Where the tag ends.
+        last: Only the last fence runs, of those that name Python if any does.
+    """
+    fences, position = _read_fences(text, start)
+    if not fences:
+        end = text.find("</code>", start)
+        stop = len(text) if end < 0 else end
+        return Block("code", _without_language(text[start:stop]), stop + len("</code>") * (end >= 0), end >= 0)
+    if last:
+        fences = [fence for fence in fences if fence[0]][-1:] or fences[-1:]
+    codes = [_without_language(code) for _, code in fences]
+    content = codes[0] if len(codes) == 1 else "\n".join(code.strip("\r\n") for code in codes)
+    end = text.find("</code>", position)
+    # Prose may come before the end tag; a tag that opens something else shows that this block has none.
+    if end < 0 or _OPENING.search(text, position, end):
+        return Block("code", content, position, False)
+    return Block("code", content, end + len("</code>"), True)
+
+
+def _read_fences(text: str, start: int) -> tuple[list[tuple[bool, str]], int]:
+    """Return the fences of a block, whether each names Python and its content, and where the last one ends."""
+    code_ends, openings, fence_ends = (_Ahead(pattern, text) for pattern in (_CODE_END, _OPENING, _FENCE_END))
+    fences: list[tuple[bool, str]] = []
+    position = start
+    while True:
+        end, _ = code_ends(position)
+        stop = min(end, openings(position)[0]) if fences else end
+        fence = _FENCE.search(text, position, stop)
+        if fence is None:
+            return fences, position
+        named, between = fence[1] is not None, text[position : fence.start()]
+        content_end, after = fence_ends(fence.end())
+        if fences and not named and content_end > stop:
+            position = fence.end()  # a second end of the fence before it
+            continue
+        # If a second block starts before the fence ends, this block's fence was never closed.
+        if content_end == len(text) or text.find("<code>", end, content_end) >= 0:
+            content_end = after = stop
+        output = fences and not named and (not fence[0].endswith("\n") or (fences[0][0] and between.strip()))
+        if not output:
+            fences.append((named, text[fence.end() : content_end]))
+        position = after
+
+
+class _Ahead:
+    """Finds the next match at or after positions that only grow; all calls together read the text once.
+
+    Args:
+        pattern: What to find.
+        text: In which text.
+    """
+
+    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
+        self._pattern, self._text, self._span = pattern, text, (-1, -1)
+
+    def __call__(self, position: int) -> tuple[int, int]:
+        """Return where the next match starts and ends; the end of the text where there is none."""
+        if self._span[0] < position:
+            match = self._pattern.search(self._text, position)
+            self._span = match.span() if match else (len(self._text), len(self._text))
+        return self._span
+
+
+def _without_language(code: str) -> str:
+    line = _LANGUAGE.match(code)
+    return code[line.end() :] if line else code
+
+
+def unfenced(code: str) -> str:
+    """Return the code of a call without its fences, or without a first line that only names Python."""
+    return read_code(code, 0).content.strip("\r\n") if code.lstrip().startswith("```") else _without_language(code)
 
 
 def read_answer(text: str, start: int) -> Block:
@@ -190,7 +266,7 @@ def call_turn(text: str, name: str, make: Callable[[dict[str, Any]], Code | str]
         make: Makes code from the call's arguments, or returns the reason why it cannot.
     """
     problems: list[str] = []
-    block, rest = acting_block(text, "tool_call", read_call, problems)
+    block, rest = acting_block(lower_tags(text), "tool_call", read_call, problems)
     if block is None:
         return boxed_turn(rest, "tool_call", problems)
     if block.tag == "answer":
@@ -207,9 +283,15 @@ def call_turn(text: str, name: str, make: Callable[[dict[str, Any]], Code | str]
         return Invalid("the tool call is not a JSON object", once(problems))
     if call.get("name") != name:
         return Invalid(f"there is no tool {str(call.get('name'))[:40]!r}; call {name!r}", once(problems))
-    if not isinstance(call.get("arguments"), dict):
+    arguments = call.get("arguments")
+    if isinstance(arguments, str):  # as in the calls of OpenAI's API
+        try:
+            arguments = _DECODER.decode(arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+    if not isinstance(arguments, dict):
         return Invalid("the tool call has no object of arguments", once(problems))
-    made = make(call["arguments"])
+    made = make(arguments)
     if isinstance(made, str):
         return Invalid(made, once(problems))
     return dataclasses.replace(made, problems=once(problems))
@@ -255,19 +337,27 @@ def strays(rest: str, tags: tuple[str, ...]) -> list[str]:
 
 def boxed_turn(body: str, tool: str, problems: list[str]) -> Turn:
     r"""Make a turn of a text without any block: the content of its last `\boxed{…}` is the answer."""
-    start = body.rfind("\\boxed{")
-    if start < 0:
+    found = last_boxed(body)
+    if found is None:
         problems += [UNBALANCED] if f"</{tool}>" in body or "</answer>" in body else []
         return Invalid(f"no {tool} block and no answer block; write one of them", once(problems))
-    problems.append(BOXED)
+    content, closed = found
+    problems += [BOXED] if closed else [BOXED, UNBALANCED]
+    return Answer(content, once(problems))
+
+
+def last_boxed(text: str) -> tuple[str, bool] | None:
+    r"""Return the content of the last `\boxed{…}` and whether its braces are closed; `None` without any."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
     start += len("\\boxed{")
     depth = 1
-    for end in range(start, len(body)):
-        depth += {"{": 1, "}": -1}.get(body[end], 0)
+    for end in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
         if depth == 0:
-            return Answer(body[start:end].strip(), once(problems))
-    problems.append(UNBALANCED)
-    return Answer(body[start:].strip(), once(problems))
+            return text[start:end].strip(), True
+    return text[start:].strip(), False
 
 
 def once(problems: list[str]) -> tuple[str, ...]:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 
 from codev_env.dialects.dialect import HINTS, Dialect, invalid_lines, question_lines
-from codev_env.dialects.markup import UNBALANCED, boxed_turn, first_block, read_code, shift_lines, strays, tagged_turn
+from codev_env.dialects.markup import (
+    UNBALANCED,
+    boxed_turn,
+    first_block,
+    last_boxed,
+    lower_tags,
+    read_code,
+    shift_lines,
+    strays,
+    tagged_turn,
+)
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
 SYSTEM_PROMPT = """\
@@ -33,6 +44,7 @@ _BARE = "```python"
 _PROLOGUE_LINES = 2
 _CLUE = re.compile(r"image_clue_\d+")
 _DPI = 100
+_READ = functools.partial(read_code, last=True)
 
 
 class PyVisionDialect(Dialect):
@@ -69,16 +81,18 @@ class PyVisionDialect(Dialect):
     def parse(self, text: str) -> Turn:
         r"""Read one turn: its first block, code or answer, as generation stops there.
 
-        The content of a `boxed` within the answer is the answer. A fence without `<code>` runs as well; without any
-        block, a LaTeX `boxed` is taken as the answer.
+        Of several fences in a block the last one runs, as in the released loop. The content of the last LaTeX `boxed`
+        within the answer is the answer. A fence without `<code>` runs as well; without any block, a `boxed` is taken as
+        the answer.
         """
+        text = lower_tags(text)
         problems: list[str] = []
-        block = first_block(text, 0, "code", read_code)
+        block = first_block(text, 0, "code", _READ)
         if block is None:
             if _BARE not in text:
                 return boxed_turn(text, "code", problems)
             problems.append(CODE_OUTSIDE)
-            return tagged_turn(read_code(text, text.index(_BARE)), "", problems)
+            return tagged_turn(_READ(text, text.index(_BARE)), "", problems)
         rest = text[block.end :]
         if not block.closed and rest.strip():
             problems.append(UNBALANCED)
@@ -92,8 +106,9 @@ class PyVisionDialect(Dialect):
         if isinstance(turn, Answer):
             text = turn.text
             # One pair of quotes is taken off when it is read.
-            text = f"'{text}'" if _quoted(text) else text
-            return f"{head}<answer>\n\\boxed{{{text}}}\n</answer>"
+            boxed = f"\\boxed{{'{text}'}}" if _quoted(text) else f"\\boxed{{{text}}}"
+            # Braces that do not match would end the box too early or too late.
+            return f"{head}<answer>\n{boxed if _unboxed(boxed) == text else text}\n</answer>"
         return f"{head}<code>\n```python\n{turn.code}\n```\n</code>"
 
     def program(self, turn: Code, images: Sequence[str]) -> str:
@@ -153,11 +168,11 @@ def _clue(name: str) -> str:
 
 
 def _unboxed(text: str) -> str:
-    r"""Take the answer out of `\boxed{…}` and one pair of quotes, if it is inside them."""
-    if text.startswith("\\boxed{") and text.endswith("}"):
-        text = text[len("\\boxed{") : -1].strip()
-        text = text[1:-1] if _quoted(text) else text
-    return text
+    r"""Take the answer out of the last `\boxed{…}`, and there out of one pair of quotes, if it is inside them."""
+    found = last_boxed(text)
+    if found is None:
+        return text
+    return found[0][1:-1] if _quoted(found[0]) else found[0]
 
 
 def _quoted(text: str) -> bool:

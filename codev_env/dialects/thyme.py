@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from codev_env.dialects.dialect import Dialect, execution_lines, invalid_lines, question_lines
-from codev_env.dialects.markup import UNBALANCED, boxed_turn, first_block, read_code, strays, tagged_turn
+from codev_env.dialects.markup import (
+    UNBALANCED,
+    boxed_turn,
+    first_block,
+    last_boxed,
+    lower_tags,
+    read_code,
+    strays,
+    tagged_turn,
+)
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Execution, Task, Turn
 
 SYSTEM_PROMPT = """\
@@ -57,8 +68,10 @@ class ThymeDialect(Dialect):
     def parse(self, text: str) -> Turn:
         r"""Read one turn: its first block, code or answer, as generation stops there.
 
-        Of several answers the last one counts. Without any block, a LaTeX `boxed` is taken as the answer.
+        Of several answers the last one counts, and of an answer the content of its last LaTeX `boxed`, as the released
+        inference does before it scores. Without any block, a `boxed` is taken as the answer.
         """
+        text = lower_tags(text)
         problems: list[str] = []
         block = first_block(text, 0, "code", read_code)
         if block is None:
@@ -67,7 +80,9 @@ class ThymeDialect(Dialect):
         if not block.closed and rest.strip():
             problems.append(UNBALANCED)
         problems += strays(rest, ("code", "answer"))
-        return tagged_turn(block, rest, problems)
+        turn = tagged_turn(block, rest, problems)
+        boxed = last_boxed(turn.text) if isinstance(turn, Answer) else None
+        return dataclasses.replace(turn, text=boxed[0]) if isinstance(turn, Answer) and boxed else turn
 
     def write(self, turn: Code | Answer, think: str = "") -> str:
         """Write a turn in the grammar of this dialect; its thinking is opened and closed within the turn."""
