@@ -69,7 +69,12 @@ IMITATION = {
     "candidates": 4,
     "candidates_share": 0.5,
     "down_sample": 4,
-    **{f"imitation.{name}": n for name, n in {"answers": 12, "calls": 20, "weight": 4, "memory": 60}.items()},
+    "imitation.answers": 12,
+    "imitation.calls": 20,
+    "imitation.weight": 4,
+    "imitation.memory": 60,
+    "imitation.targets": 0,
+    "imitation.snap": 56,
 }
 """The options of the preset `tiny` that are not those of `tapo`."""
 
@@ -120,6 +125,7 @@ ABLATIONS = tuple(
         ("calls", "imitates calls alone", {"imitation.answers": 0}),
         ("answers", "imitates answers alone", {"imitation.calls": 0}),
         ("forgets", "remembers no earlier looks", {"imitation.memory": 0}),
+        ("shown", "imitates a crop of the target where no rollout of a task looked", {"imitation.targets": 8}),
         ("light", "imitated tokens weigh as much as an advantage of 1", {"imitation.weight": 1}),
         ("drawn", "no task is chosen by a guess", {"candidates": 1, "candidates_share": 1.0}),
         ("all", "learns from all rollouts of a task", {"down_sample": 0}),
