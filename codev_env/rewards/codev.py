@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from codev_env.benches import suite_of
 from codev_env.rewards.terms import tool_level, written
 from codev_env.types import Code, Episode, Step
 
@@ -21,15 +22,38 @@ RUBRICS = {
     ),
     "IconQA": COUNTING,
 }
-"""The rubric of each `data_source` of CodeV's training data, which a task keeps as its category; others: search."""
+"""The rubric of each `data_source` of CodeV's training data, which a task keeps as its category."""
+SEARCHED = frozenset((*suite_of("zoom"), "mvtool"))
+"""Benchmarks, none of CodeV's data sources, whose questions need a look at some place: by the rubric for search."""
+SCENES = frozenset(
+    (
+        *("direct_attributes", "relative_position", "single", "cross"),
+        *("color_and_shape", "shape", "color"),
+        *("recognition", "counting", "paragraph"),
+        *("value", "extreme", "difference", "count", "list"),
+        *("compare", "sum", "product", "total"),
+        *("jigsaw", "spot_difference"),
+        *("find", "which", "order", "appears", "when"),
+    )
+)
+"""Categories of generated scenes, whose evidence always has a place: by the rubric for search."""
 
 _BOXED = re.compile(r"\\boxed{([^}]+)}", re.DOTALL)
 _SOUND, _GENUINE, _PARTIAL, _WEAK = 1.0, 0.75, 0.5, 0.25
 
 
 def rubric(episode: Episode) -> str:
-    """Return the rubric by which the tool term scores an episode: `"search"`, `"calculation"` or `"counting"`."""
-    return RUBRICS.get(episode.task.category, SEARCH)
+    """Return the rubric by which the tool term scores an episode: `"search"`, `"calculation"` or `"counting"`.
+
+    An unknown `data_source` is scored as a calculation, as in the released code; tasks without any, generated scenes
+    and the benchmarks of `SEARCHED`, which the released code does not know, as a search.
+    """
+    task = episode.task
+    if task.category in RUBRICS:
+        return RUBRICS[task.category]
+    scene = task.source == "generated" and task.category in SCENES
+    searched = not task.category or scene or task.meta.get("bench") in SEARCHED
+    return SEARCH if searched else CALCULATION
 
 
 def well_formed(episode: Episode) -> float:
