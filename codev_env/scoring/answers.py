@@ -3,7 +3,8 @@
 Each stage sees only what the ones before could not decide:
 
 1. *rules* (`rules`): the same text or number is right; another of the task's options, or no answer, is wrong.
-2. *math-verify*, where installed, for tasks without options: equal is right; unequal is wrong.
+2. *math-verify*, where installed, for tasks without options: equal is right; unequal is wrong, with a model only where
+   both are numbers alone.
 3. *llm*, only with `model`: the same or not the same. Without it, an undecided answer is wrong.
 
 CodeV's accuracy reward (arXiv 2511.19661) has the last two.
@@ -15,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from codev_env.errors import ConfigError
+from codev_env.scoring import numbers
 from codev_env.scoring.llm import AnswerReader
 from codev_env.scoring.maths import MathVerifyScorer, NotMathematicsError, installed
 from codev_env.scoring.rules import score_rules
@@ -58,7 +60,9 @@ class AnswerScorer(AnswerReader):
         if score.correct or not text or (task.choices and score.how != "none"):
             return replace(score, how="rules")
         maths = None if task.choices else self._as_mathematics(task, text)
-        if maths is not None:
+        # With a model, "not equal" of anything but two numbers alone may be another notation: 1K for 1000.
+        plain = numbers.is_bare(task.answer) and numbers.is_bare(score.extracted)
+        if maths is not None and (maths.correct or plain or not self.model):
             return maths
         if self.model:
             return self.judge(task, text)

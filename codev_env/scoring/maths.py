@@ -25,9 +25,10 @@ from typing import Any
 
 from codev_env.errors import ConfigError
 from codev_env.scoring import numbers
-from codev_env.scoring.formulas import latex, signs
-from codev_env.scoring.rules import score_rules
-from codev_env.scoring.scorer import Score, ScorerError, untagged
+from codev_env.scoring.formulas import DELIMITED, FORMULA, claims, entries, latex, signs
+from codev_env.scoring.labels import is_label
+from codev_env.scoring.rules import PHRASE, score_rules
+from codev_env.scoring.scorer import How, Score, ScorerError, untagged
 from codev_env.types import Task
 
 MAX_CHARACTERS = 1000
@@ -35,20 +36,17 @@ MAX_DEPTH = 16
 START_S = 120.0
 """Seconds to wait for a worker to start."""
 
-_DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_]{3,}")
 # Letters, digits and punctuation, without an operator or a command; in it, a word or a code: ON, 7th, K9, AB-12.
 _SPELLED = re.compile(r"(?:[^\W_]|[\s,;:.'\"()\[\]#&!?-])*")
 _WORD_OR_CODE = re.compile(r"[^\W\d_]{2}|[^\W\d_]\s*\d|[^\W\d_]\s+[^\W\d_]")
 _AMOUNT = re.compile(r"\W*\d[\d.,]*\s*[^\W\d_]+\W*")
-_FORMULA = re.compile(r"\$+[^$]*\$+|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)
 _NUMBER_AND_UNIT = re.compile(r"^\W*[\d.,]*\d\W*[^\W\d_]")
+_MEASURED = re.compile(r"\d\W*[^\W\d_]")
 _LISTED = re.compile(r"\d\s+\d")
 _LETTER = re.compile(r"[^\W\d_]")
-_LEAD = re.compile(
-    r"^\s*(?:(?:the )?(?:final )?answer(?: is\b|:| =)|(?:it|there|this|that)(?: is| are)\b):?", re.IGNORECASE
-)
+_LEAD = re.compile(rf"^\s*(?:{PHRASE}(?: is\b|:| =)|(?:it|there|this|that)(?: is| are)\b):?", re.IGNORECASE)
 # Under these words a number is not the answer, or not the only one.
 _HEDGE = re.compile(
     r"\b(?:not|never|or|either|neither|nor|less|more|least|most|than|between|maybe|minus|negative)\b|n't\b",
@@ -112,21 +110,41 @@ class MathVerifyScorer:
             return Score(False, why=f"the answer is {problem}")
         text = _LEAD.sub("", text).strip().rstrip(".").rstrip()
         named = score_rules(task, text)
-        if _are_names(task.answer, named.extracted):
-            why = f"{named.why}; the right answer is a word or a code"
+        if is_label(task.answer) or is_label(named.extracted) or _are_names(task.answer, named.extracted):
+            why = f"{named.why}; a word, a code, a date or a time is no mathematics"
             return replace(named, how="math" if named.correct else named.how, why=why)
-        given, right = numbers.read(text.strip("$")), numbers.read(task.answer.strip("$"))
+        given, right = (numbers.read(numbers.undelimited(part)) for part in (text, task.answer))
         if right is None and _LISTED.search(task.answer):
             return Score(False, score.extracted, score.how, "not the same; the right answer is a list")
         if given is not None and right is not None:
             equal = numbers.equal(given, right)
             if equal is not None:
                 return Score(equal, text, "math", "equal" if equal else "not equal")
+            if numbers.differ(given, right):
+                return Score(False, why="another unit")
+        if right is None and entries(task.answer)[1]:
+            return self._compare_lists(task, text)
+        if right is not None and numbers.has_sign(right) and _MEASURED.search(_COMMAND.sub(" ", text)):
+            return Score(False, why="another unit")
         return self._compare(task, text)
+
+    def _compare_lists(self, task: Task, text: str) -> Score:
+        """Compare entry by entry: the package takes a list for a set."""
+        (around, wanted), (written, given) = entries(task.answer), entries(text)
+        # Two numbers in brackets may be an interval or a point.
+        alike = len(wanted) > 2 or "" in (around, written) or around == written
+        if len(wanted) != len(given) or not alike:
+            return Score(False, text, "math", "not equal: another list")
+        for right, entry in zip(wanted, given, strict=True):
+            score = self(replace(task, answer=right), entry)
+            if not score.correct:
+                how: How = "math" if score.how == "math" else "none"
+                return Score(False, text, how, f"the entry {entry[:40]!r}: {score.why}")
+        return Score(True, text, "math", "equal")
 
     def _compare(self, task: Task, text: str) -> Score:
         gold, written = latex(task.answer), latex(text)
-        forms = _forms(written, _unit(gold)) if signs(gold) == signs(written) else []
+        forms = _forms(written, _unit(gold), equations="=" in gold) if signs(gold) == signs(written) else []
         if not forms:
             return Score(False, why="not mathematics alone, or a hedge, another unit, or a sign such as < or ±")
         with _LOCK:
@@ -176,7 +194,7 @@ def _are_names(gold: str, answer: str) -> bool:
 
 
 def _delimited(text: str) -> str:
-    return text if _DELIMITED.search(text) else f"${text}$"
+    return text if DELIMITED.search(text) else f"${text}$"
 
 
 def _unit(text: str) -> str:
@@ -195,24 +213,25 @@ def _fits(text: str, unit: str) -> bool:
     return letters in ("", unit) or sums
 
 
-def _forms(text: str, unit: str) -> list[str]:
-    """Return the forms of an answer to try, none if it must not be read.
+def _forms(text: str, unit: str, *, equations: bool) -> list[str]:
+    """Return the parts of an answer that must each be equal to the right one, none if it must not be read.
 
     Args:
         text: The answer without phrases before it.
         unit: The letters of the right answer, which may be a unit and which the package would ignore.
+        equations: Whether the right answer is an equation.
     """
-    outside = _FORMULA.sub(" ", text)
+    outside = FORMULA.sub(" ", text)
     if _HEDGE.search(outside):
         return []
     if _is_unit(unit) and not _fits(text, unit):
         return []
-    if _DELIMITED.search(text):
-        return [text]
     counted = _NUMBER_AND_WORD.match(text)
     if not unit and counted and counted[1].lower() not in _SCALES:
         return [text]
-    return [] if _prose(text) else [_delimited(text)]
+    if not DELIMITED.search(text) and _prose(text):
+        return []
+    return [_delimited(claim) for claim in claims(text, equations=equations)]
 
 
 def _too_long(text: str) -> str:

@@ -21,7 +21,8 @@ def main() -> None:
     """Answer requests `{"gold": text, "answers": [text, …], "cpu_s": seconds}` until the input ends.
 
     With `"fallback": true` texts are parsed as the package does by default, which also reads parts of a text.
-    Replies are two lines: `{"gold": bool}` once the right answer is parsed, and `{"read": bool, "same": bool}`.
+    Replies are two lines: `{"gold": bool}` once the right answer is parsed, and `{"read": bool, "same": bool}`: whether
+    all answers are parsed, and equal to it.
     """
     # The parsers print to both; replies go where nothing else does.
     replies = os.fdopen(os.dup(1), "w", buffering=1)
@@ -45,10 +46,9 @@ def main() -> None:
         gold = package.parse(request["gold"], fallback_mode=fallback, parsing_timeout=0)
         _reply(replies, {"gold": bool(gold)})
         if gold:
-            answers = (package.parse(a, fallback_mode=fallback, parsing_timeout=0) for a in request["answers"])
-            read = [answer for answer in answers if answer]
-            same = any(package.verify(gold, answer, timeout_seconds=0) for answer in read)
-            _reply(replies, {"read": bool(read), "same": same})
+            answers = [package.parse(a, fallback_mode=fallback, parsing_timeout=0) for a in request["answers"]]
+            same = all(answer and package.verify(gold, answer, timeout_seconds=0) for answer in answers)
+            _reply(replies, {"read": all(answers), "same": same})
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 

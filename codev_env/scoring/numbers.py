@@ -8,6 +8,7 @@ import unicodedata
 from dataclasses import dataclass, replace
 
 _MINUS = dict.fromkeys(map(ord, "−–—‒―﹣－‐‑"), "-")
+_RINGS = dict.fromkeys(map(ord, "º˚"), "°")  # NFKC would make an o of the first
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
@@ -34,13 +35,24 @@ _RELATIONS = {
 }
 _RELATION = re.compile(r"\s*(\+/?-|[<>=!~]=|=<|==|[<>=~≤≥≦≧⩽⩾≈≃∼≅≠±∓])\s*")
 _SCALES = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
-_UNITS = {"percent": "%", "per cent": "%", "pct": "%", "degrees": "°", "degree": "°", "deg": "°", "º": "°"}
+_UNITS = {
+    **{"percent": "%", "per cent": "%", "pct": "%", "degrees": "°", "degree": "°", "deg": "°"},
+    **{"dollar": "$", "dollars": "$", "usd": "$", "euro": "€", "euros": "€", "eur": "€", "gbp": "£", "yen": "¥"},
+}
 _SIGNS = frozenset({"%", "‰", "°", *_CURRENCIES})
 """Units of one sign, which an answer may leave out."""
 _SAFE = frozenset({"°", *_CURRENCIES})
 """Units that an answer may add; not `%`, which makes another number of it."""
-_CASE_MATTERS = 3
-_MAX_CHARACTERS = 64
+_MEASURES = frozenset(
+    "mm cm dm m km in inch inches ft foot feet yd yard yards mi mile miles mg g kg lb lbs oz ms s sec secs second "
+    "seconds min mins minute minutes h hr hrs hour hours ml cl l L kph mph kmh Hz kHz MHz GHz Pa kPa hPa bar".split()
+)
+"""Units that an answer may leave out as mathematics, alone or in m/s²; 12A and 2x are not 12 and 2."""
+_SCALED = frozenset({"k", "K", "M", "mn", "B", "bn", "T", "tn"})
+"""Letters that may stand for a thousand, a million and so on, so that 5K is not 5."""
+_CASED = {"m": (1, 3), "b": (2, 4)}
+"""Letters whose case alone makes another unit, of so many letters: mW is not MW, and Mb not MB."""
+MAX_CHARACTERS = 64
 _MAX_FACTORIAL = 20
 
 _GROUPED = r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?|[1-9]\d{0,2}(?:['’]\d{3})+(?:\.\d+)?"
@@ -48,10 +60,12 @@ _DOTTED = r"[1-9]\d{0,2}(?:\.\d{3}){2,}"
 _DECIMAL = rf"(?:{_DOTTED}|{_GROUPED}|\d+(?:\.\d*)?|\.\d+)"
 _MAGNITUDE = re.compile(
     rf"(?:(?:(?P<whole>\d+) +)?(?P<above>\d+) ?/ ?(?P<below>\d+)"
-    rf"|(?P<mantissa>{_DECIMAL})(?: ?[x×·*⋅] ?10 ?\^ ?\(?(?P<power>[+-]?\d+)\)?|e(?P<exponent>[+-]?\d{{1,3}}))"
-    rf"|(?P<decimal>{_DECIMAL})(?: ?\^ ?\(?(?P<raised>[+-]?\d+)\)?| ?(?P<factorial>!))?)(?![\d.,]*\d)",
+    rf"|(?P<mantissa>{_DECIMAL})(?: ?[x×·*⋅] ?10 ?\^ ?[({{]?(?P<power>[+-]?\d+)[)}}]?|e(?P<exponent>[+-]?\d{{1,3}}))"
+    rf"|(?P<decimal>{_DECIMAL})(?: ?\^ ?[({{]?(?P<raised>[+-]?\d+)[)}}]?| ?(?P<factorial>!))?)(?![\d.,]*\d)",
     re.ASCII | re.IGNORECASE,
 )
+_DEGREES = re.compile(r"\s*\^?\s*(?:\{\s*\\circ\s*\}|\\circ\b|\\degree\b)")
+_TIMES = re.compile(r"\s*\\(?:times|cdot)\b\s*")
 _UNIT = re.compile(r"°?[^\W\d_]+(?:[23]|\^-?\d|(?: ?[/·*] ?[^\W\d_]+))*\.?|[%‰°′″'\"]")
 _RANGE = re.compile(r"(.*[\d%°!)]) ?(?:-| to ) ?([^\s-].*)", re.DOTALL)
 _INTERVAL = re.compile(r"([\[(])([^,;]+)[,;]([^,;]+)([\])])")
@@ -87,6 +101,7 @@ def plain(text: str) -> str:
 
     As NFKC does, except that 5² becomes 5^2 and not 52, 5₂ 5_2, and 5½ "5 1/2" and not 51/2.
     """
+    text = text.translate(_RINGS)
     text = _RAISED.sub(lambda run: "^" + run[0].translate(_SUPERSCRIPTS) if run.start() else run[0], text)
     text = re.sub("^⁻", "-", text)
     text = _RAISED.sub(lambda run: "^" + run[0].translate(_SUPERSCRIPTS), text)
@@ -103,9 +118,10 @@ def read(text: str) -> Quantity | None:
     numbers, powers and 2×10³ or 2e3, factorials, |x|, percent and per mille, degrees, currencies, a unit of letters,
     "5 million", comparisons (<5, ≥5, ≈5, ±5), ranges (3–5, 3 to 5) and half-open intervals.
     """
-    if len(text) > _MAX_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         return None
     text = plain(text).rstrip(".,;:? ").replace("\\%", "%").replace("\\$", "$")
+    text = _TIMES.sub("×", _DEGREES.sub("°", text))
     interval = _INTERVAL.fullmatch(text)
     if interval and interval[1] + interval[4] in ("[)", "(]"):
         return _span(interval[2], interval[3], interval[1] + interval[4])
@@ -134,10 +150,40 @@ def same(answer: Quantity, gold: Quantity) -> bool:
 
 
 def equal(answer: Quantity, gold: Quantity) -> bool | None:
-    """Whether two quantities are equal as numbers: 50% is 0.5. `None` where a unit other than percent decides."""
-    if not {answer.unit, gold.unit} <= {"", "%", "‰"}:
-        return None
-    return answer.relation == gold.relation and _close(answer.fraction, gold.fraction) and _ends(answer, gold)
+    """Whether two quantities are equal as numbers: 50% is 0.5, and 5 cm are 5. `None` where a unit decides."""
+    if {answer.unit, gold.unit} <= {"", "%", "‰"}:
+        return answer.relation == gold.relation and _close(answer.fraction, gold.fraction) and _ends(answer, gold)
+    if _same_unit(answer.unit, gold.unit) or (not answer.unit and _is_measure(gold.unit)):
+        return same(replace(answer, unit=gold.unit), gold)
+    return None
+
+
+def differ(answer: Quantity, gold: Quantity) -> bool:
+    """Whether two quantities, which `equal` does not compare, have different units."""
+    return bool(gold.unit and answer.unit) or answer.unit in _SCALED
+
+
+def _is_measure(unit: str) -> bool:
+    return all(re.sub(r"-?\d$", "", part) in _MEASURES for part in re.split("[/·*]", unit))
+
+
+def undelimited(text: str) -> str:
+    """Return a text without the dollar signs of a formula around it; one alone is a currency."""
+    text = text.strip()
+    while len(text) > 2 and text[0] == text[-1] == "$":
+        text = text[1:-1].strip()
+    return text
+
+
+def has_sign(number: Quantity) -> bool:
+    """Whether the unit of a number is one that the package math-verify drops without a word, such as $ or °."""
+    return number.unit in _SIGNS
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is one number alone, without comparison and unit."""
+    number = read(undelimited(text))
+    return number is not None and (number.relation, number.unit) == ("", "")
 
 
 def _ends(answer: Quantity, gold: Quantity) -> bool:
@@ -151,10 +197,12 @@ def _close(a: float, b: float) -> bool:
 
 
 def _same_unit(a: str, b: str) -> bool:
-    """Whether two units are the same; case matters for an M or m of short ones: mW is not MW."""
+    """Whether two units are the same, whatever their case, unless only that of one m or b differs."""
     if a == b:
         return True
-    return a.casefold() == b.casefold() and not (len(a) <= _CASE_MATTERS and {a[:1], b[:1]} == {"m", "M"})
+    apart = [one.lower() for one, other in zip(a, b, strict=False) if one != other]
+    least, most = _CASED.get(apart[0], (0, 0)) if len(apart) == 1 else (0, 0)
+    return a.casefold() == b.casefold() and not least <= len(a) <= most
 
 
 def _span(low: str, high: str, relation: str) -> Quantity | None:

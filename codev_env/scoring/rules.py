@@ -7,21 +7,30 @@ import unicodedata
 from functools import lru_cache
 
 from codev_env.scoring import numbers
+from codev_env.scoring.labels import needs_text, same_moment
 from codev_env.scoring.plain import normalize, same_brackets
-from codev_env.scoring.scorer import How, Score
+from codev_env.scoring.scorer import How, Score, is_right_letter, letters_of
 from codev_env.types import Task
 
 _END = r"[.,;:]?$"
 _LOUD_END = r"[.,;:!]?$"
 _STYLE = r"\\(?:boxed|fbox|text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox)"
-_PHRASE = r"(?:the )?(?:(?:final|correct|right) )?(?:answer|option|choice)"
+_KIND = r"(?:(?:final|best|correct|right) )?(?:answer|option|choice)"
+_LEAD = r"(?:(?:so|thus|hence|therefore|i (?:think|believe)(?: that)?),? ){0,3}"
+PHRASE = rf"{_LEAD}(?:(?:the|my) )?{_KIND}"
+"""Pattern of what leads to an answer: "So the final answer"."""
+_CHINESE = (
+    r"(?:(?:所以|因此|故),?)?"
+    r"(?:(?:正确|最终)?答案(?:是|为|:):?|(?:答案|选[项择]?):?(?= ?[(\[*]*[A-Za-z](?![A-Za-z])))"
+)
+_IS_RIGHT = rf" is (?:correct|(?:the |my )?{_KIND})"
 _WRAPPERS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"^<answer>(.*)</answer>" + _LOUD_END,
         r"^\$*\\boxed\{(.*)\}\$*" + _LOUD_END,
         rf"^{_STYLE}\{{(.*)\}}" + _LOUD_END,
-        rf"^#* ?[*_]{{1,3}}{_PHRASE}(?: is)?:?[*_]{{1,3}}(?: is)?:? +(.*)$",
+        rf"^#* ?[*_]{{1,3}}{PHRASE}(?: is)?:?[*_]{{1,3}}(?: is)?:? +(.*)$",
         r"^\*\*(.*)\*\*" + _LOUD_END,
         r"^`{1,3}([^`]*)`{1,3}" + _LOUD_END,
         r"^_{1,3}([^_]*)_{1,3}" + _LOUD_END,
@@ -31,15 +40,22 @@ _WRAPPERS = tuple(
         r"^[\"'*“‘「『]([^\"'*“‘「『”’」』]*)[\"'*”’」』]" + _END,
         # Markdown's quote, or an arrow that leads to the answer; before a number or a variable it is a comparison.
         r"^(?:[-=]{0,3}>|[→⇒]) +(?=\D*$)(?=.*[^\W\d_]{2})(.*)$",
-        rf"^#* ?{_PHRASE}(?: is|:| :| =)? ?:?(?<=[ :])(.*)$",
+        rf"^#* ?{PHRASE}(?: is|:| :| =)? ?:?(?<=[ :])(.*)$",
+        rf"^{_CHINESE}(.+)$",
+        rf"^(.*?){_IS_RIGHT}{_LOUD_END}",
     )
 )
 _MAX_WRAPPERS = 6
 # "(B) red", "B. red", "B) red", "B: red"; without one of these signs "A red mug" is a text, not option A.
 _LETTER_FIRST = re.compile(r"^\s*(?:[(\[{]\s*([A-Za-z])\s*[)\]}][.:,]?|([A-Za-z])\s*[.):])(?:\s+|$)(.*)$", re.DOTALL)
+# "(B)red", "B.red", "B, red", "B - red": read where the option's own text follows, so that "A-frame" is none.
+_LETTER_JOINED = re.compile(r"^\s*(?:[(\[{]\s*([A-Za-z])\s*[)\]}]|([A-Za-z])(?=\s*[^\w\s]))(.*)$", re.DOTALL)
+_CAPITAL = re.compile("[A-Z]")
+_JOINT = re.compile(r"^\s*(?:[.,:;)、]|—|[-–](?=\s))?\s*")
 _LETTER_ALONE = re.compile(r"^\s*[(\[{]?\s*([A-Za-z])\s*[)\]}]?\s*[.:,;!]?\s*$")
 _ANOTHER_LETTER = re.compile(
     r"[(\[{]\s*([A-Z])\s*[)\]}]|(?<!\w)([A-Z])(?=[.):])|\b(?:or|and|not)\s+([A-Z])\b|(?<!\w)([A-Z])\s*$"
+    rf"|(?<!\w)([A-Z])(?i:{_IS_RIGHT})"
 )
 # A letter in bold, in backticks or as a formula: **B**, **(B)**, **B.**, `B`, $B$, \text{B}.
 _EMPHASIS = re.compile(
@@ -71,16 +87,17 @@ def score_rules(task: Task, answer: str, /) -> Score:
     forms = _forms(answer)
     if not task.choices:
         for form in forms:
-            same = _same(form, task.answer)
+            same = "letter" if _is_letter_first(form, task.answer) else _same(form, task.answer)
             if same is not None:
                 return Score(True, form, same, "the same")
         kind: How = "number" if numbers.read(forms[-1]) is not None else "text" if forms[-1] else "none"
         return Score(False, forms[-1], kind, "not the same")
     for form in forms:
-        chosen = _choice(form, task.choices)
-        if chosen is not None:
-            choice, how = chosen
-            return Score(choice == task.answer, choice, how, f"{how} of {choice[:60]!r}")
+        found = _choice(form, letters_of(task))
+        if found is not None:
+            letter, choice, how = found
+            correct = is_right_letter(task, letter) if letter else choice == task.answer
+            return Score(correct, choice, how, f"{how} of {choice[:60]!r}")
     return Score(False, why="no single option")
 
 
@@ -109,24 +126,53 @@ def _ascii(text: str) -> str:
     return _FULL_STOP.sub(".", "".join(plain))
 
 
-def _choice(text: str, choices: tuple[str, ...]) -> tuple[str, How] | None:
-    """Return the one choice that a text names and how it names it, or `None`."""
-    letters = {chr(ord("A") + i): choice for i, choice in enumerate(choices[:26])}
-    unmarked = _EMPHASIS.sub(lambda found: found["inner"] or found["styled"], text)
+def _choice(text: str, letters: dict[str, str]) -> tuple[str, str, How] | None:
+    """Return the one option that a text names: its letter, if it is named by that, its text, and how; or `None`."""
+    unmarked = _unmarked(text)
     alone = _LETTER_ALONE.match(unmarked)
     if alone and alone[1].upper() in letters:
-        return letters[alone[1].upper()], "letter"
-    same = [choice for choice in choices if _same(text, choice) == "text"]
+        return alone[1].upper(), letters[alone[1].upper()], "letter"
+    same = {choice for choice in letters.values() if _same(text, choice) == "text"}
     if same:
-        return (same[0], "text") if len(set(same)) == 1 else None
-    equal = {choice for choice in choices if _same(text, choice)}
+        return ("", same.pop(), "text") if len(same) == 1 else None
+    equal = {choice for choice in letters.values() if _same(text, choice)}
     if equal:
-        return (equal.pop(), "number") if len(equal) == 1 else None
-    first = _LETTER_FIRST.match(unmarked)
-    letter = (first[1] or first[2]).upper() if first else ""
-    if first is None or letter not in letters:
-        return None
-    return None if _contradicts(first[3], letter, letters) else (letters[letter], "letter")
+        return ("", equal.pop(), "number") if len(equal) == 1 else None
+    letter = _first_letter(unmarked, letters)
+    return (letter, letters[letter], "letter") if letter else None
+
+
+def _unmarked(text: str) -> str:
+    return _EMPHASIS.sub(lambda found: found["inner"] or found["styled"], text)
+
+
+def _first_letter(text: str, letters: dict[str, str]) -> str:
+    """Return the letter of an option that a text begins with, `""` if it names another one as well."""
+    if found := _LETTER_FIRST.match(text):
+        letter = (found[1] or found[2]).upper()
+        return letter if letter in letters and not _contradicts(found[3], letter, letters) else ""
+    found = _LETTER_JOINED.match(text)
+    letter = (found[1] or found[2]).upper() if found else ""
+    if found is None or letter not in letters:
+        return ""
+    rest = _JOINT.sub("", found[3], count=1)
+    another = _LETTER_ALONE.match(rest)
+    # Not "A, B", nor "A - 5" where -5 is another option.
+    others = [choice for choice in letters.values() if choice != letters[letter]]
+    if (another and another[1].upper() in letters) or any(_same(found[3].strip(), choice) for choice in others):
+        return ""
+    return letter if _same(rest, letters[letter]) else ""
+
+
+def _is_letter_first(text: str, gold: str) -> bool:
+    """Whether a text begins with the letter that is the right answer, where the task does not say the options."""
+    found = _LETTER_FIRST.match(_unmarked(text)) if _CAPITAL.fullmatch(gold) else None
+    return found is not None and (found[1] or found[2]).upper() == gold and _named(found[3]) <= {gold}
+
+
+def _named(text: str) -> set[str]:
+    """Return the letters that a text names as options."""
+    return {next(group for group in match.groups() if group) for match in _ANOTHER_LETTER.finditer(text)}
 
 
 def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
@@ -135,14 +181,12 @@ def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
         return False
     if any(_same(rest, choice) for choice in letters.values()):
         return True
-    named = {next(group for group in match.groups() if group) for match in _ANOTHER_LETTER.finditer(rest)}
-    if named & (letters.keys() - {letter}):
+    if _named(rest) & (letters.keys() - {letter}):
         return True
-    words = f" {normalize(rest)} "
-    texts = {normalize(choice): other for other, choice in letters.items()}
+    words, own = f" {normalize(rest)} ", normalize(letters[letter])
     # Longest first, so that "dark red" is not taken for "red".
-    for choice in sorted(filter(None, texts), key=len, reverse=True):
-        if f" {choice} " in words and texts[choice] != letter:
+    for choice in sorted(filter(None, map(normalize, letters.values())), key=len, reverse=True):
+        if f" {choice} " in words and choice != own:
             return True
         words = words.replace(f" {choice} ", "  ")
     return False
@@ -150,6 +194,10 @@ def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
 
 def _same(text: str, gold: str) -> How | None:
     """Return how two open answers are the same, or `None`."""
+    if needs_text(gold, text):
+        return "text" if _same_text(text, gold) else None
+    if same_moment(text, gold):
+        return "text"
     answer, right = numbers.read(text), numbers.read(gold)
     if answer is not None and right is not None and not numbers.same(answer, right):
         return None

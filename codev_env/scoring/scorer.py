@@ -73,8 +73,20 @@ def untagged(answer: str) -> str:
 
 
 def gold_letter(task: Task) -> str:
-    """Return the letter of the right option, `""` for a task without options."""
-    return next((letter for letter, choice in letters_of(task).items() if choice == task.answer), "")
+    """Return the letter of the right option, `""` for a task without options.
+
+    Of options with the same text it is the one that `meta["label"]` names, or else the first.
+    """
+    right = [letter for letter, choice in letters_of(task).items() if choice == task.answer]
+    label = task.meta.get("label")
+    return str(label) if label in right else next(iter(right), "")
+
+
+def is_right_letter(task: Task, letter: str) -> bool:
+    """Whether a letter names the right option; of options with the same text any, unless `meta["label"]` names one."""
+    right = [option for option, choice in letters_of(task).items() if choice == task.answer]
+    label = task.meta.get("label")
+    return letter == label if label in right else letter in right
 
 
 def score_option(task: Task, letter: str | None, why: str, how: How = "letter") -> Score:
@@ -82,7 +94,7 @@ def score_option(task: Task, letter: str | None, why: str, how: How = "letter") 
     options = letters_of(task)
     if letter is None or letter not in options:
         return Score(False, why=why)
-    return Score(options[letter] == task.answer, options[letter], how, why)
+    return Score(is_right_letter(task, letter), options[letter], how, why)
 
 
 def edit_distance(a: str, b: str) -> int:

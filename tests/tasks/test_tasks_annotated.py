@@ -154,3 +154,51 @@ def test_charxiv_names_its_figures_by_number(tmp_path):
     task = open_bench("charxiv", tmp_path, "val")[0]
     assert (task.task_id, task.category, task.image.size) == ("charxiv-2", "1", (64, 48))
     assert is_correct(task, "fi = 0.13") and not is_correct(task, "fi = -0.13")
+
+
+@pytest.mark.parametrize(
+    ("options", "choices"),
+    [
+        (["(A) 2", "(B) 2", "(C) 3"], ("2", "2", "3")),
+        ("A. 2\nB. 2\nC. 3", ("2", "2", "3")),
+        (["1", "2", "3"], ("1", "2", "3")),
+        ([1, 2.0, 2.5], ("1", "2", "2.5")),
+        ("['1', '2']", ("1", "2")),
+        ({"A": "1", "B": "2"}, ("1", "2")),
+        ({"B": 2, "A": 1, "C": None}, ("1", "2")),
+        ("{'A': '1', 'B': '2'}", ("1", "2")),
+        (["A. Lincoln", "G. Washington"], ("A. Lincoln", "G. Washington")),
+        (["(A) 1", "(B) 2", ""], ("1", "2")),
+    ],
+)
+def test_options_may_be_alike_and_come_as_a_list_or_a_mapping(tmp_path, options, choices):
+    put_image(tmp_path / "images" / "a.png")
+    row = {"file_name": "images/a.png", "question": "Which?", "options": options, "answer": "B", "category": "map"}
+    write_jsonl(tmp_path / "metadata.jsonl", [row])
+    task = open_bench("o3bench", tmp_path, "test")[0]
+    assert (task.choices, task.answer, task.meta["label"]) == (choices, choices[1], "B")
+    assert is_correct(task, "B") and not is_correct(task, "A")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["1"],
+        ["1", "", "2"],
+        ["(B) 1", "(A) 2"],
+        ["(A)", "(B)"],
+        [str(i) for i in range(27)],
+        {"A": "1"},
+        {"A": "1", "C": "2"},
+        {"A": "1", "a": "2", "B": "3"},
+        {"x": "1", "y": "2"},
+        "1, 2",
+        7,
+    ],
+)
+def test_options_without_clear_letters_are_refused(tmp_path, options):
+    put_image(tmp_path / "images" / "a.png")
+    row = {"file_name": "images/a.png", "question": "Which?", "options": options, "answer": "B", "category": "map"}
+    write_jsonl(tmp_path / "metadata.jsonl", [row])
+    with pytest.raises(TaskError, match="the options are"):
+        open_bench("o3bench", tmp_path, "test")

@@ -150,3 +150,25 @@ def test_the_environment_keeps_the_share(tmp_path):
     _, _, done, _, info = env.step(f"<think>x</think><answer>{', '.join(answer)}</answer>")
     assert done and not info["is_correct"] and 0 < env.unwrapped.episode.share < 1
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "choices"),
+    [
+        ("Which? A. red B. blue", ("red", "blue")),
+        ("Which one:\nA. red B) blue", ("red", "blue")),
+        ("Is it A. Smith or B. Jones?", ()),
+        ("Which is it? A. red", ()),
+        ("Which? A. red B. red", ()),
+    ],
+)
+def test_options_may_run_on_in_one_line(tmp_path, prompt, choices):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "0.png").write_bytes(encoded_image())
+    row = {"id": 0, "task": "color", "prompt": prompt, "answer": "B", "image_1": "data/0.png"}
+    (tmp_path / "TIR-Bench.json").write_text(json.dumps([row]))
+    task = open_bench("tirbench", tmp_path, "test")[0]
+    assert (task.choices, task.meta["prompt"]) == (choices, prompt)
+    assert all(is_correct(task, text) for text in ("B", "B. It", "(B) it", "The answer is B. It"))
+    assert not any(is_correct(task, text) for text in ("A", "A. red", "A or B"))
+    assert get_scorer("official")(task, "B").points == 1

@@ -22,6 +22,7 @@ from codev_env.tasks.readers.cells import image_path
 from codev_env.tasks.readers.fields import (
     LETTERS,
     brief,
+    given_options,
     jsonable,
     letter_answer,
     plain,
@@ -198,18 +199,20 @@ class AnnotatedReader:
         return question, options, letter_answer(where, answer, options) if options else answer
 
     def _options(self, cells: Mapping[str, Any], where: str) -> dict[str, str]:
-        """Read options from columns A, B, ..., from a list, or from a text with a letter before each."""
+        """Read options from columns A, B, ..., from a list or mapping, or from a text with a letter before each."""
         if "A" in cells:
             return {name: plain(cells[name]) for name in LETTERS if plain(cells.get(name))}
         value = cells.get("options")
-        value = _literal(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
-        if isinstance(value, Sequence) and not isinstance(value, str):
-            value = "\n".join(map(plain, value))
-        if not plain(value):
+        value = _literal(value) if isinstance(value, str) and value.lstrip()[:1] in ("[", "{") else value
+        given = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else [value]
+        if not any(map(plain, given)):
             return {}
-        options = split_options(f"?\n{plain(value)}")[1]
+        options = given_options(value)
         if not options:
-            raise TaskError(f"{where}: the options are {brief(value)}; expected 'A. ...' or '(A) ...', one a line.")
+            raise TaskError(
+                f"{where}: the options are {brief(value)}; expected a list of 2 to 26 texts, a mapping of letters to "
+                "texts, or a text with 'A. ...' or '(A) ...', one a line."
+            )
         return options
 
     def _boxes(self, cells: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...]:

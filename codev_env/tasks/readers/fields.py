@@ -19,6 +19,8 @@ LETTERS = string.ascii_uppercase
 
 _INLINE = re.compile(r"\(([A-Z])\)")
 _LINES = re.compile(r"^[ \t]*(?:\(([A-Z])\)|([A-Z])[.:)])[ \t]*", re.MULTILINE)
+# Options that run on in one line, "Which one? A. red B. blue": initials of names look the same.
+_RUNNING = re.compile(r"(?<=\s)([A-Z])[.)] (?=\S)")
 _INSTRUCTION = re.compile(r"\s*Answer with the option.*$", re.DOTALL)
 # After the last option of training data, such as "Please answer with the letter." or an instruction to call a tool.
 _TRAILING = re.compile(r"\s*\n\s*(?:Answer |Please |Choose |Select |Think |Output ).*$", re.DOTALL)
@@ -182,20 +184,62 @@ def split_inline(question: str) -> tuple[str, dict[str, str]]:
     return _split(_INSTRUCTION.sub("", question), _INLINE)
 
 
-def split_options(question: str) -> tuple[str, dict[str, str]]:
+def split_options(question: str, *, running: bool = False) -> tuple[str, dict[str, str]]:
     """Split a question from options at line starts ("A. red", "(A) red", "A) red", "A: red") or inline.
+
+    Args:
+        question: The question and its options.
+        running: Also split "Which one? A. red B. blue", for questions whose answer is known to be a letter.
 
     Returns:
         The question without options, and options by letter; without options the unchanged question and `{}`.
     """
-    for pattern in (_LINES, _INLINE):
-        stem, found = _split(_INSTRUCTION.sub("", question), pattern)
-        if found:
-            last = list(found)[-1]
-            found[last] = _TRAILING.sub("", found[last])
-        if len(found) >= 2 and stem and all(found.values()) and len(set(found.values())) == len(found):
+    for pattern in (_LINES, _INLINE, *([_RUNNING] if running else [])):
+        stem, found = _without_instructions(question, pattern)
+        ended = pattern is not _RUNNING or stem.endswith(("?", ":", ".", "!"))
+        if stem and ended and _are_options(found) and len(set(found.values())) == len(found):
             return re.sub(r"\s*(?:Options|Choices)\s*:\s*$", "", stem), found
     return question.strip(), {}
+
+
+def given_options(value: Any) -> dict[str, str]:
+    """Return options of a field of their own by letter: from a mapping, a list, or a text with a letter before each.
+
+    Entries of a list may have their letters, as in "A. red"; otherwise they get them in order. Unlike options that
+    are found in a question, these may have equal texts. `{}` for anything else.
+    """
+    if isinstance(value, Mapping):
+        pairs = sorted((plain(name).strip("().: ").upper(), plain(text)) for name, text in value.items() if plain(text))
+        found = dict(zip(LETTERS, (text for _, text in pairs), strict=False))
+        return found if _are_options(found) and [name for name, _ in pairs] == list(found) else {}
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 1:
+        texts = list(map(plain, value))
+        while texts and not texts[-1]:  # A column of Parquet may be padded.
+            texts.pop()
+        marks = [mark for mark in map(_LINES.match, texts) if mark]
+        letters = [mark[1] or mark[2] for mark in marks]
+        expected = list(LETTERS[: len(texts)])
+        if letters == expected:
+            texts = [text[mark.end() :].strip() for text, mark in zip(texts, marks, strict=True)]
+        elif sorted(letters) == expected:
+            return {}
+        found = dict(zip(LETTERS, texts, strict=False))
+        return found if _are_options(found) and len(found) == len(texts) else {}
+    text = "\n".join(map(plain, value)) if isinstance(value, Sequence) and not isinstance(value, str) else plain(value)
+    splits = (_without_instructions(f"?\n{text}", pattern)[1] for pattern in (_LINES, _INLINE))
+    return next(filter(_are_options, splits), {})
+
+
+def _are_options(found: Mapping[str, str]) -> bool:
+    return len(found) >= 2 and all(found.values())
+
+
+def _without_instructions(question: str, pattern: re.Pattern[str]) -> tuple[str, dict[str, str]]:
+    stem, found = _split(_INSTRUCTION.sub("", question), pattern)
+    if found:
+        last = list(found)[-1]
+        found[last] = _TRAILING.sub("", found[last])
+    return stem, found
 
 
 def _split(question: str, pattern: re.Pattern[str]) -> tuple[str, dict[str, str]]:

@@ -120,7 +120,7 @@ class TIRBenchReader:
         side = _details(row).get("difficulty")
         if task == "jigsaw" and (isinstance(side, bool) or not isinstance(side, int) or not 2 <= side <= 100):
             raise TaskError(f"{where}: 'meta_data' has 'difficulty' {brief(side)}; expected pieces a side, 2 to 100.")
-        question, options = split_options(prompt) if _LETTER.fullmatch(answer) else (prompt, {})
+        question, options = split_options(prompt, running=True) if _LETTER.fullmatch(answer) else (prompt, {})
         return (question, options, options[answer]) if answer in options else (prompt, {}, answer)
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
