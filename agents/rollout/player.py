@@ -18,7 +18,7 @@ from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
-from codev_agents.rollout.workers import Memo, StepTimeout, Workers
+from codev_agents.rollout.workers import LateCall, Memo, StepTimeout, Workers
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.errors import JudgeError
 from codev_env.judges import AsyncJudge
@@ -251,7 +251,8 @@ class EpisodePlayer:
                 if prompt and context.probe:
                     self._note_probe(await self._probe((_PROBE, self.number, len(self._recorder))))
         except BaseException:
-            self.base.break_off()
+            if not self.lost:  # else the late call still uses what this would close
+                self.base.break_off()
             raise
         episode = self._straggler or self.base.episode
         return PlayedEpisode(self._recorder, episode, self._tokens, self._usage, self._ending)
@@ -290,32 +291,37 @@ class EpisodePlayer:
                 result = await self._limited(self.base.finish, step, score)
             else:
                 result = await self._limited(self.env.step, action)
-        except StepTimeout as timeout:
-            self._cut_straggler(step or Step(action, self.base.dialect.parse(action)), history, timeout)
+        except StepTimeout:
+            self._cut_straggler(step or Step(action, self.base.dialect.parse(action)), history)
             return None
         return await self.context.workers.compute(self._observe, completion, *result)
 
     async def _limited(self, function: Any, *arguments: Any) -> Any:
         # The nodes of a farm compute, and bound what is under way: waiting for them takes no worker's slot.
         run = self.context.workers.compute if self.base.farm is None else self.context.workers.wait
-        return await run(function, *arguments, limit=self.context.step_timeout)
+        try:
+            return await run(function, *arguments, limit=self.context.step_timeout)
+        except (StepTimeout, LateCall) as late:
+            if late.job:
+                self.lost = True
+                late.job.add_done_callback(lambda _: self.env.close())
+            raise
 
     async def _score(self, step: Step, history: tuple[Step, ...]) -> StepScore | None:
         """Ask the judge about a code turn. It may wait for a server, so it takes no worker's slot."""
         if not isinstance(step.turn, Code):
             return None
         judge, limit, arguments = self.base.judge, self.context.step_timeout, (self.base.task, step, history)
+        deadline: asyncio.Timeout | None = None  # of a judge that is awaited; any other may raise `TimeoutError` itself
         try:
             if not isinstance(judge, AsyncJudge):
                 return await self.context.workers.wait(judge.score, *arguments, limit=limit)
             async with asyncio.timeout(limit or None) as deadline:
                 return await judge.ascore(*arguments)
-        except StepTimeout:
-            raise StepTimeout from None  # the environment itself is free
-        except JudgeError:
+        except (StepTimeout, JudgeError):
             raise
         except Exception as error:
-            if isinstance(error, TimeoutError) and limit and deadline.expired():
+            if isinstance(error, TimeoutError) and deadline and deadline.expired():
                 raise StepTimeout from error
             raise JudgeError(f"judge {judge.name!r} failed on {self.base.task.task_id!r}: {error!r}") from error
 
@@ -336,12 +342,9 @@ class EpisodePlayer:
         self._tokens.add_observation(ids, images)
         return Prompt(list(self._tokens.ids), list(self._tokens.images))
 
-    def _cut_straggler(self, step: Step, history: Sequence[Step], timeout: StepTimeout) -> None:
+    def _cut_straggler(self, step: Step, history: Sequence[Step]) -> None:
         """End the episode with a turn whose result is not waited for; what is known of it is recorded and rewarded."""
-        if timeout.job:
-            self.lost = True
-            timeout.job.add_done_callback(lambda _: self.env.close())
-        else:
+        if not self.lost:
             self.base.break_off()
         why = f"cut off: the environment or its judge took longer than {self.context.step_timeout:g} s"
         step = replace(step, score=StepScore(None, why, failed=self.context.mask_stragglers))

@@ -162,13 +162,14 @@ class RolloutStream:
         Any thread may do it. An error inside reaches the trainer from its next call, too.
 
         Raises:
-            Exception: As `take`.
+            Exception: As `take`; a stream that is closed needs no other weights.
         """
         state = self._state
-        if not self.options.in_flight:
-            with self._changed:
+        with self._changed:
+            if not self.options.in_flight:
                 state.held = True
                 self._changed.wait_for(lambda: self._failed or not state.playing)
+            if state.closed or not self.options.in_flight:
                 self._check()
         try:
             yield
@@ -186,6 +187,7 @@ class RolloutStream:
         """Give up the episodes under way and end the thread."""
         with self._changed:
             self._state.closed = True
+            self._notify()  # also whoever waits in `updating` for episodes that will not end any more
             if self._loop and self._task:
                 self._loop.call_soon_threadsafe(self._task.cancel)
         if self._thread.is_alive():

@@ -29,6 +29,18 @@ class StepTimeout(Exception):
         self.job = job
 
 
+class LateCall(asyncio.CancelledError):
+    """A call was cancelled and then took longer than its limit: the cancellation counts, but the call is still running.
+
+    Attributes:
+        job: That call.
+    """
+
+    def __init__(self, job: Future[Any]) -> None:
+        super().__init__()
+        self.job = job
+
+
 class Workers:
     """Runs functions in threads.
 
@@ -55,8 +67,8 @@ class Workers:
             limit: Longest time that it may run, in seconds; 0 is no limit.
 
         Raises:
-            StepTimeout: It takes longer, also where it was cancelled before. Its thread keeps running but frees its
-                slot.
+            StepTimeout: It takes longer. Its thread keeps running but frees its slot.
+            LateCall: The same, where it was cancelled before.
         """
         async with self._slots:
             return await self.wait(function, *arguments, limit=limit)
@@ -75,6 +87,10 @@ class Workers:
                 cancelled = error
         if not result.done():
             result.cancel()
+            if cancelled:
+                # A timeout is an ending that episodes go on after: the cancellation would be lost, and what waits for
+                # it would wait for ever.
+                raise LateCall(job) from cancelled
             raise StepTimeout(job)
         if cancelled:
             result.exception()  # marks it as retrieved

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from codev_agents.rollout import workers as rollout_workers
-from codev_agents.rollout.workers import StepTimeout, Workers, all_or_none
+from codev_agents.rollout.workers import LateCall, StepTimeout, Workers, all_or_none
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +118,38 @@ def test_a_process_ends_with_a_call_under_way():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["late"], done.stderr
+
+
+def test_a_cancelled_call_that_is_late_stays_cancelled(never):
+    async def work(workers):
+        task = asyncio.ensure_future(workers.compute(never, limit=0.2))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(LateCall) as late:
+            await task
+        assert task.cancelled()
+        return late.value.job
+
+    assert not run(work).done()
+
+
+def test_an_error_beside_a_late_call_reaches_who_would_play_on(never):
+    """Episodes take a timeout for their end and go on with the next; not so after another one's error."""
+    played_on = []
+
+    async def seat(workers):
+        try:
+            await workers.compute(never, limit=0.2)
+        except StepTimeout:
+            played_on.append(1)
+
+    async def fail():
+        await asyncio.sleep(0.05)
+        raise ValueError("beside")
+
+    async def work(workers):
+        with pytest.raises(ValueError, match="beside"):
+            await all_or_none([seat(workers), fail()])
+
+    run(work)
+    assert not played_on

@@ -465,3 +465,49 @@ def test_within_an_event_loop_as_notebooks_have(stage):
 
     [rollout] = asyncio.run(cell())
     assert rollout.trajectory.is_correct
+
+
+@pytest.mark.parametrize("limit", [0.0, TIMEOUT_S])
+def test_a_judge_that_reports_a_timeout_of_its_own_has_failed(stage, limit):
+    def fail() -> None:
+        raise TimeoutError("no reply from its server")
+
+    stage.judge = Waiting(stage.wanted[0].task_id, fail)
+    with pytest.raises(JudgeError, match="no reply from its server"):
+        stage.play([0], step_timeout=limit)
+
+
+def test_an_environment_that_is_late_when_another_episode_fails_is_closed_when_it_returns(stage):
+    """The error is raised; the environment that is still busy is used by nothing else."""
+    over, busy, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def prepare(env: Any) -> None:
+        execute = env.unwrapped.execute
+
+        def slow(action: str) -> Any:
+            step = execute(action)
+            if env.unwrapped.task.task_id == stage.wanted[0].task_id:
+                env.unwrapped.close = lambda: (closed.set(), type(env.unwrapped).close(env.unwrapped))
+                busy.set()
+                assert over.wait(LONG_S)
+            return step
+
+        env.unwrapped.execute = slow
+
+    def fail() -> None:
+        assert busy.wait(LONG_S)
+        raise JudgeError("told to fail")
+
+    stage.prepare = prepare
+    stage.judge = Waiting(stage.wanted[1].task_id, fail)
+    runners: list[RolloutRunner] = []
+    close = RolloutRunner.close
+    try:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(JudgeError, match="told to fail"):
+            patch.setattr(RolloutRunner, "close", lambda self: (runners.append(self), over.set(), close(self)))
+            stage.play([0, 1], workers=2, step_timeout=0.5)
+    finally:
+        over.set()
+    assert closed.wait(LONG_S)
+    (late,) = [env for env in stage.envs if env.unwrapped.task.task_id == stage.wanted[0].task_id]
+    assert all(env is not late for runner in runners for env in runner._free)

@@ -360,3 +360,29 @@ def test_too_many_tasks_that_are_too_long_end_the_search(policy, env_options):
     assert not taken.rollouts and len(taken.skipped) >= 34
     assert all(group.episodes == 0 for group in taken.played)
     stage.runner.close()
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_a_stream_that_is_closed_replaces_no_weights(stage, in_flight):
+    """Whoever waits to replace them when it is closed does not wait for ever."""
+    held, found = threading.Event(), []
+    stage.engine.before = lambda number: held.wait(LONG_S)
+    stream = stage.stream(1, in_flight=in_flight)
+    until(lambda: stage.engine.asked == 8)
+
+    def update() -> None:
+        try:
+            stage.update(stream)
+        except RuntimeError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=update, daemon=True)
+    if not in_flight:
+        thread.start()
+        until(lambda: stream.held)
+    stream.close()
+    held.set()
+    if in_flight:
+        thread.start()
+    thread.join(2)
+    assert found == ["the stream of rollouts is closed"] and stage.engine.version == 0

@@ -70,7 +70,7 @@ class Ahead:
         self._thread = ThreadPoolExecutor(1, "codev-push")
         self._pushing: Future[None] | None = None
         self._told: dict[str, float] = {}
-        self._run, self._last = run, options.steps
+        self._run, self._last, self._taken = run, options.steps, done
         episodes, updates = _keys(options)
         store = SavedGroups(run / FOLDER / str(accelerator.process_index), runner.processor, episodes)
         rank, agree = accelerator.process_index, lambda own: min(self._of_all(own))
@@ -105,7 +105,8 @@ class Ahead:
 
     def __exit__(self, *exc: object) -> None:
         try:
-            if exc == (None, None, None):
+            # A run that is interrupted needs no weights to evaluate, and waits for no episode that it gives up.
+            if exc == (None, None, None) and self._taken == self._last:
                 self.settle()
         finally:
             self._stream.close()
@@ -119,6 +120,7 @@ class Ahead:
         self._log.settle(self._saved_steps())
         taken = self._stream.take()
         self._log.note(step + 1, taken)
+        self._taken = step + 1
         now, idle_s = time.perf_counter(), self._runner.idle_s
         self._numbers = {
             "async/groups_dropped": taken.dropped,
