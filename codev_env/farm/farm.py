@@ -74,7 +74,7 @@ class Farm:
         self._trouble: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._numbers = itertools.count()
-        self._seen: tuple[float, dict[str, float]] = (time.monotonic(), {})
+        self._seen: tuple[float, dict[NodeLink, float]] = (time.monotonic(), {})
         self._closed = threading.Event()
         self._begin()
         threading.Thread(target=self._watch, name="codev-farm", daemon=True).start()
@@ -159,7 +159,7 @@ class Farm:
             links, counts = list(self._links.values()), Counter(self._counts)
             then, busy = self._seen
             at = time.monotonic()
-            self._seen = at, {link.spec.name: link.busy_s for link in links}
+            self._seen = at, {link: link.busy_s for link in links}
         queues = [link.queue for link in links]
         values: dict[str, float] = {
             "farm/nodes": len(links),
@@ -172,7 +172,8 @@ class Farm:
         }
         shares = {}
         for link in links:
-            spent = (link.busy_s - busy.get(link.spec.name, 0.0)) / max(1e-9, (at - then) * link.spec.slots)
+            # A node that has started again since then counts its time from 0.
+            spent = (link.busy_s - busy.get(link, 0.0)) / max(1e-9, (at - max(then, link.since)) * link.spec.slots)
             shares[f"farm/idle_share/{link.spec.name}"] = min(1.0, max(0.0, 1.0 - spent))
         values["farm/idle_share"] = sum(shares.values()) / len(shares) if shares else 1.0
         return {name: float(value) for name, value in values.items()} | shares
@@ -244,7 +245,13 @@ class Farm:
             self._trouble[link.spec.name] += 1
             again = self._trouble[link.spec.name] >= _MOST_TROUBLE
         if again:
-            link.lose(f"its sandbox failed {_MOST_TROUBLE} times: {reason}")
+            link.lose(f"its sandbox failed {_MOST_TROUBLE} times in a row: {reason}")
+
+    def worked(self, link: NodeLink) -> None:
+        """Note that a program ran on a node: failures before it do not count any more."""
+        if self._trouble[link.spec.name]:
+            with self._changed:
+                self._trouble[link.spec.name] = 0
 
     # Nodes
 
@@ -252,9 +259,8 @@ class Farm:
         """Start the nodes that are there, side by side; the first error is raised when all have answered."""
         found = self._cluster.alive()
         if not found:
-            raise FarmError(
-                "the cluster has no node with cores for programs. Start one with `ray start --address=HOST:6379`."
-            )
+            who = f"each of the {self.options.share} processes that share it" if self.options.share > 1 else "programs"
+            raise FarmError(f"the cluster has no cores for {who}. Start a node: `ray start --address=HOST:6379`.")
         with ThreadPoolExecutor(len(found)) as threads:
             started = {key: threads.submit(self._start, key, spec) for key, spec in found.items()}
         problems = {key: error for key, future in started.items() if (error := future.exception()) is not None}
@@ -310,6 +316,8 @@ class Farm:
         with self._changed:
             self._links.pop(key, None)
             self._counts["nodes_lost"] += 1
+            if time.monotonic() - link.since > _BACK_S[1]:
+                self._back.pop(key, None)  # it was well for so long that the losses before say nothing
             self._wait_with(key)
             left = len(self._links)
         print(f"farm: node {link.spec.name} is lost, {left} left: {link.lost}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -46,11 +47,13 @@ class NodeSpec:
 
     Attributes:
         name: For people; unique in the cluster.
-        slots: Programs that run on it at the same time.
+        slots: Programs that run on it at the same time, of this process.
+        sharers: Processes that use it.
     """
 
     name: str
     slots: int
+    sharers: int = 1
 
 
 class NodeLink:
@@ -80,6 +83,7 @@ class NodeLink:
         """Open episodes; changed by the farm alone."""
         self.lost = ""
         """Why the node is lost; empty while it works."""
+        self.since = time.monotonic()
         self.busy_s = 0.0
         self._room = spec.slots * options.in_flight
         self._changed = threading.Condition()

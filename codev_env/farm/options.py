@@ -19,7 +19,9 @@ class FarmOptions:
     Attributes:
         address: `"ray"`: the cluster that runs on this machine or that `RAY_ADDRESS` names, else a new one on it alone;
             `"ray://HOST:PORT"`: a cluster through Ray's client server.
-        share: Processes that share the nodes, each with a farm of its own: a farm uses that part of a node's cores.
+        share: Processes that share the nodes, each with a farm of its own: a farm uses that part of a node's cores and
+            of its `images_mb`. A node with fewer cores than processes is used by as many processes as it has cores.
+        part: Number of this process among them, from 0.
         in_flight: Programs under way on a node, per core of it; others wait in the process that asks.
         beat_s: Seconds between two signs of life of a node without results.
         patience_s: Seconds without a sign of life after which a node counts as lost.
@@ -31,6 +33,7 @@ class FarmOptions:
 
     address: str = "ray"
     share: int = 1
+    part: int = 0
     in_flight: int = 4
     beat_s: float = 1.0
     patience_s: float = 30.0
@@ -48,6 +51,8 @@ class FarmOptions:
                 continue
             if field.name == "allow_weaker":
                 fits, needed = isinstance(value, bool), "True or False"
+            elif field.name == "part":
+                fits, needed = type(value) is int and value >= 0, "a whole number of at least 0"
             elif field.type == "int":
                 fits, needed = type(value) is int and value >= 1, "a whole number of at least 1"
             else:

@@ -55,18 +55,23 @@ class RayCluster:
             )
 
     def alive(self) -> Mapping[str, NodeSpec]:
-        """Return Ray's nodes that have cores for programs."""
+        """Return Ray's nodes that have cores for programs of this process."""
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         marked = [node for node in nodes if node["Resources"].get(RESOURCE)]
         name = RESOURCE if marked else "CPU"
-        return {
-            node["NodeID"]: NodeSpec(
-                f"{node['NodeManagerAddress']}-{node['NodeID'][:8]}",
-                max(1, int(node["Resources"][name]) // self._options.share),
-            )
-            for node in marked or nodes
-            if node["Resources"].get(name, 0) >= 1
-        }
+        share, part = self._options.share, self._options.part
+        found, given = {}, 0
+        # All processes see the same nodes in this order. Cores that are left over go round: no node runs more programs
+        # than it has cores, and no process has more than one core more than another.
+        for node in sorted(marked or nodes, key=lambda node: node["NodeID"]):
+            cores = int(node["Resources"].get(name, 0))
+            slots, left = divmod(cores, share)
+            slots += (part - given) % share < left
+            given += left
+            if slots:
+                label = f"{node['NodeManagerAddress']}-{node['NodeID'][:8]}"
+                found[node["NodeID"]] = NodeSpec(label, slots, min(share, cores))
+        return found
 
     def start(self, key: str, spec: NodeSpec) -> RayNode:
         """Start an actor on a node of Ray."""
@@ -80,7 +85,8 @@ class RayCluster:
             scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False),
         )
         try:
-            made = actor.remote(spec.slots, self._options.images_mb, self._options.allow_weaker)
+            images_mb = max(1, self._options.images_mb // spec.sharers)
+            made = actor.remote(spec.slots, images_mb, self._options.allow_weaker)
         except Exception as error:  # of whichever kind Ray's client raises
             raise NodeGone(f"Ray cannot start an actor there: {error}") from error
         return RayNode(self._ray, made)

@@ -61,6 +61,10 @@ class Nodes(Protocol):
         """Note that the sandbox of a node failed."""
         ...
 
+    def worked(self, link: NodeLink) -> None:
+        """Note that a program ran on a node."""
+        ...
+
     def lost_episode(self, reason: str) -> EpisodeLost:
         """Count an episode that has to start again, and return the error that says so."""
         ...
@@ -170,6 +174,7 @@ class RemotePrograms:
                 future = self._send(action, turn, turns)
                 continue
             if isinstance(result, Ran):
+                self._farm.worked(self._link)
                 return result
             if isinstance(result, Missing) and not missed and not self._ran:
                 missed = True  # the node has made room for other images
@@ -196,6 +201,7 @@ class RemotePrograms:
                 f"{where}: {len(losses)} nodes were lost while they ran the first program of this episode, so it is "
                 f"not tried again ({'; '.join(losses)})."
             )
+        self._link.put(Close(self._number))  # the node may live on: only its sandbox failed
         self._farm.leave(self._link)
         self._farm.moved()
         self._open()

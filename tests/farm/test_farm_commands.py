@@ -185,3 +185,13 @@ def test_processes_of_a_run_share_the_nodes(monkeypatch: pytest.MonkeyPatch) -> 
     options = farm_of(EnvOptions(farm="ray"))
     assert options is not None and options.share == 4
     assert farm_of(EnvOptions()) is None
+
+
+def test_each_process_of_a_run_knows_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    from codev_train.run.environments import farm_of
+    from codev_train.run.options import EnvOptions
+
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "3")
+    options = farm_of(EnvOptions(farm="ray"))
+    assert options is not None and (options.share, options.part) == (4, 3)

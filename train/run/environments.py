@@ -109,7 +109,10 @@ def make_env(
 
 def farm_of(options: EnvOptions) -> FarmOptions | None:
     """Return the farm of an environment, of which each process of the run uses its share; `None` for this machine."""
-    return make_options(options.farm, share=int(os.environ.get("WORLD_SIZE", "1"))) if options.farm else None
+    if not options.farm:
+        return None
+    rank, processes = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    return make_options(options.farm, share=processes, part=rank)
 
 
 def _scenes(options: EnvOptions, scene: Mapping[str, Any] | None) -> dict[str, Any] | None:
