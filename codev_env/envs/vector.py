@@ -99,7 +99,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
 
         Raises:
             ResetNeeded: In `"Disabled"` mode, if an episode has ended and was not reset.
-            JudgeError: If the judge failed; all episodes of the batch end.
+            JudgeError: If the judge failed; all episodes of the batch end, so `reset` comes next.
         """
         if len(actions) != self.num_envs:
             raise ConfigError(f"{len(actions)} actions for {self.num_envs} environments; give one per environment.")
@@ -108,8 +108,9 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
             raise ResetNeeded(f"the episodes of environments {ended} are over; reset them with options reset_mask.")
         again = np.flatnonzero(self._ended).tolist()
         played = np.flatnonzero(~self._ended).tolist()
-        results: dict[int, StepResult] = dict(zip(again, self._map(self._restart, again), strict=True))
-        results |= zip(played, self._play(played, actions), strict=True)
+        # Restarts come last: after an error of the others they would be forgotten, and their tasks skipped.
+        results: dict[int, StepResult] = dict(zip(played, self._play(played, actions), strict=True))
+        results |= zip(again, self._map(self._restart, again), strict=True)
         return self._collect(results)
 
     def render(self) -> tuple[Any, ...]:

@@ -213,3 +213,23 @@ def test_gymnasium_wrappers_fit() -> None:
         infos = [env.step(tuple(actions))[-1] for env in wrapped]
     assert infos[0]["episode"]["r"].tolist() == infos[1]["episode"]["r"].tolist()
     assert infos[0]["_episode"].tolist() == [True, False, True]
+
+
+def test_a_failing_batch_skips_no_task_of_those_that_start_again() -> None:
+    judge = BatchJudge()
+    ours, sync = pair("CodeV-VStar-v0", AutoresetMode.NEXT_STEP, judge=judge)
+    for env in (ours, sync):
+        env.reset(seed=0)
+        env.step(("<answer>A</answer>", "nothing", "nothing"))
+    before = ours.get_attr("task")[0].task_id
+    judge.fail = True
+    for _ in range(2):
+        with pytest.raises((JudgeError, ResetNeeded)):
+            ours.step([ACTIONS[2]] * 3)
+    assert ours.get_attr("task")[0].task_id == before
+    judge.fail = False
+    ours.reset(options={"index": 1})
+    sync.reset(options={"index": 1})
+    for actions in (("<answer>A</answer>", "nothing", "nothing"), ("nothing",) * 3):
+        found, expected = ours.step(actions), sync.step(actions)
+    assert found[-1]["task_id"].tolist() == expected[-1]["task_id"].tolist()
