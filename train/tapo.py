@@ -29,7 +29,7 @@ from codev_train.evaluate import evaluate_step
 from codev_train.learn import checkpoint
 from codev_train.learn.ahead import Ahead
 from codev_train.learn.blind import least_guessable
-from codev_train.learn.credit import channel_factors, combine, get_credit
+from codev_train.learn.credit import channel_factors, combine, differ, get_credit
 from codev_train.learn.curriculum import TaskChooser
 from codev_train.learn.imitation import Imitation
 from codev_train.learn.looks import PastLooks
@@ -145,7 +145,9 @@ class _Learner:
         options = self.options
         # Tasks and sampling depend on seed and update only: a resumed run continues as if never stopped.
         rng = np.random.default_rng((options.seed, step, self.accelerator.process_index))
-        self.engine.seed(int(rng.integers(2**62)))
+        seed = int(rng.integers(2**62))
+        if not ahead:
+            self.engine.seed(seed)
 
         # 1. Rollouts: a group of episodes for every task.
         begin_peak(self.accelerator.device)
@@ -205,6 +207,9 @@ class _Learner:
     def ahead(self, run: Path, done: int) -> Ahead:
         """Play the rollouts of later updates while the policy is updated, in the order of the batches of tasks."""
         options, prompts = self.options, self.options.prompts // self.accelerator.num_processes
+        # Once, before it samples: seeding it again would wait for a round under way, and repeat nothing.
+        rng = np.random.default_rng((options.seed, done, self.accelerator.process_index))
+        self.engine.seed(int(rng.integers(2**62)))
 
         def tasks(batch: int) -> Sequence[int]:
             rng = np.random.default_rng((options.seed, batch, self.accelerator.process_index)).spawn(1)[0]
@@ -299,7 +304,7 @@ def describe(
     count = len(trajectories)
     totals = rewards.sum(1)
     judged = torch.tensor([not r.judge_failed for r in rollouts])
-    silent = sum(len(totals[(groups == g) & judged].unique()) < 2 for g in groups.unique())
+    silent = sum(not differ(totals[(groups == g) & judged]) for g in groups.unique())
     records = [turn for t in trajectories for turn in t.turns]
     values = {
         "reward": totals.mean().item(),

@@ -123,3 +123,24 @@ def _exchange(rank: int, file: str, count: int) -> None:
 def test_samples_arrive_as_they_were(tmp_path):
     fork_server()
     start_processes(_exchange, (str(tmp_path / "store"), 3), nprocs=3, start_method="forkserver")
+
+
+def test_tensors_of_another_device_arrive_on_the_cpu(monkeypatch):
+    """Without the map they would be put on the device of the sender, of which this machine may have none."""
+    asked, load = [], torch.load
+    monkeypatch.setattr(balance.torch, "load", lambda file, *a, **k: asked.append((a, k)) or load(file, *a, **k))
+    monkeypatch.setattr(balance, "_swap", echo())
+    accelerator = SimpleNamespace(num_processes=2, process_index=0, device=torch.device("cpu"))
+    sent = {"a": torch.arange(3)}
+    received = balance.exchange(accelerator, [{}, sent])
+    assert torch.equal(received[1]["a"], sent["a"])
+    assert [a[:1] or (k.get("map_location"),) for a, k in asked] == [("cpu",)]
+
+
+def echo():
+    """Another process that sends back whatever it gets."""
+
+    def swap(sent, receiver, received, sender):
+        received.copy_(sent)
+
+    return swap

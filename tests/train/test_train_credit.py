@@ -229,3 +229,13 @@ def test_a_trajectory_left_out_of_all_channels_changes_nothing_for_the_others(na
 @pytest.mark.parametrize("name", CREDITS)
 def test_a_channel_that_keeps_nobody_gives_nothing(name):
     assert combined(name, [[[1.0], [2.0]]], [1, 1], [0, 0], [1.0], [[False, False]]).tolist() == [[0.0], [0.0]]
+
+
+@pytest.mark.parametrize("name", ["trajectory", "trajectory-mean", "turn", "turn-mean"])
+def test_rewards_that_differ_by_rounding_alone_are_equal(name):
+    """The same reward, earned in other steps: added up, the sums differ in the last bit."""
+    rewards = [[0.1 + 0.2, 0.0], [0.3, 0.0]]
+    assert sum(rewards[0]) != sum(rewards[1])
+    assert advantages(name, rewards, [1, 1], [0, 0]) == [[0, 0], [0, 0]]
+    found = advantages(name, [[0.3 + 1e-6, 0.0], [0.3, 0.0]], [1, 1], [0, 0])
+    assert found[0][0] > 0 > found[1][0]

@@ -325,3 +325,35 @@ def test_gradients_that_are_no_numbers_stop_the_run(policy, trained, rollouts, b
         run_update(trained, rollouts)
     after = trained.model.parameters()
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("correction", ["none", "token"])
+def test_a_weight_that_the_cap_leaves_alone_is_not_truncated(trained, rollouts, correction):
+    """Sampler and trainer agree, so every weight is 1, which is also the cap."""
+    exact = copy.deepcopy(rollouts)
+    for number, values in enumerate(scored(trained, rollouts)):
+        own = iter(values)
+        tokens = exact[number].tokens
+        tokens.logprobs = [next(own) if turn >= 0 else 0.0 for turn in tokens.turns]
+    stats = run_update(trained, exact, correction=correction, correction_cap=1.0)
+    assert stats.truncated == 0
+
+
+def scored(policy: Policy, rollouts) -> list[list[float]]:
+    """The log-probabilities of the sampled tokens of each rollout as the trainer computes them, in one pass."""
+    chosen, scorer = options(), TokenScorer(policy.model)
+    updater = Updater(scorer, torch.optim.SGD(scorer.parameters()), policy.processor, chosen, Accelerator())
+    samples = make_samples(rollouts, torch.ones_like(ADVANTAGES), 0, False, False)
+    found = updater._score(updater.module, updater._number(samples, samples[0]), list(range(len(samples))))
+    return [found[row].tolist() for row in range(len(samples))]
+
+
+def test_scores_are_kept_on_the_cpu_and_used_on_the_device(trained, rollouts, monkeypatch):
+    """They are sent between processes, and a pass may mix those of this process with others that arrived."""
+    moved, to = [], torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: moved.append("cpu") or to(self, "cpu"))
+    reference = TokenScorer(copy.deepcopy(trained.model))
+    stats = run_update(
+        trained, rollouts, reference=reference, kl=0.1, correction="token", epochs=2, health=HealthOptions(mismatch=9.0)
+    )
+    assert moved and stats.kl_reference >= 0

@@ -166,7 +166,7 @@ def exchange(accelerator: Accelerator, parcels: Sequence[T]) -> list[T]:
             part = torch.empty_like(into[start : start + PIECE], device=device)
             _swap(out[start : start + PIECE].to(device), receiver, part, sender)
             into[start : start + PIECE] = part
-        arrived[sender] = torch.load(io.BytesIO(into.numpy().data), weights_only=False)
+        arrived[sender] = torch.load(io.BytesIO(into.numpy().data), "cpu", weights_only=False)
     return arrived
 
 

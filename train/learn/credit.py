@@ -17,6 +17,8 @@ from codev_env.registry import Registry
 
 EPSILON = 1e-6
 """Added to standard deviations."""
+EQUAL_DECIMALS = 9
+"""Rewards that agree to so many decimals are equal: the same terms added in another order differ by rounding."""
 
 
 def trajectory(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
@@ -88,9 +90,14 @@ def _within_groups(values: torch.Tensor, groups: torch.Tensor, scale: Scale) -> 
     out = torch.zeros_like(values)
     for group in groups.unique():
         rows = groups == group
-        if len(values[rows].unique()) > 1:
+        if differ(values[rows]):
             out[rows] = scale(values[rows])
     return out
+
+
+def differ(values: torch.Tensor) -> bool:
+    """Whether the rewards of a group, `[n]`, are not all equal; the division by their deviation magnifies rounding."""
+    return len(values.round(decimals=EQUAL_DECIMALS).unique()) > 1
 
 
 CreditFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]

@@ -25,8 +25,8 @@ class UpdateStats:
         empty_passes: Share of forward passes that processes ran without trajectories, for others had more.
         waiting: Share of the processes' time that the passes of others were longer, by `balance.cost`.
         by_lag: For each number of updates between the weights that sampled a token and those trained on it: the share
-            of the tokens, and their mean k3 estimate of KL(sampler || policy before the update), in nats. Empty without
-            `staleness`.
+            of the tokens, and their mean k3 estimate of KL(sampler || policy before the update), in nats, over the
+            first minibatch. Empty without `staleness`.
     """
 
     loss: float

@@ -49,8 +49,8 @@ class _Work:
         holders: The processes that have each sample: one, or all of a group that shares rows out.
         filler: A short sample for passes without any.
         samples: Those of this process, by number.
-        old: Their log-probabilities under the policy before the update.
-        reference: Their log-probabilities under the reference policy.
+        old: Their log-probabilities under the policy before the update, on the CPU, from where they can be sent.
+        reference: Their log-probabilities under the reference policy, likewise.
     """
 
     outlines: Sequence[_Outline]
@@ -247,10 +247,10 @@ class Updater:
             gap = gap_max = math.nan
         by_lag: list[float] = []
         for tokens, divergence in zip(lagging[::2], lagging[1::2], strict=True):
-            known = on_policy and tokens > 0
+            # Only before the first step the policy is the one that the divergence is meant from.
             by_lag += [
-                tokens / scored if on_policy and scored else math.nan,
-                divergence / tokens if known else math.nan,
+                tokens / scored if scored else math.nan,
+                divergence / tokens if on_policy and tokens else math.nan,
             ]
         mean, waiting = loss_sum / total if total else 0.0, idle(work.lengths, table)
         return [mean, entropy, kl, clip, norm, gap, gap_max, truncated, reference, *waiting, *by_lag]
@@ -286,16 +286,18 @@ class Updater:
         if options.correction == "ratio":
             old = sampler
         elif work.old:
-            old = torch.where(counted, torch.cat([work.old[row] for row in rows]), now)
+            old = torch.where(counted, torch.cat([work.old[row] for row in rows]).to(now.device), now)
         tokens = LossTokens(logprobs, old, batch.advantages, batch.sequences)
         values, hit = kind.surrogate(tokens, Clip(options.clip_low, options.clip_high, options.dual_clip))
         truncated = reference = torch.zeros(())
         if options.correction != "ratio":
             cap = options.correction_cap
             weights = importance_weights(options.correction, old, sampler, batch.sequences, cap)
-            values, truncated = values * weights, (weights >= cap)[counted].sum()
+            whole = importance_weights(options.correction, old, sampler, batch.sequences, math.inf)
+            values, truncated = values * weights, (whole > weights)[counted].sum()
         if self.reference is not None:
-            estimate = kl_estimate(logprobs, torch.cat([work.reference[row] for row in rows]))
+            other = torch.cat([work.reference[row] for row in rows]).to(now.device)
+            estimate = kl_estimate(logprobs, other)
             values, reference = values + options.kl * estimate * counted, estimate.detach()[counted].sum()
         if options.entropy > 0:
             values = values - options.entropy * entropy * counted
@@ -320,7 +322,7 @@ class Updater:
             batch = self._batch(work, part)
             logprobs, _ = self._run(module, batch)
             if part:
-                known.update(zip(part, logprobs.split(batch.sequences.bincount().tolist()), strict=True))
+                known.update(zip(part, logprobs.cpu().split(batch.sequences.bincount().tolist()), strict=True))
         reshard(module)
         return known
 
