@@ -8,6 +8,7 @@ from typing import Any
 
 from codev_env.app.arguments import parse
 from codev_env.files import write_json
+from codev_env.scoring.metrics import judges_boxless
 from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
 from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, SUITE, WITHOUT_TOOL
 from codev_eval.bench.measures import dual, evidence_gain, measure, sample_of, suite_table, usage
@@ -17,8 +18,8 @@ from codev_eval.report.cli import title_of
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.published import announcement, comparison, comparison_text
 from codev_eval.report.report import write_report
-from codev_eval.report.tables import SHOWN_FAILURES
-from codev_eval.report.text import text_results
+from codev_eval.report.tables import SHOWN_FAILURES, all_benches
+from codev_eval.report.text import text_of, text_results
 
 
 def evaluate(argv: Sequence[str]) -> int:
@@ -64,6 +65,8 @@ def run_eval(options: EvalOptions) -> list[FailedEpisode]:
     print(text_results(record))
     if options.as_:
         print(comparison_text(record["published"]))
+    for table in all_benches(record):
+        print(f"\n{text_of(table)}")
     print(f"\nReport:  {page}\nMetrics: {options.out / METRICS}")
     return played.failed
 
@@ -71,6 +74,7 @@ def run_eval(options: EvalOptions) -> list[FailedEpisode]:
 def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
     """Return the content of metrics.json; docs/evaluation.md describes its entries."""
     used = usage([t for benches in played.episodes.values() for ts in benches.values() for t in ts])
+    boxless = judges_boxless([t for episodes in played.episodes[PLAIN].values() for t in episodes])
     sets = {bench: {"data": tasks.name, "source": tasks.source} for bench, tasks in played.tasks.items()}
     return {
         "schema": SCHEMA,
@@ -87,15 +91,16 @@ def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
         "samples": options.samples,
         "sets": sets,
         "usage": used | {"cost": options.cost(used)},
-        "benches": {bench: _of_bench(bench, options, played) for bench in played.tasks},
+        "benches": {bench: _of_bench(bench, options, played, boxless) for bench in played.tasks},
         "failed": [failed.row() for failed in played.failed],
     }
 
 
-def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
+def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: bool) -> dict[str, Any]:
     plain, seed = played.episodes[PLAIN][bench], options.seed
     other_judge = options.judge not in ("auto", "ground_truth", "none")
-    found = measure(plain, bench, seed, provenance=other_judge)
+    found = measure(plain, bench, seed, provenance=other_judge, boxless=boxless)
+    found["usage"]["cost"] = options.cost(found["usage"])
     found["n_failed"] = sum(f.bench == bench and not f.condition for f in played.failed)
     for condition, benches in played.episodes.items():
         episodes = benches[bench]
@@ -103,7 +108,7 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes) -> dict[s
             found["dual"] = dual(plain, episodes, seed)
         elif condition.startswith(SUITE):
             source = [t for t in plain if sample_of(t) == 0]
-            found.setdefault("suites", {})[condition.removeprefix(SUITE)] = suite_table(source, episodes, seed)
+            found.setdefault("suites", {})[condition.removeprefix(SUITE)] = suite_table(source, episodes, seed, boxless)
         elif condition.startswith(PERTURBED):
             gain = evidence_gain(plain, episodes, seed)
             found.setdefault("perturbed", {})[condition.removeprefix(PERTURBED)] = gain

@@ -11,7 +11,7 @@ from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_env.scoring.med import by_task
-from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes
+from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes, judges_boxless
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.folder import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
@@ -76,17 +76,18 @@ def compare(
     """
     if a.keys() != b.keys():
         raise ConfigError(f"the benchmarks differ: {', '.join(a)} and {', '.join(b)}. Evaluate the same ones.")
-    return {bench: _compare_bench(bench, a[bench], b[bench], common, seed) for bench in a}
+    boxless = judges_boxless([t for run in (a, b) for episodes in run.values() for t in episodes])
+    return {bench: _compare_bench(bench, a[bench], b[bench], common, seed, boxless) for bench in a}
 
 
 def _compare_bench(
-    bench: str, a: Sequence[Trajectory], b: Sequence[Trajectory], common: bool, seed: int
+    bench: str, a: Sequence[Trajectory], b: Sequence[Trajectory], common: bool, seed: int, boxless: bool
 ) -> dict[str, Any]:
     of_a, of_b = by_task(a), by_task(b)
     names = [name for name in of_a if name in of_b]
     _check_tasks(bench, of_a, of_b, names, common)
     definition = _definition(bench, a, b)
-    judged_a, judged_b = by_task(judged_episodes(a)), by_task(judged_episodes(b))
+    judged_a, judged_b = (by_task(judged_episodes(run, boxless)) for run in (a, b))
     rates = {}
     for rate in RATES:
         left, right = (

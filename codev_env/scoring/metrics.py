@@ -71,12 +71,13 @@ _SAME = 1e-9
 """Values nearer to each other than this differ by rounding alone."""
 
 
-def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+def summarize(trajectories: Sequence[Trajectory], seed: int = 0, boxless: bool | None = None) -> dict[str, Any]:
     """Compute all rates and means of the table above.
 
     Args:
         trajectories: Finished episodes.
         seed: Seeds the bootstrap of the means' intervals.
+        boxless: For a part of an evaluation, `judges_boxless` of all its episodes; `None`: these are all.
 
     Returns:
         JSON-able, without NaN: each name with its value (`None` where undefined), and `"ci95"` with
@@ -84,7 +85,7 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0) -> dict[str, An
         mean of equal values has none: no resample differs, so they say nothing about other values.
     """
     episodes = list(trajectories)
-    judged = judged_episodes(episodes)
+    judged = judged_episodes(episodes, boxless)
     correct = [t for t in judged if t.is_correct]
     calls = [turn for t in judged for turn in t.turns if turn.kind == "code"]
     shares = {
@@ -126,27 +127,38 @@ def definition_text(definitions: Sequence[str]) -> str | None:
     return f"mixed: {' | '.join(definitions)}" if len(definitions) > 1 else next(iter(definitions), None)
 
 
-def judged_episodes(episodes: Sequence[Trajectory]) -> list[Trajectory]:
+def judges_boxless(episodes: Sequence[Trajectory]) -> bool:
+    """Whether calls on tasks without target boxes were judged, as a vision-language judge does."""
+    turns = (turn for t in episodes if not t.targets for turn in t.turns)
+    return any(turn.kind == "code" and turn.score_value is not None for turn in turns)
+
+
+def judged_episodes(episodes: Sequence[Trajectory], boxless: bool | None = None) -> list[Trajectory]:
     """Return the episodes whose tool calls were all judged, which faithful shares are computed over.
 
     A call that was not judged is not an unfaithful one. An episode without a call is unfaithful if a call could have
-    been judged: the task has target boxes, or calls on tasks without were judged, as a vision-language judge does.
+    been judged: the task has target boxes, or calls on tasks without were judged.
+
+    Args:
+        episodes: Finished episodes.
+        boxless: For a part of an evaluation, `judges_boxless` of all its episodes: a part without any call does not
+            show what its judge can do. `None`: these are all.
     """
-    calls = [[turn for turn in t.turns if turn.kind == "code"] for t in episodes]
-    boxless = any(
-        turn.score_value is not None for t, made in zip(episodes, calls, strict=True) if not t.targets for turn in made
-    )
-    return [
-        t
-        for t, made in zip(episodes, calls, strict=True)
-        if all(turn.score_value is not None for turn in made) and (made or t.targets or boxless)
-    ]
+    if boxless is None:
+        boxless = judges_boxless(episodes)
+    kept = []
+    for t in episodes:
+        calls = [turn for turn in t.turns if turn.kind == "code"]
+        if all(turn.score_value is not None for turn in calls) and (calls or t.targets or boxless):
+            kept.append(t)
+    return kept
 
 
 def summarize_groups(
     trajectories: Sequence[Trajectory],
     seed: int = 0,
-    rates: Callable[[Sequence[Trajectory], int], dict[str, Any]] = summarize,
+    rates: Callable[[Sequence[Trajectory], int, bool | None], dict[str, Any]] = summarize,
+    boxless: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Compute the rates of each part of the data.
 
@@ -154,6 +166,7 @@ def summarize_groups(
         trajectories: Finished episodes.
         seed: As for `summarize`.
         rates: Computes those of a part.
+        boxless: As for `summarize`; `None`: the episodes given are all.
 
     Returns:
         `"by_category"` and, where tasks are under transforms, `"by_variant"`, each with `{name: rates(…)}`, in the
@@ -163,6 +176,7 @@ def summarize_groups(
         "by_category": [t.category for t in trajectories],
         "by_variant": [str(task_meta_of(t).get("variant", "")) for t in trajectories],
     }
+    boxless = judges_boxless(trajectories) if boxless is None else boxless
     found: dict[str, dict[str, Any]] = {}
     for grouping, names in groupings.items():
         groups: dict[str, list[Trajectory]] = {}
@@ -170,7 +184,7 @@ def summarize_groups(
             groups.setdefault(name, []).append(trajectory)
         groups.pop("", None)
         if groups:
-            found[grouping] = {name: rates(group, seed) for name, group in groups.items()}
+            found[grouping] = {name: rates(group, seed, boxless) for name, group in groups.items()}
     return found
 
 
@@ -185,20 +199,20 @@ def published_score(bench: str, trajectories: Sequence[Trajectory]) -> dict[str,
         `"overall"` and its parts, or `None` where no such totals are defined. For TreeBench also `"mIoU"`, the mean of
         `written_iou` over the texts of the episodes.
     """
-    scored = [
-        (
-            Task(t.task_id, (), t.question, t.answer, t.choices, category=t.category, meta=task_meta_of(t)),
-            Score(t.is_correct, share=t.share),
-        )
-        for t in trajectories
-    ]
     try:
-        found = aggregate(bench, scored)
+        found = aggregate(bench, map(scored_task, trajectories))
     except ConfigError:  # another benchmark, or generated scenes of another kind in its place
         return None
     if scoring_of(bench) == "treevgr":
         found["mIoU"] = fmean(written_iou("\n".join(turn.action for turn in t.turns), t.targets) for t in trajectories)
     return found
+
+
+def scored_task(trajectory: Trajectory) -> tuple[Task, Score]:
+    """Return an episode as `codev_env.scoring.aggregate` takes it: its task, without images, and its score."""
+    t = trajectory
+    task = Task(t.task_id, (), t.question, t.answer, t.choices, category=t.category, meta=task_meta_of(t))
+    return task, Score(t.is_correct, share=t.share)
 
 
 def task_meta_of(trajectory: Trajectory) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from codev_env.benches import scoring_of
 from codev_env.geometry import area, image_of, iou, overlap
 from codev_env.judges.ground_truth import DEFINITION
 from codev_env.scoring.med import TERMS, by_task, tool_effect
@@ -16,14 +17,17 @@ from codev_env.scoring.metrics import (
     is_lazy,
     is_lazy_crop,
     judged_episodes,
+    judges_boxless,
     published_score,
+    scored_task,
     shows_target,
     summarize,
     summarize_groups,
+    task_meta_of,
     wilson,
 )
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.kappa import accuracy, kappa
+from codev_eval.bench.kappa import SAME, accuracy, bootstrap, kappa
 from codev_eval.bench.paired import (
     Counts,
     difference_interval,
@@ -42,7 +46,13 @@ USAGE = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
 """Counts in an agent's `meta`."""
 
 
-def measure(episodes: Sequence[Trajectory], bench: str, seed: int = 0, provenance: bool = False) -> dict[str, Any]:
+def measure(
+    episodes: Sequence[Trajectory],
+    bench: str,
+    seed: int = 0,
+    provenance: bool = False,
+    boxless: bool | None = None,
+) -> dict[str, Any]:
     """Return all measures of the plain episodes of one benchmark.
 
     Args:
@@ -50,54 +60,99 @@ def measure(episodes: Sequence[Trajectory], bench: str, seed: int = 0, provenanc
         bench: The benchmark, for its authors' own totals.
         seed: Seeds resampling.
         provenance: Also judge the recorded crops by the target boxes, and compare with the evaluation's judge.
+        boxless: `judges_boxless` of the whole evaluation; `None`: these are all its episodes.
 
     Returns:
         JSON-able: the results of `summarize` and `summarize_groups`, and the entries that docs/evaluation.md lists.
     """
+    boxless = judges_boxless(episodes) if boxless is None else boxless
     groups = by_task(episodes)
     samples = max((len(group) for group in groups.values()), default=0)
-    found = rates(episodes, seed)
+    found = rates(episodes, seed, boxless)
     found |= {"tasks": len(groups), "samples": samples}
     if samples > 1:
         found["pass_at"] = pass_rates(groups, seed)
-    found |= looks(episodes)
-    claimed = task_counts("hallucinated_tool_use", episodes)
+    found |= looks(episodes, boxless)
+    claimed = task_counts("hallucinated_tool_use", episodes, boxless)
     found["ci95"]["hallucinated_tool_use"] = (
         share_interval(claimed, seed) if samples > 1 else wilson(sum(hits for hits, _ in claimed), len(episodes))
     )
-    parts = summarize_groups(episodes, seed, rates)
+    parts = summarize_groups(episodes, seed, rates, boxless)
     for name, part in parts.get("by_category", {}).items():
-        part["confusion"] = confusion([t for t in episodes if t.category == name])
+        part["confusion"] = confusion([t for t in episodes if t.category == name], boxless)
     found |= parts
     score = published_score(bench, episodes)
     if score is not None:
         found["score"] = score
+        found["score_ci95"] = score_interval(bench, episodes, score["overall"], found, seed)
     if provenance:
         found["provenance"] = by_provenance(episodes)
         found["provenance_definition"] = f"{DEFINITION}, {FROM_RECORD}"
     return found
 
 
-def rates(episodes: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+def rates(episodes: Sequence[Trajectory], seed: int = 0, boxless: bool | None = None) -> dict[str, Any]:
     """Return the rates of `summarize`, with intervals over tasks if a task has several samples."""
-    found = summarize(episodes, seed)
+    found = summarize(episodes, seed, boxless)
     groups = by_task(episodes)
     if len(groups) == len(episodes):
         return found
-    intervals = {name: share_interval(task_counts(name, episodes), seed) for name in SHARES}
+    intervals = {name: share_interval(task_counts(name, episodes, boxless), seed) for name in SHARES}
     for name, value_of in MEANS.items():
         intervals[name] = mean_interval([(sum(map(value_of, group)), len(group)) for group in groups.values()], seed)
     return found | {"ci95": intervals}
 
 
-def looks(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+def score_interval(
+    bench: str, episodes: Sequence[Trajectory], overall: float, found: Mapping[str, Any], seed: int = 0
+) -> list[float] | None:
+    """Return the 95 % interval of the total of a benchmark's authors, by resampling whole tasks.
+
+    Where the total is the accuracy, it is that one's interval; `None` below two tasks, or where no resample differs.
+
+    Args:
+        bench: The benchmark.
+        episodes: All samples of all tasks.
+        overall: The total of these episodes.
+        found: Their `accuracy` and its interval, as `rates` returns them.
+        seed: Seeds the resampling.
+    """
+    if abs(overall - found["accuracy"]) < SAME:
+        return found["ci95"]["accuracy"]
+    groups = list(by_task(episodes).values())
+    parts = {part: i for i, part in enumerate(dict.fromkeys(_part(bench, t) for t in episodes))}
+    table = np.zeros((len(groups), len(parts), 2))
+    for row, group in zip(table, groups, strict=True):
+        for t in group:
+            row[parts[_part(bench, t)]] += scored_task(t)[1].points, 1
+    if abs(_mean_of_parts(table.sum(0)) - overall) > SAME:
+        return None  # A total of another kind: no interval is better than a wrong one.
+    return bootstrap(table, _mean_of_parts, seed)
+
+
+def _part(bench: str, t: Trajectory) -> tuple[str, str]:
+    """Return the part of a benchmark whose mean its total is the mean of; the same for all tasks where it has none."""
+    meta, scoring = task_meta_of(t), scoring_of(bench)
+    variant = str(meta.get("variant", ""))
+    if scoring == "hrbench":
+        return variant, str(meta.get("cycle_category"))
+    return variant, t.category if scoring == "blink-eval" and not variant else ""
+
+
+def _mean_of_parts(sums: Any) -> Any:
+    """Return the mean over parts of their means, given sums and counts of shape (..., parts, 2)."""
+    counts = sums[..., 1]
+    return np.nanmean(np.divide(sums[..., 0], counts, out=np.full(counts.shape, np.nan), where=counts > 0), axis=-1)
+
+
+def looks(episodes: Sequence[Trajectory], boxless: bool | None = None) -> dict[str, Any]:
     """Return how the episodes looked: confusion, shares of crops, distributions, signs of pretence, usage."""
     crops = [(t, box) for t in episodes for turn in t.turns for box in turn.crop_boxes if box is not None]
     lazy = sum(is_lazy_crop(t, box) for t, box in crops)
     claims = sum(map(hallucinates_tool_use, episodes))
     signs = [suspicions(t) for t in episodes]
     return {
-        "confusion": confusion(episodes),
+        "confusion": confusion(episodes, boxless),
         "lazy_crops": lazy / len(crops) if crops else None,
         "hallucinated_tool_use": claims / len(episodes) if episodes else None,
         "coverage": distribution(best_overlaps(episodes, lambda box, target: overlap(box, target) / area(target))),
@@ -107,9 +162,9 @@ def looks(episodes: Sequence[Trajectory]) -> dict[str, Any]:
     }
 
 
-def confusion(episodes: Sequence[Trajectory]) -> dict[str, int]:
+def confusion(episodes: Sequence[Trajectory], boxless: bool | None = None) -> dict[str, int]:
     """Count faithful × correct among the episodes whose tool calls were all judged."""
-    judged = judged_episodes(episodes)
+    judged = judged_episodes(episodes, boxless)
     return {
         f"{'faithful' if faithful else 'unfaithful'}_{'correct' if correct else 'wrong'}": sum(
             t.is_faithful == faithful and t.is_correct == correct for t in judged
@@ -175,9 +230,9 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def task_counts(name: str, episodes: Sequence[Trajectory]) -> list[Counts]:
+def task_counts(name: str, episodes: Sequence[Trajectory], boxless: bool | None = None) -> list[Counts]:
     """Return the counts of each task for the share `name`, in the order of `by_task`; see `counts_of`."""
-    judged = by_task(judged_episodes(episodes))
+    judged = by_task(judged_episodes(episodes, boxless))
     return [counts_of(name, group, judged.get(task, ())) for task, group in by_task(episodes).items()]
 
 
@@ -277,18 +332,22 @@ def evidence_gain(plain: Sequence[Trajectory], perturbed: Sequence[Trajectory], 
     }
 
 
-def suite_table(source: Sequence[Trajectory], variants: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+def suite_table(
+    source: Sequence[Trajectory], variants: Sequence[Trajectory], seed: int = 0, boxless: bool | None = None
+) -> dict[str, Any]:
     """Return accuracy and faithfulness of every variant, the source included, and their mean over variants.
 
     Args:
         source: Plain episodes of the tasks that were varied.
         variants: The episodes under transforms or corruptions.
         seed: Seeds intervals.
+        boxless: As for `measure`.
     """
     groups: dict[str, list[Trajectory]] = {"source": list(source)}
     for t in variants:
         groups.setdefault(str(t.meta.get("task", {}).get("variant", "")), []).append(t)
-    rows = {name: summarize(group, seed) for name, group in groups.items()}
+    boxless = judges_boxless([*source, *variants]) if boxless is None else boxless
+    rows = {name: summarize(group, seed, boxless) for name, group in groups.items()}
     kept = ("n", "n_judged", "accuracy", "faithful", "faithful_given_correct", "faithful_definition", "ci95")
     table = {name: {key: row[key] for key in kept} for name, row in rows.items()}
     for row in table.values():

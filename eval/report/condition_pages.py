@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codev_env.scoring.metrics import summarize
+from codev_env.scoring.metrics import judges_boxless, summarize
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.folder import PERTURBED, PLAIN, REPORT, SUITE, WITHOUT_TOOL
 from codev_eval.bench.measures import bench_of, key_of
@@ -78,10 +78,11 @@ def write_condition_pages(out: Path, played: Mapping[str, Episodes], title: str)
         A row for each of these pages, for the report of the evaluation.
     """
     rows = []
+    boxless = judges_boxless([t for episodes in played.values() for t in episodes])
     for folder in sorted(folder for folder, episodes in played.items() if folder != PLAIN and episodes):
         condition, episodes = condition_of(folder), played[folder]
         write_page(out / folder / REPORT, _page(condition, episodes, played[PLAIN], title))
-        rates = summarize(episodes)
+        rates = summarize(episodes, boxless=boxless)
         shares = share(rates["accuracy"]), share(rates["faithful"])
         rows.append(ConditionRow(f"{folder}/{REPORT}", condition.label, len(episodes), *shares))
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from codev_env.benches import BENCHES
+from codev_env.benches import BENCHES, benches_scored_by
 from codev_eval.bench.models import is_folder
 from codev_eval.bench.released import RELEASED, UNREAD, Name, Released, is_remote
 
@@ -17,6 +17,8 @@ EVERYWHERE = (
     "the order of options is drawn with a seed, and a benchmark's files may have changed since",
 )
 """Reasons for a difference that every checkpoint has."""
+WEIGHED = benches_scored_by("hrbench", "blink-eval", "tir", "relaxed")
+"""Benchmarks whose total is not the share of right answers: means over parts, or parts of a point."""
 
 
 def announcement(name: Name, options: Mapping[str, Any]) -> str:
@@ -55,8 +57,11 @@ def comparison(name: Name, options: Mapping[str, Any], record: Mapping[str, Any]
     row, benches = RELEASED[name], {}
     for bench, metrics in record["benches"].items():
         number, source = row.published.get(bench, (None, "no published number was found"))
-        here = metrics.get("score", {}).get("overall", metrics["accuracy"])
-        interval = metrics.get("ci95", {}).get("accuracy")
+        score = metrics.get("score", {})
+        here = score.get("overall", metrics["accuracy"])
+        # The interval of the same number: that of accuracy says nothing about a total of another kind.
+        other = "overall" in score and bench in WEIGHED
+        interval = metrics.get("score_ci95", None if other else metrics.get("ci95", {}).get("accuracy"))
         benches[bench] = {
             "published": number,
             "here": None if here is None else 100 * here,
@@ -74,8 +79,8 @@ def comparison_text(found: Mapping[str, Any]) -> str:
     lines.append(f"{'benchmark':<20} {'published':>9} {'here':>6}   95 % interval   source")
     for bench, numbers in found["benches"].items():
         published, here = ("–" if n is None else f"{n:.1f}" for n in (numbers["published"], numbers["here"]))
-        ends = ", ".join(f"{end:.1f}" for end in numbers["ci95"] or ())
-        lines.append(f"{bench:<20} {published:>9} {here:>6}   {f'[{ends}]':<15} {numbers['source']}")
+        ends = "[{:.1f}, {:.1f}]".format(*numbers["ci95"]) if numbers["ci95"] else ""
+        lines.append(f"{bench:<20} {published:>9} {here:>6}   {ends:<15} {numbers['source']}")
     return "\n".join([*lines, "Reasons that a difference can have:", *(f"- {text}." for text in found["reasons"])])
 
 
@@ -91,12 +96,16 @@ def _of_this_run(row: Released, options: Mapping[str, Any], record: Mapping[str,
             yield f"{_flag(option)} is {options[option]}, and {value} as published"
     if options["engine"] == "hf" and not is_remote(options["model"]):
         yield "the engine hf computes in float32; published runs used bfloat16, mostly in vLLM"
-    narrowed: Sequence[str] = ("n", "subset", "only", "wrap", "samples")
+    whole: Mapping[str, Sequence[Any]] = {"samples": (1,)}
     yield from (
-        f"{_flag(name)} is {options[name]}: not every task once"
-        for name in narrowed
-        if options[name] not in (None, [], 1)
+        f"{_flag(name)} is {_written(options[name])}: not every task once"
+        for name in ("n", "subset", "only", "wrap", "samples")
+        if options[name] not in (None, [], (), *whole.get(name, ()))
     )
+
+
+def _written(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _flag(option: str) -> str:

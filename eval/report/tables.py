@@ -101,6 +101,44 @@ def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
     )
 
 
+def all_benches(record: Mapping[str, Any]) -> list[Table]:
+    """Return one table with a row for each benchmark of an evaluation of several; none for a single one.
+
+    Args:
+        record: The content of metrics.json.
+    """
+    found: Mapping[str, Mapping[str, Any]] = record["benches"]
+    if len(found) < 2:
+        return []
+    used = record["usage"]
+    heads = ["benchmark", "data", "n", "failed", "accuracy", "score", "faithful", "and correct", "tool calls"]
+    heads += ["tokens"] * bool(used["requests"]) + ["cost"] * bool(used.get("cost"))
+    rows = []
+    for name, metrics in found.items():
+        total = (metrics.get("score") or {}).get("overall")
+        tokens = metrics.get("usage") or {}
+        spent = {"tokens": str(_tokens(tokens)), "cost": f"{tokens.get('cost', 0):.2f}"}
+        calls = metrics.get("tool_calls")
+        row = [
+            name,
+            record["sets"][name]["source"],
+            str(metrics["n"]),
+            str(metrics.get("n_failed", 0)),
+            with_interval(metrics["accuracy"], (metrics.get("ci95") or {}).get("accuracy")),
+            UNDEFINED if total is None else with_interval(total, metrics.get("score_ci95")),
+            share(metrics.get("faithful")),
+            share(metrics.get("faithful_and_correct")),
+            UNDEFINED if calls is None else f"{calls:.2f}",
+        ]
+        rows.append((*row, *(spent[head] for head in heads[len(row) :])))
+    note = "score: the total of the benchmark's authors; faithful: among the judged episodes"
+    return [Table("All benchmarks", note, tuple(heads), tuple(rows))]
+
+
+def _tokens(used: Mapping[str, Any]) -> int:
+    return used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)
+
+
 def failures(record: Mapping[str, Any], bench: str) -> list[Table]:
     """Return a table of the episodes of a benchmark that could not be evaluated; none if there are none.
 

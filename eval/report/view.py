@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from codev_env.errors import CodevError, ConfigError
-from codev_env.scoring.metrics import summarize
+from codev_env.scoring.metrics import judges_boxless, summarize
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_eval.bench.folder import is_condition
@@ -85,7 +85,8 @@ class Live:
             label = condition.label
             played = beside_plain(condition, found, parts[""])
             newest = beside_plain(condition, found[-SHOWN:][::-1], parts[""][::-1])
-        results = [(part, summarize(found)) for part, found in played.items()]
+        boxless = judges_boxless([t for found in played.values() for t in found])
+        results = [(part, summarize(found, boxless=boxless)) for part, found in played.items()]
         return live_page(self.folder, newest, results, version, label)
 
     def _last_condition(self) -> Path | None:
