@@ -6,9 +6,9 @@ They are started by the user, with the endpoints for tokens and for weights (`do
 from __future__ import annotations
 
 import asyncio
+import datetime
 import functools
 import shutil
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,6 +19,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from codev_agents.engines.http import Client, ServerLost
@@ -27,12 +28,14 @@ from codev_agents.engines.pixels import to_data_url, to_image
 from codev_agents.engines.servers import Servers
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
-from codev_agents.rollout.engine import Completion, Prompt, Sampling
+from codev_agents.engines.weights_folder import WeightsFolder
+from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.errors import ConfigError
 from codev_env.files import locked
 
 GENERATE = "/inference/v1/generate"
+PATIENCE = datetime.timedelta(hours=6)  # of processes for the push of another, as for its episodes
 
 
 class VllmServerEngine:
@@ -84,11 +87,11 @@ class VllmServerEngine:
         self._seeds, self._exact = Seeds(seed), options.exact_replay
         self._threads = ThreadPoolExecutor(max_batch, "vllm-server")
         self._urls: WeakKeyDictionary[PixelBlock, str] = WeakKeyDictionary()
-        self._kept = tempfile.TemporaryDirectory(prefix="codev-weights-", dir=options.folder or None)
-        self._folder = Path(self._kept.name)  # the newest weights; its name is theirs
+        self._kept = WeightsFolder(options.folder)
+        self._folder = self._kept.path  # the newest weights; its name is theirs
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         # Of its own: the trainer uses the others while this one waits for the end of a push.
-        self._group = torch.distributed.new_group(backend="gloo") if shared else None
+        self._group = torch.distributed.new_group(timeout=PATIENCE, backend="gloo") if shared else None
         self._writes = not shared or torch.distributed.get_rank() == 0
         self.sync(model)
         self._check_logprobs()
@@ -111,7 +114,7 @@ class VllmServerEngine:
             if self._writes:
                 weights[name] = weight.to("cpu", copy=True).contiguous()
             del weight
-        folders = [Path(self._kept.name) / uuid.uuid4().hex]
+        folders = [self._kept.path / uuid.uuid4().hex]
         if self._group:
             torch.distributed.broadcast_object_list(folders)
         self._version += 1
@@ -121,11 +124,8 @@ class VllmServerEngine:
     def _push(self, folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, float]:
         before = self._folder
         if self._writes:
-            part = folder.with_suffix(".part")
-            part.mkdir()
-            save_file(weights, part / "model.safetensors")
+            _write(weights, folder)
             weights.clear()
-            part.rename(folder)
         self._folder = folder  # from here on nobody gives a server older ones
         if self._writes:
             self._servers.push(folder.name)
@@ -232,3 +232,19 @@ class VllmServerEngine:
                 f"the vLLM server at {self._servers.clients[0].url} reports log-probabilities before temperature and "
                 "bans; start it with --logprobs-mode processed_logprobs."
             )
+
+
+def _write(weights: dict[str, torch.Tensor], folder: Path) -> None:
+    """Write weights completely or not at all; raises `EngineError` where the disk is full."""
+    part = folder.with_suffix(".part")
+    try:
+        part.mkdir()
+        save_file(weights, part / "model.safetensors")
+        part.rename(folder)
+    except (OSError, SafetensorError) as error:
+        raise EngineError(
+            f"cannot write the weights for the vLLM servers to {folder.parent}: {error}. Make room there or give "
+            "another folder, --vllm.folder; then continue with --resume."
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import errno
+import resource
+import shutil
+import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fake_vllm_server import FakeVllmServer
 
-from codev_agents.engines import make_engine
+from codev_agents.engines import make_engine, weights_folder
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.pixels import to_image
 from codev_agents.engines.vllm_request import one_per_image
 from codev_agents.engines.weights import named_weights
+from codev_agents.engines.weights_folder import WeightsFolder
 from codev_agents.rollout.engine import EngineError, Prompt, Sampling
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER
@@ -266,3 +272,73 @@ def test_vllm_that_is_not_installed_is_named(policy, monkeypatch):
         monkeypatch.setenv(name, "0")
     with pytest.raises(ConfigError, match=r"codev-env\[vllm\]"):
         make_engine("vllm", policy.model, policy.processor, 4, 0)
+
+
+KILLED = """
+import os, signal, sys
+from codev_agents.engines.weights_folder import WeightsFolder
+kept = WeightsFolder(sys.argv[1])
+(kept.path / "model.safetensors").write_text("weights")
+print(kept.path, flush=True)
+if sys.argv[2] == "waits":
+    sys.stdin.read()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_weights_of_a_killed_process_are_removed_and_those_of_a_living_one_are_let_be(tmp_path):
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen([*command, "waits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
+        there = Path(living.stdout.readline().strip())
+        gone = Path(subprocess.run([*command, "ends"], stdout=subprocess.PIPE, text=True).stdout.strip())
+        assert there.is_dir() and gone.is_dir()
+        elsewhere, nobodys = tmp_path / "codev-weights-elsewhere", tmp_path / "codev-weights-old"
+        for folder in (elsewhere, nobodys):
+            shutil.copytree(gone, folder)
+        (elsewhere / "owner").write_text("another machine")
+        (nobodys / "owner").unlink()  # as where locks do not work
+        first = WeightsFolder(str(tmp_path))
+        second = WeightsFolder(str(tmp_path))
+        assert {*tmp_path.iterdir()} == {there, elsewhere, nobodys, first.path, second.path}
+        living.stdin.close()
+    third = WeightsFolder(str(tmp_path))
+    assert not there.exists() and third.path.exists()
+    path = third.path
+    del third
+    assert not path.exists()
+
+
+def test_a_disk_without_locks_keeps_everything(tmp_path, monkeypatch):
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(weights_folder, "lock_file", fail)
+    first = WeightsFolder(str(tmp_path))
+    second = WeightsFolder(str(tmp_path))
+    assert {*tmp_path.iterdir()} == {first.path, second.path}
+    assert not list(tmp_path.rglob("owner")), "nobody may take it for one that is given up"
+
+
+def test_a_full_disk_under_a_push_says_what_to_do_and_leaves_nothing(server, policy, tmp_path):
+    options = VllmOptions(url=server.url, folder=str(tmp_path))
+    engine = make_engine("vllm-server", policy.model, policy.processor, 4, 0, options)
+    before = {path.name for path in tmp_path.rglob("*")}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(EngineError, match=r"cannot write the weights .*--vllm\.folder.*--resume"):
+            engine.sync(policy.model)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path.name for path in tmp_path.rglob("*")} == before
+    engine.sync(policy.model)
+
+
+def test_processes_wait_for_a_push_as_long_as_for_episodes(server, policy, monkeypatch):
+    made = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    monkeypatch.setattr(torch.distributed, "new_group", lambda **options: made.append(options))
+    engine_of(server, policy)
+    (options,) = made
+    assert options["backend"] == "gloo" and options["timeout"].total_seconds() == 6 * 3600
