@@ -11,7 +11,10 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import micro_run
 import numpy as np
@@ -24,6 +27,7 @@ from codev_agents.engines.hf import HFEngine
 from codev_agents.rollout.engine import Prompt, Sampling
 from codev_agents.rollout.stream import TakenGroups
 from codev_env.app.cli import main
+from codev_train.learn.ahead import Ahead
 from codev_train.learn.optimizer import make_optimizer
 from codev_train.learn.progress import GroupLog
 from codev_train.learn.sample import Sample, make_samples
@@ -145,6 +149,32 @@ def test_with_other_batches_or_processes_the_draws_begin_anew(tmp_path, other):
     assert again.start == log.start + 1
 
 
+# --- the end of a run ---
+
+
+def ended(taken: int, pushing: Future) -> threading.Thread:
+    """Leave a run of three updates, of which so many have got their groups, while a push is under way."""
+    ahead = Ahead.__new__(Ahead)
+    ahead._taken, ahead._last, ahead._pushing = taken, 3, pushing
+    ahead._stream, ahead._thread = SimpleNamespace(close=lambda: None), ThreadPoolExecutor(1)
+    ahead._saved_steps = lambda: 0
+    thread = threading.Thread(target=ahead.__exit__, args=(None, None, None), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_an_interrupted_run_does_not_wait_for_a_push_and_a_finished_one_does():
+    pushing: Future = Future()
+    interrupted, finished = ended(2, Future()), ended(3, pushing)
+    interrupted.join(20)
+    assert not interrupted.is_alive()
+    finished.join(0.2)
+    assert finished.is_alive()
+    pushing.set_result(None)
+    finished.join(20)
+    assert not finished.is_alive()
+
+
 # --- engine and updater ---
 
 
@@ -218,3 +248,20 @@ def test_a_sample_knows_the_lag_of_each_token(played):
     assert sample.version == 3 and max(sample.lags) == 2
     assert all(lag == (0 if turn < 0 else 2 - turn) for lag, turn in zip(sample.lags, sample.turns, strict=True))
     assert all(other.version == 5 and not other.lags for other in others)
+
+
+def test_a_log_whose_first_line_is_torn_can_be_resumed_from_twice(tmp_path):
+    (tmp_path / "groups").mkdir()
+    (tmp_path / "groups" / "0.jsonl").write_text('{"step": 1, "count": 2, "proc')
+    GroupLog(tmp_path, 2).note(1, taken([0, 1], 4))
+    assert (GroupLog(tmp_path, 2, 1).start, len(notes_of(tmp_path))) == (2, 1)
+
+
+def test_the_shares_of_lags_are_those_of_all_minibatches(policy, samples):
+    old, *new = shifted(samples, 2, 0.0)
+    mixed = [old, *(dataclasses.replace(sample, lags=[]) for sample in new)]
+    updater, _ = updater_of(policy, minibatches=4, epochs=2, health={"mismatch": 9.0})
+    row = updater.update(mixed, np.random.default_rng(0)).row()
+    counted = [sample for sample in mixed if sample.advantages.any()]
+    assert row["lag/2_share"] == pytest.approx(1 / len(counted)), "of minibatches of one sample each, one has lag 2"
+    assert row["lag/0_share"] + row["lag/2_share"] == pytest.approx(1)

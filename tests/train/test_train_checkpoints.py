@@ -443,3 +443,16 @@ def test_codev_train_refuses_it_and_leaves_nothing(folder, arguments, runs, caps
     err = capsys.readouterr().err
     assert str(folder) in err.splitlines()[-1]
     assert not (runs / "refused").exists()
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(run, policy, optimizer, monkeypatch, capsys):
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "prune", fail)
+        save(run, 2, policy, optimizer, keep=1)
+    assert "cannot remove old checkpoints" in capsys.readouterr().err
+    assert [path.name for path in checkpoints(run)] == ["step-000001", "step-000002"]
+    save(run, 3, policy, optimizer, keep=1)
+    assert [path.name for path in checkpoints(run)] == ["step-000003"]

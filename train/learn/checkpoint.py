@@ -179,11 +179,14 @@ class CheckpointWriter:
                 write_moments(partial / OPTIMIZER, own, self._group, alone)
                 policy.write(weights, partial / "model")
                 (partial / STATE).write_text(json.dumps(state))
-            prune(self._run, self._keep)
         except BaseException as error:
             self._agree(str(error) or repr(error))
             raise
         self._agree("")
+        try:
+            prune(self._run, self._keep)
+        except OSError as error:  # this checkpoint is complete; the next one tries again
+            print(f"cannot remove old checkpoints of {self._run}: {error}. Training goes on.", file=sys.stderr)
 
     def _follow(self, folder: Path, own: dict[str, torch.Tensor] | None) -> None:
         """Write this process's part between the two messages of the main process."""

@@ -77,8 +77,8 @@ class GroupLog:
         self.updates = max((row["step"] for row in rows), default=done) - done
         self._rows = {row["step"]: row for row in rows if row["step"] <= done + len(self.planned)}
         self._settled = done
-        if rows:
-            self._write()
+        if self._path.exists():
+            self._write()  # also without a whole line: the next one would be joined to what is torn
         if rank == 0:
             _remove_others(run / FOLDER, processes)
 
