@@ -6,21 +6,25 @@ import contextlib
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file completely or not at all; also removes the partial file of a writer that was killed.
+    """Write a file completely or not at all; also removes the partial file of a writer that was killed on this machine.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written; an existing file stays as it was.
     """
+    # On a shared disk a process of another machine may have the same number.
+    host = re.sub(r"[^\w-]", "_", socket.gethostname())
     for left in path.parent.glob(f".{path.name}.*"):
-        if (writer := re.fullmatch(r"\.(\d+)", left.name[len(path.name) + 1 :])) and not _runs(int(writer[1])):
+        writer = re.fullmatch(rf"\.(\d+)(\.{host})?", left.name[len(path.name) + 1 :])
+        if writer and not _runs(int(writer[1])):
             left.unlink(missing_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{host}")
     try:
         aside.write_bytes(content)
         os.replace(aside, path)

@@ -51,3 +51,19 @@ def test_what_a_killed_writer_left_is_removed_and_a_running_one_is_let_be(tmp_pa
 def test_lone_surrogates_of_a_model_can_be_written(tmp_path):
     files.write_text(tmp_path / "a.txt", "a\ud800b")
     assert (tmp_path / "a.txt").read_text() == "a?b"
+
+
+def test_a_writer_of_another_machine_is_let_be(tmp_path, monkeypatch):
+    """On a shared disk its number may be that of a process that has ended here."""
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    with subprocess.Popen([sys.executable, "-c", code]) as gone:
+        gone.wait()
+    monkeypatch.setattr(files.socket, "gethostname", lambda: "here.lan")
+    for host in ("here_lan", "there"):
+        (tmp_path / f".a.txt.{gone.pid}.{host}").write_text("half")
+    asides = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda aside, path: (asides.append(aside.name), replace(aside, path)))
+    write_text(tmp_path / "a.txt", "whole")
+    assert names(tmp_path) == {f".a.txt.{gone.pid}.there", "a.txt"}
+    assert asides == [f".a.txt.{os.getpid()}.here_lan"]
