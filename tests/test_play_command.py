@@ -109,3 +109,48 @@ def test_nothing_is_left_in_the_temporary_folder(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("sys.stdin", io.StringIO("/crop 1 1 50 50\n"))
     assert cli.main(["play", "--scenes", "toy", "--index", "3"]) == 0
     assert "codev-play-" in capsys.readouterr().out and not list(tmp_path.glob("codev-play-*"))
+
+
+@pytest.fixture
+def own_rows(tmp_path):
+    """A file of rows under column names of its own, with its images in another folder."""
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (90, 60), "red").save(tmp_path / "photos" / "a.png")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"photo": "a.png", "ask": "Which colour?", "label": "red", "boxes": [0, 0, 9, 9]}\n')
+    return rows
+
+
+def test_own_data_with_own_column_names(monkeypatch, capsys, tmp_path, own_rows):
+    monkeypatch.setattr("sys.stdin", io.StringIO("/answer red\n"))
+    options = ["--columns", "image=photo", "question=ask", "answer=label", "targets=boxes", "--scorer", "answer"]
+    options += ["--reader", "boxes=xyxy", "--image-folder", str(tmp_path / "photos"), "--out", str(tmp_path / "seen")]
+    assert cli.main(["play", "--bench", "dataset", "--data", str(own_rows), *options]) == 0
+    out = capsys.readouterr().out
+    assert "Which colour?" in out and "The answer is right" in out and "[(0, 0, 9, 9)]" in out
+
+
+@pytest.mark.parametrize("bench", ["dataset", "video"])
+def test_a_bench_without_data_of_its_own_asks_for_it(capsys, bench):
+    assert cli.main(["play", "--bench", bench]) == 1
+    said = capsys.readouterr().err
+    assert f"codev play --bench {bench} --data " in said and "--data synthetic" in said
+
+
+def test_generated_scenes_of_such_a_bench_are_played_on_request(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert cli.main(["play", "--bench", "dataset", "--data", "synthetic", "--index", "0"]) == 0
+    assert cli.main(["play", "--bench", "dataset", "--scenes", "toy", "--index", "0"]) == 0
+    assert capsys.readouterr().out.count("Task 0:") == 2
+
+
+def test_a_negative_seed_is_explained(capsys):
+    assert cli.main(["play", "--scenes", "toy", "--seed", "-1"]) == 1
+    assert capsys.readouterr().err == "codev play: --seed is -1; it must be at least 0.\n"
+
+
+def test_scorers_and_columns_that_do_not_exist_are_explained(capsys, own_rows):
+    words = ["play", "--bench", "dataset", "--data", str(own_rows), "--columns", "image"]
+    assert cli.main(words) == 1 and "--columns image: write NAME=VALUE." in capsys.readouterr().err
+    assert cli.main(["play", "--scenes", "toy", "--scorer", "rulez"]) == 1
+    assert "Did you mean 'rules'?" in capsys.readouterr().err

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.app.cli import load
 from codev_env.dialects import dialect_names
 from codev_env.errors import ConfigError, unknown
 from codev_env.messages import to_pil
 from codev_env.registration import env_id_of
-from codev_env.tasks import BENCHES
-from codev_env.types import IMAGE_PLACEHOLDER, Answer, Observation
+from codev_env.tasks import BENCHES, default_split
+from codev_env.types import IMAGE_PLACEHOLDER, Answer, Observation, TaskSet
 
 HELP = """\
 Write a turn as a model would. It ends with {stop}, or with a line that holds only a dot. Shorter:
@@ -34,15 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     if given.bench not in BENCHES:
         raise unknown("bench", given.bench, BENCHES)
+    if given.seed < 0:
+        raise ConfigError(f"--seed is {given.seed}; it must be at least 0.")
     player = EpisodeRunner(
         env_id_of(given.bench),
-        data=given.data,
-        split=given.split,
+        data=_tasks(given),
         dialect=given.dialect,
+        scorer=given.scorer,
         reward=given.reward,
         judge=given.judge,
         max_turns=given.max_turns,
-        **({"scenes": given.scenes} if given.scenes else {}),
     )
     with contextlib.ExitStack() as stack:
         stack.callback(player.env.close)
@@ -79,6 +81,28 @@ def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, s
         earned = {name: value - before.get(name, 0.0) for name, value in player.reward_terms.items()}
         print(f"turn reward: {_terms(earned)}")
     _tell_end(player)
+
+
+def _tasks(given: argparse.Namespace) -> TaskSet:
+    """Load the tasks that the options choose, as `codev eval` does."""
+    bench = BENCHES[given.bench]
+    if given.data is None and not given.scenes and not bench.folder:
+        example = "rows.jsonl" if bench.name == "dataset" else "FOLDER"
+        raise ConfigError(
+            f"--bench {bench.name} ({bench.title}) has no data of its own. Name yours: "
+            f"codev play --bench {bench.name} --data {example}. --data synthetic gives generated scenes."
+        )
+    choice = load("codev_eval.bench.choice:TaskChoice")(
+        data=given.data or "synthetic",
+        bench=bench.name,
+        split=given.split or default_split(bench.name),
+        scenes=given.scenes or None,
+        columns=tuple(given.columns),
+        reader=tuple(given.reader),
+        image_folder=given.image_folder,
+    )
+    tasks: TaskSet = choice.load()
+    return tasks
 
 
 def _read_turn(player: EpisodeRunner, heading: str) -> str | None:
@@ -170,13 +194,20 @@ def _parser() -> argparse.ArgumentParser:
         prog="codev play", description="Play a task yourself, with the observations and rewards of a model."
     )
     parser.add_argument("--bench", default="vstar", help=f"benchmark: {', '.join(BENCHES)} (default: vstar)")
-    parser.add_argument("--data", default="synthetic", help="synthetic (the default), hub, or the path of the data")
+    parser.add_argument("--data", help="synthetic (the default where there are generated scenes), hub, or a path")
     parser.add_argument("--split", default="", help="split of the data")
     parser.add_argument("--scenes", help="preset of generated scenes: toy, tiny, vstar, ...")
+    columns = "own data: the column of each field, such as image=photo answer=label"
+    parser.add_argument("--columns", nargs="*", default=[], metavar="NAME=COLUMN", help=columns)
+    reader = "own data: more options of its reader, such as boxes=xywh"
+    parser.add_argument("--reader", nargs="*", default=[], metavar="NAME=VALUE", help=reader)
+    parser.add_argument("--image-folder", type=Path, help="own data: folder of the images, if not the file's")
     parser.add_argument("--index", type=int, help="index of the task (default: a drawn one)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
     parser.add_argument("--dialect", default="codev", help=f"dialect of the turns: {', '.join(dialect_names())}")
     parser.add_argument("--reward", default="tapo", help="reward: a name of `codev rewards list` (default: tapo)")
+    scorer = "scorer of answers: a name, URL#NAME, or MODULE:ATTRIBUTE (default: rules)"
+    parser.add_argument("--scorer", default="rules", help=scorer)
     parser.add_argument("--judge", default="auto", help="judge of tool calls: auto, ground_truth, none, or URL#NAME")
     parser.add_argument("--max-turns", type=int, default=6, help="turns, the answer included (default: 6)")
     parser.add_argument("--out", type=Path, help="folder for the images (default: a temporary one, removed at the end)")
