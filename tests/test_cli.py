@@ -252,3 +252,13 @@ def test_one_of_several_processes_ends_without_the_teardown_of_torch(arguments, 
     done = subprocess.run([sys.executable, "-c", ONE_OF_SEVERAL, *arguments], capture_output=True, text=True)
     assert done.returncode == code
     assert done.stdout.endswith("left\n")
+
+
+@pytest.mark.parametrize("values", ["0.5", "0.1 0.2 0.3", ""])
+def test_an_option_of_two_values_asks_for_two(capsys, tmp_path, values):
+    words = ["filter", "--data", "synthetic", "--agent", "scripted:oracle", "--out", str(tmp_path / "kept")]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["data", *words, "--keep", *values.split()])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said == f"codev data filter: --keep is {values or 'empty'}; it must be two values: FLOAT FLOAT.\n"

@@ -75,6 +75,8 @@ _TYPES = {
     "float_parsing": "a number",
     "bool_parsing": "True or False",
 }
+_WRONG_COUNT = ("missing", "too_long", "tuple_type")
+_NUMBERS = {2: "two", 3: "three", 4: "four"}
 _METAVARS = {bool: "True|False", int: "INT", float: "FLOAT", Path: "PATH"}
 
 
@@ -154,6 +156,12 @@ class Option:
     def many(self) -> bool:
         """Whether it takes several words."""
         return get_origin(self.kind) in (tuple, dict)
+
+    @property
+    def fixed(self) -> tuple[Any, ...]:
+        """The type of each value, if it takes a fixed number of several; else empty."""
+        kinds = get_args(self.kind) if get_origin(self.kind) is tuple else ()
+        return () if Ellipsis in kinds else kinds
 
     @property
     def metavar(self) -> str:
@@ -244,6 +252,9 @@ def _problem(error: Any, options: Mapping[str, Option]) -> Problem:
         return Problem(".".join(place), allowed, is_usage)
     if error["type"] == "missing" and name == ".".join(place):
         return Problem(name, f"{options[name].flag} is missing.", is_usage)
+    if error["type"] in _WRONG_COUNT and (kinds := options[name].fixed):
+        # Pydantic names the place that is missing; without it "Field required" would be said of one value.
+        allowed = f"{_NUMBERS.get(len(kinds), len(kinds))} values: {options[name].metavar}"
     if error["type"] in _LIMITS:
         allowed = options[name].range or allowed
     if error["type"] == "too_short":
