@@ -14,10 +14,11 @@ from codev_env.tasks.readers.arrow import ArrowTable
 from codev_env.tasks.readers.box_form import likely_form
 from codev_env.tasks.readers.boxes import BoxForm, Frame, ask_form, boxes_from, by_image
 from codev_env.tasks.readers.cells import image_sources, nested_value, parsed
-from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, plain, scorer_meta, shuffled
+from codev_env.tasks.readers.fields import jsonable, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
 from codev_env.tasks.readers.images import Rules, image_size
 from codev_env.tasks.readers.in_memory import table_in_memory
+from codev_env.tasks.readers.own_text import read_answer, read_choices, read_question, read_targets, without_options
 from codev_env.tasks.readers.record import COLUMN, TaskRecord, record_from
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan
 from codev_env.tasks.readers.table import RowTable, SelectedTable
@@ -42,8 +43,6 @@ _HEAVY = ("image", "task")
 _REQUIRED = ("image", "question", "answer")
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
 _SAMPLES = 8  # images whose sizes are compared with their boxes
-_NUMBER = re.compile(r"([0-9]{1,2})(?:\.0+)?")  # of a choice; a column with gaps holds floats
-_DIGIT = re.compile(r"[0-9]")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -272,12 +271,14 @@ class DatasetReader:
 
     def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, str, tuple[str, ...], tuple[Any, ...]]:
         """Return question, answer, choices and boxes."""
-        question = plain(fields["question"])
-        if not question:
-            raise TaskError(f"{where}: the question is empty.")
-        choices = _choices(fields.get("choices"), where)
-        boxes = boxes_from(parsed(fields.get("targets"), where), where, form=self.boxes, numbered=True)
-        return question, _answer(fields["answer"], choices, where), choices, boxes
+        names = {field: several[0] for field, several in self.columns}
+        exact = "task" in names  # An export of tasks has to come back as it was.
+        question = read_question(fields["question"], where, exact=exact)
+        choices = read_choices(fields.get("choices"), where, names.get("choices", ""), exact=exact)
+        targets = read_targets(fields.get("targets"), where, names.get("targets", ""))
+        boxes = boxes_from(targets, where, form=self.boxes, numbered=True)
+        stem = question if exact else without_options(question, choices)
+        return stem, read_answer(fields["answer"], choices, where), choices, boxes
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row."""
@@ -309,43 +310,3 @@ class DatasetReader:
 def _cell(values: Sequence[Any]) -> Any:
     """Return the value of a field's column, or the values of several columns that are not empty."""
     return values[0] if len(values) == 1 else [value for value in values if plain(value)]
-
-
-def _choices(value: Any, where: str) -> tuple[str, ...]:
-    value = parsed(value, where)
-    if value is None:
-        return ()
-    if isinstance(value, Mapping):  # {"A": "red", "B": "blue"}
-        value = [value[name] for name in sorted(value) if plain(value[name])]
-    texts = tuple(plain(choice) for choice in value) if isinstance(value, Sequence) else ()
-    if isinstance(value, Sequence) and not isinstance(value, str) and not texts:
-        return ()
-    if not 2 <= len(texts) <= 26 or not all(texts) or len(set(texts)) < len(texts):
-        raise TaskError(f"{where}: the choices are {brief(value)}; expected 2 to 26 different texts.")
-    return texts
-
-
-def _answer(value: Any, choices: tuple[str, ...], where: str) -> str:
-    """Return the answer's text: of a choice named by its text, its letter, or its number from 0."""
-    text = plain(value)
-    if not text:
-        raise TaskError(f"{where}: the answer is empty.")
-    if not choices or text in choices:
-        return text
-    letter = text.strip("().: ").upper()
-    if len(letter) == 1 and letter in LETTERS[: len(choices)]:
-        return choices[LETTERS.index(letter)]
-    number = None if isinstance(value, bool) else _NUMBER.fullmatch(text)
-    if number is None or int(number[1]) >= len(choices):
-        raise TaskError(
-            f"{where}: the answer is {brief(value)}, which is neither one of the choices "
-            f"{', '.join(map(repr, choices))} nor a letter A to {LETTERS[len(choices) - 1]} nor a number 0 to "
-            f"{len(choices) - 1}."
-        )
-    # "2" or 2.0 beside the choices "2.00" and "3.00", or "2 cm" and "3 cm", may mean a value.
-    if not isinstance(value, int) and (alike := next((choice for choice in choices if _DIGIT.search(choice)), None)):
-        raise TaskError(
-            f"{where}: the answer is {brief(value)}, which may be a number of a choice from 0 or a value like the "
-            f"choice {alike!r}. Write the text of the choice or its letter."
-        )
-    return choices[int(number[1])]
