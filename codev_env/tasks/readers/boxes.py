@@ -84,7 +84,10 @@ def _box(entry: Any, where: str, form: BoxForm | None) -> tuple[float, float, fl
         raise TaskError(f"{where}: the box {brief(entry)} looks like shares of the image. {ask_form('normalized')}")
     unit = _UNITS.get(form) if form else None
     if unit is not None and not (min(entry) >= 0 and max(entry) <= unit):
-        raise TaskError(f"{where}: the box {brief(entry)} is not {names}. Correct it, or give another form as boxes.")
+        raise TaskError(
+            f"{where}: the box {brief(entry)} is not {names}. Correct it, or give another "
+            "form: boxes=…, for an environment reader={'boxes': …} (--reader boxes=…)."
+        )
     if form == "xywh":
         x2, y2 = x1 + x2, y1 + y2
     if x1 >= x2 or y1 >= y2:
@@ -96,8 +99,8 @@ def _box(entry: Any, where: str, form: BoxForm | None) -> tuple[float, float, fl
 def ask_form(likely: BoxForm) -> str:
     """Return the sentence that asks for the form of the boxes and names the likely one."""
     return (
-        f"If boxes are {_NAMES[likely]}, give boxes={likely!r} (--reader boxes={likely}); "
-        f"if they are {_NAMES['xyxy']}, boxes='xyxy'."
+        f"If boxes are {_NAMES[likely]}, give boxes={likely!r} (--reader boxes={likely}); for an environment "
+        f"reader={{'boxes': {likely!r}}}. If they are {_NAMES['xyxy']}, say so with 'xyxy'."
     )
 
 

@@ -158,6 +158,8 @@ def _columns(table: RowTable, columns: Mapping[str, str | Sequence[str]]) -> dic
     found: dict[str, tuple[str, ...]] = {}
     if len(table) == 0:
         raise TaskError(f"{table.source}: is empty. Give data with at least one row.")
+    if len(table.problems) == len(table):
+        raise TaskError(table.problems[0])
     for name, column in columns.items():
         if name not in FIELDS:
             raise unknown("field in columns", name, FIELDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -210,21 +211,34 @@ class JsonlTable(_LineTable):
                     self._ends.append(end)
                     self._lines.append(number)
                     try:
-                        row = parse_json(f"{path}, line {number}", line.decode("utf-8-sig"))
+                        row = _json_row(f"{path}, line {number}", line)
                         names.update(dict.fromkeys(row))
                         self._light.append({key: value for key, value in row.items() if not _is_long(value)})
-                    except (TaskError, UnicodeDecodeError) as error:
+                    except TaskError as error:
                         problems[len(self._light)] = str(error)
                         self._light.append(None)
                 start = end
         self.columns, self.problems = tuple(names), problems
+        if 0 in problems:
+            self._refuse_one_document()
+
+    def _refuse_one_document(self) -> None:
+        """Raise `TaskError` if the lines together are one JSON document."""
+        first, last = self._record(0).strip()[:1], self._record(len(self) - 1).strip()[-1:]
+        if first + last not in (b"[]", b"{}"):
+            return
+        try:
+            json.loads(self.path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return
+        raise TaskError(f"{self.path}: this is JSON, not one object per line; name it .json.")
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one row."""
         light = self._light[index]
         if light is not None and light.keys() >= set(self.columns):
             return dict(light)
-        return parse_json(self.where(index), self._record(index).decode("utf-8-sig"))
+        return _json_row(self.where(index), self._record(index))
 
 
 class TsvTable(_LineTable):
@@ -332,6 +346,10 @@ def _text(cell: bytes, where: str) -> str:
         return cell.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TaskError(f"{where}: is not UTF-8 text ({error.reason}). Restore it or download it again.") from error
+
+
+def _json_row(where: str, line: bytes) -> dict[str, Any]:
+    return parse_json(where, _text(line.removeprefix(b"\xef\xbb\xbf"), where))
 
 
 def _is_long(value: Any) -> bool:
