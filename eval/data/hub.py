@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -32,24 +33,41 @@ class PushFailed(CodevError):
 
 
 def run_push(command: PushCommand) -> int:
-    """Write the data set and upload it; returns the exit code, 0."""
+    """Make the repository, write the data set and upload it; returns the exit code, 0."""
     out = command.out
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out} exists already; give a new or an empty folder.")
+    _check_name(command.repo)
     tasks = command.load()
+    # Writing takes long, so a wrong token or a missing network is found before.
+    repository, failure = "", None
+    try:
+        repository = _create(command.repo, command.private)
+    except PushFailed as error:
+        if out is None:
+            raise PushFailed(f"{error} Nothing was written; --out FOLDER writes the files without the hub.") from error
+        print(f"{error} Writing the files to {out} for a later upload.", file=sys.stderr)
+        failure = error
     if out is None:
-        with tempfile.TemporaryDirectory(prefix="codev-push-") as folder:
-            write_data_set(Path(folder), tasks, command)
-            _upload(Path(folder), command, kept=False)
+        folder = Path(tempfile.mkdtemp(prefix="codev-push-"))
+        try:
+            write_data_set(folder, tasks, command)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        _upload(folder, command, repository)
+        shutil.rmtree(folder)
         return 0
     # In place at once, so that a folder that exists is complete.
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-        write_data_set(Path(folder) / "data", tasks, command)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as made:
+        write_data_set(Path(made) / "data", tasks, command)
         if out.exists():
             out.rmdir()
-        shutil.move(Path(folder) / "data", out)
-    _upload(out, command, kept=True)
+        shutil.move(Path(made) / "data", out)
+    if failure is not None:
+        raise PushFailed(f"{failure} {_advice(out, command)}") from failure
+    _upload(out, command, repository)
     return 0
 
 
@@ -158,24 +176,57 @@ codev eval --model scripted:oracle --bench dataset --data data --split {command.
 """
 
 
-def _upload(folder: Path, command: PushCommand, kept: bool) -> None:
+def _check_name(repo: str) -> None:
+    """Raise `ConfigError` for a name that no repository of the hub can have."""
     try:
-        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HFValidationError
+        from huggingface_hub.utils import validate_repo_id
     except ImportError as error:
-        where = f" The data set is complete in {folder}." if kept else ""
-        needed = f"uploading needs huggingface_hub ({error}). Install it: pip install 'codev-env[data]'."
-        raise ConfigError(needed + where) from error
+        raise ConfigError(
+            f"uploading needs huggingface_hub ({error}). Install it: pip install 'codev-env[data]'."
+        ) from error
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise ConfigError(
+            f"REPO is {repo!r}; it must be NAME or OWNER/NAME of letters, digits, '-', '_' and '.', at most 96 "
+            "characters, without '--' or '..', and with neither '-' nor '.' at its ends."
+        ) from error
+
+
+def _create(repo: str, private: bool) -> str:
+    """Make the repository where it is missing; returns its full name."""
+    from huggingface_hub import HfApi
+
+    try:
+        made = HfApi().create_repo(repo, repo_type="dataset", private=private or None, exist_ok=True)
+    except Exception as error:  # of whichever HTTP library this version of the client uses
+        raise PushFailed(
+            f"the repository {repo} could not be made: {_reason(error)}. Check the owner, the network and the token "
+            "(`hf auth login` or HF_TOKEN)."
+        ) from error
+    return str(made.repo_id)
+
+
+def _upload(folder: Path, command: PushCommand, repository: str) -> None:
+    """Upload the folder; after a failure it stays, and the message names the command that repeats the upload."""
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().upload_folder(
+            repo_id=repository, repo_type="dataset", folder_path=folder, commit_message="codev data push"
+        )
+    except Exception as error:  # as above
+        advice = _advice(folder, command)
+        raise PushFailed(f"the upload to {command.repo} failed: {_reason(error)}. {advice}") from error
+    print(f"Uploaded: {HfApi().endpoint}/datasets/{repository}")
+
+
+def _advice(folder: Path, command: PushCommand) -> str:
     private = ["--private"] if command.private else []
     again = shlex.join(["hf", "upload", command.repo, str(folder), "--repo-type", "dataset", *private])
-    try:
-        repository = HfApi().create_repo(
-            command.repo, repo_type="dataset", private=command.private or None, exist_ok=True
-        )
-        HfApi().upload_folder(
-            repo_id=repository.repo_id, repo_type="dataset", folder_path=folder, commit_message="codev data push"
-        )
-    except Exception as error:  # of whichever HTTP library this version of the client uses
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]
-        advice = f"Repeat it with: {again}" if kept else "Give --out FOLDER to keep the files, and try again."
-        raise PushFailed(f"the upload to {command.repo} failed: {reason}. {advice}") from error
-    print(f"Uploaded: {repository}")
+    return f"The data set is complete in {folder}. Upload it with: {again}"
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]

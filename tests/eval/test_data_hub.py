@@ -225,3 +225,43 @@ def test_datasets_decodes_the_images_of_what_is_pushed(tmp_path, name):
     rows.to_parquet(tmp_path / "rows.parquet")
     parquet = load_tasks(str(tmp_path / "rows.parquet"), "test", bench="dataset", reader={"boxes": "xyxy"})
     assert [fields_of(parquet[n]) for n in range(3)] == [fields_of(tasks[n]) for n in range(3)]
+
+
+def never_load(*_):
+    raise AssertionError("tasks are loaded before the name is checked")
+
+
+@pytest.mark.parametrize("name", ["bad name!", "a/b/c", "-x", "a--b", "me/x.git"])
+def test_a_bad_name_is_refused_before_anything_is_loaded(served, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr(PushCommand, "load", never_load)
+    assert main(["data", "push", *TOY, "--out", str(tmp_path / "kept"), "--", name]) == 1
+    said = capsys.readouterr().err
+    assert f"REPO is {name!r}; it must be NAME or OWNER/NAME" in said
+    assert not served.asked and not (tmp_path / "kept").exists()
+
+
+def test_a_refused_repository_is_found_before_writing(served, capsys, monkeypatch):
+    monkeypatch.setattr("codev_eval.data.hub.write_data_set", never_load)
+    served.refuses = True
+    assert main(["data", "push", "me/scenes", *TOY]) == 1
+    said = capsys.readouterr().err
+    assert "me/scenes could not be made: 403" in said and "Nothing was written" in said and "hf auth login" in said
+
+
+def test_the_files_of_a_failed_upload_stay(served, tmp_path, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("connection lost")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["data", "push", "me/scenes", *TOY]) == 1
+    said = capsys.readouterr().err
+    (kept,) = tmp_path.glob("codev-push-*")
+    assert f"hf upload me/scenes {kept} --repo-type dataset" in said and "connection lost" in said
+    assert len((kept / "test" / "metadata.jsonl").read_text().splitlines()) == 4
+
+
+def test_nothing_is_left_after_an_upload(served, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["data", "push", "me/scenes", *TOY]) == 0
+    assert not list(tmp_path.glob("codev-push-*"))
