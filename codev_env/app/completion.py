@@ -6,7 +6,9 @@ import argparse
 import contextlib
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 SHELLS = ("bash", "zsh", "fish")
@@ -34,6 +36,14 @@ OPTIONS = {
 }
 """By command: the class of its options. A command that is missing here parses its options with argparse."""
 
+_UNREAD = {
+    "--loss": ("grpo", "dapo", "dr_grpo", "gspo", "cispo"),
+    "--curriculum": ("uniform", "success-band"),
+    "--credit": ("trajectory", "trajectory-mean", "turn", "turn-mean"),
+}
+"""Names of registries in modules that need torch, whose import would take seconds."""
+_PATHS = ("--data", "--env.data", "--eval.data", "--model", "--resume", "--config", "--trajectories", "--vllm.folder")
+"""Options that take paths although their type is text: names are accepted as well."""
 _TRAINING = ("--preset", "--config", "--dry-run")
 
 
@@ -65,7 +75,7 @@ def completions() -> dict[str, list[str]]:
 
                     options = [option.flag for option in options_of(load(OPTIONS[path])) if not option.positional]
             elif not below and name != "completion":
-                options = _help_options(load(command.target))
+                options = [*_help_options(load(command.target))]
             found[path] = [*(below if path == name else ()), *options, "--help"]
     found["completion"] = [*SHELLS, "--help"]
     found["train"][-1:] = [*_TRAINING, "--help"]
@@ -73,8 +83,44 @@ def completions() -> dict[str, list[str]]:
     return found
 
 
-def option_values() -> dict[str, list[str]]:
-    """Return the values that may follow an option, by its flag: names of the package, and choices that are fixed."""
+@dataclass(frozen=True)
+class Values:
+    """What may follow an option: known words, files, and whether several values may."""
+
+    words: tuple[str, ...] = ()
+    files: bool = False
+    many: bool = False
+
+
+def option_values() -> dict[str, Values]:
+    """Return what may follow each option that takes a value, by its flag; commands that share a flag are joined."""
+    from codev_env.app.cli import COMMANDS, load
+
+    names = _names()
+    found = {flag: Values(tuple(words)) for flag, words in names.items()}
+    for name, command in COMMANDS.items():
+        if not any(path.split()[0] == name for path in OPTIONS) and name != "completion":
+            for flag, takes_value in _help_options(load(command.target)).items():
+                if takes_value:
+                    found.setdefault(flag, Values())
+    for kind in _option_classes():
+        from codev_env.app.options import options_of
+
+        for option in options_of(kind):
+            if option.positional or option.kind is bool:
+                continue
+            inner = get_args(option.kind) if option.many else (option.kind,)
+            choices = [str(word) for one in inner if get_origin(one) is Literal for word in get_args(one)]
+            known = found.get(option.flag, Values())
+            words = dict.fromkeys((*known.words, *filter(None, choices), *option.words))
+            found[option.flag] = Values(tuple(words), known.files or Path in inner, known.many or option.many)
+    for flag in _PATHS:
+        found[flag] = Values(found[flag].words, True, found[flag].many) if flag in found else Values(files=True)
+    return found
+
+
+def _names() -> dict[str, Sequence[str]]:
+    """Return the names of the package that options take, by flag."""
     from codev_env.app.cli import load
     from codev_env.dialects import dialect_names
     from codev_env.judges import JUDGES
@@ -82,39 +128,79 @@ def option_values() -> dict[str, list[str]]:
     from codev_env.rewards import REWARDS
     from codev_env.scoring import SCORERS
     from codev_env.tasks import BENCHES, SCENES
+    from codev_env.tasks.wrappers import CROP, SUITES, TRANSFORMS
 
-    found: dict[str, list[str]] = {
+    found: dict[str, Sequence[str]] = {
         "--bench": sorted(BENCHES),
+        "--data": ("synthetic", "hub", "auto"),
         "--scenes": sorted(SCENES),
+        "--split": ("train", "val", "test"),
+        "--wrap": (*SUITES, *TRANSFORMS, CROP),
         "--reward": sorted(REWARDS),
         "--dialect": dialect_names(),
         "--judge": sorted(JUDGES),
         "--scorer": sorted(SCORERS),
         "--env.id": [f"codev_env:{env_id}" for env_id in ENV_IDS],
+        **_UNREAD,
     }
-    found |= {f"--env.{name}": found[f"--{name}"] for name in ("scenes", "dialect", "judge")}
+    found |= {f"--env.{name}": found[f"--{name}"] for name in ("data", "scenes", "wrap", "dialect", "judge")}
+    found |= {f"--eval.{name}": found[f"--env.{name}"] for name in ("id", "data", "scenes")}
+    found |= {"--against": found["--judge"], "--suites": SUITES}
     with contextlib.suppress(ImportError):  # packages of the trainer
-        from codev_env.app.options import options_of
-
         found["--preset"] = load("codev_train.run.config:presets")()
-        for path in OPTIONS.values():
-            for option in options_of(load(path)):
-                choices = [str(value) for value in get_args(option.kind)] if get_origin(option.kind) is Literal else []
-                if choices:  # commands may differ in the choices of an option
-                    found[option.flag] = list(dict.fromkeys([*found.get(option.flag, ()), *choices]))
+    with contextlib.suppress(ImportError):
+        cheats: Any = load("codev_agents.cheats.suite:CHEATS")
+        found["--cheats"] = sorted(cheats)
+    with contextlib.suppress(ImportError):
+        methods: Any = load("codev_eval.study.methods:METHODS")
+        settings: Any = load("codev_eval.study.methods:SETTINGS")
+        found |= {"--methods": [one.name for one in methods], "--settings": [one.name for one in settings]}
+    return found
+
+
+def _option_classes() -> Iterator[Any]:
+    from codev_env.app.cli import load
+
+    for path in OPTIONS.values():
+        with contextlib.suppress(ImportError):  # a command whose packages are not installed
+            yield load(path)
+
+
+def _with_places() -> set[str]:
+    """Return the commands that take arguments by place, such as a folder."""
+    from codev_env.app.cli import load
+
+    found = set()
+    for path, target in OPTIONS.items():
+        with contextlib.suppress(ImportError):
+            from codev_env.app.options import options_of
+
+            if any(option.positional for option in options_of(load(target))):
+                found.add(path)
     return found
 
 
 def bash(words: dict[str, list[str]]) -> str:
-    """Return the script for bash; after an option with known values it completes these."""
-    values = [f'        {flag}) words="{" ".join(known)}" ;;' for flag, known in sorted(option_values().items())]
+    """Return the script for bash; after an option with known values it completes these.
+
+    Where the script offers nothing, the shell completes files.
+    """
+    values = []
+    for flag, known in sorted(option_values().items()):
+        # A second value may be the next option instead, which begins with a hyphen.
+        place = f'*" {flag}"' if known.many else f'"0 {flag}"'
+        values.append(f'        {place}) words="{" ".join(known.words)}"{" files=1" if known.files else ""} ;;')
+    places = _with_places()
     paths = sorted(filter(None, words), key=len, reverse=True)
-    cases = [f'        "{path}" | "{path} "*) words="{" ".join(words[path])}" ;;' for path in paths]
+    cases = [
+        f'        "{path}" | "{path} "*) words="{" ".join(words[path])}"{" place=1" if path in places else ""} ;;'
+        for path in paths
+    ]
     return "\n".join(
         [
             "# Completes `codev`; made by `codev completion`. Make it again after an upgrade.",
             "_codev() {",
-            '    local current=${COMP_WORDS[COMP_CWORD]} path="" words="" word',
+            '    local current=${COMP_WORDS[COMP_CWORD]} path="" words="" files="" place="" word index',
             '    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
             '        case $word in --debug) ;; -*) break ;; *) path="$path $word" ;; esac',
             "    done",
@@ -122,10 +208,21 @@ def bash(words: dict[str, list[str]]) -> str:
             f'        "") words="{" ".join(words[""])}" ;;',
             *cases,
             "    esac",
-            "    case ${COMP_WORDS[COMP_CWORD-1]} in",
-            *values,
-            "    esac",
+            "    if [[ $current != -* ]]; then",
+            '        if [[ -n $place ]]; then words=""; fi',
+            "        for ((index = COMP_CWORD - 1; index > 0; index--)); do",
+            "            if [[ ${COMP_WORDS[index]} == --?* ]]; then break; fi",
+            "        done",
+            '        case "$((COMP_CWORD - 1 - index)) ${COMP_WORDS[index]}" in',
+            *(f"    {line}" for line in values),
+            "        esac",
+            "    fi",
             '    COMPREPLY=($(compgen -W "$words" -- "$current"))',
+            "    if [[ -n $files ]]; then",
+            "        local IFS=$'\\n'",
+            '        COMPREPLY+=($(compgen -f -- "$current"))',
+            "        compopt -o filenames 2>/dev/null",
+            "    fi",
             "}",
             "complete -o default -F _codev codev",
         ]
@@ -140,17 +237,22 @@ def zsh(words: dict[str, list[str]]) -> str:
 def fish(words: dict[str, list[str]]) -> str:
     """Return the script for fish."""
     lines = ["# Completes `codev`; made by `codev completion`. Make it again after an upgrade."]
+    known = option_values()
     for path, following in words.items():
         seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in path.split())
         for word in following:
             what = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
+            if values := known.get(word):
+                what += " -r" if values.files else " -x"  # -x: no files
+                what += f' -a "{" ".join(values.words)}"' if values.words else ""
             lines.append(f'complete -c codev -n "{seen or "__fish_use_subcommand"}" {what}')
     return "\n".join(lines)
 
 
-def _help_options(command: Callable[..., Any]) -> list[str]:
-    """Return the options in the help of a command that uses argparse."""
+def _help_options(command: Callable[..., Any]) -> dict[str, bool]:
+    """Return the options in the help of a command that uses argparse, and whether each takes a value."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         command(["--help"])
-    return list(dict.fromkeys(re.findall(r"^  (--[a-z-]+)", out.getvalue(), re.MULTILINE)))
+    found = re.findall(r"^  (--[a-z-]+)( [A-Z\[])?", out.getvalue(), re.MULTILINE)
+    return {flag: bool(value) for flag, value in found}

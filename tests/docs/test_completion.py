@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from codev_env.app import cli
-from codev_env.app.completion import OPTIONS, SHELLS, bash, completions, fish, zsh
+from codev_env.app.completion import OPTIONS, SHELLS, bash, completions, fish, option_values, zsh
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +84,61 @@ def test_the_command_prints_it_and_refuses_other_shells(capsys, monkeypatch, wor
         assert "codev" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["completion", "csh"])
+
+
+NEW = '""'
+"""A word that is begun but empty, as where Tab is pressed after a space."""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["train", "--loss", NEW], {"grpo", "dapo", "dr_grpo", "gspo", "cispo"}),
+        (["train", "--loss", "gspo", "--see"], {"--seed"}),
+        (["train", "--name", NEW], set()),
+        (["train", "--resume", "ru"], {"runs"}),
+        (["eval", "--data", NEW], {"synthetic", "hub", "auto", "runs", "rows.jsonl"}),
+        (["eval", "--data", "ru"], {"runs"}),
+        (["eval", "--perturb", NEW], {"mask", "noise", "other", "empty"}),
+        (["eval", "--perturb", "mask", "no"], {"noise"}),
+        (["eval", "--perturb", "mask", "--dua"], {"--dual"}),
+        (["eval", "--bench", "vstar", "hrbench4"], {"hrbench4k"}),
+        (["eval", "compare", NEW], set()),
+        (["view", NEW], set()),
+        (["view", "--po"], {"--port"}),
+        (["play", "--index", NEW], set()),
+        (["data", "replay", "--format", NEW], {"thyme", "codevision"}),
+        (["study", "tapo", "--methods", "evi"], {"evidence", "evidence-turn"}),
+        (["rewards", "redteam", "--cheats", "comment-o"], {"comment-only"}),
+    ],
+)
+def test_bash_completes_values_and_files(words, typed, offered, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "rows.jsonl").touch()
+    line = " ".join(["codev", *typed])
+    program = f'{bash(words)}\nCOMP_WORDS=({line}); COMP_CWORD={len(typed)}; _codev; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    # An empty answer lets the shell complete files.
+    assert set(done.stdout.split()) == offered and not done.stderr
+
+
+def test_fish_offers_values(words):
+    lines = fish(words).splitlines()
+    seen = "__fish_seen_subcommand_from train"
+    assert f'complete -c codev -n "{seen}" -l loss -x -a "grpo dapo dr_grpo gspo cispo"' in lines
+    assert f'complete -c codev -n "{seen}" -l name -x' in lines
+    evaluated = "__fish_seen_subcommand_from eval"
+    assert f'complete -c codev -n "{evaluated}" -l data -r -a "synthetic hub auto"' in lines
+    assert f'complete -c codev -n "{evaluated}" -l perturb -x -a "mask noise other empty"' in lines
+
+
+def test_names_that_are_not_read_from_their_registries_are_the_same():
+    pytest.importorskip("torch")
+    from codev_train.learn.credit import CREDITS
+    from codev_train.learn.curriculum import CURRICULA
+    from codev_train.learn.loss import LOSSES
+
+    known = option_values()
+    for flag, registry in (("--loss", LOSSES), ("--credit", CREDITS), ("--curriculum", CURRICULA)):
+        assert set(known[flag].words) == set(registry)
