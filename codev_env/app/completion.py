@@ -85,7 +85,7 @@ def completions() -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class Values:
-    """What may follow an option: known words, files, and whether several values may."""
+    """The values of an option: known words, whether files as well, and whether there may be several."""
 
     words: tuple[str, ...] = ()
     files: bool = False
