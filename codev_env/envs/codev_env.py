@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.utils import EzPickle
@@ -167,9 +169,13 @@ class CodeVBenchEnv(ImageToolEnv):
         view_pixels: int | None = None,
         farm: str | Mapping[str, Any] | FarmOptions | Farm | None = None,
     ) -> None:
+        from codev_env.dialects import get_dialect
+        from codev_env.envs.trial import check_dialect
         from codev_env.tasks import default_split, load_tasks, narrow, wrap_tasks
-        from codev_env.tasks.readers.fields import brief
 
+        if view_pixels is not None and (not isinstance(view_pixels, Real) or not math.isfinite(view_pixels)):
+            raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
+        check_dialect(get_dialect(dialect))
         shared: dict[str, Any] = {
             "split": split or default_split(bench),
             "dialect": dialect,
@@ -190,11 +196,18 @@ class CodeVBenchEnv(ImageToolEnv):
             tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described, **changed)
         elif isinstance(data, TaskSet) and not any(described.values()):
             tasks = narrow(wrap_tasks(data, wrap), only)
+        elif isinstance(data, TaskSet):
+            given = ", ".join(name for name, value in described.items() if value)
+            raise ConfigError(f"data is a TaskSet, which {given} cannot change: leave {given} out, or give a path.")
         else:
-            given = ", ".join(name for name, value in described.items() if value) or "nothing else"
             raise ConfigError(
-                f"data is {brief(data)} with {given}: give a str, or a TaskSet without {', '.join(described)}. "
-                "Rows in memory are data of your own: CodeV-Dataset-v0."
+                f"data is a {type(data).__name__}; only CodeV-Dataset-v0 takes rows in memory. Give a path (a str) or "
+                "a TaskSet."
             )
         super().__init__(tasks, sandbox=sandbox, **shared)
         EzPickle.__init__(self, bench=bench, data=data, on_error=on_error, **described, **changed, **shared)
+
+    def _choose(self, options: Mapping[str, Any]) -> int:
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"options of reset is {options!r}; it must be a dict such as {{'index': 0}}, or None.")
+        return super()._choose(options)

@@ -1,19 +1,21 @@
-"""A trial call of scorers and judges from elsewhere, so that a wrong result is found when an environment is made."""
+"""Trial calls of scorers, judges and dialects from elsewhere: what is wrong shows when an environment is made."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from PIL import Image
 
+from codev_env.dialects import Dialect
 from codev_env.errors import ConfigError
 from codev_env.judges import AsyncJudge, Judge, ServedJudge
 from codev_env.scoring import Score, Scorer
-from codev_env.types import Code, Execution, Region, Step, StepScore, Task
+from codev_env.types import Answer, Code, Execution, Invalid, Region, Step, StepScore, Task
 
 logger = logging.getLogger(__name__)
 
@@ -21,20 +23,48 @@ _OWN = ("codev_env.", "codev_agents.", "codev_train.", "codev_eval.")
 
 
 def check_scorer(scorer: Scorer) -> None:
-    """Raise `ConfigError` if a scorer from elsewhere returns anything but a `Score` for a made-up task."""
+    """Raise `ConfigError` if a scorer from elsewhere takes, or for a made-up task returns, anything else than it must.
+
+    It takes a task and a text, and returns a `Score`.
+    """
     if _from_elsewhere(scorer):
+        _takes(f"scorer {_name(scorer)}", scorer, "task", "answer")
         _try("scorer", _name(scorer), functools.partial(scorer, _task(), "A"), Score)
 
 
 def check_judge(judge: Judge) -> None:
-    """Raise `ConfigError` if a judge from elsewhere returns anything but a `StepScore` for a made-up tool call.
+    """Raise `ConfigError` if a judge from elsewhere takes, or for a made-up call returns, anything else than it must.
 
     A copy is tried, so that the judge itself sees only real calls. Judges that ask a server or hold more than plain
     values, such as a model or a client, are not tried: `check_score` sees their results.
     """
-    if _from_elsewhere(judge) and not isinstance(judge, AsyncJudge | ServedJudge) and _is_plain(vars(judge)):
+    if not _from_elsewhere(judge):
+        return
+    _takes(f"judge {judge.name!r}: its method score", judge.score, "task", "step", "history")
+    if not isinstance(judge, AsyncJudge | ServedJudge) and _is_plain(vars(judge)):
         score = copy.deepcopy(judge).score
         _try("judge", repr(judge.name), functools.partial(score, _task(), _step(), ()), StepScore)
+
+
+def check_dialect(dialect: Dialect) -> None:
+    """Raise `ConfigError` if a dialect from elsewhere has no text as system prompt, or reads a text as no turn."""
+    if not _from_elsewhere(dialect):
+        return
+    name = f"dialect {type(dialect).__name__!r}"
+    for method, arguments, expected, what in (
+        (dialect.system_prompt, (), str, "a str"),
+        (dialect.parse, ("x",), Code | Answer | Invalid, "Code, Answer or Invalid of codev_env.types"),
+        (dialect.first_message, (_task(),), str, "a str"),
+    ):
+        called = f"{name}: {method.__name__}({', '.join(_short(argument) for argument in arguments)})"
+        try:
+            found = method(*arguments)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{called} raised {error!r}; it must return {what}.") from error
+        if not isinstance(found, expected):
+            raise ConfigError(f"{called} returned a {type(found).__name__} ({found!r:.60}); it must return {what}.")
 
 
 def check_score(judge: Judge, score: object) -> None:
@@ -65,6 +95,22 @@ def _from_elsewhere(found: object) -> bool:
 
 def _name(scorer: object) -> str:
     return repr(getattr(scorer, "__qualname__", type(scorer).__name__))
+
+
+def _short(argument: object) -> str:
+    return repr(argument) if isinstance(argument, str) else type(argument).__name__.lower()
+
+
+def _takes(label: str, call: Callable[..., object], *names: str) -> None:
+    """Raise `ConfigError` if a function cannot be called with as many arguments as there are names."""
+    try:
+        inspect.signature(call).bind(*names)
+    except TypeError as error:
+        raise ConfigError(
+            f"{label} cannot be called as ({', '.join(names)}): {error}. Give it these parameters."
+        ) from error
+    except ValueError:  # Some functions in C have no signature.
+        return
 
 
 def _try(kind: str, name: str, call: Callable[[], object], expected: type) -> None:

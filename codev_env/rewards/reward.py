@@ -155,8 +155,12 @@ class Reward:
         """Return the same reward with some weights replaced.
 
         Raises:
-            ConfigError: If a name is not one of the terms, or a weight is not a finite number.
+            ConfigError: If it is no mapping, a name is not one of the terms, or a weight is not a finite number.
         """
+        if not isinstance(weights, Mapping):
+            raise ConfigError(
+                f"reward_weights is {weights!r}; it must map terms to weights, such as {{{self.names[0]!r}: 1.0}}."
+            )
         for name, weight in weights.items():
             if name not in self.names:
                 raise unknown(f"weight of reward {self.name!r}:", name, self.names)

@@ -172,9 +172,10 @@ def _generated_or_found(data: str, split: str, bench: Bench, scenes: Any, option
     if split not in splits:
         raise unknown("split", split, splits)
     if data == "auto" and not bench.places():
+        rows = ", or a list of dicts" if bench.name == "dataset" else ""
         raise ConfigError(
             f"{bench.env_id} is for data of your own and has no default folder. Name it: data='rows.jsonl' (JSONL, "
-            "JSON, TSV, Parquet or a folder; --data on the command line), or a list of dicts. "
+            f"JSON, TSV, Parquet or a folder; --data on the command line){rows}. "
             "data='synthetic' gives generated scenes."
         )
     place = bench.find() if data == "auto" else None
