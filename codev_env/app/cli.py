@@ -54,7 +54,9 @@ COMMANDS = {
     "report": Command("codev_eval.report.cli:report", "make the report of a run folder again", "report"),
     "play": Command("codev_env.app.play:main", "play a task yourself, in the terminal", ""),
     "view": Command("codev_eval.report.cli:view", "show a run in the browser while it is under way", "report"),
-    "data": Command("codev_eval.data.cli:main", "show, check, replay and filter tasks; push them to the hub and pull them", "eval"),
+    "data": Command(
+        "codev_eval.data.cli:main", "show, check, replay and filter tasks; push them to the hub and pull them", "eval"
+    ),
     "rewards": Command(
         "codev_eval.rewards.cli:main", "list rewards, explain those of an episode, and try to cheat them", "eval"
     ),

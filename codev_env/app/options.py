@@ -265,5 +265,5 @@ def _problem(error: Any, options: Mapping[str, Option]) -> Problem:
 
 def _metavar(kind: Any) -> str:
     if get_origin(kind) is Literal:
-        return "{" + ",".join(map(str, get_args(kind))) + "}"
+        return "{" + ",".join(str(word) for word in get_args(kind) if word != "") + "}"
     return _METAVARS.get(kind, "TEXT")

@@ -22,7 +22,7 @@ from option_tables import Option, about_class, options_of
 
 from codev_env.app import cli
 from codev_env.app.completion import OPTIONS
-from codev_env.benches import BENCHES, environments
+from codev_env.benches import BENCHES, Bench, environments
 from codev_env.dialects import dialect_names, get_dialect
 from codev_env.envs.codev_env import CodeVBenchEnv
 from codev_env.rewards import REWARDS, GroupTerm, Reward
@@ -104,7 +104,7 @@ def environment_pages(played: list[Entry]) -> Iterator[GeneratedPage]:
         lines = [
             f"# {env_id}",
             "",
-            *_code("python", f'import gymnasium as gym\n\nenv = gym.make("codev_env:{env_id}", data="synthetic")'),
+            *_code("python", _made(env_id, bench)),
             "",
             *_table(("argument", "value"), rows.items()),
             "",
@@ -117,6 +117,15 @@ def environment_pages(played: list[Entry]) -> Iterator[GeneratedPage]:
             entry_on_page(entry, "../../"),
         ]
         yield env_id, f"reference/environments/{env_id}.md", _text(lines)
+
+
+def _made(env_id: str, bench: Bench) -> str:
+    """Return the lines that make an environment; one without data of its own shows yours first."""
+    made = f'env = gym.make("codev_env:{env_id}", data='
+    lines = [f'{made}"synthetic")']
+    if not bench.folder:
+        lines = [f'{made}"rows.jsonl")  # your own data', f"{lines[0]}  # generated scenes"]
+    return "\n".join(["import gymnasium as gym", "", *lines])
 
 
 def reward_pages() -> Iterator[GeneratedPage]:
@@ -210,7 +219,7 @@ def command_pages() -> Iterator[GeneratedPage]:
 
 
 def _option_row(option: Option) -> tuple[str, ...]:
-    return f"`{option.flag}`", f"`{option.type}`", f"`{option.default}`" if option.default else "required", option.about
+    return f"`{option.flag}`", f"`{option.type}`", option.typed, option.about
 
 
 def _help_text(main: Callable[[list[str]], Any]) -> str:

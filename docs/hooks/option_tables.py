@@ -17,6 +17,7 @@ class Option:
         flag: As it is typed, for example `--env.max-turns`; a positional argument in capitals.
         type: Its type and range.
         default: In Python; empty if the option is required.
+        typed: The default as it is typed, in backticks; *empty* for none, `required` for an option without a default.
         about: Its docstring, in one line.
     """
 
@@ -24,6 +25,7 @@ class Option:
     type: str
     default: str
     about: str
+    typed: str
 
 
 def options_of(target: str) -> list[Option]:
@@ -38,5 +40,10 @@ def about_class(target: str) -> str:
 
 def _row(option: options.Option) -> Option:
     field = option.field
-    default = "" if field.is_required() else repr(field.get_default(call_default_factory=True, validated_data={}))
-    return Option(option.flag, ", ".join(filter(None, (option.metavar, option.range))), default, option.about)
+    if field.is_required():
+        default, typed = "", "required"
+    else:
+        default = repr(field.get_default(call_default_factory=True, validated_data={}))
+        typed = f"`{option.default}`" if option.default else "*empty*"
+    kind = ", ".join(filter(None, (option.metavar, option.range)))
+    return Option(option.flag, kind, default, option.about, typed)

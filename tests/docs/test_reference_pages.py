@@ -1,0 +1,41 @@
+"""The generated pages of the reference: defaults and types as they are typed, and data of the reader's own."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from pages import DOCS
+
+
+@pytest.fixture(scope="module")
+def hook():
+    pytest.importorskip("mkdocs")
+    sys.path.insert(0, str(DOCS / "hooks"))
+    try:
+        import gallery
+        import make_pages
+    finally:
+        sys.path.remove(str(DOCS / "hooks"))
+    return gallery, make_pages
+
+
+def test_commands_show_defaults_as_they_are_typed(hook):
+    pages = {title: text for title, _, text in hook[1].command_pages()}
+    for text in pages.values():
+        assert not re.search(r"PosixPath|\| `(\(.*?\)|None|'.*?')` \|", text)
+        assert "`{," not in text
+    assert "| `--out` | `PATH` | `runs/eval` |" in pages["codev eval"]
+    assert re.search(r"\| `--suite` \| `\{zoom,all\}` \| \*empty\* \|", pages["codev eval"])
+    assert "| `--bench` | `TEXT` | `vstar` |" in pages["codev eval"]
+    assert re.search(r"\| `--model` \| `TEXT` \| required \|", pages["codev eval"])
+
+
+@pytest.mark.parametrize("env_id", ["CodeV-Dataset-v0", "CodeV-Video-v0"])
+def test_environments_over_own_data_show_how_to_name_it(hook, env_id):
+    _, made = hook
+    bench = next(bench for bench in made.BENCHES.values() if bench.env_id == env_id)
+    text = made._made(env_id, bench)
+    assert f'gym.make("codev_env:{env_id}", data="rows.jsonl")' in text and 'data="synthetic")' in text
+    assert "rows.jsonl" not in made._made("CodeV-VStar-v0", made.BENCHES["vstar"])
