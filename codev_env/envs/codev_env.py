@@ -171,7 +171,7 @@ class CodeVBenchEnv(ImageToolEnv):
     ) -> None:
         from codev_env.dialects import get_dialect
         from codev_env.envs.trial import check_dialect
-        from codev_env.tasks import default_split, load_tasks, narrow, wrap_tasks
+        from codev_env.tasks import check_kinds, default_split, load_tasks, narrow, wrap_tasks
 
         if view_pixels is not None and (not isinstance(view_pixels, Real) or not math.isfinite(view_pixels)):
             raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
@@ -191,6 +191,7 @@ class CodeVBenchEnv(ImageToolEnv):
         }
         described: dict[str, Any] = {"scenes": scenes, "subset": subset, "columns": columns, "reader": reader}
         changed: dict[str, Any] = {"wrap": wrap, "only": only}
+        check_kinds(reader, wrap)
         data = os.fspath(data) if isinstance(data, os.PathLike) else data
         if isinstance(data, str) or (bench == "dataset" and not isinstance(data, TaskSet)):
             tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described, **changed)

@@ -45,6 +45,7 @@ __all__ = [
     "TransformedTaskSet",
     "TurnedOptions",
     "VStarTaskSet",
+    "check_kinds",
     "check_tasks",
     "default_split",
     "load_tasks",
@@ -113,6 +114,7 @@ def load_tasks(
             f"data is a {type(data).__name__}; bench={bench!r} reads files: give their path. "
             "Rows in memory are data of your own: bench='dataset'."
         )
+    check_kinds(reader, wrap)
     wrapped = parse_wrappers(wrap)
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
@@ -124,6 +126,13 @@ def load_tasks(
         raise ConfigError(
             f"columns, reader and image_folder describe your own data: leave them out for bench={bench!r}."
         )
+    if isinstance(data, str) and data == "synthetic" and bench == "dataset":
+        for name, value in (("columns", columns), ("reader", reader), ("image_folder", image_folder)):
+            if value:
+                raise ConfigError(
+                    f"option {name!r} is {value!r}, but data is 'synthetic': {name} only describes data of your own. "
+                    "Leave it out, or give the path of your data."
+                )
     if isinstance(data, str) and data in ("synthetic", "auto"):
         try:
             tasks = _generated_or_found(data, split, found, scenes, options)
@@ -145,9 +154,31 @@ def load_tasks(
     return narrow(wrap_tasks(tasks, wrap, variant), only)
 
 
+def check_kinds(reader: object, wrap: object) -> None:
+    """Raise `ConfigError` for arguments of another type, named as the user wrote them."""
+    if reader is not None and not isinstance(reader, Mapping):
+        raise ConfigError(
+            f"reader is {reader!r}; it must map options to values: reader={{'boxes': 'xywh'}} (--reader boxes=xywh)."
+        )
+    if wrap is not None and not isinstance(wrap, str | Sequence | Mapping):
+        raise ConfigError(
+            f"wrap is {wrap!r}; it must be a suite (orientation, corruption), a list of names or a mapping."
+        )
+
+
 def narrow(tasks: TaskSet, only: str | Path | None) -> TaskSet:
     """Return the tasks that a file names, in its order, or all tasks without a file; see `FilteredTaskSet`."""
-    return FilteredTaskSet(tasks, only) if only else tasks
+    if only is None or only == "":
+        return tasks
+    if not isinstance(only, str | os.PathLike):
+        raise ConfigError(
+            f"only is {only!r}; it must be the path of a file of task ids (`codev data filter` writes one)."
+        )
+    if not Path(only).is_file():
+        raise TaskError(
+            f"only is {str(only)!r}: no such file. It must be a file of task ids, as `codev data filter` writes it."
+        )
+    return FilteredTaskSet(tasks, only)
 
 
 def _with_variants(error: CodevError, subset: str | None, wrapped: WrapOptions | None) -> CodevError:

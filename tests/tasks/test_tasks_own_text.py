@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from PIL import Image
 
@@ -85,3 +87,10 @@ def test_a_place_inside_the_question_stays_and_a_place_alone_is_no_question():
 def test_a_text_instead_of_a_list_names_its_column(column, text):
     with pytest.raises(TaskError, match=rf"row 0 of the data: '{text}' is not JSON .*the column '{column}' as a list"):
         task(**{column: text})
+
+
+def test_videos_are_read_alike(tmp_path):
+    row = {"video": "a.mp4", "question": ["Which?"], "answer": ["cat", "feline"]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    with pytest.raises(TaskError, match=r"line 1: the answer is \['cat', 'feline'\]; give one text"):
+        load_tasks(str(tmp_path / "rows.jsonl"), "test", bench="video")

@@ -24,7 +24,7 @@ def likely_form(boxes: Boxes, samples: Sequence[tuple[Boxes, Size]]) -> BoxForm 
         samples: The boxes of some rows, each with the (width, height) of the row's image in pixels.
     """
     fits = all(is_inside(box, *size) for row, size in samples for box in row)
-    to_thousand = all(value <= THOUSAND for box in boxes for value in box)
+    to_thousand = all(0 <= value <= THOUSAND for box in boxes for value in box)
     if not fits:
         return "thousand" if to_thousand else None
     all_large = all(min(size) > _LARGE for _, size in samples)

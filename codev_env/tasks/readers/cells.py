@@ -22,6 +22,7 @@ _PATH = 1024  # characters that a path has at most
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 _CONVERTED = {"HSV": "RGB", "RGBa": "RGBA", "La": "LA"}  # modes that no file without loss has
 _LINE_END = re.compile(r"\s*[\r\n]\s*")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _DATA_URI = re.compile(r"^data:[^,]{0,100};base64,")
 
 
@@ -127,6 +128,10 @@ def _encoded(image: Image.Image, where: str) -> bytes:
 
 def _from_text(value: str, where: str, folder: Path) -> bytes | Path:
     prefix = _DATA_URI.match(value)
+    if _URL.match(value):
+        raise TaskError(
+            f"{where}: the image is {brief(value)}. URLs are not fetched: download it first, give its path."
+        )
     if prefix is None and (found := image_path(value, folder)) is not None:
         return found
     if prefix is None and len(value) <= _PATH and re.search(r"\.\w{2,5}$", value):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from codev_env.benches import BENCHES, Bench
-from codev_env.errors import ConfigError, TaskError, unknown
+from codev_env.errors import ConfigError, FormatError, TaskError, unknown
 from codev_env.tasks.readers.arrow import ArrowTable
 from codev_env.tasks.readers.box_form import likely_form
 from codev_env.tasks.readers.boxes import BoxForm, Frame, ask_form, boxes_from, by_image
@@ -42,6 +42,7 @@ _HEAVY = ("image", "task")
 """Fields that are read with the row alone."""
 _REQUIRED = ("image", "question", "answer")
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
+_FILES = (*_SUFFIXES, ".csv")  # names with these are no data sets of the hub
 _SAMPLES = 8  # images whose sizes are compared with their boxes
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -88,7 +89,7 @@ def open_dataset(
 
     An image is a path (relative to `image_folder`, or to `images/` in it), base64 text, bytes, `{"bytes", "path"}` or a
     PIL image; or a list of these. An answer is the text of a choice, its letter, or its number from 0; without choices,
-    any text.
+    any text. Places of images in front of a question, and options in it that are the choices, are left out.
 
     Raises:
         TaskError: Missing or invalid data; the message names file and row. For a
@@ -123,6 +124,8 @@ def _table(source: Any, split: str, config: str | None) -> RowTable:
         return ArrowTable.saved(path, split)
     if path.exists():
         return table_of(_files(path, split))
+    if path.suffix.lower() in _FILES or path.parent != Path() and path.parent.is_dir():
+        raise TaskError(f"{source}: no such file or folder. Check the path.")
     if _HUB_ID.fullmatch(str(source)):
         return ArrowTable.from_hub(str(source), split, config)
     raise TaskError(
@@ -134,13 +137,30 @@ def _files(path: Path, split: str) -> list[Path]:
     """Return the files of a split: in a folder of its name, with its name in theirs, or all if no name has a split."""
     names = SPLIT_NAMES.get(split, (split,))
     folder = next((path / name for name in names if (path / name).is_dir()), path)
-    files = find_files(folder, _SUFFIXES, f"a file of rows ({', '.join(_SUFFIXES)})")
+    try:
+        files = find_files(folder, _SUFFIXES, f"a file of rows ({', '.join(_SUFFIXES)})")
+    except FormatError as error:
+        raise _advised(error, path, split) from None
     if path.is_file() or folder != path:
         return files
     own = [file for file in files if split_of(file.stem) == split or (split not in SPLIT_NAMES and split in file.stem)]
     if own or not any(split_of(file.stem) for file in files):
         return own or files
     raise TaskError(f"{path}: has no split {split!r}; its files are {', '.join(file.name for file in files)}.")
+
+
+def _advised(error: FormatError, path: Path, split: str) -> TaskError:
+    """Return the error for a path without rows, with what is there instead."""
+    if path.suffix.lower() == ".csv" or (path.is_dir() and any(path.glob("*.csv"))):
+        return FormatError(
+            f"{error} CSV is not read from files: read it with pandas and pass the frame, data=pandas.read_csv(…), or "
+            "write it as .jsonl, .tsv or .parquet."
+        )
+    folders = sorted(folder for folder in path.glob("*") if folder.is_dir())
+    splits = [folder.name for folder in folders if any(any(folder.glob(f"*{suffix}")) for suffix in _SUFFIXES)]
+    if splits and not (path / split).is_dir():
+        return TaskError(f"{path}: has no split {split!r}; it has {', '.join(map(repr, splits))}.")
+    return error
 
 
 def _of_split(table: RowTable, column: str, split: str) -> RowTable:
@@ -160,16 +180,23 @@ def _columns(table: RowTable, columns: Mapping[str, str | Sequence[str]]) -> dic
         raise TaskError(f"{table.source}: is empty. Give data with at least one row.")
     if len(table.problems) == len(table):
         raise TaskError(table.problems[0])
+    if not isinstance(columns, Mapping):
+        raise ConfigError(
+            f"columns is {columns!r}; it must map task fields to column names: columns={{'image': …}} "
+            "(--columns image=…)."
+        )
     for name, column in columns.items():
         if name not in FIELDS:
             raise unknown("field in columns", name, FIELDS)
-        found[name] = (column,) if isinstance(column, str) else tuple(column)
+        found[name] = (column,) if isinstance(column, str) else tuple(column) if _is_names(column) else ()
         if len(found[name]) != 1 and (name != "choices" or not found[name]):
             raise ConfigError(f"columns[{name!r}] is {column!r}; it must be the name of one column.")
         try:
             table.require(*found[name])
         except TaskError as error:
-            raise TaskError(f"{error} It was asked for by columns={{{name!r}: {column!r}}}.") from None
+            raise TaskError(
+                f"{error} It was asked for by columns={{{name!r}: {column!r}}} (--columns {name}=…)."
+            ) from None
     for name, defaults in FIELDS.items():
         default = next((column for column in defaults if table.has(column)), None)
         if name not in found and default is not None:
@@ -177,9 +204,14 @@ def _columns(table: RowTable, columns: Mapping[str, str | Sequence[str]]) -> dic
         if name not in found and name in _REQUIRED:
             raise TaskError(
                 f"{table.source}: has no column for {name!r} ({' or '.join(map(repr, defaults))}). Its columns: "
-                f"{', '.join(table.columns) or 'none'}. Say which one it is: columns={{{name!r}: …}}."
+                f"{', '.join(table.columns) or 'none'}. Say which one it is: columns={{{name!r}: …}} "
+                f"(--columns {name}=…)."
             )
     return found
+
+
+def _is_names(column: object) -> bool:
+    return isinstance(column, Sequence) and all(isinstance(name, str) for name in column)
 
 
 # ---- reading the rows

@@ -27,7 +27,7 @@ def read_question(value: Any, where: str, *, exact: bool = False) -> str:
     Raises:
         TaskError: Empty, or no single text.
     """
-    text = plain(_single(value, "question", where))
+    text = plain(single_text(value, "question", where))
     if not exact and (places := _PLACES.match(text)):
         text = text[places.end() :]
     if not text:
@@ -79,7 +79,7 @@ def read_answer(value: Any, choices: tuple[str, ...], where: str) -> str:
     Raises:
         TaskError: Empty, no single text, or none of the choices.
     """
-    value = _single(value, "answer", where)
+    value = single_text(value, "answer", where)
     text = plain(value)
     if not text:
         raise TaskError(f"{where}: the answer is empty.")
@@ -125,8 +125,8 @@ def _without_letter(text: str, at: int) -> str:
     return text[mark.end() :] if mark and (mark[1] or mark[2]) == LETTERS[at] else text
 
 
-def _single(value: Any, field: str, where: str) -> Any:
-    """Return a value, or the entry of a list of one; as text, another list would be a question or answer of its own."""
+def single_text(value: Any, field: str, where: str) -> Any:
+    """Return a value, or the entry of a list of one; raises `TaskError` for another list, which is no text."""
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1:
         value = value[0]
     if isinstance(value, Mapping | Sequence | set | frozenset) and not isinstance(value, str):

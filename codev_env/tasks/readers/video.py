@@ -30,6 +30,7 @@ from codev_env.tasks.readers.cells import parsed
 from codev_env.tasks.readers.fields import brief, is_number, jsonable, letter_answer, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, of_split, only_split, split_of, table_of
 from codev_env.tasks.readers.images import Rules
+from codev_env.tasks.readers.own_text import single_text
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
 from codev_env.tasks.readers.table import RowTable
 from codev_env.types import Box, Task
@@ -148,7 +149,7 @@ class VideoReader:
 
     def read(self, row: Mapping[str, Any], where: str, index: int = 0) -> DraftTask:
         """Read one row; the evidence stays in seconds and pixels of the video, in `meta["evidence"]`."""
-        question, answer = plain(row["question"]), plain(row["answer"])
+        question, answer = (plain(single_text(row[name], name, where)) for name in ("question", "answer"))
         for name, value in (("video", plain(row["video"])), ("question", question), ("answer", answer)):
             if not value:
                 raise TaskError(f"{where}: {name!r} is empty.")
