@@ -43,6 +43,16 @@ def test_letters_before_all_options_are_taken_off(choices, answer):
     assert (found.choices, found.answer) == (("dog", "cat"), "cat")
 
 
+@pytest.mark.parametrize(
+    "choices", [[["dog"], ["cat"]], [{"text": "dog"}, {"text": "cat"}], {"A": ["dog"], "B": "cat"}]
+)
+    "choices", [[["dog"], ["cat"]], [{"text": "dog"}, {"text": "cat"}], {"A": ["dog"], "B": "cat"}]
+)
+def test_options_that_are_no_texts_are_refused(choices):
+    with pytest.raises(TaskError, match="row 0 of the data: the choices are .*expected 2 to 26 different texts"):
+        task(choices=choices)
+
+
 @pytest.mark.parametrize("choices", [["A. dog", "cat"], ["B. dog", "A. cat"], ["A. red", "B. red"], ["A.", "B."]])
 def test_other_options_stay(choices):
     assert task(choices=choices, answer=choices[1]).choices == tuple(choices)

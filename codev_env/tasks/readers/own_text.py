@@ -64,7 +64,8 @@ def read_choices(value: Any, where: str, column: str = "choices", *, exact: bool
     texts = tuple(plain(choice) for choice in value) if isinstance(value, Sequence) else ()
     if isinstance(value, Sequence) and not isinstance(value, str) and not texts:
         return ()
-    if not 2 <= len(texts) <= 26 or not all(texts) or len(set(texts)) < len(texts):
+    nested = bool(texts) and not all(map(_is_one, value))
+    if not 2 <= len(texts) <= 26 or not all(texts) or len(set(texts)) < len(texts) or nested:
         raise TaskError(f"{where}: the choices are {brief(value)}; expected 2 to 26 different texts.")
     if exact:
         return texts
@@ -129,6 +130,10 @@ def single_text(value: Any, field: str, where: str) -> Any:
     """Return a value, or the entry of a list of one; raises `TaskError` for another list, which is no text."""
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1:
         value = value[0]
-    if isinstance(value, Mapping | Sequence | set | frozenset) and not isinstance(value, str):
+    if not _is_one(value):
         raise TaskError(f"{where}: the {field} is {brief(value)}; give one text.")
     return value
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, str) or not isinstance(value, Mapping | Sequence | set | frozenset)
