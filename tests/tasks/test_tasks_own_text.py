@@ -46,8 +46,6 @@ def test_letters_before_all_options_are_taken_off(choices, answer):
 @pytest.mark.parametrize(
     "choices", [[["dog"], ["cat"]], [{"text": "dog"}, {"text": "cat"}], {"A": ["dog"], "B": "cat"}]
 )
-    "choices", [[["dog"], ["cat"]], [{"text": "dog"}, {"text": "cat"}], {"A": ["dog"], "B": "cat"}]
-)
 def test_options_that_are_no_texts_are_refused(choices):
     with pytest.raises(TaskError, match="row 0 of the data: the choices are .*expected 2 to 26 different texts"):
         task(choices=choices)
