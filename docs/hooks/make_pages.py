@@ -78,12 +78,19 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Put the diagram of an episode into the page itself, so that it has the colours that the reader chose."""
+    """Let names in tables break, and put the diagram of an episode into the page, where it has the reader's colours."""
 
     def inline(found: re.Match[str]) -> str:
         return f'<span class="diagram">{(DOCS / found[1]).read_text("utf-8")}</span>'
 
+    html = re.sub(r"<td\b.*?</td>", _breakable, html, flags=re.DOTALL)
     return re.sub(r'<img [^>]*src="(images/episode\.svg)"[^>]*>', inline, html)
+
+
+def _breakable(cell: re.Match[str]) -> str:
+    """Allow line breaks in the code of a cell after spaces and, within words but not options, after `/`, `-`, `_`."""
+    allow = re.compile(r"(?<=\w[/_-])(?=[\w*])|(?<= )")
+    return re.sub(r"(?<=<code>)(?!--[\w.-]+</code>)[^<]+", lambda code: allow.sub("<wbr>", code[0]), cell[0])
 
 
 def environment_pages(played: list[Entry]) -> Iterator[GeneratedPage]:
@@ -236,8 +243,13 @@ def _own_docstring(kind: type) -> str:
 
 
 def _table(header: tuple[str, ...], rows: Any) -> list[str]:
-    cells = [[cell.replace("\n", " ").replace("|", "\\|") for cell in row] for row in rows]
+    cells = [[re.sub(r"(`[^`]*`)|\|", _pipe, cell.replace("\n", " ")) for cell in row] for row in rows]
     return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells)]
+
+
+def _pipe(found: re.Match[str]) -> str:
+    """Escape a pipe outside code, where it would end the cell; inside, the backslash would be shown."""
+    return found[1] or "\\|"
 
 
 def _code(language: str, text: str) -> list[str]:

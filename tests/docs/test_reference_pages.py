@@ -39,3 +39,14 @@ def test_environments_over_own_data_show_how_to_name_it(hook, env_id):
     text = made._made(env_id, bench)
     assert f'gym.make("codev_env:{env_id}", data="rows.jsonl")' in text and 'data="synthetic")' in text
     assert "rows.jsonl" not in made._made("CodeV-VStar-v0", made.BENCHES["vstar"])
+
+
+def test_names_in_tables_break_between_their_parts_alone(hook):
+    cells = "<td><code>--image-folder</code></td><td><code>a/b_c-d --wrap x.py</code> e_f</td>"
+    shown = hook[1].on_page_content(f"<table><tr>{cells}</tr></table>")
+    assert "<code>--image-folder</code>" in shown
+    assert "<code>a/<wbr>b_<wbr>c-<wbr>d <wbr>--wrap <wbr>x.py</code> e_f" in shown
+
+
+def test_pipes_in_code_are_shown_as_they_are(hook):
+    assert hook[1]._table(("a",), [["`x|y` or z|w"]])[-1] == "| `x|y` or z\\|w |"
