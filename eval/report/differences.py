@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from codev_eval.report import plots
-from codev_eval.report.formats import difference, share
+from codev_eval.report.formats import difference, points, share
 from codev_eval.report.results import METRICS, Metric
 from codev_eval.report.tables import Table
 
@@ -75,7 +75,7 @@ def _rate(name: str, found: Mapping[str, Any]) -> ComparedRate:
         METRICS.get(name, Metric(name.replace("_", " "), "")),
         share(found["a"]),
         share(found["b"]),
-        difference(change, interval),
+        difference(change, interval) if interval else points(change),
         plots.intervals(both, plots.SHARES.high) if both else None,
         None
         if change is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,11 +181,16 @@ def _dual(found: Mapping[str, Any]) -> Table:
         "schema_harm": "- right without, wrong with no call",
     }
     rows = tuple(
-        (text, difference(found[key], found["gain_ci95"]) if key == "gain" else share(found[key]))
+        (text, _gain(found[key], found["gain_ci95"]) if key == "gain" else share(found[key]))
         for key, text in labels.items()
         if found
     )
     return Table("Does the tool help?", "MED: the gain is the sum of its four terms", ("", "share"), rows)
+
+
+def _gain(value: Any, interval: Sequence[float] | None) -> str:
+    """A difference with its interval; alone where all tasks differ alike, which gives no interval."""
+    return difference(value, interval) if interval else points(value)
 
 
 def _perturbed(metrics: Mapping[str, Any]) -> Table:
@@ -201,7 +206,7 @@ def _perturbed(metrics: Mapping[str, Any]) -> Table:
         (
             name,
             share(row["accuracy_perturbed"]),
-            difference(row["visual_evidence_gain"], row["visual_evidence_gain_ci95"]),
+            _gain(row["visual_evidence_gain"], row["visual_evidence_gain_ci95"]),
             str(row["n_looked"]),
             points(row["gain_looked"]),
             share(row["answer_changed"]),

@@ -143,3 +143,12 @@ def test_a_recorded_episode_is_judged_again_from_what_it_showed():
         again = judged_again(dataclasses.replace(recorded, turns=(dataclasses.replace(look, regions=(seen,)), *rest)))
         assert again.is_faithful == looks == any(turn.any_crop for turn in again.turns)
         assert again.total_reward == played(0, True, looks=looks).total_reward
+
+
+def test_the_page_names_both_folders_and_shows_no_empty_brackets(tmp_path):
+    a, b = evaluated(tmp_path / "first", "none"), evaluated(tmp_path / "second", "oracle")
+    assert cli.main(["eval", "compare", a, b, "--out", str(tmp_path / "c")]) == 0
+    text = (tmp_path / "c" / "comparison.html").read_text("utf-8")
+    legend = text.partition('<ul class="legend">')[2].partition("</ul>")[0]
+    assert f"A <b>{a}</b>" in legend and f"B <b>{b}</b>" in legend
+    assert "+100.0 points</td>" in text and "[–]" not in text
