@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import shutil
 import sys
 import tempfile
@@ -11,14 +12,14 @@ import textwrap
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from codev_env.adapters.episodes import EpisodeRunner
-from codev_env.app.cli import load
 from codev_env.dialects import dialect_names
 from codev_env.errors import ConfigError, unknown
 from codev_env.messages import to_pil
 from codev_env.registration import env_id_of
-from codev_env.tasks import BENCHES, default_split
+from codev_env.tasks import BENCHES, default_split, load_tasks
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Observation, TaskSet
 
 HELP = """\
@@ -92,17 +93,36 @@ def _tasks(given: argparse.Namespace) -> TaskSet:
             f"--bench {bench.name} ({bench.title}) has no data of its own. Name yours: "
             f"codev play --bench {bench.name} --data {example}. --data synthetic gives generated scenes."
         )
-    choice = load("codev_eval.bench.choice:TaskChoice")(
-        data=given.data or "synthetic",
+    return load_tasks(
+        given.data or "synthetic",
+        given.split or default_split(bench.name),
         bench=bench.name,
-        split=given.split or default_split(bench.name),
-        scenes=given.scenes or None,
-        columns=tuple(given.columns),
-        reader=tuple(given.reader),
+        scenes=_json(given.scenes) if (given.scenes or "").startswith("{") else given.scenes or None,
+        columns={
+            name: value.split(",") if name == "choices" and "," in value else value
+            for name, value in _pairs("columns", given.columns)
+        },
+        reader={name: _json(value) for name, value in _pairs("reader", given.reader)},
         image_folder=given.image_folder,
     )
-    tasks: TaskSet = choice.load()
-    return tasks
+
+
+def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in given:
+        name, _, value = text.partition("=")
+        if not (name and value):
+            raise ConfigError(f"--{option} {text}: write NAME=VALUE.")
+        pairs.append((name, value))
+    return pairs
+
+
+def _json(text: str) -> Any:
+    """Return what JSON says a text is, such as `true` or `3`; any other text is itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _read_turn(player: EpisodeRunner, heading: str) -> str | None:
