@@ -112,7 +112,7 @@ def make_updater(size: Any, way: str, budget: int = 0, like: Any = None) -> Any:
     speed_up(policy.model)
     narrow_base(policy.model, options)
     policy.restrict(options.train_vision, options.lora)
-    policy.model.gradient_checkpointing_enable()
+    policy.checkpoint_gradients()
     scorer = TokenScorer(policy.model)
     trained = [p for p in scorer.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=1e-6) if "SGD" in way else make_optimizer(scorer, options.optimizer)

@@ -208,7 +208,7 @@ def measure(case: Case) -> tuple[dict[str, float], dict[str, float]]:
     narrow_base(policy.model, options)
     policy.restrict(options.train_vision, options.lora)
     if options.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable()
+        policy.checkpoint_gradients()
     scorer = TokenScorer(policy.model)
     AcceleratorState._reset_state(True)  # a process has one precision
     if options.sharding == "fsdp2":  # Accelerate keeps it for GPUs.

@@ -51,7 +51,7 @@ def run_ours(case: Case, model: str, steps: int, checkpointing: bool, packed: bo
     )  # fmt: skip
     policy.processor.banned_ids = banned(policy, ("</code>", "</answer>"))
     if checkpointing:
-        policy.model.gradient_checkpointing_enable()
+        policy.checkpoint_gradients()
     engine = make_engine("hf", policy.model, policy.processor, case.rows, 0, options.vllm, options.max_length)
     watch = Watch(policy.model)
     engine.generate = watch.timed(engine.generate)  # type: ignore[method-assign]

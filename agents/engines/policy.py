@@ -92,6 +92,13 @@ class Policy:
             if resume:
                 lora.load_adapters(self.model, resume)
 
+    def checkpoint_gradients(self) -> None:
+        """Keep no activations for the backward pass but compute them again in it."""
+        self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        # transformers lets the inputs of every tower require a gradient, as reentrant checkpoints need: the backward
+        # pass would go through a frozen vision tower, too, and run it twice more.
+        self.model.disable_input_require_grads()
+
     def save(self, folder: Path | None) -> None:
         """Write model, tokenizer and image processor, loadable with `from_pretrained`; adapters are merged into it.
 

@@ -119,6 +119,27 @@ def test_packed_equals_padded_equals_alone(toy, checkpointing):
     torch.testing.assert_close(packed[0], alone, atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_frozen_tower_runs_once_and_checkpoints_change_no_gradient(toy, rank):
+    found = []
+    for checkpointing in (False, True):
+        policy = Policy(copy.deepcopy(toy.model), toy.processor)
+        torch.manual_seed(0)
+        policy.restrict(vision=False, adapters=LoraOptions(rank=rank))
+        if checkpointing:
+            policy.checkpoint_gradients()
+        policy.model.train()
+        calls: list[str] = []
+        for tower in policy.processor.family.vision:
+            for name, module in policy.model.model.get_submodule(tower).named_modules():
+                module.register_forward_pre_hook(lambda *_, name=name, calls=calls: calls.append(name))
+        found.append((calls, score(policy, trajectories(toy.processor), packed=True)[2]))
+    (plain, expected), (again, gradient) = found
+    assert plain and again == plain, "a backward pass through the tower would run it again"
+    assert expected.norm() > 0
+    torch.testing.assert_close(gradient, expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
 def test_every_weight_gets_a_gradient_from_a_packed_row(toy):
     policy = Policy(copy.deepcopy(toy.model), toy.processor)
     score(policy, trajectories(toy.processor), packed=True)

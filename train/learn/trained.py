@@ -50,7 +50,7 @@ def load_trained(options: TrainOptions, start: str, resume: Path | None, acceler
     policy = Policy.load(source, dtype, reads_weights(accelerator))
     policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
     if options.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable()
+        policy.checkpoint_gradients()
     if options.compile:
         compile_layers(policy.model)
     return distribute(options, policy, accelerator)
