@@ -82,7 +82,8 @@ def table(rows: dict[str, Row]) -> list[str]:
     lines = [f"| | {' | '.join(COLUMNS[c][0] for c in columns)} | |", "| --- |" + " --- |" * (len(columns) + 1)]
     for cell, row in rows.items():
         values = [COLUMNS[c][1](row[c]) if c in row else "" for c in columns]
-        state = "" if row["state"] == "measured" else row["state"] + (f": {why}" if (why := row.get("why")) else "")
+        why = row.get("why", "").partition(" GPU 0 ")[0]  # what follows in CUDA's message is the machine's
+        state = "" if row["state"] == "measured" else row["state"] + (f": {why}" if why else "")
         lines.append(f"| {cell} | {' | '.join(values)} | {state.replace('|', '/')} |")
     return lines
 
