@@ -30,6 +30,12 @@ _LEAST, _SOLID, _FIRST = 0.04, 0.8, 0.08
 """Shares: of the output that a part fills, of a part that its map explains, of the places that a fit begins with."""
 _MANY = 0.3
 """Share of what the line with most explained places has, from which on a line belongs to the part."""
+_NEARLY, _HALF = 0.85, 0.5
+"""Shares: of an output, from which on a claim is about all of it; of the rest of a claim beside a part, to be seen."""
+_BEYOND = 1.05
+"""Of the area of a claim within the image: the area of one that goes beyond it."""
+_OFF = 0.25
+"""Of a part's diagonal: how far from where a claim says it may show."""
 _SAME = 0.9
 """Overlap of two regions, from which on they show the same place."""
 
@@ -59,7 +65,9 @@ def panels(output: Image.Image, probe: Image.Image, code: codes.PixelCode, secre
     return sorted(found, key=_pixels, reverse=True)[:MOST]
 
 
-def parts_of(bounds: Sequence[Bounds], found: Sequence[Region | None], main: Region, size: Size) -> Region:
+def parts_of(
+    bounds: Sequence[Bounds], found: Sequence[Region | None], main: Region, size: Size, doubtful: bool = False
+) -> Region:
     """Join what the parts of an output of (width, height) show with what the output was found to show as a whole.
 
     Args:
@@ -67,16 +75,56 @@ def parts_of(bounds: Sequence[Bounds], found: Sequence[Region | None], main: Reg
         found: The region of each part, alone.
         main: The region of the output.
         size: (width, height) of the output.
+        doubtful: The region of the whole may be wrong.
     """
     regions = [
         replace(region, original_share=region.original_share * _pixels(part) / (size[0] * size[1]))
         for part, region in zip(bounds, found, strict=True)
         if region is not None and region.polygon is not None
     ]
-    if main.polygon is None and regions:
+    if regions and (main.polygon is None or (doubtful and not _stands(main, bounds, found, size))):
         main = regions[0]
     others = (region for region in regions if not _same_view(region, main))
     return replace(main, others=tuple(others))
+
+
+def _stands(main: Region, bounds: Sequence[Bounds], found: Sequence[Region | None], size: Size) -> bool:
+    """Whether a claim of a whole output may be right beside what its parts show.
+
+    A map that explains one of two crops side by side claims a place beside it for the other one, which chance and plain
+    areas make half seen. It is given up for parts that are clear, if one of them shows another place than the claim
+    says, or if just one shows the same and little is seen of what the claim says around it. Of a claim about less than
+    the output, no more may be seen than the clear parts show.
+    """
+    own = 1.0 if main.seen is None else float(main.seen.mean())
+    if main.polygon is None or main.box is None or own >= WHOLE:
+        return main.polygon is not None
+    clear = [
+        (part, region, _pixels(part) / (size[0] * size[1]))
+        for part, region in zip(bounds, found, strict=True)
+        if region is not None and region.polygon is not None and region.original_share >= WHOLE
+    ]
+    covers = main.original_share / max(own, 1e-9)
+    rest = covers - sum(share for *_, share in clear)
+    seen = main.original_share - sum(region.original_share * share for _, region, share in clear)
+    x1, y1, x2, y2 = main.box
+    # Black bands of a crop out of range are no part of the image, and belong to the claim.
+    beyond = geometry.area(main.polygon) > _BEYOND * (x2 - x1) * (y2 - y1)
+    if covers < _NEARLY:  # Which part of the output it is about is not known.
+        return beyond or seen > 0
+    for part, region, _ in clear:
+        corners = np.array(region.polygon)
+        off = np.linalg.norm(corners.mean(0) - _claimed(main, part, size).mean(0))
+        if region.image_index != main.image_index or off > _OFF * np.linalg.norm(np.ptp(corners, axis=0)):
+            return False
+    return beyond or len(clear) != 1 or rest <= _LEAST or seen >= _HALF * rest
+
+
+def _claimed(main: Region, part: Bounds, size: Size) -> Array:
+    """The points that a claim of a whole output says the corners of a part show, shape (4, 2)."""
+    origin, across, _, down = np.array(main.polygon)
+    affine = np.column_stack([(across - origin) / size[0], (down - origin) / size[1], origin])
+    return np.array(geometry.polygon_of(affine, part))
 
 
 def same_place(one: Region, other: Region) -> bool:

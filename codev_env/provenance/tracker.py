@@ -17,9 +17,9 @@ what the one before could not place:
 
 Work is counted in runs and pixels, decided before a stage begins; what it does not place is `unknown`.
 
-Of a collage, the parts that the pixel code or the weave show are then located one by one. A claim is only made if the
-pixels really returned agree with the region claimed: a program that behaves otherwise on coded images is caught, and
-its output is `unknown` unless it can be matched.
+Of a collage, the parts are located one by one: after the weave if the whole is in doubt, or at the end. A claim is only
+made if the pixels really returned agree with the region claimed: a program that behaves otherwise on coded images is
+caught, and its output is `unknown` unless it can be matched.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from functools import cached_property, partial
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
-from PIL import Image, ImageChops
+from PIL import Image
 
 from codev_env.errors import NoRoom
 from codev_env.provenance import codes, exact, woven
+from codev_env.provenance.collage import Collage, is_doubtful
 from codev_env.provenance.cuts import Cuts
+from codev_env.provenance.outputs import few, is_grey, pair, part_of
 from codev_env.provenance.panels import MOST, WHOLE, panels, parts_of
 from codev_env.provenance.reading import Reading, read_code, read_crop
 from codev_env.provenance.regions import Bounds
@@ -115,7 +117,7 @@ class Tracker:
         self._refused: set[str] = set()
         self._runs_left = 0
         self._cuts = Cuts(self._sizes)
-        self._coded: tuple[Image.Image | None, ...] = ()
+        self._coded = self._woven_probes = tuple[Image.Image | None, ...]()
         self._panels: list[list[list[WovenPart]]] = []
 
     def trace(self, code: str, execution: Execution) -> tuple[Region, ...]:
@@ -141,11 +143,12 @@ class Tracker:
         found = self._by_copy(execution)
         if all(found):
             return tuple(region for region in found if region)
-        self._coded, self._panels = (None,) * len(found), [[]] * len(found)
+        self._panels = [[]] * len(found)
+        self._coded = self._woven_probes = (None,) * len(found)
         self._needed = self._needed_turns()
         self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
         # Grey made of colours is no work for the pixel code: it is left for what the weave does not show.
-        changed = all(map(_is_grey, execution.images)) and not all(map(_is_grey, map(_few, self._images)))
+        changed = all(map(is_grey, execution.images)) and not all(map(is_grey, map(few, self._images)))
         if changed:
             found = self._by_weave(execution, found)
         readings: list[Reading | None] = [None] * len(found)
@@ -157,11 +160,14 @@ class Tracker:
             ]
         if not changed:
             found = self._by_weave(execution, found)
+        guesses = [reading and reading.region for reading in readings]
+        collages = [self._by_seams(execution, at, *known) for at, known in enumerate(zip(found, guesses, strict=True))]
+        found = [collage or region for collage, region in zip(collages, found, strict=True)]
         found = self._by_phase(execution, found)
         found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
         found = self._by_stripes(execution, found)
-        regions = [one or (guess.region if guess else UNKNOWN) for one, guess in zip(found, readings, strict=True)]
-        return tuple(self._with_others(execution, at, region) for at, region in enumerate(regions))
+        regions = [one or guess or UNKNOWN for one, guess in zip(found, guesses, strict=True)]
+        return tuple(collages[at] or self._with_others(execution, at, region) for at, region in enumerate(regions))
 
     @cached_property
     def _secret(self) -> int:
@@ -182,7 +188,7 @@ class Tracker:
         if len(self._sizes) > codes.MOST_IMAGES or not self._affords("pixel code", 1, [_CODE]):
             return [None] * len(execution.images)
         code = codes.pixel_code(self._sizes)
-        probes = self._coded = _pair(execution, self._run_in(_CODE, code.images))
+        probes = self._coded = pair(execution, self._run_in(_CODE, code.images))
         return [
             None if probe is None else self._read_code(output, probe, code)
             for output, probe in zip(execution.images, probes, strict=True)
@@ -197,7 +203,8 @@ class Tracker:
     def _by_weave(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         if all(found) or not self._affords("weave", 1, [_WEAVE]):
             return found
-        probes = _pair(execution, self._run_in(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
+        probes = pair(execution, self._run_in(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
+        self._woven_probes = probes
         self._panels = [
             [read_weave(probe, size, index) for index, size in enumerate(self._sizes)]
             if region is None and probe is not None
@@ -211,7 +218,7 @@ class Tracker:
 
     def _woven(self, execution: Execution, at: int, part: Bounds, panels: Sequence[list[WovenPart]]) -> Region | None:
         """The region that a part of an output shows by the pattern; for each input image the panels that show it."""
-        output = _part(execution.images[at], part)
+        output = part_of(execution.images[at], part)
         for image, (index, some) in zip(self._images, enumerate(panels), strict=False):
             claimed = woven.claim(output, some, image, index, self._secret)
             if claimed is None:
@@ -230,43 +237,61 @@ class Tracker:
             return None
         self._done.pop(_PROOF, None)
         images = (*self._images[:index], image, *self._images[index + 1 :])
-        probe = _pair(execution, self._run_in(_PROOF, images))[at]
-        return probe and _part(probe, part)
+        probe = pair(execution, self._run_in(_PROOF, images))[at]
+        return probe and part_of(probe, part)
+
+    def _by_seams(self, execution: Execution, at: int, region: Region | None, guess: Region | None) -> Region | None:
+        """The places of images that an output puts side by side, where it is unknown or in doubt as a whole."""
+        if region is not None and (region.polygon is None or region.original_share >= WHOLE):
+            return None
+        seen = execution.images[at], self._coded[at], self._woven_probes[at]
+        collage = Collage(
+            *seen,
+            self._images,
+            list(self._cuts.pieces()),
+            self._secret,
+            partial(self._woven, execution, at),
+        )
+        return collage.read(region, guess, self._shown(at))
+
+    def _shown(self, at: int) -> list[WovenPart]:
+        return [panel for some in self._panels[at] for panel in some]
 
     def _with_others(self, execution: Execution, at: int, region: Region) -> Region:
         """Add what other parts of an output show, where most of it may be something else than its region."""
         if region.polygon is not None and region.original_share >= WHOLE:
             return region
         output, probe = execution.images[at], self._coded[at]
+        doubtful = is_doubtful(region, self._shown(at))
         if probe is not None:
             code = codes.pixel_code(self._sizes)
             bounds = panels(output, probe, code, self._secret)
-            readings = [self._read_code(_part(output, part), _part(probe, part), code) for part in bounds]
+            readings = [self._read_code(part_of(output, part), part_of(probe, part), code) for part in bounds]
             found = [one.region if one and one.sure else None for one in readings]
             if any(found):
-                return parts_of(bounds, found, region, output.size)
+                return parts_of(bounds, found, region, output.size, doubtful)
         shown = [(index, panel) for index, some in enumerate(self._panels[at]) for panel in some][:MOST]
         if len(shown) < 2:
             return region
         found = [self._woven(execution, at, panel.bounds, [[]] * index + [[panel.alone]]) for index, panel in shown]
-        return parts_of([panel.bounds for _, panel in shown], found, region, output.size)
+        return parts_of([panel.bounds for _, panel in shown], found, region, output.size, doubtful)
 
     def _by_phase(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         for index in range(len(self._images)):
             # Waves are recognised by their colours.
             open_ = [
-                region is None and not _is_grey(output) for region, output in zip(found, execution.images, strict=True)
+                region is None and not is_grey(output) for region, output in zip(found, execution.images, strict=True)
             ]
             names = [f"phase-{index}-{axis}" for axis in (0, 1)]
             if not any(open_) or not self._affords("phase code", 2, names):
                 break
-            pair = [self._run_in(name, self._phase_images(index, axis)) for axis, name in enumerate(names)]
+            waves = [self._run_in(name, self._phase_images(index, axis)) for axis, name in enumerate(names)]
             found = [
                 read_phase(output, np.asarray(x), np.asarray(y), self._images[index], index, self._secret)
                 if missing and x is not None and y is not None
                 else region
                 for region, missing, output, x, y in zip(
-                    found, open_, execution.images, *(_pair(execution, run) for run in pair), strict=True
+                    found, open_, execution.images, *(pair(execution, run) for run in waves), strict=True
                 )
             ]
         return found
@@ -292,7 +317,7 @@ class Tracker:
                     return found
                 images = (*self._images[:index], stripes.draw(plane), *self._images[index + 1 :])
                 self._done.pop(_STRIPES, None)
-                probes = _pair(execution, self._run_in(_STRIPES, images))
+                probes = pair(execution, self._run_in(_STRIPES, images))
                 for reader, wants, probe in zip(readers, wanting, probes, strict=True):
                     if reader is not None and wants:
                         reader.read(plane, probe)
@@ -373,28 +398,3 @@ class Tracker:
                 wanted = (wanted - turn.saves) | turn.reads
                 codes.add(turn.code)
         return needed[::-1]
-
-
-def _pair(execution: Execution, run: Execution) -> tuple[Image.Image | None, ...]:
-    """For each image of an execution its counterpart in another run; `None` where there is none of the same size."""
-    if len(run.images) != len(execution.images):
-        return (None,) * len(execution.images)
-    pairs = zip(execution.images, run.images, strict=True)
-    return tuple(probe if probe.size == output.size else None for output, probe in pairs)
-
-
-def _part(image: Image.Image, bounds: Bounds) -> Image.Image:
-    return image if bounds == (0, 0, *image.size) else image.crop(bounds)
-
-
-def _few(image: Image.Image) -> Image.Image:
-    """Some pixels of an image."""
-    return image.resize((64, 64), Image.Resampling.NEAREST)
-
-
-def _is_grey(image: Image.Image) -> bool:
-    return all(
-        ImageChops.difference(*(one.getchannel(channel) for channel in pair)).getbbox() is None
-        for one in (_few(image), image)
-        for pair in ("RG", "GB")
-    )
