@@ -110,7 +110,7 @@ def _parse_step(text: str) -> str:
     if text in SUITES:
         raise ConfigError(f"{text!r} is a suite of many transforms: give it alone, not in a list or joined by '+'.")
     names = (*SUITES, SOURCE, *TRANSFORMS, CROP, *CORRUPTIONS)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     kind = "the suite " if near and near[0] in SUITES else ""
     hint = f" Did you mean {kind}{near[0] + (':3' if near[0] in CORRUPTIONS else '')!r}?" if near else ""
     raise ConfigError(

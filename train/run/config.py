@@ -56,6 +56,11 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{where} must be a mapping with the sections {', '.join(SECTIONS)}.")
     for section in content:
+        if section not in SECTIONS and content[section] is not None and not isinstance(content[section], Mapping):
+            raise ConfigError(
+                f"{where}: {section} stands outside the sections {', '.join(SECTIONS)}; options stand below one, for "
+                f"example train: {{{section}: {content[section]}}}."
+            )
         if section not in SECTIONS:
             raise unknown(f"section in {where}:", section, SECTIONS)
         if section in _KINDS:
