@@ -6,8 +6,7 @@ import argparse
 import contextlib
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -83,13 +82,17 @@ def completions() -> dict[str, list[str]]:
     return found
 
 
-@dataclass(frozen=True)
-class Values:
-    """The values of an option: known words, whether files as well, and whether there may be several."""
+class Values(list[str]):
+    """The known values of an option.
 
-    words: tuple[str, ...] = ()
-    files: bool = False
-    many: bool = False
+    Attributes:
+        files: Whether files are values as well.
+        many: Whether there may be several.
+    """
+
+    def __init__(self, words: Iterable[str] = (), files: bool = False, many: bool = False) -> None:
+        super().__init__(words)
+        self.files, self.many = files, many
 
 
 def option_values() -> dict[str, Values]:
@@ -97,7 +100,7 @@ def option_values() -> dict[str, Values]:
     from codev_env.app.cli import COMMANDS, load
 
     names = _names()
-    found = {flag: Values(tuple(words)) for flag, words in names.items()}
+    found = {flag: Values(words) for flag, words in names.items()}
     for name, command in COMMANDS.items():
         if not any(path.split()[0] == name for path in OPTIONS) and name != "completion":
             for flag, takes_value in _help_options(load(command.target)).items():
@@ -112,10 +115,10 @@ def option_values() -> dict[str, Values]:
             inner = get_args(option.kind) if option.many else (option.kind,)
             choices = [str(word) for one in inner if get_origin(one) is Literal for word in get_args(one)]
             known = found.get(option.flag, Values())
-            words = dict.fromkeys((*known.words, *filter(None, choices), *option.words))
-            found[option.flag] = Values(tuple(words), known.files or Path in inner, known.many or option.many)
+            words = dict.fromkeys((*known, *filter(None, choices), *option.words))
+            found[option.flag] = Values(words, known.files or Path in inner, known.many or option.many)
     for flag in _PATHS:
-        found[flag] = Values(found[flag].words, True, found[flag].many) if flag in found else Values(files=True)
+        found[flag] = Values(found[flag], True, found[flag].many) if flag in found else Values(files=True)
     return found
 
 
@@ -189,7 +192,7 @@ def bash(words: dict[str, list[str]]) -> str:
     for flag, known in sorted(option_values().items()):
         # A second value may be the next option instead, which begins with a hyphen.
         place = f'*" {flag}"' if known.many else f'"0 {flag}"'
-        values.append(f'        {place}) words="{" ".join(known.words)}"{" files=1" if known.files else ""} ;;')
+        values.append(f'        {place}) words="{" ".join(known)}"{" files=1" if known.files else ""} ;;')
     places = _with_places()
     paths = sorted(filter(None, words), key=len, reverse=True)
     cases = [
@@ -244,7 +247,7 @@ def fish(words: dict[str, list[str]]) -> str:
             what = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
             if values := known.get(word):
                 what += " -r" if values.files else " -x"  # -x: no files
-                what += f' -a "{" ".join(values.words)}"' if values.words else ""
+                what += f' -a "{" ".join(values)}"' if values else ""
             lines.append(f'complete -c codev -n "{seen or "__fish_use_subcommand"}" {what}')
     return "\n".join(lines)
 

@@ -199,7 +199,7 @@ class CodeVBenchEnv(ImageToolEnv):
             tasks = narrow(wrap_tasks(data, wrap), only)
         elif isinstance(data, TaskSet):
             given = ", ".join(name for name, value in described.items() if value)
-            raise ConfigError(f"data is a TaskSet, which {given} cannot change: leave {given} out, or give a path.")
+            raise ConfigError(f"data is a TaskSet, which is taken as it is: give a TaskSet without {given}, or a path.")
         else:
             raise ConfigError(
                 f"data is a {type(data).__name__}; only CodeV-Dataset-v0 takes rows in memory. Give a path (a str) or "

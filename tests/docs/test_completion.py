@@ -141,4 +141,4 @@ def test_names_that_are_not_read_from_their_registries_are_the_same():
 
     known = option_values()
     for flag, registry in (("--loss", LOSSES), ("--credit", CREDITS), ("--curriculum", CURRICULA)):
-        assert set(known[flag].words) == set(registry)
+        assert set(known[flag]) == set(registry)

@@ -51,6 +51,8 @@ class Killer:
         turn = 0
         while self.kills and not self.done.wait(0.02):
             names = sorted(self.cluster.nodes)
+            if not names:  # none has started yet
+                continue
             node = self.cluster.nodes[names[turn % len(names)]]
             if sum(node.programs()) >= 2 and not node.killed.is_set():
                 node.kill()
