@@ -172,6 +172,7 @@ class CodeVBenchEnv(ImageToolEnv):
         from codev_env.dialects import get_dialect
         from codev_env.envs.trial import check_dialect
         from codev_env.tasks import check_kinds, default_split, load_tasks, narrow, wrap_tasks
+        from codev_env.tasks.readers.fields import brief
 
         if view_pixels is not None and (not isinstance(view_pixels, Real) or not math.isfinite(view_pixels)):
             raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
@@ -202,8 +203,7 @@ class CodeVBenchEnv(ImageToolEnv):
             raise ConfigError(f"data is a TaskSet, which is taken as it is: give a TaskSet without {given}, or a path.")
         else:
             raise ConfigError(
-                f"data is a {type(data).__name__}; only CodeV-Dataset-v0 takes rows in memory. Give a path (a str) or "
-                "a TaskSet."
+                f"data is {brief(data)}: only CodeV-Dataset-v0 takes rows in memory. Give a path (a str) or a TaskSet."
             )
         super().__init__(tasks, sandbox=sandbox, **shared)
         EzPickle.__init__(self, bench=bench, data=data, on_error=on_error, **described, **changed, **shared)
