@@ -95,7 +95,7 @@ def test_a_file_changes_the_preset_it_names_as_its_base(tmp_path):
 
 def test_an_option_outside_the_sections_of_a_file_is_told_where_it_belongs(tmp_path):
     (tmp_path / "flat.yaml").write_text("steps: 3")
-    with pytest.raises(ConfigError, match=r"steps stands outside the sections .* train: \{steps: 3\}"):
+    with pytest.raises(ConfigError, match=r"steps is outside the sections .* train: \{steps: 3\}"):
         parse(["--config", str(tmp_path / "flat.yaml")])
 
 

@@ -58,7 +58,7 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
     for section in content:
         if section not in SECTIONS and content[section] is not None and not isinstance(content[section], Mapping):
             raise ConfigError(
-                f"{where}: {section} stands outside the sections {', '.join(SECTIONS)}; options stand below one, for "
+                f"{where}: {section} is outside the sections {', '.join(SECTIONS)}; options go below one, for "
                 f"example train: {{{section}: {content[section]}}}."
             )
         if section not in SECTIONS:
