@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import shutil
 import sys
 import tempfile
@@ -12,9 +11,9 @@ import textwrap
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.app.named_values import columns_of, reader_of, scenes_of
 from codev_env.dialects import dialect_names
 from codev_env.errors import ConfigError, unknown
 from codev_env.messages import to_pil
@@ -97,32 +96,11 @@ def _tasks(given: argparse.Namespace) -> TaskSet:
         given.data or "synthetic",
         given.split or default_split(bench.name),
         bench=bench.name,
-        scenes=_json(given.scenes) if (given.scenes or "").startswith("{") else given.scenes or None,
-        columns={
-            name: value.split(",") if name == "choices" and "," in value else value
-            for name, value in _pairs("columns", given.columns)
-        },
-        reader={name: _json(value) for name, value in _pairs("reader", given.reader)},
+        scenes=scenes_of(given.scenes),
+        columns=columns_of(given.columns),
+        reader=reader_of(given.reader),
         image_folder=given.image_folder,
     )
-
-
-def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for text in given:
-        name, _, value = text.partition("=")
-        if not (name and value):
-            raise ConfigError(f"--{option} {text}: write NAME=VALUE.")
-        pairs.append((name, value))
-    return pairs
-
-
-def _json(text: str) -> Any:
-    """Return what JSON says a text is, such as `true` or `3`; any other text is itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _read_turn(player: EpisodeRunner, heading: str) -> str | None:

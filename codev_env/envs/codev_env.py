@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.utils import EzPickle
@@ -169,14 +167,9 @@ class CodeVBenchEnv(ImageToolEnv):
         view_pixels: int | None = None,
         farm: str | Mapping[str, Any] | FarmOptions | Farm | None = None,
     ) -> None:
-        from codev_env.dialects import get_dialect
-        from codev_env.envs.trial import check_dialect
-        from codev_env.tasks import check_kinds, default_split, load_tasks, narrow, wrap_tasks
+        from codev_env.tasks import default_split, load_tasks, narrow, wrap_tasks
         from codev_env.tasks.readers.fields import brief
 
-        if view_pixels is not None and (not isinstance(view_pixels, Real) or not math.isfinite(view_pixels)):
-            raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
-        check_dialect(get_dialect(dialect))
         shared: dict[str, Any] = {
             "split": split or default_split(bench),
             "dialect": dialect,
@@ -192,7 +185,6 @@ class CodeVBenchEnv(ImageToolEnv):
         }
         described: dict[str, Any] = {"scenes": scenes, "subset": subset, "columns": columns, "reader": reader}
         changed: dict[str, Any] = {"wrap": wrap, "only": only}
-        check_kinds(reader, wrap)
         data = os.fspath(data) if isinstance(data, os.PathLike) else data
         if isinstance(data, str) or (bench == "dataset" and not isinstance(data, TaskSet)):
             tasks = load_tasks(data, shared["split"], bench=bench, on_error=on_error, **described, **changed)
@@ -207,8 +199,3 @@ class CodeVBenchEnv(ImageToolEnv):
             )
         super().__init__(tasks, sandbox=sandbox, **shared)
         EzPickle.__init__(self, bench=bench, data=data, on_error=on_error, **described, **changed, **shared)
-
-    def _choose(self, options: Mapping[str, Any]) -> int:
-        if not isinstance(options, Mapping):
-            raise ConfigError(f"options of reset is {options!r}; it must be a dict such as {{'index': 0}}, or None.")
-        return super()._choose(options)

@@ -16,7 +16,7 @@ from gymnasium.utils import EzPickle
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs import render
 from codev_env.envs.pool import make_limits, shared_sandbox
-from codev_env.envs.trial import check_judge, check_score, check_scorer, check_verdict
+from codev_env.envs.trial import check_dialect, check_judge, check_score, check_scorer, check_verdict
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
 from codev_env.farm.programs import LocalPrograms, Programs
 from codev_env.geometry import shown_box
@@ -109,6 +109,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self.reward = get_reward(reward, reward_weights)
         self.judge = get_judge(judge)
         self.scorer = get_scorer(scorer)
+        check_dialect(self.dialect)
         check_judge(self.judge)
         check_scorer(self.scorer)
         self.judge = for_view(self.judge, view_pixels)
@@ -304,6 +305,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self._close_programs()
 
     def _choose(self, options: Mapping[str, Any]) -> int:
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"options of reset is {options!r}; it must be a dict such as {{'index': 0}}, or None.")
         for name in options:
             if name not in RESET_OPTIONS:
                 raise unknown("reset option", name, RESET_OPTIONS)

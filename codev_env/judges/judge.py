@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
+from numbers import Real
 from typing import Protocol, runtime_checkable
 
 from codev_env.errors import ConfigError, JudgeError
@@ -84,6 +86,8 @@ def for_view(judge: Judge, view_pixels: int | None) -> Judge:
     """
     if view_pixels is None:
         return judge
+    if not isinstance(view_pixels, Real) or not math.isfinite(view_pixels):
+        raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
     if not isinstance(judge, ViewJudge):
         raise ConfigError(
             f"view_pixels is {view_pixels!r}, but judge {judge.name!r} does not measure detail: leave view_pixels out, "

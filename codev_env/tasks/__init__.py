@@ -45,7 +45,6 @@ __all__ = [
     "TransformedTaskSet",
     "TurnedOptions",
     "VStarTaskSet",
-    "check_kinds",
     "check_tasks",
     "default_split",
     "load_tasks",
@@ -114,7 +113,10 @@ def load_tasks(
             f"data is a {type(data).__name__}; bench={bench!r} reads files: give their path. "
             "Rows in memory are data of your own: bench='dataset'."
         )
-    check_kinds(reader, wrap)
+    if reader is not None and not isinstance(reader, Mapping):
+        raise ConfigError(
+            f"reader is {reader!r}; it must map options to values: reader={{'boxes': 'xywh'}} (--reader boxes=xywh)."
+        )
     wrapped = parse_wrappers(wrap)
     variant = subset if wrapped is not None and subset in wrapped.transforms else None
     options: dict[str, Any] = {"subset": None if variant else subset, "seed": seed, "on_error": on_error}
@@ -152,18 +154,6 @@ def load_tasks(
         except TaskError as error:
             raise _with_variants(error, options["subset"], wrapped) from None
     return narrow(wrap_tasks(tasks, wrap, variant), only)
-
-
-def check_kinds(reader: object, wrap: object) -> None:
-    """Raise `ConfigError` for arguments of another type, named as the user wrote them."""
-    if reader is not None and not isinstance(reader, Mapping):
-        raise ConfigError(
-            f"reader is {reader!r}; it must map options to values: reader={{'boxes': 'xywh'}} (--reader boxes=xywh)."
-        )
-    if wrap is not None and not isinstance(wrap, str | Sequence | Mapping):
-        raise ConfigError(
-            f"wrap is {wrap!r}; it must be a suite (orientation, corruption), a list of names or a mapping."
-        )
 
 
 def narrow(tasks: TaskSet, only: str | Path | None) -> TaskSet:

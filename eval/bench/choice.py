@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from codev_env.app.named_values import columns_of, reader_of, scenes_of
 from codev_env.app.options import Field, option_class
-from codev_env.errors import ConfigError
 from codev_env.tasks import load_tasks
 from codev_env.types import TaskSet
 
@@ -46,15 +44,15 @@ class TaskOptions:
             "scenes": self._scenes(),
             "subset": self.subset,
             "wrap": list(self.wrap),
-            "columns": _columns(self.columns),
-            "reader": {name: _value(value) for name, value in _pairs("reader", self.reader)},
+            "columns": columns_of(self.columns),
+            "reader": reader_of(self.reader),
             "image_folder": None if self.image_folder is None else str(self.image_folder),
             "on_error": self.on_error,
             "only": None if self.only is None else str(self.only),
         }
 
     def _scenes(self) -> Any:
-        scenes = _scenes_of(self.scenes) if self.scenes else None
+        scenes = scenes_of(self.scenes)
         if self.difficulty is None:
             return scenes
         named = scenes if isinstance(scenes, dict) else {"preset": scenes} if scenes else {}
@@ -75,37 +73,3 @@ class TaskChoice(TaskOptions):
     def load(self) -> TaskSet:
         """Load the tasks, all of them whatever `n` says; raises `ConfigError` and `TaskError` as `load_tasks` does."""
         return load_tasks(self.data, self.split, bench=self.bench, **self.described())
-
-
-def _scenes_of(text: str) -> Any:
-    """Read `--scenes`: a name or a JSON object."""
-    if not text.lstrip().startswith("{"):
-        return text
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--scenes {text}: is not JSON ({error}). Put it in quotes for the shell.") from error
-
-
-def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
-            raise ConfigError(f"--{option} {text}: write NAME=VALUE.")
-        pairs.append((name, value))
-    return pairs
-
-
-def _columns(given: Sequence[str]) -> dict[str, str | list[str]]:
-    """Return the columns of each field; several of `choices` are separated by commas."""
-    pairs = _pairs("columns", given)
-    return {name: value.split(",") if name == "choices" and "," in value else value for name, value in pairs}
-
-
-def _value(text: str) -> Any:
-    """Return what JSON says a text is, such as `true` or `3`; any other text is itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -87,8 +87,10 @@ def test_parts_that_cannot_work(name, value, words):
 
 
 def test_parts_that_can_work():
-    make(scorer=lambda *given: Score(True), judge=Open(), dialect=CodeVDialect())
-    make(scorer=lambda task, answer, extra=3: Score(True), dialect=type("Mine", (CodeVDialect,), {})(), view_pixels=784)
+    mine = type("Mine", (CodeVDialect,), {})()
+    assert isinstance(make(scorer=lambda *given: Score(True), judge=Open(), dialect=CodeVDialect()), gym.Env)
+    made = make(scorer=lambda task, answer, extra=3: Score(True), dialect=mine, view_pixels=784)
+    assert made.unwrapped.dialect is mine
 
 
 @pytest.mark.parametrize(

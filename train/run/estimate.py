@@ -182,8 +182,8 @@ def tokens_per_pass(options: TrainOptions) -> int:
 
 def learned(options: TrainOptions) -> int:
     """Return how many trajectories an update learns from: those left by `down_sample`, and imitated ones."""
-    rollouts = options.prompts * min(options.group, options.down_sample or options.group)
-    return rollouts + sum(getattr(options.imitation, turns) for turns in ("answers", "calls", "targets"))
+    told, imitation = min(options.group, options.down_sample or options.group), options.imitation
+    return options.prompts * told + imitation.answers + imitation.calls + imitation.targets
 
 
 def passes_per_step(options: TrainOptions) -> int:

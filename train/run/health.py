@@ -118,8 +118,9 @@ class Health:
             ),
             "imitation": (
                 _number(row, "imitation/looks") + _number(row, "imitation/past") == 0,
-                "no look was faithful, so nothing is imitated: the policy looks nowhere near the evidence, or the "
-                "judge asks for more detail than its crops show (view_pixels, detail_power, detail_margin)",
+                "no look was faithful, so nothing is imitated of the policy's own: it looks nowhere near the "
+                "evidence, or the judge asks for more detail than its crops show (view_pixels, detail_power, "
+                "detail_margin)",
             ),
         }
         return {name: reason if crossed else "" for name, (crossed, reason) in rules.items()}
