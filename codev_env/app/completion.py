@@ -245,7 +245,8 @@ def fish(words: dict[str, list[str]]) -> str:
         seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in path.split())
         for word in following:
             what = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
-            if values := known.get(word):
+            values = known.get(word)
+            if values is not None:
                 what += " -r" if values.files else " -x"  # -x: no files
                 what += f' -a "{" ".join(values)}"' if values else ""
             lines.append(f'complete -c codev -n "{seen or "__fish_use_subcommand"}" {what}')

@@ -146,7 +146,7 @@ def parse_wrappers(spec: str | Sequence[str] | Mapping[str, Any] | None) -> Wrap
             raise ConfigError(f"wrap {spec!r} is not JSON ({error}). Put it in quotes for the shell.") from error
     if not isinstance(spec, Mapping | Sequence):
         raise ConfigError(
-            f"wrap is {spec!r}; it must be a suite (orientation, corruption), a list of names or a mapping."
+            f"wrap is {spec!r}; it must be a suite ({', '.join(SUITES)}), or a list of names, or a mapping."
         )
     if not isinstance(spec, Mapping):
         return WrapOptions(_names(spec, {}))
