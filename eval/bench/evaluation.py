@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from codev_env.files import write_json
 from codev_env.registration import env_id_of
 from codev_env.tasks import TransformedTaskSet, wrap_tasks
 from codev_env.tasks.wrappers import SOURCE
+from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, TrajectoryWriter
 from codev_env.types import TaskSet
 from codev_eval.bench.conditions import Perturbation, Perturbed
@@ -34,7 +34,11 @@ from codev_eval.bench.folder import (
     SUITE,
     WITHOUT_TOOL,
     evaluation_files,
+    has_state,
+    is_evaluation,
     read_episodes,
+    remove_evaluation,
+    remove_new,
 )
 from codev_eval.bench.measures import bench_of, returned_image, sample_of
 from codev_eval.bench.models import is_folder, parse_model
@@ -140,7 +144,7 @@ class Evaluation:
         Raises:
             EvaluationError: If not a single plain episode could be evaluated.
         """
-        made = self._open_folder()
+        before = self._open_folder()
         played = BenchEpisodes(self.tasks)
         try:
             self._play_condition(PLAIN, self._plain(), played)
@@ -158,7 +162,7 @@ class Evaluation:
             ) from error
         finally:
             if not read_episodes(self.options.out):
-                _sweep(self.options.out, made)
+                remove_new(self.options.out, before)
         return played
 
     def _count(self, tasks: TaskSet) -> int:
@@ -293,8 +297,8 @@ class Evaluation:
                 writer.append(outcome)
                 bar.add(outcome)
 
-    def _open_folder(self) -> bool:
-        """Make the folder, or reuse that of a stopped evaluation with the same options; returns whether it is new."""
+    def _open_folder(self) -> set[Path]:
+        """Make the folder, or reuse that of a stopped evaluation with the same options; returns what was there."""
         out = self.options.out
         for place in (out, *out.parents):
             if place.exists():
@@ -305,20 +309,24 @@ class Evaluation:
             raise ConfigError(f"--out {out} is the folder of a training run: give another one.")
         found = [path for path in evaluation_files(out) if path.exists()]
         mine = json.loads(json.dumps(self.options.fixed()))
-        if found and self.options.overwrite:
-            for path in found:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if self.options.overwrite:
+            if found and not is_evaluation(out):
+                raise ConfigError(
+                    f"--out {out} holds {found[0].name}, but no evaluation that --overwrite could replace "
+                    f"({TRAJECTORIES} or {STATE}): give another folder."
+                )
+            remove_evaluation(out)
         elif read_episodes(out) or (out / METRICS).exists() or (out / REPORT).exists():
             self._check_same(found[0], mine)
-            write_json(out / STATE, {"schema": SCHEMA, "options": mine})
-            return False
-        new = not out.exists()
+        elif (out / STATE).exists() and not has_state(out):
+            raise ConfigError(f"--out {out} holds {STATE}, which is of no evaluation: give another folder.")
+        before = {path for path in (out, *evaluation_files(out)) if path.exists()}
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
         write_json(out / STATE, {"schema": SCHEMA, "options": mine})
-        return new
+        return before
 
     def _check_same(self, found: Path, mine: dict[str, Any]) -> None:
         out = self.options.out
@@ -326,9 +334,8 @@ class Evaluation:
             theirs = json.loads((out / STATE).read_text("utf-8"))["options"]
             changed = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
         except OSError:
-            raise ConfigError(
-                f"--out {out} already holds {found.name}: give another folder, or add --overwrite."
-            ) from None
+            advice = "give another folder" + (", or add --overwrite" if is_evaluation(out) else "")
+            raise ConfigError(f"--out {out} already holds {found.name}: {advice}.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 f"{out / STATE} is broken ({error!r}): give another folder, or add --overwrite."
@@ -346,19 +353,6 @@ class Evaluation:
 def _is_more(n: int | None, than: int | None) -> bool:
     """Whether `--n` is larger than another; `None` is all tasks."""
     return than is not None and (n is None or n > than)
-
-
-def _sweep(out: Path, made: bool) -> None:
-    """Remove the files of an evaluation without a single episode."""
-    if (out / METRICS).exists():
-        return
-    for path in evaluation_files(out):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    if made:
-        out.rmdir()
 
 
 def _each(name: str, tasks: TaskSet) -> TransformedTaskSet:

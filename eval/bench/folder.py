@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
@@ -12,15 +16,14 @@ METRICS, STATE, REPORT = "metrics.json", "eval.json", "report.html"
 SCHEMA = 1
 PLAIN, WITHOUT_TOOL, SUITE, PERTURBED = "", "without-tool", "suite-", "perturbed-"
 """Names of conditions, which are also the names of their folders; the last two are prefixes."""
+_IMAGE_FILE = re.compile(rf'"({IMAGE_DIR}/[0-9a-f]+\.png)"'.encode())
+"""An image file as the lines of a trajectory file name it."""
 
 
 def read_played(out: Path) -> dict[str, list[Trajectory]]:
     """Return the episodes of every condition that a folder holds, by its name."""
     found = {PLAIN: read_episodes(out)}
-    for path in sorted(out.glob(f"*/{TRAJECTORIES}")):
-        if is_condition(path.parent.name):
-            found[path.parent.name] = read_episodes(path.parent)
-    return found
+    return found | {folder.name: read_episodes(folder) for folder in condition_folders(out)}
 
 
 def is_condition(folder: str) -> bool:
@@ -40,8 +43,57 @@ def read_episodes(folder: Path) -> list[Trajectory]:
 
 
 def evaluation_files(out: Path) -> list[Path]:
-    """Return the files and folders that an evaluation writes into its folder; none if there is no such folder."""
-    if not out.is_dir():
-        return []
-    conditions = [out / WITHOUT_TOOL, *out.glob(f"{SUITE}*"), *out.glob(f"{PERTURBED}*")]
-    return [*(out / name for name in (TRAJECTORIES, METRICS, REPORT, STATE, IMAGE_DIR)), *conditions]
+    """Return the files that an evaluation writes into its folder, and the folder of their images, images last."""
+    return [out / name for name in (TRAJECTORIES, METRICS, REPORT, STATE, IMAGE_DIR)]
+
+
+def condition_folders(out: Path) -> list[Path]:
+    """Return the folders of further conditions that hold episodes."""
+    return sorted(path.parent for path in out.glob(f"*/{TRAJECTORIES}") if is_condition(path.parent.name))
+
+
+def is_evaluation(out: Path) -> bool:
+    """Whether a folder holds an evaluation, finished or not."""
+    return (out / TRAJECTORIES).is_file() or has_state(out)
+
+
+def has_state(out: Path) -> bool:
+    """Whether a folder holds the options of an evaluation; a file of that name may be another's."""
+    try:
+        return "options" in json.loads((out / STATE).read_text("utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def remove_evaluation(out: Path) -> None:
+    """Remove an evaluation with all its conditions; other files, and folders that hold any, stay."""
+    for folder in condition_folders(out):
+        remove_evaluation(folder)
+        _remove_empty(folder)
+    path = out / TRAJECTORIES
+    named = set(_IMAGE_FILE.findall(path.read_bytes())) if path.is_file() else set()
+    for file in (*(out / name.decode() for name in named), *evaluation_files(out)):
+        if not file.is_dir():
+            file.unlink(missing_ok=True)
+    _remove_empty(out / IMAGE_DIR)
+
+
+def remove_new(out: Path, before: Iterable[Path]) -> None:
+    """Remove the files of an evaluation without a single episode, and its folder if that holds nothing else.
+
+    Args:
+        out: The folder.
+        before: Those of `evaluation_files`, and the folder, that were there when the evaluation was started.
+    """
+    kept = set(before)
+    for path in evaluation_files(out):
+        if path in kept:
+            continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    if out not in kept:
+        _remove_empty(out)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

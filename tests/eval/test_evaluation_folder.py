@@ -1,0 +1,102 @@
+"""The folder of an evaluation: files of the user in it are never removed or written over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from codev_agents import AgentError, Oracle
+from codev_env.app import cli
+from codev_env.trajectory import read_trajectories
+from codev_eval.bench import evaluation
+
+
+class Failing(Oracle):
+    """Fails in every episode."""
+
+    def reset(self, env):
+        raise AgentError("the server is down")
+
+
+def run_eval(out: Path, *options: str) -> int:
+    given = ["--data", "synthetic", "--scenes", "toy", "--out", str(out), "--n", "2", "--workers", "1"]
+    return cli.main(["eval", "--model", "scripted:oracle", *given, *options])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def own(tmp_path) -> Path:
+    """A folder with files of the user."""
+    for name in ("images/mine.txt", "images/0123456789abcdef01234567.png", "suite-notes/a.txt", "rows.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    return tmp_path
+
+
+def test_an_evaluation_without_an_episode_leaves_what_was_there(own, monkeypatch):
+    monkeypatch.setattr(evaluation, "parse_model", lambda *_, **__: Failing)
+    before = files(own)
+    assert run_eval(own) == 1
+    assert files(own) == before
+
+
+def test_data_next_to_the_results_stays(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (64, 64)).save(tmp_path / "images" / "0.png")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"image": "0.png", "question": "Which?", "answer": "a"}) + "\n")
+    before = files(tmp_path)
+    monkeypatch.setattr(evaluation, "parse_model", lambda *_, **__: Failing)
+    given = ["--model", "scripted:none", "--bench", "dataset", "--split", "train", "--data", str(tmp_path)]
+    assert cli.main(["eval", *given, "--out", str(tmp_path)]) == 1
+    assert files(tmp_path) == before
+
+
+def test_overwriting_is_refused_where_no_evaluation_is(own, capsys):
+    before = files(own)
+    assert run_eval(own, "--overwrite") == 1
+    assert "holds images, but no evaluation" in capsys.readouterr().err
+    assert files(own) == before
+
+
+def test_overwriting_removes_what_an_evaluation_wrote_and_nothing_else(own, capsys):
+    before = files(own)
+    assert run_eval(own, "--suites", "orientation") == 0
+    assert len(read_trajectories(own / "suite-orientation")) == 10
+    (own / "suite-orientation" / "note.txt").write_text("mine")
+    assert run_eval(own, "--seed", "1", "--overwrite") == 0
+    left = files(own)
+    assert before.items() < left.items()
+    assert {name for name in left if name.startswith("suite-orientation")} == {"suite-orientation/note.txt"}
+    assert {t.seed for t in read_trajectories(own)} == {1, 2}
+
+
+@pytest.mark.parametrize("name", ["report.html", "metrics.json"])
+def test_a_page_of_another_program_is_not_replaced(tmp_path, capsys, name):
+    (tmp_path / name).write_text("mine")
+    assert run_eval(tmp_path) == 1
+    err = capsys.readouterr().err
+    assert f"already holds {name}" in err and "--overwrite" not in err
+    assert run_eval(tmp_path, "--overwrite") == 1
+    assert files(tmp_path) == {name: b"mine"}
+
+
+@pytest.mark.parametrize("text", ['[{"image": "a.png"}]', "{}", "no JSON"])
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_rows_named_like_the_options_are_not_replaced(tmp_path, capsys, text, options):
+    (tmp_path / "eval.json").write_text(text)
+    assert run_eval(tmp_path, *options) == 1
+    assert "evaluation" in capsys.readouterr().err and files(tmp_path) == {"eval.json": text.encode()}
+
+
+def test_a_broken_evaluation_can_be_replaced(tmp_path, capsys):
+    assert run_eval(tmp_path) == 0
+    (tmp_path / "eval.json").write_text("{")
+    assert run_eval(tmp_path) == 1
+    assert "add --overwrite" in capsys.readouterr().err
+    assert run_eval(tmp_path, "--overwrite") == 0
