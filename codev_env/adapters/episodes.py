@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import gymnasium as gym
@@ -16,7 +15,7 @@ _Idle = tuple[Any, gym.Env[Any, Any]]
 """An idle environment, after the arguments that made it: kept, so that no other object gets their addresses."""
 
 _lock = threading.Lock()
-_idle: dict[str, list[_Idle]] = {}
+_idle: dict[Hashable, list[_Idle]] = {}
 
 
 class EpisodeRunner:
@@ -32,7 +31,7 @@ class EpisodeRunner:
     """
 
     def __init__(self, env: str | Callable[..., gym.Env[Any, Any]] = "CodeV-VStar-v0", **options: Any) -> None:
-        self._key = f"{env} {json.dumps(options, sort_keys=True, default=repr)}"
+        self._key: Hashable = _key([env, options])
         self._made_by = (env, options)
         self.env = _take(self._key) or _make(env, options)
         self.base = unwrap(self.env)
@@ -101,7 +100,7 @@ class EpisodeRunner:
                 self.base.break_off()
             with _lock:
                 _idle.setdefault(self._key, []).append((self._made_by, self.env))
-            self._key = ""
+            self._key = None
 
     def _begin(self, info: dict[str, Any]) -> None:
         self.info, self.done, self.turns, self.tool_calls = info, False, 0, 0
@@ -112,9 +111,29 @@ class EpisodeRunner:
             self.reward_terms[name] = self.reward_terms.get(name, 0.0) + value
 
 
-def _take(key: str) -> gym.Env[Any, Any] | None:
+def _key(value: Any) -> Hashable:
+    """Return a key that is equal for equal plain values, and for any other object that cannot be hashed only its own.
+
+    The text of an object is no key: those of two data sets or data frames may be equal.
+    """
+    if isinstance(value, dict):
+        return dict, frozenset((name, _key(entry)) for name, entry in value.items())
+    if isinstance(value, list | tuple):
+        return type(value), tuple(map(_key, value))
+    try:
+        hash(value)
+    except TypeError:
+        return "object", id(value)
+    return type(value), value
+
+
+def _take(key: Hashable) -> gym.Env[Any, Any] | None:
     with _lock:
-        return _idle[key].pop()[1] if _idle.get(key) else None
+        found = _idle.pop(key, [])
+        taken = found.pop()[1] if found else None
+        if found:
+            _idle[key] = found
+        return taken
 
 
 def _make(env: str | Callable[..., gym.Env[Any, Any]], options: dict[str, Any]) -> gym.Env[Any, Any]:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
-from real_data import encoded, encoded_image
+from real_data import encoded, encoded_image, own_cache  # noqa: F401
 
 import codev_env  # noqa: F401 - registers the environments
 from codev_env.errors import ConfigError, TaskError
@@ -201,3 +201,42 @@ def test_own_data_has_no_default():
     with pytest.raises(ConfigError, match=r"CodeV-Dataset-v0 is for data of your own.*data='rows.jsonl'"):
         gym.make("CodeV-Dataset-v0")
     assert gym.make("CodeV-Dataset-v0", data="synthetic")
+
+
+def saved_set(tmp_path):
+    """A data set on disk, whose selections have the same files, with a broken image in row 1."""
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "image": datasets.Image(decode=False),
+            "question": datasets.Value("string"),
+            "answer": datasets.Value("string"),
+        }
+    )
+    broken = {"bytes": encoded_image(1)[:60], "path": None}
+    listed = [
+        {"image": broken if n == 1 else {"bytes": encoded_image(n), "path": None}, "question": f"{n}?", "answer": "a"}
+        for n in range(10)
+    ]
+    datasets.Dataset.from_list(listed, features=features).save_to_disk(str(tmp_path / "saved"))
+    return datasets.load_from_disk(str(tmp_path / "saved"))
+
+
+def test_selections_of_one_data_set_are_not_confused(tmp_path):
+    whole = saved_set(tmp_path)
+    halves = whole.train_test_split(test_size=0.5, seed=0)
+    orders = [whole.select(range(2, 5)), whole.select(range(7, 10)), whole.select([9, 3, 7]), *halves.values()]
+    sets = [load_tasks(order, "train", bench="dataset") for order in orders]
+    for order, tasks in zip(orders, sets, strict=True):
+        assert [tasks[n].question for n in range(len(tasks)) if order[n]["question"] != "1?"] == [
+            question for question in order["question"] if question != "1?"
+        ]
+
+
+def test_findings_of_one_selection_are_none_of_another(tmp_path, own_cache):  # noqa: F811
+    whole = saved_set(tmp_path)
+    first, last = whole.select(range(5)), whole.select(range(5, 10))
+    assert [bad.row for bad in load_tasks(first, "train", bench="dataset").validate().bad] == [1]
+    assert len(load_tasks(last, "train", bench="dataset", on_error="skip")) == 5
+    with pytest.warns(UserWarning, match="left out 1 of 5 rows"):
+        assert len(load_tasks(first, "train", bench="dataset", on_error="skip")) == 4

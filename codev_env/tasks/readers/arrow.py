@@ -31,8 +31,8 @@ class ArrowTable(RowTable):
         self.columns = tuple(dataset.column_names)
         files = [Path(entry["filename"]) for entry in dataset.cache_files]
         states = tuple((str(file), *file_state(file)) for file in files)
-        # Data in memory has no files; another data set may later lie at the same address.
-        self.signature = (source, len(dataset), states or uuid.uuid4().hex)
+        # Selections of one data set have the same files, and data in memory has none.
+        self.signature = (source, dataset._fingerprint if states else uuid.uuid4().hex, states)
 
     @classmethod
     def saved(cls, path: Path, split: str) -> ArrowTable:
