@@ -131,6 +131,35 @@ def test_no_such_source(name):
         open_dataset(name)
 
 
+@pytest.mark.parametrize("side", range(28, 40))
+def test_short_base64_may_be_longer_than_a_name(tmp_path, side):
+    data = encoded(Image.effect_noise((side, 7), 50).convert("L"))
+    assert 255 < len(base64_text(data)) <= 1024
+    path = jsonl(tmp_path / "a.jsonl", [row(0, image=base64_text(data))])
+    assert open_dataset(path, images={"small": "keep"})[0].image.size == (side, 7)
+
+
+@pytest.mark.parametrize("written", [json.dumps, repr])
+def test_lists_of_images_as_text(tmp_path, written):
+    names = ["it's.png", 'a "quoted" name.png', "plain.png"]
+    for name in names:
+        (tmp_path / name).write_bytes(encoded_image(3))
+    assert len(open_dataset(jsonl(tmp_path / "a.jsonl", [row(0, image=written(names))]))[0].images) == 3
+    with pytest.raises(TaskError, match="the list of images is not JSON"):
+        open_dataset(jsonl(tmp_path / "b.jsonl", [row(0, image="['plain.png'")]))[0]
+
+
+def test_a_tsv_file_with_an_index_may_have_paths(photos):
+    rows = [row(0, index="a"), row(1, index="b"), row(2, index="c", image="a"), row(3, index="d", image="d")]
+    tasks = open_dataset(write_tsv(photos / "rows.tsv", rows))
+    assert [tasks[n].image.getpixel((40, 40))[0] for n in range(3)] == [0, 1, 0]
+    with pytest.raises(TaskError, match="'image' is 'd', but that row has no image either"):
+        tasks[3]
+    rows[0]["image"] = "missing.png"
+    with pytest.raises(TaskError, match="line 2: the image .*missing.png is missing"):
+        open_dataset(write_tsv(photos / "rows.tsv", rows))[0]
+
+
 # ---- columns
 
 

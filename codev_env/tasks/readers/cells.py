@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import binascii
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -91,9 +93,12 @@ def image_sources(value: Any, where: str, folder: Path) -> tuple[bytes | Path, .
 
 def _json_list(value: str, where: str) -> Any:
     try:
-        return json.loads(value.replace("'", '"'))
+        return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise TaskError(f"{where}: the list of images is not JSON ({error}).") from error
+        try:
+            return ast.literal_eval(value.strip())  # as Python writes lists, with apostrophes as quotes
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            raise TaskError(f"{where}: the list of images is not JSON ({error}).") from error
 
 
 def _image_source(value: Any, where: str, folder: Path) -> bytes | Path:
@@ -149,7 +154,8 @@ def image_path(value: Any, folder: Path) -> Path | None:
     """Return the file that a text names, in `folder` or its `images/`, or `None` if there is none."""
     if not isinstance(value, str) or not value or len(value) > _PATH or "\0" in value:
         return None
-    return next((place for place in (folder / value, folder / "images" / value) if place.is_file()), None)
+    # `Path.is_file` raises for a name that is too long, as base64 text may be.
+    return next((place for place in (folder / value, folder / "images" / value) if os.path.isfile(place)), None)
 
 
 def import_optional(module: str, package: str, what: str) -> Any:

@@ -8,6 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -290,17 +291,27 @@ class TsvTable(_LineTable):
         return row
 
     def _linked(self, index: int, link: str) -> str:
-        """Return the image of another row: VLMEvalKit writes a repeated image as the index of its first row."""
-        indexes = self.values("index")
-        if link not in indexes:
+        """Return the image of another row: VLMEvalKit writes a repeated image as the index of its first row.
+
+        A text that is no index is returned as it is: a path.
+        """
+        other = self._indexes.get(link)
+        if other is None and not link.isdecimal():
+            return link
+        if other is None:
             raise TaskError(
                 f"{self.where(index)}: 'image' is {link!r}, which is neither base64 nor another row's index."
             )
-        other = indexes.index(link)
-        image = self._parse(self._record(other), self._lines[other]).get("image", "")
-        if len(image) <= _LINK:
+        image = str(self._parse(self._record(other), self._lines[other]).get("image", ""))
+        if not image or image in self._indexes:
             raise TaskError(f"{self.where(index)}: 'image' is {link!r}, but that row has no image either.")
         return image
+
+    @cached_property
+    def _indexes(self) -> dict[str, int]:
+        """The first row of each index."""
+        values = self.values("index")
+        return {values[row]: row for row in reversed(range(len(values)))}
 
 
 def _next_record(file: BinaryIO) -> tuple[bytes, int]:
