@@ -9,11 +9,14 @@ from typing import Any
 import gymnasium as gym
 
 from codev_agents.agent import AgentError
-from codev_env.chat_model import import_openai
+from codev_env.chat_model import ChatReply, ReplyError, import_openai, read_reply
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
 from codev_env.messages import content_parts, restore_stop
 from codev_env.types import Observation
+
+NOT_FINISHED = ("content_filter", "error", "abort")
+"""Reasons for which a server, not the model, ends a turn; one without text is a failure then."""
 
 
 class ChatAgent:
@@ -32,7 +35,8 @@ class ChatAgent:
 
     Raises:
         ConfigError: If the `openai` package is missing or the server does not know the model.
-        AgentError: If the server cannot be reached or refuses the request, after all retries.
+        AgentError: If the server cannot be reached or refuses the request, after all retries, or its reply is no chat
+            completion, or it ended the turn before the model wrote anything.
 
     After an episode `meta` holds `{"model", "requests", "prompt_tokens", "completion_tokens", "truncated_turns"}`.
     """
@@ -62,8 +66,7 @@ class ChatAgent:
         )
         self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         self.seed = seed
-        if extra_body:
-            self._options["extra_body"] = dict(extra_body)
+        self._extra_body = dict(extra_body or {})
         self.meta: dict[str, Any] = {}
         self._messages: list[dict[str, Any]] = []
         self._stop: tuple[str, ...] = ()
@@ -92,13 +95,10 @@ class ChatAgent:
         else:
             self._messages.append({"role": "user", "content": parts})
         reply = self._request(same)
-        if not reply.choices:
-            raise AgentError(f"{self._where()} returned no choice.")
-        choice = reply.choices[0]
-        text = choice.message.content or ""
-        if choice.finish_reason == "stop":
-            text = restore_stop(text, self._stop, getattr(choice, "stop_reason", None))
-        self._count(reply.usage, choice.finish_reason)
+        text = reply.text
+        if reply.finish_reason == "stop":
+            text = restore_stop(text, self._stop, reply.stop_reason)
+        self._count(reply)
         written = [{"type": "text", "text": text}]
         if same:
             self._messages[-1]["content"] += written
@@ -106,21 +106,18 @@ class ChatAgent:
             self._messages.append({"role": "assistant", "content": written if self._same_message else text})
         return text
 
-    def _request(self, same_message: bool = False) -> Any:
+    def _request(self, same_message: bool) -> ChatReply:
         openai = self._openai
-        options = dict(self._options)
+        body = {"model": self.model, "messages": self._messages, **self._options}
         if self.seed is not None:
-            options["seed"] = self.seed
+            body["seed"] = self.seed
+        if self._stop:
+            body["stop"] = list(self._stop)
+        body |= self._extra_body
         if same_message:  # vLLM's names for going on with the last message
-            go_on = {"add_generation_prompt": False, "continue_final_message": True}
-            options["extra_body"] = {**options.get("extra_body", {}), **go_on}
+            body |= {"add_generation_prompt": False, "continue_final_message": True}
         try:
-            return self._client.chat.completions.create(
-                model=self.model,
-                messages=self._messages,
-                **options,
-                **({"stop": list(self._stop)} if self._stop else {}),
-            )
+            reply = read_reply(self._client.post("/chat/completions", body=body, cast_to=object))
         except openai.NotFoundError as error:
             raise ConfigError(
                 f"{self._where()} has no model {self.model!r}: {error}. {self._known_models()}"
@@ -131,6 +128,13 @@ class ChatAgent:
             raise AgentError(f"cannot reach {self._where()} ({error}): is it running, is base_url right?") from error
         except openai.OpenAIError as error:
             raise AgentError(f"{self._where()} failed: {error}") from error
+        except ReplyError as error:
+            raise AgentError(f"{self._where()} {error}.") from None
+        except ValueError as error:
+            raise AgentError(f"{self._where()} returned no JSON: {error}.") from error
+        if reply.finish_reason in NOT_FINISHED and not reply.text.strip():
+            raise AgentError(f"{self._where()} returned no text (finish_reason {reply.finish_reason!r}).")
+        return reply
 
     def _known_models(self) -> str:
         try:
@@ -141,9 +145,8 @@ class ChatAgent:
     def _where(self) -> str:
         return f"the server at {self._client.base_url}"
 
-    def _count(self, usage: Any, finish_reason: str) -> None:
+    def _count(self, reply: ChatReply) -> None:
         self.meta["requests"] += 1
-        self.meta["truncated_turns"] += finish_reason == "length"
-        if usage is not None:
-            self.meta["prompt_tokens"] += usage.prompt_tokens
-            self.meta["completion_tokens"] += usage.completion_tokens
+        self.meta["truncated_turns"] += reply.finish_reason == "length"
+        self.meta["prompt_tokens"] += reply.prompt_tokens
+        self.meta["completion_tokens"] += reply.completion_tokens

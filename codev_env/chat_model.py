@@ -8,6 +8,7 @@ import os
 import re
 import threading
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,53 @@ def import_openai(who: str, *also: str) -> Any:
         raise ConfigError(
             f"{who} needs the package openai ({error}). Install it: pip install 'codev-env[eval]'."
         ) from error
+
+
+class ReplyError(ValueError):
+    """A reply that is no chat completion; the text says what it is."""
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """The first choice of a chat completion.
+
+    Attributes:
+        text: The message, empty without content; texts of several parts are joined.
+        finish_reason: Why it ended, empty where the server does not say.
+        stop_reason: The stop string or token that vLLM reports.
+        prompt_tokens: 0 where the server does not count, as for `completion_tokens`.
+        completion_tokens: Tokens generated.
+    """
+
+    text: str
+    finish_reason: str = ""
+    stop_reason: Any = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+def read_reply(reply: Any) -> ChatReply:
+    """Read the JSON of a reply; a proxy may send anything with status 200.
+
+    Raises:
+        ReplyError: It is no chat completion, or has no choice.
+    """
+    if isinstance(reply, dict) and reply.get("choices") == []:
+        raise ReplyError("returned no choice")
+    try:
+        choice = reply["choices"][0]
+        content, ending, stop = choice["message"].get("content"), choice.get("finish_reason"), choice.get("stop_reason")
+        if isinstance(content, list):
+            parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+            content = "".join(part for part in parts if isinstance(part, str))
+        if not isinstance(content, str | None):
+            raise TypeError(content)
+    except (TypeError, LookupError, AttributeError):
+        raise ReplyError(f"returned no chat completion, but {str(reply)[:200]!r}") from None
+    usage = reply.get("usage")
+    counts = [usage.get(name) if isinstance(usage, dict) else 0 for name in ("prompt_tokens", "completion_tokens")]
+    prompt, completion = (count if type(count) is int else 0 for count in counts)
+    return ChatReply(content or "", str(ending or ""), stop, prompt, completion)
 
 
 def as_data(data: dict[str, Any]) -> str:

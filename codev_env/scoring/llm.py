@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-from codev_env.chat_model import JsonCache, as_data, import_openai
+from codev_env.chat_model import JsonCache, ReplyError, as_data, import_openai, read_reply
 from codev_env.errors import ConfigError
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, ScorerError, letters_of, score_option, untagged
@@ -151,13 +151,16 @@ class AnswerReader:
         for _ in range(self.retries + 1):
             check = secrets.randbelow(10**9)
             try:
-                reply = client.chat.completions.create(**self._request(question, check))
+                reply = client.post("/chat/completions", body=self._request(question, check), cast_to=object)
+                content = read_reply(reply).text
             except _openai().OpenAIError as error:
                 raise ScorerError(
                     f"scorer {self.name!r}: no verdict on task {task.task_id!r} from {self.model!r} "
                     f"({type(error).__name__}: {str(error)[:200]}). Check base_url, model and key, and run again."
                 ) from error
-            content = reply.choices[0].message.content if reply.choices else None
+            except ValueError as error:
+                problem = f"it {error}" if isinstance(error, ReplyError) else f"no JSON ({error})"
+                continue
             verdict = _verdict(content, check, question)
             if verdict is not None:
                 return verdict
@@ -211,10 +214,10 @@ def _schema(question: Asked) -> dict[str, Any]:
     return {"name": "verdict", "strict": True, "schema": schema}
 
 
-def _verdict(content: str | None, check: int, question: Asked) -> Any:
+def _verdict(content: str, check: int, question: Asked) -> Any:
     """Return the verdict of a reply, or `None` if it is anything but the object asked for, with its number."""
     try:
-        data = json.loads(content or "")
+        data = json.loads(content)
     except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict) or data.keys() != {"check", question.key}:

@@ -46,10 +46,10 @@ class Server:
                     return
                 self.answer(*(reply if isinstance(reply, tuple) else (200, reply)))
 
-            def answer(self, status: int, body: dict) -> None:
-                data = json.dumps(body).encode()
+            def answer(self, status: int, body: dict | bytes) -> None:
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
-                self.send_header("content-type", "application/json")
+                self.send_header("content-type", "text/html" if data.startswith(b"<") else "application/json")
                 self.send_header("content-length", str(len(data)))
                 if status >= 429:
                     self.send_header("retry-after-ms", "1")
@@ -215,3 +215,55 @@ def test_observations_in_the_models_own_message():
     said = "".join(part.get("text", "(image)") for part in parts)
     observation = found.turns[0].observation.replace("<image>", "(image)")
     assert said == found.turns[0].action + observation + failing + found.turns[1].observation
+
+
+def without_usage(usage) -> dict:
+    return {**completion("<answer>blue"), "usage": usage}
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 7, "completion_tokens": None}, {"prompt_tokens": "7"}])
+def test_tokens_that_a_server_does_not_count_are_zero(env, usage):
+    with Server(without_usage(usage)) as server:
+        found = play(env, server)
+    assert found.is_correct
+    counted = 7 if usage and usage["prompt_tokens"] == 7 else 0
+    assert (found.meta["agent"]["prompt_tokens"], found.meta["agent"]["completion_tokens"]) == (counted, 0)
+
+
+def test_parts_of_a_reply_are_joined(env):
+    parts = [
+        {"type": "thinking", "thinking": []},
+        {"type": "text", "text": "<answer>"},
+        {"type": "text", "text": "blue"},
+    ]
+    with Server(completion(parts)) as server:
+        assert play(env, server).turns[0].action == "<answer>blue</answer>"
+
+
+BROKEN = {**completion(""), "choices": [{"index": 0, "finish_reason": "stop", "message": None}]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (b"<html>busy</html>", "no chat completion, but '<html>busy"),
+        (b"{oops", "no JSON"),
+        (b'"text"', "no chat completion"),
+        (b"[]", "no chat completion"),
+        ({"error": {"message": "rate limit", "code": 429}}, "no chat completion, but .*rate limit"),
+        ({**completion(""), "choices": None}, "no chat completion"),
+        ({**completion(""), "choices": ["x"]}, "no chat completion"),
+        (BROKEN, "no chat completion"),
+        (completion({"a": 1}), "no chat completion"),
+        (completion(None, "content_filter"), "finish_reason 'content_filter'"),
+        (completion(" ", "error"), "finish_reason 'error'"),
+    ],
+)
+def test_a_reply_without_a_turn_is_a_failure(env, reply, says):
+    with Server(reply) as server, pytest.raises(AgentError, match=says):
+        play(env, server)
+
+
+def test_a_turn_that_a_filter_cut_off_counts(env):
+    with Server(completion("<answer>blue</answer> and", "content_filter")) as server:
+        assert play(env, server).is_correct

@@ -20,8 +20,8 @@ from codev_env.types import Task
 pytest.importorskip("openai")
 
 PIXEL = Image.new("RGB", (1, 1))
-Reply = Callable[[dict], "str | int | None"]
-"""What a server makes of the message's data: a reply, a status of failure, or nothing before it hangs up."""
+Reply = Callable[[dict], "str | bytes | int | None"]
+"""What a server makes of the message's data: a reply (as bytes, all of it), a status, or nothing before it hangs up."""
 
 
 class Server:
@@ -42,6 +42,8 @@ class Server:
                 reply = (left.pop(0) if len(left) > 1 else left[0])(json.loads(request["messages"][1]["content"]))
                 if reply is None:
                     self.close_connection = True
+                elif isinstance(reply, bytes):
+                    self.answer(200, reply)
                 elif isinstance(reply, int):
                     self.answer(reply, {"error": {"message": f"status {reply}"}})
                 else:
@@ -49,10 +51,10 @@ class Server:
                     body = {"id": "x", "object": "chat.completion", "created": 0, "model": "toy", "choices": [choice]}
                     self.answer(200, body)
 
-            def answer(self, status: int, body: dict) -> None:
-                data = json.dumps(body).encode()
+            def answer(self, status: int, body: dict | bytes) -> None:
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
-                self.send_header("content-type", "application/json")
+                self.send_header("content-type", "text/html" if data.startswith(b"<") else "application/json")
                 self.send_header("content-length", str(len(data)))
                 self.send_header("retry-after-ms", "1")
                 self.end_headers()
@@ -212,6 +214,10 @@ def test_tries_again(failure):
         '{"check": true, "same": true}',
         "[" * 100_000,
         '[{"check": 1, "same": true}]',
+        b"<html>busy</html>",
+        b"{oops",
+        b'{"choices": [{"message": null}]}',
+        b'{"error": {"message": "rate limit"}}',
     ],
 )
 def test_replies_that_are_no_verdict_are_asked_again_and_then_an_error(reply):
