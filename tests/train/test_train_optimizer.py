@@ -146,9 +146,34 @@ def test_eight_bits_learn_as_adamw_does():
         for _ in range(20):
             loss = (net(inputs) - inputs[:, :64]).pow(2).mean()
             loss.backward()
+            set_learning_rate(optimizer, 1e-2)
             optimizer.step()
             optimizer.zero_grad()
             found.append(loss.item())
         losses[name] = found
     assert losses["adamw8bit"][-1] == pytest.approx(losses["adamw"][-1], rel=0.2)
     assert losses["adamw8bit"][-1] < 0.5 * losses["adamw8bit"][0]
+
+
+def test_a_learning_rate_that_the_optimizer_keeps_as_a_tensor_stays_one():
+    """As in torchao's optimizers, which refuse another."""
+    rate = torch.tensor(1.0)
+    optimizer = torch.optim.SGD(Net().parameters(), lr=rate)
+    set_learning_rate(optimizer, 0.25)
+    assert optimizer.param_groups[0]["lr"] is rate and rate.item() == 0.25
+
+
+@pytest.mark.integration
+def test_the_learning_rate_of_eight_bits_follows_the_schedule():
+    pytest.importorskip("torchao.optim", reason="torchao is not installed: pip install 'codev-env[lowbit]'")
+    moved = []
+    for rate in (1e-2, 1e-3):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(128, 64)
+        before = net.weight.detach().clone()
+        optimizer = make_optimizer(net, OptimizerOptions(name="adamw8bit", lr=1.0))
+        set_learning_rate(optimizer, rate)
+        net(torch.randn(16, 128)).pow(2).mean().backward()
+        optimizer.step()
+        moved.append(float((net.weight - before).detach().abs().max()))
+    assert moved == pytest.approx([1e-2, 1e-3], rel=0.01)

@@ -92,4 +92,7 @@ def learning_rate(options: OptimizerOptions, step: int, steps: int) -> float:
 def set_learning_rate(optimizer: Any, rate: float) -> None:
     """Set the learning rate of all parameter groups."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], torch.Tensor):  # as torchao keeps it, which refuses a number in its place
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
