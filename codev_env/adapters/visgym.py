@@ -7,7 +7,6 @@ run in it as they are. This class speaks its conventions: `get_prompt`, `render`
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.errors import ConfigError
 from codev_env.geometry import image_of
 from codev_env.messages import restore_stop
+from codev_env.python_text import literal
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Observation
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class CodeVVisGymEnv(gym.Env[np.ndarray, str], VLMEnvMixin):
         """The turn that an action stands for, in the dialect of the environment."""
         dialect = self._player.base.dialect
         try:
-            name, payload = ast.literal_eval(action.strip())
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            name, payload = literal(action.strip())
+        except (ValueError, TypeError):
             name, payload = "", action
         if name not in (RUN, ANSWER):
             return restore_stop(action, dialect.stop)

@@ -11,6 +11,7 @@ from typing import Any
 
 from codev_env.dialects.dialect import Dialect, execution_lines, invalid_lines, question_lines
 from codev_env.dialects.markup import call_turn, shift_lines, unfenced, write_call
+from codev_env.python_text import parse
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
 
 TOOL = "code_image_tool"
@@ -183,8 +184,8 @@ def _effects(code: str) -> tuple[set[str], bool]:
     Text that is not Python assigns nothing.
     """
     try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse(code)
+    except ValueError:
         return set(), False
     names: set[str] = set()
     changed = False

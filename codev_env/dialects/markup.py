@@ -5,7 +5,6 @@ Everything here is lenient, never raises and takes linear time: the text is what
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 import re
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from codev_env.python_text import literal
 from codev_env.types import Answer, Code, Invalid, Turn
 
 UNBALANCED = "unbalanced tags"
@@ -182,8 +182,8 @@ def _literal(content: str) -> Any:
     if len(content) > _LITERAL_CHARS:
         return None
     try:
-        return ast.literal_eval(content.strip())
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return literal(content.strip())
+    except ValueError:
         return None
 
 

@@ -7,9 +7,9 @@ to its comparison: here as there, only years are compared exactly.
 
 from __future__ import annotations
 
-import ast
 import re
 
+from codev_env.python_text import literal
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, edit_distance
 from codev_env.types import Task
@@ -56,17 +56,17 @@ def _quoted(text: str) -> object:
         return text
     entries = _BARE.sub(r"'\g<0>'", found[1])
     try:
-        return ast.literal_eval(f"[{entries}]")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return literal(f"[{entries}]")
+    except ValueError:
         return text
 
 
 def _listed(text: str) -> list[str]:
     """Return the entries of a list that Python reads, without quotes and space around them; none if it is no list."""
     try:
-        found = ast.literal_eval(text) if len(text) <= _MAX else None
+        found = literal(text) if len(text) <= _MAX else None
         return [str(entry).strip(" '") for entry in found] if isinstance(found, list) else []
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+    except ValueError:
         return []
 
 

@@ -9,7 +9,6 @@ of Mini-o3/Mini-o3 (VisualProbe's val.json), and vlmeval/dataset/image_mcq.py of
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from codev_env.benches import Bench
 from codev_env.errors import FormatError, TaskError
+from codev_env.python_text import literal
 from codev_env.tasks.readers.boxes import Frame, boxes_from
 from codev_env.tasks.readers.cells import image_path
 from codev_env.tasks.readers.fields import (
@@ -241,6 +241,6 @@ class AnnotatedReader:
 def _literal(text: str) -> Any:
     """Read a list that a TSV or JSONL file holds as text; `None` for an empty text, the text itself if it is none."""
     try:
-        return ast.literal_eval(text) if text.strip() else None
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return literal(text) if text.strip() else None
+    except ValueError:
         return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import binascii
 import io
@@ -17,6 +16,7 @@ from typing import Any
 from PIL import ExifTags, Image
 
 from codev_env.errors import TaskError
+from codev_env.python_text import literal
 from codev_env.tasks.readers.fields import brief
 from codev_env.tasks.readers.images import BROKEN, exif_orientation
 
@@ -96,8 +96,8 @@ def _json_list(value: str, where: str) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
         try:
-            return ast.literal_eval(value.strip())  # as Python writes lists, with apostrophes as quotes
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return literal(value.strip())  # as Python writes lists, with apostrophes as quotes
+        except ValueError:
             raise TaskError(f"{where}: the list of images is not JSON ({error}).") from error
 
 

@@ -8,7 +8,6 @@ lists).
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from codev_env.benches import Bench
 from codev_env.errors import FormatError, TaskError
+from codev_env.python_text import literal
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.fields import brief, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, only_split, table_of
@@ -143,8 +143,8 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
     """Return a list of texts, which TSV holds as a text."""
     if isinstance(value, str):
         try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            value = literal(value)
+        except ValueError:
             value = None
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(text, str) for text in value):
         raise TaskError(f"{where}: the {name} are {brief(value)}; expected a list of texts.")

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from codev_env.benches import Bench
 from codev_env.errors import ConfigError, FormatError, TaskError
+from codev_env.python_text import parse
 from codev_env.tasks.readers.annotated import open_rows
 from codev_env.tasks.readers.fields import brief, is_number, read_text
 from codev_env.tasks.readers.files import find_files, json_table, only_split
@@ -115,12 +116,12 @@ def question_templates(path: Path) -> dict[int, str]:
         FormatError: It does not set `TEMPLATES` to such a mapping.
     """
     try:
-        for node in ast.parse(read_text(path)).body:
+        for node in parse(read_text(path)).body:
             if isinstance(node, ast.Assign) and any(getattr(name, "id", "") == TEMPLATES for name in node.targets):
                 found = ast.literal_eval(node.value)
                 if isinstance(found, dict) and all(isinstance(text, str) for text in found.values()):
                     return found
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except ValueError as error:
         raise FormatError(f"{path}: cannot be read ({error}). Take it from CharXiv's repository again.") from error
     raise FormatError(f"{path}: has no {TEMPLATES} with the questions' texts. Take it from CharXiv's repository again.")
 

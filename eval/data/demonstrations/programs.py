@@ -7,6 +7,8 @@ import re
 import symtable
 from collections.abc import Iterable, Sequence
 
+from codev_env.python_text import parse
+
 _UUID_IMPORT = re.compile(r"^[ \t]*(?:import uuid|from uuid import uuid4)[ \t]*(?:#.*)?\n?", re.MULTILINE)
 _CALL = r"(?:uuid\.)?uuid4\(\)(?:\.hex\b)?"
 _CUT = r"(?:\[:\d+\])?"
@@ -70,12 +72,12 @@ def carry(code: str, earlier: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """
     try:
         return _carry(code, earlier)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # of tables of symbols as well
         return code, ()
 
 
 def _carry(code: str, earlier: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    tree = ast.parse(code)
+    tree = parse(code)
     trees = [(text, _parse(text)) for text in earlier]
     known = {name for _text, old in trees if old for statement in old.body for name in _bound(statement)}
     wanted = _free(tree.body) & known
@@ -141,8 +143,8 @@ def _assigns(statement: ast.stmt, name: str) -> bool:
 
 def _parse(code: str) -> ast.Module | None:
     try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return parse(code)
+    except ValueError:
         return None
 
 
