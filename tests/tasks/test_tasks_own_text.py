@@ -56,6 +56,84 @@ def test_other_options_stay(choices):
     assert task(choices=choices, answer=choices[1]).choices == tuple(choices)
 
 
+COLOURS = {"A": "red", "B": None, "C": "blue", "D": "green"}
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "expected"),
+    [
+        (COLOURS, "C", "blue"),
+        (COLOURS, "(d)", "green"),
+        (COLOURS, 2, "blue"),
+        ({"A": "", "B": "red", "C": "blue"}, "B", "red"),
+        ({"b": "blue", "a": "red"}, "b", "blue"),
+        ({"(A)": "red", "(B)": "blue"}, "B", "blue"),
+        ({"1": "red", "2": "blue", "3": "green"}, "2", "blue"),
+        ({"1": "red", "2": "blue", "3": "green"}, 2, "blue"),
+        ({"1": "red", "2": "blue", "3": "green"}, 2.0, "blue"),
+        ({"1": "red", "2": "blue", "3": "green"}, "B", "blue"),
+        ({"01": "red", "02": "", "03": "green"}, "3", "green"),
+        ({"1": "10 cm", "2": "20 cm"}, "2", "20 cm"),
+        ({str(n): f"c{n}x" for n in range(12)}, 2, "c2x"),
+        ({str(n): f"c{n}x" for n in range(12)}, "C", "c2x"),
+        ({"second": "red", "first": "blue"}, "first", "blue"),
+        ({f"option_{n}": f"c{n}x" for n in range(12)}, "C", "c2x"),
+    ],
+)
+def test_a_mapping_is_read_by_its_keys(choices, answer, expected):
+    found = task(choices=choices, answer=answer)
+    assert found.answer == expected
+    assert set(found.choices) == {text for text in choices.values() if text}
+    again = task(choices=json.dumps(choices), answer=answer)
+    assert (again.choices, again.answer) == (found.choices, found.answer)
+
+
+@pytest.mark.parametrize("answer", ["B", 1])
+def test_an_option_that_is_left_out_is_no_answer(answer):
+    with pytest.raises(TaskError, match="nor a letter A, C, D nor a number 0, 2, 3"):
+        task(choices=COLOURS, answer=answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [("A", "red"), ("C", "blue"), ("D", "green"), (2, "blue"), ("3", "green")]
+)
+def test_columns_of_options_keep_their_letters_and_numbers(answer, expected):
+    row = {"image": IMAGE, "question": "Which?", "answer": answer, **COLOURS}
+    found = load_tasks([row], "train", bench="dataset", columns={"choices": list("ABCD")})[0]
+    assert (found.choices, found.answer) == (("red", "blue", "green"), expected)
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "words"),
+    [
+        (["1", "0", "3", "2"], 0, "may be a number of a choice from 0 or a value like the choice '0'"),
+        (["1", "0", "3", "2"], 0.0, "may be a number of a choice from 0 or a value like the choice '0'"),
+        ({"A": "1", "B": "0"}, 0, "may be a number of a choice from 0 or a value like the choice '0'"),
+        ({"1": "2", "2": "3"}, "2", "the key of one choice and the text of another"),
+        ({"A": "B", "B": "A"}, "A", "the key of one choice and the text of another"),
+        (["B. red", "A. blue"], "A", "the letter of 'B. red' by its place, but 'A. blue' opens with it"),
+        ({"a": "red", "A": "blue"}, "a", "expected 2 to 26 different texts"),
+    ],
+)
+def test_an_answer_that_may_mean_two_choices_is_refused(choices, answer, words):
+    with pytest.raises(TaskError, match=f"row 0 of the data: .*{words}"):
+        task(choices=choices, answer=answer)
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "expected"),
+    [
+        (["4", "7", "3", "9"], 0, "4"),
+        (["0", "1", "2"], 1, "1"),
+        (["1", "0"], "0", "0"),
+        ({"1": "1", "2": "2"}, 2, "2"),
+        (["A. red", "cat"], "A", "A. red"),
+    ],
+)
+def test_an_answer_that_means_one_choice_in_every_reading(choices, answer, expected):
+    assert task(choices=choices, answer=answer).answer == expected
+
+
 @pytest.mark.parametrize(
     "question",
     [
@@ -102,3 +180,13 @@ def test_videos_are_read_alike(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     with pytest.raises(TaskError, match=r"line 1: the answer is \['cat', 'feline'\]; give one text"):
         load_tasks(str(tmp_path / "rows.jsonl"), "test", bench="video")
+
+
+@pytest.mark.parametrize("choices", [{"A": "", "B": "dog", "C": "cat"}, ["red", "dog", "cat"]])
+def test_options_of_videos_are_read_alike(tmp_path, choices):
+    from codev_env.tasks.readers.video import VideoLimits, VideoReader
+
+    draft = VideoReader("video", VideoLimits()).read(
+        {"video": "a.mp4", "question": "Which?", "answer": "C", "choices": choices}, "line 1"
+    )
+    assert (draft.answer, draft.choices[-2:]) == ("cat", ("dog", "cat"))

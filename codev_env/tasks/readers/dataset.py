@@ -308,11 +308,13 @@ class DatasetReader:
         names = {field: several[0] for field, several in self.columns}
         exact = "task" in names  # An export of tasks has to come back as it was.
         question = read_question(fields["question"], where, exact=exact)
-        choices = read_choices(fields.get("choices"), where, names.get("choices", ""), exact=exact)
+        gaps = len(dict(self.columns).get("choices", ())) > 1  # a column of an option may be empty
+        options = read_choices(fields.get("choices"), where, names.get("choices", ""), exact=exact, gaps=gaps)
+        choices = tuple(option.text for option in options)
         targets = read_targets(fields.get("targets"), where, names.get("targets", ""))
         boxes = boxes_from(targets, where, form=self.boxes, numbered=True)
         stem = question if exact else without_options(question, choices)
-        return stem, read_answer(fields["answer"], choices, where), choices, boxes
+        return stem, read_answer(fields["answer"], options, where), choices, boxes
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row."""
@@ -342,5 +344,5 @@ class DatasetReader:
 
 
 def _cell(values: Sequence[Any]) -> Any:
-    """Return the value of a field's column, or the values of several columns that are not empty."""
-    return values[0] if len(values) == 1 else [value for value in values if plain(value)]
+    """Return the value of a field's column, or the values of its several columns."""
+    return values[0] if len(values) == 1 else list(values)

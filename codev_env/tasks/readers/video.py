@@ -30,14 +30,13 @@ from codev_env.tasks.readers.cells import parsed
 from codev_env.tasks.readers.fields import brief, is_number, jsonable, letter_answer, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, of_split, only_split, split_of, table_of
 from codev_env.tasks.readers.images import Rules
-from codev_env.tasks.readers.own_text import single_text
+from codev_env.tasks.readers.own_text import read_choices, single_text
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
 from codev_env.tasks.readers.table import RowTable
 from codev_env.types import Box, Task
 
 _SUFFIXES = (".jsonl", ".json", ".parquet", ".tsv")
 _USED = frozenset({"video", "question", "answer", "choices", "targets", "category", "id"})
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True)
@@ -153,10 +152,10 @@ class VideoReader:
         for name, value in (("video", plain(row["video"])), ("question", question), ("answer", answer)):
             if not value:
                 raise TaskError(f"{where}: {name!r} is empty.")
-        listed = parsed(row.get("choices"), where) or ()
-        choices = tuple(map(plain, listed))
+        options = read_choices(row.get("choices"), where)
+        choices = tuple(option.text for option in options)
         if choices and answer not in choices:
-            answer = letter_answer(where, answer, dict(zip(_LETTERS, choices, strict=False)))
+            answer = letter_answer(where, answer, {option.letter: option.text for option in options})
         evidence = [_evidence(entry, where) for entry in parsed(row.get("targets"), where) or ()]
         rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
         kind = "multi_choice" if choices else "free_form"
