@@ -93,6 +93,10 @@ def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
         "usage": used | {"cost": options.cost(used)},
         "benches": {bench: _of_bench(bench, options, played, boxless) for bench in played.tasks},
         "failed": [failed.row() for failed in played.failed],
+        "not_tried": [
+            {"bench": bench, **({"condition": condition} if condition else {}), "episodes": count}
+            for (condition, bench), count in played.not_tried.items()
+        ],
     }
 
 
@@ -102,6 +106,7 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: 
     found = measure(plain, bench, seed, provenance=other_judge, boxless=boxless)
     found["usage"]["cost"] = options.cost(found["usage"])
     found["n_failed"] = sum(f.bench == bench and not f.condition for f in played.failed)
+    found["n_not_tried"] = played.not_tried.get((PLAIN, bench), 0)
     for condition, benches in played.episodes.items():
         episodes = benches[bench]
         if condition == WITHOUT_TOOL:

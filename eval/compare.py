@@ -18,6 +18,7 @@ from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import difference_interval, mcnemar, share
 from codev_eval.bench.replay import judged_again
+from codev_eval.bench.unchanged import question_of
 from codev_eval.report.differences import compared, who_is_right
 from codev_eval.report.formats import difference
 from codev_eval.report.formats import share as shown
@@ -130,8 +131,7 @@ def _check_tasks(bench: str, a: Mapping[str, Any], b: Mapping[str, Any], names: 
         )
     for name in names:
         # The same name for another question, or other options in another order, is another task.
-        x, y = _first(a[name]), _first(b[name])
-        if (x.question, x.choices, x.answer) != (y.question, y.choices, y.answer):
+        if question_of(_first(a[name])) != question_of(_first(b[name])):
             raise ConfigError(f"{bench}: task {name!r} differs between the runs (question, choices or answer).")
 
 

@@ -15,7 +15,7 @@ import gymnasium as gym
 from codev_agents import Agent
 from codev_env.dialects import get_dialect
 from codev_env.envs.tool_free import ToolFree
-from codev_env.errors import CodevError, ConfigError, TaskError
+from codev_env.errors import CodevError, ConfigError
 from codev_env.files import write_json
 from codev_env.registration import env_id_of
 from codev_env.tasks import TransformedTaskSet, wrap_tasks
@@ -40,18 +40,19 @@ from codev_eval.bench.folder import (
     remove_evaluation,
     remove_new,
 )
-from codev_eval.bench.measures import bench_of, returned_image, sample_of
+from codev_eval.bench.measures import bench_of, returned_image, sample_of, source_of
 from codev_eval.bench.models import is_folder, parse_model
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.progress import ProgressBar
 from codev_eval.bench.released import is_saved
 from codev_eval.bench.runner import Failure, Key, keys, play
 from codev_eval.bench.saved import SavedModel
+from codev_eval.bench.unchanged import digest_of, first_changed, is_at
 
 _OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
 """Files that mark the folder of a training run."""
 MOST_FAILURES = 20
-"""An evaluation stops if this many episodes failed and none succeeded."""
+"""A benchmark is left if this many of its episodes failed since the start and none succeeded."""
 
 
 class EvaluationError(CodevError, RuntimeError):
@@ -86,11 +87,13 @@ class BenchEpisodes:
         tasks: The task set of each benchmark.
         episodes: By condition and benchmark, in order of task and sample.
         failed: Episodes that could not be evaluated.
+        not_tried: By condition and benchmark: how many were not tried, because the first ones all failed.
     """
 
     tasks: dict[str, TaskSet]
     episodes: dict[str, dict[str, list[Trajectory]]] = field(default_factory=dict)
     failed: list[FailedEpisode] = field(default_factory=list)
+    not_tried: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ class Evaluation:
                 options.model, seed=options.seed, temperature=options.temperature, max_tokens=options.max_tokens
             )
             self._agents = [self._make_agent()]
+        self._earlier: list[Trajectory] = []
 
     def play(self) -> BenchEpisodes:
         """Run every episode that the folder does not hold yet.
@@ -244,6 +248,8 @@ class Evaluation:
     def _play_condition(self, condition: str, works: Sequence[_BenchWork], played: BenchEpisodes) -> None:
         folder = self.options.out / condition
         found = read_episodes(folder)
+        if condition == PLAIN:
+            self._earlier = found
         todo = []
         for work in works:
             self._check_tasks(work, found)
@@ -252,6 +258,7 @@ class Evaluation:
         counts = [sum(1 for _ in keys(work.indices, work.samples, work.skip)) for work in todo]
         before = [sum(1 for _ in keys(work.indices, work.samples, work.skip)) for work in works]
         if any(counts):
+            self._check_unchanged()
             bar = ProgressBar(condition or "episodes", sum(before), sum(before) - sum(counts), self.options)
             with ExitStack() as stack:
                 writer = stack.enter_context(TrajectoryWriter(folder))
@@ -259,7 +266,7 @@ class Evaluation:
                 bar.start(found)
                 for work, count in zip(todo, counts, strict=True):
                     if count:
-                        self._play_work(condition, work, writer, bar, played)
+                        self._play_work(condition, work, count, writer, bar, played)
             found = read_episodes(folder)
         played.episodes[condition] = {
             work.bench: sorted((t for t in found if bench_of(t) == work.bench), key=lambda t: (t.index, sample_of(t)))
@@ -269,31 +276,50 @@ class Evaluation:
     def _check_tasks(self, work: _BenchWork, found: Sequence[Trajectory]) -> None:
         """Refuse to continue if the data is no longer that of the episodes in the folder."""
         for t in found:
-            if bench_of(t) != work.bench:
-                continue
-            try:
-                same = work.tasks.index_of(t.task_id) == t.index
-            except TaskError:
-                same = False
-            if not same:
-                raise ConfigError(
-                    f"--out {self.options.out} holds task {t.task_id!r} of {work.bench}, which is not task {t.index} "
-                    f"of {work.tasks.name} now: the data has changed. Give another folder, or add --overwrite."
+            if bench_of(t) == work.bench and not is_at(work.tasks, t.task_id, t.index):
+                raise self._changed(
+                    f"{t.task_id!r} of {work.bench}, which is not task {t.index} of {work.tasks.name} now"
                 )
 
+    def _check_unchanged(self) -> None:
+        """Refuse to play on if questions, answers or boxes of plain episodes of an earlier start have changed."""
+        earlier, self._earlier = self._earlier, []
+        for bench, tasks in self.tasks.items():
+            # One episode of each task is enough, under transforms too.
+            of_source = {source_of(t): t for t in earlier if bench_of(t) == bench}
+            recorded = {t.index: t for t in of_source.values()}
+            digests = {index: digest_of(t) for index, t in recorded.items()}
+            index = first_changed(tasks, digests, self.options.workers)
+            if index is not None:
+                task_id = recorded[index].task_id
+                raise self._changed(f"{task_id!r} of {bench} with a question, choices, answer or boxes other than now")
+
+    def _changed(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"--out {self.options.out} holds task {what}: the data has changed. Give another folder, or add --overwrite."
+        )
+
     def _play_work(
-        self, condition: str, work: _BenchWork, writer: TrajectoryWriter, bar: ProgressBar, played: BenchEpisodes
+        self,
+        condition: str,
+        work: _BenchWork,
+        count: int,
+        writer: TrajectoryWriter,
+        bar: ProgressBar,
+        played: BenchEpisodes,
     ) -> None:
-        failed = 0
+        failed, succeeded = 0, False
         with closing(self._outcomes(condition, work)) as outcomes:
             for outcome in outcomes:
                 if isinstance(outcome, Failure):
                     played.failed.append(FailedEpisode(work.bench, condition, outcome))
                     failed += 1
                     bar.failed()
-                    if failed == MOST_FAILURES and bar.played == 0:
+                    if failed == MOST_FAILURES and not succeeded:
+                        played.not_tried[condition, work.bench] = count - failed
                         break
                     continue
+                succeeded = True
                 writer.append(outcome)
                 bar.add(outcome)
 

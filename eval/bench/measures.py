@@ -376,6 +376,11 @@ def bench_of(t: Trajectory) -> str:
     return str(extras.get("bench", "")) if isinstance(extras, Mapping) else ""
 
 
+def source_of(t: Trajectory) -> str:
+    """Return the task of an episode; of a task under transforms, the one that was transformed."""
+    return str(task_meta_of(t).get("source_task_id", t.task_id))
+
+
 def key_of(t: Trajectory) -> tuple[str, int]:
     """Return the key of an episode within a benchmark: task and sample."""
     return t.task_id, sample_of(t)

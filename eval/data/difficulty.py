@@ -15,6 +15,7 @@ from codev_env.files import lock_file, write_text
 from codev_env.scoring.metrics import wilson
 from codev_env.types import TaskSet
 from codev_eval.bench.runner import Failure, Player, play
+from codev_eval.bench.unchanged import digest_of, first_changed, is_at
 
 MakeAgent = Callable[[int], Callable[[], Agent]]
 """Takes the number of a rollout, which seeds its sampling, and returns a function that makes agents for it."""
@@ -97,6 +98,7 @@ class RolloutJournal:
         self.path = path
         self._ids: dict[int, str] = {}
         self._won: dict[int, dict[int, bool]] = {}
+        self._earlier: dict[int, str] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(path, "ab", buffering=0)  # closed in close()
         try:
@@ -123,19 +125,25 @@ class RolloutJournal:
     def check(self, tasks: TaskSet) -> None:
         """Raise `TaskError` unless every task still has the index at which it was played."""
         for index, task_id in self._ids.items():
-            try:
-                same = tasks.index_of(task_id) == index
-            except TaskError:
-                same = False
-            if not same:
-                raise TaskError(
-                    f"{self.path}: task {index} was {task_id!r}, which is not there any more: the data has changed. "
-                    "Give another --out, or remove the file to start again."
-                )
+            if not is_at(tasks, task_id, index):
+                raise self._changed(f"task {index} was {task_id!r}, which is not there any more")
 
-    def add(self, index: int, task_id: str, rollout: int, is_correct: bool) -> None:
-        """Write one rollout of the task at an index of the set."""
-        self._write({"index": index, "task_id": task_id, "rollout": rollout, "is_correct": is_correct})
+    def check_unchanged(self, tasks: TaskSet, workers: int = 1) -> None:
+        """Raise `TaskError` unless question, choices, answer and boxes are those of earlier starts; reads the tasks."""
+        earlier, self._earlier = self._earlier, {}
+        index = first_changed(tasks, earlier, workers)
+        if index is not None:
+            raise self._changed(f"task {self._ids[index]!r} had a question, choices, answer or boxes other than now")
+
+    def _changed(self, what: str) -> TaskError:
+        return TaskError(
+            f"{self.path}: {what}: the data has changed. Give another --out, or remove the file to start again."
+        )
+
+    def add(self, index: int, task_id: str, rollout: int, is_correct: bool, digest: str = "") -> None:
+        """Write one rollout of the task at an index of the set; `digest` is `digest_of` the task."""
+        row = {"index": index, "task_id": task_id, "rollout": rollout, "is_correct": is_correct}
+        self._write(row | ({"digest": digest} if digest else {}))
         self._note(index, task_id, rollout, is_correct)
 
     def has(self, index: int, rollout: int) -> bool:
@@ -159,6 +167,8 @@ class RolloutJournal:
                 row = json.loads(line)
                 if number > 1:
                     self._note(row["index"], row["task_id"], row["rollout"], bool(row["is_correct"]))
+                    if "digest" in row:  # rows of earlier versions have none
+                        self._earlier[row["index"]] = row["digest"]
                     continue
                 found = row["settings"]
             except (ValueError, KeyError, TypeError) as error:
@@ -196,11 +206,15 @@ def measure(
 
     Yields:
         After each rollout `None`, or a `Failure` if it could not be played; it is then missing in the journal.
+
+    Raises:
+        TaskError: Tasks of rollouts from an earlier start have changed.
     """
     for rollout in range(options.rollouts):
         pending = [index for index in range(count) if not journal.has(index, rollout)]
         if not pending:
             continue
+        journal.check_unchanged(tasks, options.workers)
         make = make_agent(rollout)
         players: list[Player] = [
             (_environment(tasks, options), make()) for _ in range(min(options.workers, len(pending)))
@@ -209,7 +223,7 @@ def measure(
             if isinstance(outcome, Failure):
                 yield outcome
             else:
-                journal.add(outcome.index, outcome.task_id, rollout, outcome.is_correct)
+                journal.add(outcome.index, outcome.task_id, rollout, outcome.is_correct, digest_of(outcome))
                 yield None
 
 

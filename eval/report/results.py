@@ -64,7 +64,7 @@ MAIN = (
     "tool_calls",
 )
 """Rows that are always open; the rest is behind a disclosure."""
-COUNTS = ("n", "n_judged", "n_failed", "tasks", "samples")
+COUNTS = ("n", "n_judged", "n_failed", "n_not_tried", "tasks", "samples")
 """Numbers that the page gives in a sentence, not in a row."""
 
 

@@ -27,6 +27,8 @@ def counts_line(metrics: Mapping[str, Any]) -> str:
         line += f"; faithful shares are among the {judged} whose tool calls were judged"
     if metrics.get("n_failed"):
         line += f"; {metrics['n_failed']} more could not be evaluated and are not counted"
+    if metrics.get("n_not_tried"):
+        line += f"; {metrics['n_not_tried']} were not tried, because the first ones all failed"
     return line
 
 

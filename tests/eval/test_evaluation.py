@@ -110,6 +110,44 @@ def test_an_evaluation_whose_first_episodes_all_fail_stops(tmp_path, capsys, cou
     assert "none of the 20 episodes" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
+def test_each_benchmark_stops_after_its_own_first_failures(tmp_path, capsys, monkeypatch):
+    class Picky(Oracle):
+        asked = 0
+
+        def reset(self, env):
+            if "HRBench" in env.spec.id:
+                Picky.asked += 1
+                raise AgentError("not this one")
+            super().reset(env)
+
+    monkeypatch.setattr(evaluation, "parse_model", lambda *_, **__: Picky)
+    monkeypatch.setattr(evaluation, "MOST_FAILURES", 3)
+    options = ["--bench", "vstar", "hrbench4k", "--scenes", HR, "--dual"]
+    assert run_eval(tmp_path, *options, n=9) == 1
+    none, all_ = metrics(tmp_path, "hrbench4k"), metrics(tmp_path)
+    assert (none["n"], none["n_failed"], none["n_not_tried"], all_["n_not_tried"]) == (0, 3, 6, 0)
+    assert Picky.asked < 14
+    assert json.loads((tmp_path / "metrics.json").read_text())["not_tried"] == [
+        {"bench": "hrbench4k", "episodes": 6},
+        {"bench": "hrbench4k", "condition": "without-tool", "episodes": 6},
+    ]
+    assert "6 were not tried, because the first ones all failed" in capsys.readouterr().out
+
+
+def test_a_resumed_evaluation_whose_first_episodes_all_fail_stops(tmp_path, counting, monkeypatch):
+    monkeypatch.setattr(evaluation, "MOST_FAILURES", 3)
+    assert run_eval(tmp_path, n=2) == 0
+    counting.failing = tuple(range(2, 100))
+    counting.asked.clear()
+    assert run_eval(tmp_path, n=30) == 1
+    assert sum(counting.asked.values()) < 10
+    found = metrics(tmp_path)
+    assert (found["n"], found["n_failed"], found["n_not_tried"]) == (2, 3, 25)
+    counting.failing = ()
+    assert run_eval(tmp_path, n=30) == 0
+    assert (metrics(tmp_path)["n"], metrics(tmp_path)["n_not_tried"]) == (30, 0)
+
+
 def test_changed_data_is_not_mixed_in(tmp_path, capsys, monkeypatch):
     assert run_eval(tmp_path, n=2) == 0
     path = tmp_path / "trajectories.jsonl"
