@@ -450,3 +450,29 @@ def test_datasets_is_not_installed(tmp_path, monkeypatch):
         open_dataset(tmp_path)
     with pytest.raises(TaskError, match="There is no path a/b; reading it from the hub needs datasets"):
         open_dataset("a/b")
+
+
+@pytest.mark.parametrize("form", ["memory", "saved", "parquet"])
+def test_class_labels_are_their_names(tmp_path, datasets, form):
+    kind, text = datasets.ClassLabel(names=["cat", "dog"]), datasets.Value("string")
+    features = {"image": datasets.Image(), "question": text, "answer": kind, "choices": datasets.Sequence(text)}
+    features |= {"tags": datasets.Sequence(kind), "info": {"animal": kind}}
+    rest = {"choices": ["dog", "cat"], "tags": [0, 1], "info": {"animal": 1}}
+    rows = [row(0, image={"bytes": encoded_image(n), "path": None}, answer=n, **rest) for n in (1, 0)]
+    found = datasets.Dataset.from_list([*rows, {**rows[0], "choices": None}], features=datasets.Features(features))
+    if form == "saved":
+        found.save_to_disk(str(tmp_path / "saved"))
+    if form == "parquet":
+        found.to_parquet(str(tmp_path / "a.parquet"))
+    source = {"memory": found, "saved": tmp_path / "saved", "parquet": tmp_path / "a.parquet"}[form]
+    tasks = open_dataset(source, columns={"category": "info.animal"}, subset="dog")
+    assert [(task.answer, task.category, task.meta["tags"]) for task in tasks] == [
+        (answer, "dog", ["cat", "dog"]) for answer in ("dog", "cat", "dog")
+    ]
+
+
+def test_a_label_that_is_not_known_is_empty(datasets):
+    kind, text = datasets.ClassLabel(names=["cat", "dog"]), datasets.Value("string")
+    features = datasets.Features({"image": text, "question": text, "answer": kind})
+    with pytest.raises(TaskError, match="row 0: the answer is empty"):
+        open_dataset(datasets.Dataset.from_list([row(0, answer=-1)], features=features))

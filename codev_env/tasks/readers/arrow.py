@@ -9,6 +9,7 @@ from typing import Any
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.cells import import_optional
 from codev_env.tasks.readers.files import SPLIT_NAMES
+from codev_env.tasks.readers.labels import Labels
 from codev_env.tasks.readers.parquet import has_field
 from codev_env.tasks.readers.table import RowTable, file_state
 
@@ -28,6 +29,7 @@ class ArrowTable(RowTable):
         self._folder = folder
         self._dataset = dataset.with_format("arrow")
         self._schema = dataset.features.arrow_schema
+        self._labels = Labels(self._schema)
         self.columns = tuple(dataset.column_names)
         files = [Path(entry["filename"]) for entry in dataset.cache_files]
         states = tuple((str(file), *file_state(file)) for file in files)
@@ -84,12 +86,11 @@ class ArrowTable(RowTable):
         read = self._dataset.select_columns([name])[:].column(name)
         for part in inner:
             read = pc.struct_field(read, part)
-        found: list[Any] = read.to_pylist()
-        return found
+        return [self._labels.named(column, value) for value in read.to_pylist()]
 
     def row(self, index: int) -> dict[str, Any]:
         """Read one row."""
-        return dict(self._dataset[index : index + 1].to_pylist()[0])
+        return self._labels.row(self._dataset[index : index + 1].to_pylist()[0])
 
 
 def split_name(source: str, split: str, known: list[str]) -> str:

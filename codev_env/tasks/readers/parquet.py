@@ -20,6 +20,7 @@ from codev_env.files import locked
 from codev_env.tasks.readers.cache import SizedCache, cleared_after_fork
 from codev_env.tasks.readers.cells import import_optional
 from codev_env.tasks.readers.fields import nearest
+from codev_env.tasks.readers.labels import Labels
 from codev_env.tasks.readers.table import RowTable, file_state
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class ParquetTable(RowTable):
         self.signature = tuple((str(p.resolve()), *s) for p, s in zip(self._paths, self._states, strict=True))
         self._meta: list[Any] = []
         self._schemas: list[Any] = []
+        self._labels: list[Labels] = []
         self._groups: list[tuple[int, int]] = []  # (file, row group)
         self._starts: list[int] = []  # first row of each group
         self._firsts: list[int] = []  # first row of each file
@@ -68,6 +70,7 @@ class ParquetTable(RowTable):
             with _named(path):
                 file = pq.ParquetFile(path)
             self._schemas.append(file.schema_arrow)
+            self._labels.append(Labels(file.schema_arrow))
             self._meta.append(file.metadata)
             self._firsts.append(self._len)
             for group in range(file.metadata.num_row_groups):
@@ -111,7 +114,7 @@ class ParquetTable(RowTable):
         """Read one column, or one field of a struct column, of all rows, without the others."""
         pq = import_optional("pyarrow.parquet", "pyarrow", "A Parquet file")
         found: list[Any] = []
-        for path, meta, schema in zip(self._paths, self._meta, self._schemas, strict=True):
+        for path, meta, schema, labels in zip(self._paths, self._meta, self._schemas, self._labels, strict=True):
             if not has_field(schema, column):
                 found += [None] * meta.num_rows
                 continue
@@ -119,7 +122,7 @@ class ParquetTable(RowTable):
                 read = pq.ParquetFile(path, metadata=meta).read(columns=[column]).column(column.split(".")[0])
                 for name in column.split(".")[1:]:
                     read = import_optional("pyarrow.compute", "pyarrow", "A Parquet file").struct_field(read, name)
-                found += read.to_pylist()
+                found += [labels.named(column, value) for value in read.to_pylist()]
         return found
 
     def row(self, index: int) -> dict[str, Any]:
@@ -132,7 +135,7 @@ class ParquetTable(RowTable):
         state, meta = self._states[number], self._meta[number]
         found = _GROUPS.get((str(path), state, group), lambda: _read_group(path, state, meta, group))
         with _named(path):
-            return dict(found.table.slice(index - self._starts[at], 1).to_pylist()[0])
+            return self._labels[number].row(found.table.slice(index - self._starts[at], 1).to_pylist()[0])
 
 
 def has_field(schema: Any, column: str) -> bool:
