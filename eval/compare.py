@@ -11,7 +11,7 @@ from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_env.scoring.med import by_task
-from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes, judges_boxless
+from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes, judges_boxless, leaves_unjudged
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.folder import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
@@ -77,18 +77,30 @@ def compare(
     """
     if a.keys() != b.keys():
         raise ConfigError(f"the benchmarks differ: {', '.join(a)} and {', '.join(b)}. Evaluate the same ones.")
-    boxless = judges_boxless([t for run in (a, b) for episodes in run.values() for t in episodes])
+    boxless = _boxless(*([t for episodes in run.values() for t in episodes] for run in (a, b)))
     return {bench: _compare_bench(bench, a[bench], b[bench], common, seed, boxless) for bench in a}
 
 
+def _boxless(a: Sequence[Trajectory], b: Sequence[Trajectory]) -> tuple[bool, bool]:
+    """Whether each run was judged by a judge that needs no boxes; a run without any call takes it from the other."""
+    either = judges_boxless([*a, *b])
+    left, right = (judges_boxless(run) or (either and not leaves_unjudged(run)) for run in (a, b))
+    return left, right
+
+
 def _compare_bench(
-    bench: str, a: Sequence[Trajectory], b: Sequence[Trajectory], common: bool, seed: int, boxless: bool
+    bench: str,
+    a: Sequence[Trajectory],
+    b: Sequence[Trajectory],
+    common: bool,
+    seed: int,
+    boxless: tuple[bool, bool],
 ) -> dict[str, Any]:
     of_a, of_b = by_task(a), by_task(b)
     names = [name for name in of_a if name in of_b]
     _check_tasks(bench, of_a, of_b, names, common)
     definition = _definition(bench, a, b)
-    judged_a, judged_b = (by_task(judged_episodes(run, boxless)) for run in (a, b))
+    judged_a, judged_b = (by_task(judged_episodes(run, each)) for run, each in zip((a, b), boxless, strict=True))
     rates = {}
     for rate in RATES:
         left, right = (

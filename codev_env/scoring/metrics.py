@@ -29,7 +29,7 @@ definitions have no common rate: the faithful shares are `None` then.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -42,7 +42,7 @@ from codev_env.scoring.scorer import Score
 from codev_env.scoring.totals import aggregate
 from codev_env.scoring.written_boxes import written_iou
 from codev_env.trajectory import Trajectory
-from codev_env.types import Box, Task
+from codev_env.types import Box, Step, Task
 
 LAZY_SHARE = 0.9
 UNVERSIONED = "unversioned"
@@ -129,8 +129,16 @@ def definition_text(definitions: Sequence[str]) -> str | None:
 
 def judges_boxless(episodes: Sequence[Trajectory]) -> bool:
     """Whether calls on tasks without target boxes were judged, as a vision-language judge does."""
-    turns = (turn for t in episodes if not t.targets for turn in t.turns)
-    return any(turn.kind == "code" and turn.score_value is not None for turn in turns)
+    return any(turn.score_value is not None for turn in _boxless_calls(episodes))
+
+
+def leaves_unjudged(episodes: Sequence[Trajectory]) -> bool:
+    """Whether calls on tasks without target boxes were left without a score, by a judge that did not fail."""
+    return any(turn.score_value is None and not turn.judge_failed for turn in _boxless_calls(episodes))
+
+
+def _boxless_calls(episodes: Sequence[Trajectory]) -> Iterator[Step]:
+    return (turn for t in episodes if not t.targets for turn in t.turns if turn.kind == "code")
 
 
 def judged_episodes(episodes: Sequence[Trajectory], boxless: bool | None = None) -> list[Trajectory]:

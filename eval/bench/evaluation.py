@@ -296,7 +296,8 @@ class Evaluation:
 
     def _changed(self, what: str) -> ConfigError:
         return ConfigError(
-            f"--out {self.options.out} holds task {what}: the data has changed. Give another folder, or add --overwrite."
+            f"--out {self.options.out} holds task {what}: the data has changed. Give another folder, or add "
+            "--overwrite."
         )
 
     def _play_work(

@@ -65,6 +65,21 @@ def test_so_is_a_run_beside_one_that_looked() -> None:
     assert (rates["a"], rates["b"], rates["difference"]) == (1.0, 0.0, -1.0)
 
 
+@pytest.mark.parametrize("unjudged", [UNJUDGED, dataclasses.replace(LOOK, score=StepScore(None, "nothing to judge"))])
+def test_a_run_whose_calls_could_not_be_judged_is_not_unfaithful(unjudged) -> None:
+    looked = [played(name, LOOK) for name in "abcd"]
+    other = [played("a", unjudged), played("b", unjudged), played("c"), played("d")]
+    for bench, run in compare({"": looked}, {"": other}).items():
+        assert (run["rates"]["faithful"]["a"], run["rates"]["faithful"]["b"]) == (1.0, None), bench
+    assert compare({"": other}, {"": looked})[""]["rates"]["faithful"]["a"] is None
+
+
+def test_a_run_whose_judge_failed_beside_one_that_looked_is_judged() -> None:
+    failed = dataclasses.replace(LOOK, score=StepScore(None, "no verdict", failed=True))
+    rates = compare({"": [played("a", LOOK), played("b", LOOK)]}, {"": [played("a", failed), played("b")]})[""]["rates"]
+    assert rates["faithful"]["b"] == 0.0
+
+
 def blink(count: int, category: str, right: bool) -> list[Trajectory]:
     return [played(f"{category}-{i}", category=category, right=right) for i in range(count)]
 
