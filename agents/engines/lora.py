@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from codev_agents.engines.options import LoraOptions
@@ -18,10 +19,15 @@ _ATTENTION = "q_proj|k_proj|v_proj|o_proj|in_proj_qkv|in_proj_z|out_proj"
 _TARGETS = rf".*language_model\..*\.({_ATTENTION}|gate_proj|up_proj|down_proj)"
 
 
-def add_adapters(model: Any, options: LoraOptions) -> None:
+def add_adapters(model: Any, options: LoraOptions, seed: int = 0) -> None:
     """Put fresh adapters, in fp32, on the linear layers of the language model and freeze everything else.
 
     Source: LoRA, arXiv 2106.09685: W x + (alpha / rank) B A x, with B = 0 at the start.
+
+    Args:
+        model: The model, on the CPU or the meta device.
+        options: Rank and alpha.
+        seed: Seed of A.
 
     Raises:
         ConfigError: peft is not installed.
@@ -32,7 +38,10 @@ def add_adapters(model: Any, options: LoraOptions) -> None:
         raise ConfigError(
             f"lora.rank is {options.rank}, but peft cannot be imported ({error}): pip install 'codev-env[lora]'."
         ) from error
-    inject_adapter_in_model(LoraConfig(r=options.rank, lora_alpha=options.alpha, target_modules=_TARGETS), model)
+    config = LoraConfig(r=options.rank, lora_alpha=options.alpha, target_modules=_TARGETS)
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
+        inject_adapter_in_model(config, model)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("lora_" in name)
         if "lora_" in name:
@@ -55,9 +64,14 @@ def adapters(model: Any, keep: bool = True) -> dict[str, torch.Tensor]:
     return found
 
 
-def save_adapters(tensors: dict[str, torch.Tensor], folder: Path) -> None:
+def save_adapters(tensors: dict[str, torch.Tensor], folder: Path, alpha: float) -> None:
     """Write the adapters beside the saved model, so that training can continue with them."""
-    save_file(tensors, folder / ADAPTERS)
+    save_file(tensors, folder / ADAPTERS, {"alpha": str(alpha)})
+
+
+def alpha_of(model: Any) -> float:
+    """Return `lora.alpha` of a model with adapters."""
+    return next(float(module.lora_alpha["default"]) for module in model.modules() if hasattr(module, "lora_alpha"))
 
 
 def load_adapters(model: Any, folder: Path) -> None:
@@ -69,6 +83,13 @@ def load_adapters(model: Any, folder: Path) -> None:
     saved = load_file(path)
     if {n: t.shape for n, t in saved.items()} != {n: p.shape for n, p in own.items()}:
         raise ConfigError(f"--resume: the adapters in {path} are of another lora.rank or another model.")
+    with safe_open(path, "pt") as file:
+        trained = float((file.metadata() or {}).get("alpha", alpha_of(model)))
+    if trained != alpha_of(model):
+        raise ConfigError(
+            f"--resume: the adapters in {path} were trained with lora.alpha {trained:g}, not {alpha_of(model):g}, "
+            f"with which they are another policy: give --lora.alpha {trained:g}."
+        )
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(saved[name])

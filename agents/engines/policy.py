@@ -73,22 +73,23 @@ class Policy:
         speed_up(model)
         return cls(model, ChatProcessor(tokenizer, image_processor, family))
 
-    def restrict(self, vision: bool, adapters: LoraOptions, resume: Path | None = None) -> None:
+    def restrict(self, vision: bool, adapters: LoraOptions, resume: Path | None = None, seed: int = 0) -> None:
         """Choose which weights are trained; all are unless this is called.
 
         Args:
             vision: Train the vision tower.
             adapters: Train adapters of the language model instead of all weights, if their rank is not 0.
             resume: Folder written by `save` to take trained adapters from.
+            seed: Seed of fresh adapters.
 
         Raises:
-            ConfigError: peft is missing, or the adapters to resume from are.
+            ConfigError: peft is missing, or the adapters to resume from are missing or others.
         """
         if not vision:
             for name in self.processor.family.vision:
                 self.model.model.get_submodule(name).requires_grad_(False)
         if adapters.rank:
-            lora.add_adapters(self.model, adapters)
+            lora.add_adapters(self.model, adapters, seed)
             if resume:
                 lora.load_adapters(self.model, resume)
 
@@ -131,7 +132,7 @@ class Policy:
         """Write what `weights` returned, the tokenizer and the image processor."""
         self.model.save_pretrained(folder, state_dict=weights.merged)
         if weights.adapters:
-            lora.save_adapters(weights.adapters, folder)
+            lora.save_adapters(weights.adapters, folder, lora.alpha_of(self.model))
         self.processor.tokenizer.save_pretrained(folder)
         self.processor.image_processor.save_pretrained(folder)
 

@@ -7,6 +7,7 @@ import dataclasses
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from codev_agents.engines.batch import collate
 from codev_agents.engines.lora import ADAPTERS, WithoutAdapters, has_adapters
@@ -151,3 +152,27 @@ def test_a_module_without_its_adapters_is_the_policy_it_started_from(policy, ada
         torch.testing.assert_close(reference, wanted)
         assert not torch.allclose(changed, wanted, atol=1e-3)
         torch.testing.assert_close(scorer(batch, chosen)[0], changed, atol=0, rtol=0)
+
+
+def test_fresh_adapters_depend_on_their_seed_alone(policy):
+    pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+
+    def drawn(seed: int, before: int) -> torch.Tensor:
+        torch.manual_seed(before)
+        made = fresh(policy)
+        made.restrict(True, OPTIONS, seed=seed)
+        assert torch.equal(torch.rand(4), torch.rand(4, generator=torch.Generator().manual_seed(before)))
+        return torch.cat([p.flatten() for name, p in made.model.named_parameters() if "lora_A" in name])
+
+    assert torch.equal(drawn(1, 5), drawn(1, 6)) and not torch.equal(drawn(1, 5), drawn(2, 5))
+
+
+def test_adapters_of_another_alpha_would_be_another_policy(policy, adapted, batch, tmp_path):
+    adapted.save(tmp_path)
+    with pytest.raises(ConfigError, match=r"trained with lora\.alpha 4, not 16.*give --lora\.alpha 4"):
+        fresh(policy).restrict(True, LoraOptions(rank=2, alpha=16.0), tmp_path)
+    # Files of an earlier version do not say.
+    save_file(load_file(tmp_path / ADAPTERS), tmp_path / ADAPTERS)
+    resumed = fresh(policy)
+    resumed.restrict(True, OPTIONS, tmp_path)
+    torch.testing.assert_close(logits(resumed.model, batch), logits(adapted.model, batch), atol=0, rtol=0)

@@ -48,7 +48,7 @@ def load_trained(options: TrainOptions, start: str, resume: Path | None, acceler
     source = str(resume / "model") if resume and not options.lora.rank else start
     dtype = torch.bfloat16 if options.has_bf16_base else torch.float32
     policy = Policy.load(source, dtype, reads_weights(accelerator))
-    policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None)
+    policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None, options.seed)
     if options.gradient_checkpointing:
         policy.checkpoint_gradients()
     if options.compile:
