@@ -143,3 +143,8 @@ def test_a_small_set_of_tasks_is_drawn_from_whole(policy, env_options):
 def test_a_toy_is_made_from_a_small_set_of_tasks(env_options):
     few = dataclasses.replace(env_options, scene={**env_options.scene, "size": 5})
     assert cold_start.toy_policy(SFTOptions(env=few, toy=TOY_OPTIONS)).processor.encode("circle")
+
+
+def test_a_stage_without_experts_has_none(maker):
+    stage = StageOptions(steps=4, captions=2, reads=2, experts=0)
+    assert [len(batch) for batch in StageData(lambda: maker, stage, 4, (0, 0, 0))] == [4, 4, 2, 2]

@@ -296,3 +296,11 @@ def test_an_unknown_reward_leaves_no_trained_run(arguments, runs, capsys):
     assert main(["train", *arguments("unknown", "--reward", "tapoo")]) == 1
     assert "Did you mean 'tapo'" in capsys.readouterr().err
     assert not checkpoints(runs / "unknown")
+
+
+def test_a_cold_start_that_diverges_is_not_saved(config, tmp_path, capsys):
+    words = ["--config", str(config), "--out", str(tmp_path), "--threads", "1", "--imitate.steps", "0"]
+    assert main(["sft", *words, "--ground.steps", "4", "--ground.optimizer.lr", "1e25"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "gradient norm of step 2 of ground is nan" in said and "lower ground.optimizer.lr" in said
+    assert not list(tmp_path.glob("start-*/config.json")) and not list(tmp_path.glob(".*"))

@@ -21,6 +21,7 @@ from codev_agents.engines.vision import speed_up
 from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.envs.image_tool import unwrap
+from codev_env.errors import CodevError
 from codev_env.trajectory import Trajectory
 from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.learn.scorer import TokenScorer
@@ -44,7 +45,11 @@ def toy_policy(options: SFTOptions) -> Policy:
 
 
 def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) -> Policy:
-    """Run all stages and return the policy; nothing is saved here."""
+    """Run all stages and return the policy; nothing is saved here.
+
+    Raises:
+        CodevError: The gradient is not finite.
+    """
     recorded = read_recorded(options)
     whole = reads_weights(accelerator)
     policy = Policy.load(options.model, whole=whole) if options.model else toy_policy(options)
@@ -81,13 +86,19 @@ def _run_stage(
         set_learning_rate(optimizer, learning_rate(stage.optimizer, min(step, stage.steps), stage.steps))
         own = accumulate(module, policy.processor, examples, options.micro_batch, accelerator)
         loss = float(accelerator.reduce(torch.tensor(own, device=accelerator.device)))
-        norm = accelerator.clip_grad_norm_(module.parameters(), stage.optimizer.grad_clip)
+        norm = float(accelerator.clip_grad_norm_(module.parameters(), stage.optimizer.grad_clip))
+        if not math.isfinite(norm):
+            bar.close()
+            raise CodevError(
+                f"the gradient norm of step {step + 1} of {name} is {norm}; lower {name}.optimizer.lr. Nothing of this "
+                "cold start is saved."
+            )
         optimizer.step()
         optimizer.zero_grad()
         average = loss if step == 0 else 0.95 * average + 0.05 * loss
         bar.set_postfix(loss=f"{average:.3f}", refresh=False)
         bar.update()
-        monitor.scalars({f"sft/{name}/loss": loss, f"sft/{name}/grad_norm": float(norm)}, step)
+        monitor.scalars({f"sft/{name}/loss": loss, f"sft/{name}/grad_norm": norm}, step)
         if step + 1 >= stage.steps and average <= stage.until:
             break
     bar.close()

@@ -214,7 +214,9 @@ class StageData(IterableDataset[list[Example]]):
             # Learn to see and to place first, to act later: episodes become more frequent half-way.
             late = step >= self.stage.steps // 2
             captions, reads = (n // 2 if late else n for n in (self.stage.captions, self.stage.reads))
-            experts = self.stage.experts if late or not self.stage.captions else max(1, self.stage.experts // 4)
+            experts = self.stage.experts
+            if experts and self.stage.captions and not late:
+                experts = max(1, experts // 4)
             batch = [maker.caption(int(i), rng) for i in rng.integers(pool, size=captions)]
             batch += [maker.read(int(i), rng) for i in rng.integers(pool, size=reads)]
             if maker.recorded:
