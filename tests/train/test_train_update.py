@@ -357,3 +357,64 @@ def test_scores_are_kept_on_the_cpu_and_used_on_the_device(trained, rollouts, mo
         trained, rollouts, reference=reference, kl=0.1, correction="token", epochs=2, health=HealthOptions(mismatch=9.0)
     )
     assert moved and stats.kl_reference >= 0
+
+
+class InOrder:
+    """A generator that orders samples as given."""
+
+    def __init__(self, *order: int) -> None:
+        self.order = np.array(order)
+
+    def permutation(self, count: int) -> np.ndarray:
+        return self.order
+
+
+def update_in_order(policy: Policy, samples, *order: int, **changes):
+    scorer = TokenScorer(policy.model)
+    chosen = options(minibatches=2, **changes)
+    updater = Updater(scorer, torch.optim.SGD(scorer.parameters(), lr=1e-9), policy.processor, chosen, Accelerator())
+    return updater.update(samples, InOrder(*order))
+
+
+def test_the_first_step_that_moves_the_weights_is_checked_against_the_sampler(policy, trained, rollouts):
+    """Samples without advantage are in no pass: their step shows nothing, and changes nothing."""
+    signs = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    right, wrong = (make_samples(given, signs, 0, False, False) for given in (rollouts, falsified(rollouts, -0.5)))
+    for order in ((0, 1, 2, 3), (2, 3, 0, 1)):
+        assert update_in_order(trained, right, *order).sampler_gap < 1e-3
+        before = copy.deepcopy(trained.model.state_dict())
+        with pytest.raises(EngineMismatch):
+            update_in_order(trained, wrong, *order)
+        assert all(torch.equal(value, before[name]) for name, value in trained.model.state_dict().items())
+
+
+def test_a_sampler_whose_probabilities_are_no_numbers_is_refused_as_such(policy, trained, rollouts):
+    with pytest.raises(EngineMismatch, match=r"differ by nan nats per token .* at most nan"):
+        run_update(trained, falsified(rollouts, math.nan))
+    assert not movement(policy, trained).any()
+
+
+def test_a_trainer_without_numbers_is_not_blamed_on_the_sampler(trained, rollouts):
+    with torch.no_grad():
+        trained.model.model.language_model.layers[1].mlp.down_proj.weight[0, 0] = torch.nan
+    with pytest.raises(CodevError, match="gradient norm is nan"):
+        run_update(trained, rollouts)
+
+
+@pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo"])
+def test_imitated_samples_weigh_the_same_in_a_minibatch_of_their_own(policy, rollouts, loss):
+    """There a step is divided by the tokens of the mean minibatch, not by their own few."""
+    nothing = make_samples(rollouts, torch.zeros_like(ADVANTAGES), 0, False, False)
+    last = len(rollouts[0].rewards) - 1
+    mask = [turn == last for turn in nothing[0].turns]
+    advantages = torch.ones_like(nothing[0].advantages)
+    shown = dataclasses.replace(nothing[0], mask=mask, advantages=advantages, is_imitated=True)
+    beside, alone = [shown, *nothing], [shown, nothing[1]]
+    norms = {}
+    for name, samples, order in (("beside", beside, [0, *range(1, 5)]), ("alone", alone, [0, 1])):
+        trained = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
+        norms[name] = update_in_order(trained, samples, *order, loss=loss).grad_norm * 2  # the mean of two steps
+    counted = {"beside": nothing[:2], "alone": nothing[1:2]}
+    parts = {"beside": 1, "alone": 2}
+    sizes = {n: (len(s) if loss != "dapo" else sum(x.size for x in s)) / parts[n] for n, s in counted.items()}
+    assert norms["beside"] * sizes["beside"] == pytest.approx(norms["alone"] * sizes["alone"], rel=1e-3)

@@ -118,6 +118,7 @@ class Updater:
         options, work = self.options, self._number(samples, filler or min(samples, key=len))
         rows = np.array([row for row, outline in enumerate(work.outlines) if outline.size], dtype=int)
         steps: list[list[float]] = []  # NaN where no token was trained on
+        on_policy = True  # the weights are still those that sampled
         for epoch in range(options.epochs):
             # Minibatches are random parts of the samples of all processes, whoever sampled them.
             order = self._of_main(rows[rng.permutation(len(rows))])
@@ -125,9 +126,9 @@ class Updater:
             self._balance(work, minibatches)
             if epoch == 0:
                 self._score_before(work, rows.tolist())
-            for number, part in enumerate(minibatches):
-                on_policy = epoch == number == 0  # the weights are still those that sampled
+            for part in minibatches:
                 steps.append(self._step(work, part, on_policy))
+                on_policy = on_policy and not any(work.outlines[row].has_gradient for row in part)
         means = [float(np.nanmean(c)) if np.isfinite(c).any() else math.nan for c in np.array(steps).T]
         count = len(means) - 2 * self._lags
         by_lag = list(zip(means[count::2], means[count + 1 :: 2], strict=True))
@@ -212,10 +213,7 @@ class Updater:
     def _step(self, work: _Work, rows: list[int], on_policy: bool) -> list[float]:
         """Accumulate the gradient over forward passes and step; returns the values of `UpdateStats`."""
         options, accelerator = self.options, self.accelerator
-        sizes = [work.outlines[row].size for row in rows if work.outlines[row].is_counted]
-        sizes = sizes or [work.outlines[row].size for row in rows]  # a minibatch of imitated samples alone
-        longest = options.max_tokens * options.env.max_turns
-        total = get_loss(options.loss).average.total(float(sum(sizes)), float(len(sizes)), longest)
+        total = self._total(work, rows)
         table = self._passes(work, rows)
         passes = table[accelerator.process_index // options.sequence_parallel]
         self.module.train()
@@ -228,13 +226,14 @@ class Updater:
                 loss, values, gap = self._loss(work, part)
                 accelerator.backward(loss / total * accelerator.num_processes)
             sums += values
-            gap_max = max(gap_max, gap)
+            gap_max = float(np.maximum(gap_max, gap))
         loss_sum, scored, *added = summed((sums / options.sequence_parallel).tolist(), accelerator)
         gap_max = self._max(gap_max)
         gap_sum, fresh, *lagging = added[3], *added[6:]
         entropy, kl, clip, _, truncated, reference = (value / scored if scored else math.nan for value in added[:6])
         gap = gap_sum / fresh if fresh else math.nan
-        if on_policy and gap > options.health.mismatch:
+        # Where the trainer has no numbers either, the norm below says so.
+        if on_policy and fresh and not (gap <= options.health.mismatch or math.isnan(entropy)):
             raise EngineMismatch(
                 f"sampler and trainer differ by {gap:.2g} nats per token on the same weights (mean of {fresh:.0f} "
                 f"tokens, at most {gap_max:.2g}), more than "
@@ -254,6 +253,17 @@ class Updater:
             ]
         mean, waiting = loss_sum / total if total else 0.0, idle(work.lengths, table)
         return [mean, entropy, kl, clip, norm, gap, gap_max, truncated, reference, *waiting, *by_lag]
+
+    def _total(self, work: _Work, rows: list[int]) -> float:
+        """Return what the sum of the losses of a minibatch is divided by."""
+        options, parts = self.options, 1
+        counted = [outline for outline in (work.outlines[row] for row in rows) if outline.is_counted]
+        if not counted:  # imitated samples alone: they weigh as much as in the mean minibatch
+            counted = [outline for outline in work.outlines if outline.is_counted and outline.size]
+            parts = options.minibatches if counted else 1
+        sizes = [outline.size for outline in counted or (work.outlines[row] for row in rows)]
+        longest = options.max_tokens * options.env.max_turns
+        return get_loss(options.loss).average.total(float(sum(sizes)), float(len(sizes)), longest) / parts
 
     def _move(self) -> float:
         """Clip the gradient and step; returns the gradient's norm."""
