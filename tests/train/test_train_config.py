@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -449,3 +450,29 @@ def test_a_file_that_is_no_configuration_is_refused_by_name(yaml_file, text):
 def test_a_launcher_that_shards_in_another_way_is_refused(words, processes, layout, said):
     found = [p.text for p in find_problems(TrainOptions(prompts=8, **words), processes, layout)]
     assert len(found) == bool(said) and all(said in text for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("train", ["--eval.data", "auto"], "--eval.data is auto; it must be synthetic, hub or a path"),
+        ("train", ["--env.data", "auto"], "--env.data is auto; it must be synthetic, hub or a path"),
+        ("sft", ["--env.data", "auto"], "--env.data is auto; it must be synthetic, hub or a path"),
+        ("sft", ["--ground.captions", "8", "--ground.reads", "0", "--ground.experts", "0"], ""),
+        (
+            "sft",
+            ["--ground.captions", "1", "--ground.reads", "1", "--ground.experts", "0"],
+            "--ground.experts is 0; it must be above 0",
+        ),
+        ("sft", ["--imitate.experts", "0", "--imitate.decorative", "0"], "--imitate.experts is 0; it must be above 0"),
+    ],
+)
+def test_data_and_examples_that_leave_something_open(command, words, said):
+    def make() -> None:
+        kind = TrainOptions if command == "train" else SFTOptions
+        read_request(["--preset", "smoke", *words]).parse(command, kind, f"codev {command}")
+
+    if not said:
+        return make()
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        make()

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from codev_agents.engines.options import LoraOptions, ToyModelOptions, VllmOptions
 from codev_env.app.options import ValueRefused, ZeroOrAboveOne, option_class
 from codev_train.run.assumptions import EstimateOptions
 from codev_train.run.health import HealthOptions
-from codev_train.run.ranges import Count, CountOrNone, NotNegative, Positive, PositiveShare, Share
+from codev_train.run.ranges import (
+    Count,
+    CountOrNone,
+    Data,
+    FolderName,
+    NotNegative,
+    Positive,
+    PositiveShare,
+    Share,
+)
 
 Sharding = Literal["none", "fsdp2", "fsdp2-offload", "hsdp"]
 """Whole copies; weights, gradients and moments by FSDP2; these in CPU memory; or several sharded copies (HSDP)."""
-
-
-def _is_folder_name(name: str) -> str:
-    if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
-        raise ValueError("the name of one folder inside --out: no separators, no '..'")
-    return name
-
-
-FolderName = Annotated[str, AfterValidator(_is_folder_name)]
 
 
 @option_class
@@ -31,7 +31,7 @@ class EnvOptions:
 
     id: str = "codev_env:CodeV-VStar-v0"
     """Gymnasium id, with its module in front."""
-    data: str = "synthetic"
+    data: Data = "synthetic"
     """"synthetic", "hub" (downloads the data set of `id`), or the path of a data set."""
     scenes: str = "vstar"
     """Preset of the generated scenes; empty takes the usual one of the id."""
@@ -106,7 +106,11 @@ class StageOptions:
         return objects
 
     @model_validator(mode="after")
-    def _learns_in_further_steps(self) -> Self:
+    def _learns_in_all_steps(self) -> Self:
+        if self.steps and not (self.experts or self.decorative or max(self.captions, self.reads) > 1):
+            # Half-way, half of the captions and reads are left.
+            allowed = "above 0 in a stage with fewer than 2 captions or reads, and nothing decorative"
+            raise ValueRefused("experts", self.experts, allowed)
         if bool(self.until) != bool(self.more):
             raise ValueRefused("more", self.more, "given together with until: both above 0, or neither")
         if self.more and self.optimizer.decay and not self.optimizer.final:
@@ -181,7 +185,7 @@ class HeldOutOptions:
     """Split they come from."""
     id: str = ""
     """Environment id, for training data without a held-out part; empty takes `env.id`."""
-    data: str = ""
+    data: Data = ""
     """Its data; empty takes `env.data`, or "synthetic" if `eval.id` is given."""
     scenes: str = ""
     """Its preset of generated scenes, without `env.scene`; empty takes that of `env`, or the usual of `eval.id`."""
@@ -367,9 +371,6 @@ class TrainOptions:
 
     @model_validator(mode="after")
     def _values_fit_together(self) -> Self:
-        if self.env.data == "auto":
-            allowed = "synthetic, hub or a path: 'auto' leaves the evaluation data ambiguous"
-            raise ValueRefused("env.data", "auto", allowed)
         held_out = self.eval.data or ("synthetic" if self.eval.id else self.env.data)
         if self.eval.contrast and held_out != "synthetic":
             allowed = f"empty (--eval.contrast without values) for {held_out!r}: only generated scenes have options"
