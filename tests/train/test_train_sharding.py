@@ -158,3 +158,13 @@ def test_a_launch_for_fsdp2_on_cpus_says_that_it_shards_nothing(monkeypatch, cap
     finally:
         AcceleratorState._reset_state(reset_partial_state=True)
     assert "shards nothing on CPUs" in capsys.readouterr().err
+
+
+def test_gradients_are_never_divided_by_the_accumulation_steps_of_a_launcher(monkeypatch):
+    """An update is one step, however many passes it takes: `accelerate launch --gradient_accumulation_steps 4`."""
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    accelerator = make_accelerator()
+    assert accelerator.gradient_accumulation_steps == 1
+    weight = torch.ones(1, requires_grad=True)
+    accelerator.backward(weight.sum())
+    assert weight.grad.tolist() == [1.0]

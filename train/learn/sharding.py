@@ -54,6 +54,7 @@ def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHand
     """
     mixed = {"fp32": "no", None: None}.get(precision, precision)
     accelerator = Accelerator(mixed_precision=mixed, kwargs_handlers=list(handlers))
+    accelerator.gradient_accumulation_steps = 1  # a launcher's number would divide every gradient
     if accelerator.is_fsdp2:
         plugin = accelerator.state.fsdp_plugin
         plugin.cpu_ram_efficient_loading = True  # see `reads_weights`
