@@ -6,11 +6,12 @@ import json
 
 import pytest
 from PIL import Image
-from real_data import lettered_row, own_cache, write_tsv  # noqa: F401
+from real_data import lettered_row, own_cache, write_parquet, write_tsv  # noqa: F401
 
 from codev_env.errors import TaskError
 from codev_env.tasks import check_tasks, load_tasks
 from codev_env.tasks.check import Checked, kind_of, summary
+from codev_env.tasks.readers.rowset import RowTaskSet
 
 
 @pytest.fixture
@@ -113,3 +114,50 @@ def test_the_image_folder_counts(photos, tmp_path):
     with pytest.raises(TaskError, match="image_folder .*none: no such folder"):
         load_tasks(str(photos), "test", bench="dataset", image_folder=tmp_path / "none")
     assert open_photos(photos)[0].image.size == (64, 48)
+
+
+def parquet(path, rows):
+    return write_parquet(path.with_suffix(".parquet"), rows)
+
+
+def jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:.*left out")
+@pytest.mark.parametrize("write", [jsonl, parquet])
+@pytest.mark.parametrize(
+    "cell", [str, lambda name: [name], lambda name: {"path": name}], ids=["path", "list", "mapping"]
+)
+@pytest.mark.parametrize("folder", [".", "images"])
+def test_images_that_changed_since_are_read_again(tmp_path, own_cache, write, cell, folder, monkeypatch):  # noqa: F811
+    (tmp_path / folder).mkdir(exist_ok=True)
+    places = [tmp_path / folder / f"{number}.png" for number in range(60)]
+    for place in places:
+        Image.new("RGB", (64, 48), "red").save(place)
+    whole = places[0].read_bytes()
+    places[3].unlink()
+    rows = [{"image": cell(place.name), "question": "?", "answer": "a"} for place in places]
+    path = write(tmp_path / "rows.jsonl", rows)
+
+    def bad_and_read(on_error="raise"):
+        read = []
+        task = RowTaskSet._task
+        monkeypatch.setattr(RowTaskSet, "_task", lambda self, row, draft: read.append(row) or task(self, row, draft))
+        checked = check_tasks(load_tasks(str(path), "test", bench="dataset", on_error=on_error))
+        monkeypatch.setattr(RowTaskSet, "_task", task)
+        assert checked.checked == 60
+        return [bad.row for bad in checked.bad], read
+
+    assert bad_and_read() == ([3], list(range(60)))
+    assert bad_and_read() == ([3], [])
+    places[2].unlink()
+    places[55].write_bytes(whole[:60])
+    assert bad_and_read() == ([2, 3, 55], [2, 55])
+    assert bad_and_read("skip") == ([2, 3, 55], [])
+    for place in places:
+        if not place.is_file() or place.read_bytes() != whole:
+            place.write_bytes(whole)
+    assert bad_and_read("skip") == ([], [2, 3, 55])
+    assert bad_and_read() == ([], [])

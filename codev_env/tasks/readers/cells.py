@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,18 +103,22 @@ def _json_list(value: str, where: str) -> Any:
 
 
 def _image_source(value: Any, where: str, folder: Path) -> bytes | Path:
+    value = _content(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, Image.Image):
+        return _encoded(value, where)
+    if isinstance(value, str) and value:
+        return _from_text(value, where, folder)
+    raise TaskError(f"{where}: the image is {brief(value)}; expected a path, bytes, base64 text, or a PIL image.")
+
+
+def _content(value: Any) -> Any:
+    """Return the bytes or the text of an image; any other value as it is."""
     if isinstance(value, Mapping):
         data = value.get("bytes")
         value = data if data is not None else value.get("path") or value.get("image")
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, Path):
-        value = str(value)
-    if isinstance(value, Image.Image):
-        return _encoded(value, where)
-    if isinstance(value, str) and value.strip():
-        return _from_text(value.strip(), where, folder)
-    raise TaskError(f"{where}: the image is {brief(value)}; expected a path, bytes, base64 text, or a PIL image.")
+    return str(value).strip() if isinstance(value, str | Path) else value
 
 
 def _encoded(image: Image.Image, where: str) -> bytes:
@@ -152,10 +157,46 @@ def _from_text(value: str, where: str, folder: Path) -> bytes | Path:
 
 def image_path(value: Any, folder: Path) -> Path | None:
     """Return the file that a text names, in `folder` or its `images/`, or `None` if there is none."""
-    if not isinstance(value, str) or not value or len(value) > _PATH or "\0" in value:
+    return next((place for place in _places(value, folder) if _file_state(place)), None)
+
+
+def image_files(value: Any, folder: Path) -> dict[str, list[int] | None]:
+    """Return change time (ns) and size of the image files that a value names; `None` for places that have no file.
+
+    Args:
+        value: As for `image_sources`.
+        folder: As there.
+    """
+    try:
+        value = _json_list(value, "") if isinstance(value, str) and value.lstrip().startswith("[") else value
+    except TaskError:  # reported when the images are read
+        return {}
+    found: dict[str, list[int] | None] = {}
+    for entry in value if isinstance(value, list | tuple) else [value]:
+        for place in _places(_content(entry), folder):
+            found[str(place)] = state = _file_state(place)
+            if state:
+                break
+    return found
+
+
+def changed(files: Mapping[str, list[int] | None]) -> bool:
+    """Return whether files differ from what `image_files` returned."""
+    return any(_file_state(place) != state for place, state in files.items())
+
+
+def _places(value: Any, folder: Path) -> tuple[Path, ...]:
+    if not isinstance(value, str) or not value or len(value) > _PATH:
+        return ()
+    return folder / value, folder / "images" / value
+
+
+def _file_state(path: str | Path) -> list[int] | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # base64 text may be longer than names can be, and hold any character
         return None
-    # `Path.is_file` raises for a name that is too long, as base64 text may be.
-    return next((place for place in (folder / value, folder / "images" / value) if os.path.isfile(place)), None)
+    return [found.st_mtime_ns, found.st_size] if stat.S_ISREG(found.st_mode) else None
 
 
 def import_optional(module: str, package: str, what: str) -> Any:

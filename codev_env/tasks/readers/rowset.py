@@ -14,11 +14,11 @@ from typing import Any, Literal, Protocol, get_args
 from codev_env.errors import TaskError, unknown
 from codev_env.tasks.readers.boxes import BoxForm, Frame, place_on
 from codev_env.tasks.readers.cache import TASKS
-from codev_env.tasks.readers.cells import image_path, image_sources
+from codev_env.tasks.readers.cells import changed, image_files, image_sources
 from codev_env.tasks.readers.images import Rules, decode, image_rules
 from codev_env.tasks.readers.parquet import cache_dir
 from codev_env.tasks.readers.record import TaskRecord
-from codev_env.tasks.readers.table import RowTable, file_state
+from codev_env.tasks.readers.table import RowTable
 from codev_env.types import Source, Task
 
 OnError = Literal["raise", "skip"]
@@ -26,6 +26,9 @@ OnError = Literal["raise", "skip"]
 
 MOST_IMAGES = 126
 """Images that a task may have: as many as provenance distinguishes (`codev_env.provenance.codes.PixelCode`)."""
+
+_Seen = tuple[dict[str, list[int] | None], str]
+"""The image files of a row that was checked, as `image_files` returns them, and why it is bad; empty if it is good."""
 
 _CHUNK = 50  # rows between two records of the progress of a validation
 
@@ -182,7 +185,11 @@ class RowTaskSet:
         if on_error == "skip":
             known = {bad.row for bad in reasons}
             remembered = self._read_report(self._report())[1]
-            reasons += [Bad(row, why) for row, why in remembered.items() if row not in known]
+            reasons += [
+                Bad(row, why)
+                for row, (files, why) in remembered.items()
+                if why and row not in known and not changed(files)
+            ]
         out = {bad.row for bad in reasons}
         if subset is not None and subset not in scan.categories:
             raise unknown(f"category of {self.name}", subset, {c for c in scan.categories if c})
@@ -205,7 +212,8 @@ class RowTaskSet:
     def __getitem__(self, index: int) -> Task:
         """Return a task; raises `TaskError` with file and row if its image or box is bad, never another task."""
         row = self._rows[operator.index(index)]
-        key = (*self._key(), row, str(self._states(row)))
+        files = image_files(self._table.peek(row, self._reader.image_column), self._folder(row))
+        key = (*self._key(), row, str(files))
         return TASKS.get(key, lambda: self._make(row))
 
     def index_of(self, task_id: str) -> int:
@@ -224,28 +232,36 @@ class RowTaskSet:
             progress: Called with the number of rows checked and of all rows.
         """
         path = self._report()
-        done, bad = self._read_report(path)
+        done, seen = self._read_report(path)
         # Progress of the whole set also counts for a subset, not the other way round.
         start = max(done.get(None, 0), done.get(self._subset, 0))
-        todo = [row for row in self._rows if row >= start]
+        todo = [row for row in self._rows if row >= start or (row in seen and changed(seen[row][0]))]
         checked = len(self._rows) - len(todo)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             for row in todo:
-                try:
-                    self._make(row)
-                except TaskError as error:
-                    bad[row] = str(error)
-                    note = {"row": row, "reason": str(error), "state": self._states(row)}
-                    file.write(json.dumps(note) + "\n")
+                seen[row] = files, reason = self._check(row)
+                if reason or any(files.values()):
+                    file.write(json.dumps({"row": row, "files": files, "reason": reason}) + "\n")
                 checked += 1
                 if checked % _CHUNK == 0 or checked == len(self._rows):
                     file.write(json.dumps({"done": row + 1, "subset": self._subset}) + "\n")
                     file.flush()
                 if progress is not None:
                     progress(checked, len(self._rows))
-        own = set(self._rows)
-        return Validation(checked, tuple(Bad(row, bad[row]) for row in sorted(bad) if row in own), path)
+        bad = tuple(Bad(row, seen[row][1]) for row in self._rows if row in seen and seen[row][1])
+        return Validation(checked, bad, path)
+
+    def _check(self, row: int) -> _Seen:
+        """Decode a row's images."""
+        files: dict[str, list[int] | None] = {}
+        try:
+            draft = self._draft(row)
+            files = image_files(draft.images, self._folder(row))
+            self._task(row, draft)
+        except TaskError as error:
+            return files, str(error)
+        return files, ""
 
     def _key(self) -> tuple[Hashable, ...]:
         """Return a key that is different for other rows, readers and rules."""
@@ -254,26 +270,19 @@ class RowTaskSet:
     def _report(self) -> Path:
         """Return the file that stores validations of these files with this format and these rules."""
         key = repr(self._key())
-        return cache_dir() / "validated" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.jsonl"
+        return cache_dir() / "checked" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.jsonl"
 
     def _folder(self, row: int) -> Path:
         return self._image_folder or self._table.folder(row)
 
-    def _states(self, row: int) -> list[list[int]]:
-        """Return change times and sizes of the row's image files; empty for images inside the row."""
-        cell = self._table.peek(row, self._reader.image_column)
-        cells = cell if isinstance(cell, list | tuple) else [cell]
-        paths = [image_path(entry, self._folder(row)) for entry in cells]
-        return [list(file_state(path)) for path in paths if path is not None]
-
-    def _read_report(self, path: Path) -> tuple[dict[str | None, int], dict[int, str]]:
-        """Read the progress of validations by subset, and their findings that still hold."""
+    def _read_report(self, path: Path) -> tuple[dict[str | None, int], dict[int, _Seen]]:
+        """Read the progress of validations by subset, and the rows that are bad or have image files."""
         done: dict[str | None, int] = {}
-        bad: dict[int, str] = {}
+        seen: dict[int, _Seen] = {}
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except OSError:
-            return done, bad
+            return done, seen
         for line in lines:
             try:
                 entry = json.loads(line)
@@ -281,14 +290,18 @@ class RowTaskSet:
                 continue
             if "done" in entry:
                 done[entry["subset"]] = max(done.get(entry["subset"], 0), entry["done"])
-            elif entry["row"] < len(self._table) and entry["state"] == self._states(entry["row"]):
-                bad[entry["row"]] = entry["reason"]
-        return done, bad
+            elif entry["row"] < len(self._table):
+                seen[entry["row"]] = entry["files"], entry["reason"]
+        return done, seen
 
     def _make(self, row: int) -> Task:
-        where = self._table.where(row)
-        draft = self._reader.read(self._table.row(row), where, row)
-        folder = self._folder(row)
+        return self._task(row, self._draft(row))
+
+    def _draft(self, row: int) -> DraftTask:
+        return self._reader.read(self._table.row(row), self._table.where(row), row)
+
+    def _task(self, row: int, draft: DraftTask) -> Task:
+        where, folder = self._table.where(row), self._folder(row)
         rules = self._rules if draft.record.meta is None else self._pushed_rules
         sources = image_sources(draft.images, where, folder)
         if len(sources) > MOST_IMAGES:

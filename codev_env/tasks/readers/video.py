@@ -181,11 +181,9 @@ def _evidence(entry: Any, where: str) -> dict[str, Any]:
 class VideoTaskSet(RowTaskSet):
     """Rows about videos; a task decodes the frame that is shown, and the others when they are first read."""
 
-    def _make(self, row: int) -> Task:
-        where = self._table.where(row)
-        reader = self._reader
+    def _task(self, row: int, draft: DraftTask) -> Task:
+        where, reader = self._table.where(row), self._reader
         assert isinstance(reader, VideoReader)
-        draft = reader.read(self._table.row(row), where)
         path = self._folder(row) / draft.images
         frames = open_frames(path, where, reader.limits)
         targets = tuple(_placed(entry, frames, where) for entry in draft.meta["evidence"])
@@ -274,7 +272,7 @@ class Frames(Sequence[Image.Image]):
 
 def open_frames(path: Path, where: str, limits: VideoLimits) -> Frames:
     """Open a video; raises `TaskError` if it cannot be read, or is too long or too large."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # `Path.is_file` raises for a name that is too long
         raise TaskError(f"{where}: the video {path} is missing. Download it, or remove the row.")
     about, _ = _ask(path, where, limits, None, (0, 0))
     seconds, width, height = (_number(about.get(name)) for name in ("seconds", "width", "height"))
