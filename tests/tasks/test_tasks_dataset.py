@@ -160,6 +160,17 @@ def test_a_tsv_file_with_an_index_may_have_paths(photos):
         open_dataset(write_tsv(photos / "rows.tsv", rows))[0]
 
 
+def test_bytes_and_long_texts_of_other_columns_are_left_out(photos):
+    rest = {"short": "x" * 10_000, "long": "x" * 10_001, "info": {"mask": "x" * 10_001, "tags": ["a", "x" * 10_001]}}
+    path = jsonl(photos / "a.jsonl", [row(0, **rest)])
+    expected = {"short": rest["short"], "info": {"tags": ["a"]}}
+    meta = open_dataset(path)[0].meta
+    assert {name: meta.get(name) for name in rest} == {**expected, "long": None} and "long" not in meta
+    tasks = open_dataset([row(0, **rest, raw=b"x", image=encoded_image(0), raws=[bytearray(b"x")])])
+    meta = tasks[0].meta
+    assert {name: meta[name] for name in ("short", "info", "raws")} == {**expected, "raws": []} and "raw" not in meta
+
+
 # ---- columns
 
 

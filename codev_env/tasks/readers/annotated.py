@@ -23,8 +23,8 @@ from codev_env.tasks.readers.fields import (
     LETTERS,
     brief,
     given_options,
-    jsonable,
     letter_answer,
+    other_fields,
     plain,
     scorer_meta,
     split_options,
@@ -224,7 +224,7 @@ class AnnotatedReader:
         question, options, answer = self._check(row, where)
         names = dict(self.columns)
         used = {*names.values(), "crop_image"}
-        rest = {key: jsonable(value) for key, value in row.items() if key not in used}
+        rest = other_fields(row, used)
         kind = "multi_choice" if options else "free_form"
         label = {"label": plain(row[names["answer"]]).strip("().: ").upper()} if options else {}
         return DraftTask(

@@ -14,7 +14,7 @@ from codev_env.tasks.readers.arrow import ArrowTable
 from codev_env.tasks.readers.box_form import likely_form
 from codev_env.tasks.readers.boxes import BoxForm, Frame, ask_form, boxes_from, by_image
 from codev_env.tasks.readers.cells import image_sources, nested_value, parsed
-from codev_env.tasks.readers.fields import jsonable, plain, scorer_meta, shuffled
+from codev_env.tasks.readers.fields import other_fields, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
 from codev_env.tasks.readers.images import Rules, image_size
 from codev_env.tasks.readers.in_memory import table_in_memory
@@ -326,7 +326,7 @@ class DatasetReader:
         transform = parsed(fields.get("transform"), where, plain_text=True)
         names = [transform] if isinstance(transform, str) else transform or ()
         image = self.image_column.split(".")[0]
-        rest = {key: jsonable(value) for key, value in row.items() if key != image and not isinstance(value, bytes)}
+        rest = other_fields(row, (image,))
         own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
         record = self._record(row, where)
         return DraftTask(

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ import numpy as np
 from codev_env.errors import TaskError
 
 LETTERS = string.ascii_uppercase
+
+LONGEST = 10_000
+"""Characters of a text up to which a task's metadata has it; longer ones are images most likely."""
 
 _INLINE = re.compile(r"\(([A-Z])\)")
 _LINES = re.compile(r"^[ \t]*(?:\(([A-Z])\)|([A-Z])[.:)])[ \t]*", re.MULTILINE)
@@ -168,6 +171,26 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
         return [jsonable(v) for v in value if not isinstance(v, bytes)]
     return str(value)
+
+
+def other_fields(row: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a row that a task has no other place for, as values for JSON.
+
+    Bytes and texts of more than `LONGEST` characters are left out at any depth: trajectories repeat the metadata.
+    """
+    return {name: jsonable(_light(value)) for name, value in row.items() if name not in used and not _is_heavy(value)}
+
+
+def _light(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _light(entry) for name, entry in value.items() if not _is_heavy(entry)}
+    if isinstance(value, list | tuple):
+        return [_light(entry) for entry in value if not _is_heavy(entry)]
+    return value
+
+
+def _is_heavy(value: Any) -> bool:
+    return isinstance(value, bytes | bytearray | memoryview) or (isinstance(value, str) and len(value) > LONGEST)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from codev_env.benches import Bench
 from codev_env.errors import FormatError, TaskError
 from codev_env.tasks.readers.boxes import Frame
-from codev_env.tasks.readers.fields import LETTERS, brief, jsonable, letter_answer, plain, scorer_meta
+from codev_env.tasks.readers.fields import LETTERS, brief, letter_answer, other_fields, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, only_split, table_of
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
@@ -109,7 +109,7 @@ class LetteredReader:
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row; the options keep the row's order, which the cycles permute."""
         question, options, answer = self._check(row, where)
-        rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
+        rest = other_fields(row, _USED)
         cycle = rest.pop("cycle_category", None)
         own = scorer_meta(self.bench, question_type="multi_choice", cycle_category=cycle)
         return DraftTask(

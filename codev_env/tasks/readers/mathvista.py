@@ -12,7 +12,7 @@ from codev_env.benches import Bench
 from codev_env.errors import FormatError, TaskError
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.cells import nested_value
-from codev_env.tasks.readers.fields import brief, jsonable, optional, plain, scorer_meta
+from codev_env.tasks.readers.fields import brief, jsonable, optional, other_fields, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, json_table, only_split, table_of
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
@@ -94,7 +94,7 @@ class MathVistaReader:
             precision=_precision(row.get("precision"), where),
             unit=optional(row.get("unit")),
         )
-        rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
+        rest = other_fields(row, _USED)
         return DraftTask(
             images=image if image is not None else row["image"],
             question=question,

@@ -17,7 +17,7 @@ from codev_env.errors import TaskError
 from codev_env.tasks.readers.archives import unpacked
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.cells import image_path
-from codev_env.tasks.readers.fields import brief, jsonable, plain, scorer_meta, split_options
+from codev_env.tasks.readers.fields import brief, other_fields, plain, scorer_meta, split_options
 from codev_env.tasks.readers.files import find_files, only_split, table_of
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
@@ -126,7 +126,7 @@ class TIRBenchReader:
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row; the options keep the row's order, and `meta["prompt"]` the published text."""
         question, options, answer = self._check(row, where)
-        rest = {key: jsonable(value) for key, value in row.items() if key not in _USED and value is not None}
+        rest = other_fields(row, {*_USED, *(name for name in row if row[name] is None)})
         own = scorer_meta(self.bench, question_type="multi_choice" if options else "free_form")
         label = {"label": row["answer"]} if options else {}
         return DraftTask(
@@ -135,7 +135,7 @@ class TIRBenchReader:
             answer=answer,
             choices=tuple(options.values()),
             category=_task(row),
-            meta={**rest, "meta_data": jsonable(_details(row)), **own, **label},
+            meta={**rest, "meta_data": other_fields(_details(row), ()), **own, **label},
         )
 
 

@@ -21,7 +21,7 @@ from codev_env.benches import Bench
 from codev_env.errors import TaskError
 from codev_env.tasks.readers.boxes import Frame, boxes_from
 from codev_env.tasks.readers.cells import nested_value, parsed
-from codev_env.tasks.readers.fields import brief, jsonable, plain, scorer_meta, split_options
+from codev_env.tasks.readers.fields import brief, other_fields, plain, scorer_meta, split_options
 from codev_env.tasks.readers.files import find_files, of_split, only_split, table_of
 from codev_env.tasks.readers.images import Rules, image_rules
 from codev_env.tasks.readers.parquet import ParquetTable
@@ -122,7 +122,7 @@ class VerlReader:
         question, choices, answer = _question(row, extra, accepted[0], where)
         done = _names(extra.get("transform"), where)
         own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
-        rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
+        rest = other_fields(row, _USED)
         return DraftTask(
             images=row["images"],
             question=question,
@@ -131,7 +131,13 @@ class VerlReader:
             boxes=_boxes([extra.get(name) for name in _BOXES], where),
             transform=tuple(name for name in done if name.lower() not in _NOT_DONE),
             category=plain(row.get("data_source")),
-            meta={**rest, "extra_info": jsonable(extra), "answers": list(accepted), **own, "transform": list(done)},
+            meta={
+                **rest,
+                "extra_info": other_fields(extra, ()),
+                "answers": list(accepted),
+                **own,
+                "transform": list(done),
+            },
         )
 
 

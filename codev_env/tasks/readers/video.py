@@ -27,7 +27,7 @@ from codev_env.errors import ConfigError, TaskError
 from codev_env.geometry import ImageBox
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.cells import parsed
-from codev_env.tasks.readers.fields import brief, is_number, jsonable, letter_answer, plain, scorer_meta
+from codev_env.tasks.readers.fields import brief, is_number, letter_answer, other_fields, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, of_split, only_split, split_of, table_of
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.own_text import read_choices, single_text
@@ -157,7 +157,7 @@ class VideoReader:
         if choices and answer not in choices:
             answer = letter_answer(where, answer, {option.letter: option.text for option in options})
         evidence = [_evidence(entry, where) for entry in parsed(row.get("targets"), where) or ()]
-        rest = {key: jsonable(value) for key, value in row.items() if key not in _USED}
+        rest = other_fields(row, _USED)
         kind = "multi_choice" if choices else "free_form"
         return DraftTask(
             images=plain(row["video"]),
