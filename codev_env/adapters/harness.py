@@ -19,6 +19,7 @@ from PIL import Image
 
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import TaskError
+from codev_env.tasks.readers.cells import image_sources
 from codev_env.tasks.readers.images import decode
 from codev_env.types import Observation, Source, Task
 
@@ -161,6 +162,7 @@ def lmms_model(agent: Callable[[], Player], **options: Any) -> Any:
 
 
 def _image(source: Image.Image | str) -> Image.Image:
+    """Decode an image as tasks over data are: transparency, grey of 16 bits and orientation count for objects, too."""
     if isinstance(source, Image.Image):
-        return source.convert("RGB")
+        return decode(image_sources(source, "an image", Path())[0], "an image").image
     return decode(Path(source), str(source)).image

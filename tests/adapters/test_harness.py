@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import types
 from abc import ABC, abstractmethod
 
 import pytest
+from PIL import Image
 
 from codev_agents.writing import answer_turn, crop_turn
 from codev_env.adapters.harness import ToolModel, VLMEvalKitModel, lmms_model
@@ -79,6 +81,48 @@ def test_vlmevalkit_refuses_what_it_does_not_know():
         VLMEvalKitModel(Guesser).generate([{"type": "video", "value": "a.mp4"}])
     with pytest.raises(TaskError, match="without an image"):
         VLMEvalKitModel(Guesser).generate("What is it?")
+
+
+class Reader:
+    """Answers with the size of the image and the colour of its corner."""
+
+    name = "reader"
+
+    def reset(self, env):
+        pass
+
+    def act(self, observation):
+        image = observation["images"][0]
+        return answer_turn(DIALECT, f"{image.shape[:2]} {image[0, 0].tolist()}", True)
+
+
+def turned():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    Image.new("RGB", (60, 40), "red").save(file, "PNG", exif=exif)
+    return Image.open(file)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: Image.new("RGBA", (40, 40), (0, 0, 0, 0)), "(40, 40) [255, 255, 255]"),
+        (lambda: Image.new("I;16", (40, 40), 20 * 257), "(40, 40) [20, 20, 20]"),
+        (turned, "(60, 40) [255, 0, 0]"),
+        (lambda: Image.new("L", (14, 14), 7), "(28, 28) [7, 7, 7]"),
+    ],
+)
+def test_images_in_memory_are_read_as_their_files_are(make, expected, tmp_path):
+    image = make()
+    image.save(tmp_path / "a.png", exif=image.getexif())
+    answers = [ToolModel(Reader).answer("?", [given]) for given in (str(tmp_path / "a.png"), image, make())]
+    assert answers == [expected] * 3
+
+
+def test_an_image_in_memory_that_cannot_be_read_is_refused():
+    with pytest.raises(TaskError, match="an image: .*floating point"):
+        ToolModel(Reader).answer("?", [Image.new("F", (40, 40))])
 
 
 class Request:
