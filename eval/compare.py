@@ -13,6 +13,7 @@ from codev_env.files import write_json
 from codev_env.scoring.med import by_task
 from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes, judges_boxless, leaves_unjudged
 from codev_env.trajectory import Trajectory
+from codev_eval.bench.clusters import cluster_of, clustered
 from codev_eval.bench.folder import METRICS, PLAIN, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
@@ -101,18 +102,20 @@ def _compare_bench(
     _check_tasks(bench, of_a, of_b, names, common)
     definition = _definition(bench, a, b)
     judged_a, judged_b = (by_task(judged_episodes(run, each)) for run, each in zip((a, b), boxless, strict=True))
+    clusters = [cluster_of(_first(of_a[name])) for name in names]
     rates = {}
     for rate in RATES:
         left, right = (
             [counts_of(rate, group[name], judged.get(name, ())) for name in names]
             for group, judged in ((of_a, judged_a), (of_b, judged_b))
         )
+        by_a, by_b = clustered(left, clusters), clustered(right, clusters)
         x, y = share(left), share(right)
         rates[rate] = {
             "a": x,
             "b": y,
             "difference": None if x is None or y is None else y - x,
-            "ci95": None if x is None or y is None else difference_interval(left, right, seed),
+            "ci95": None if x is None or y is None else difference_interval(by_a, by_b, seed),
         }
     table = {(x, y): 0 for x in (True, False) for y in (True, False)}
     for name in names:

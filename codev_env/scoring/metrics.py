@@ -28,7 +28,6 @@ definitions have no common rate: the faithful shares are `None` then.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -38,6 +37,7 @@ import numpy as np
 from codev_env.benches import scoring_of
 from codev_env.errors import ConfigError
 from codev_env.geometry import area, image_of
+from codev_env.scoring.intervals import RESAMPLES, SAME, share_interval, wilson
 from codev_env.scoring.scorer import Score
 from codev_env.scoring.totals import aggregate
 from codev_env.scoring.written_boxes import written_iou
@@ -65,10 +65,6 @@ MEANS: Mapping[str, Callable[[Trajectory], float]] = {
     "reward_mean": lambda t: t.total_reward,
 }
 """The values that each episode adds to the means of the table above."""
-_Z95 = 1.959963984540054
-_RESAMPLES = 1000
-_SAME = 1e-9
-"""Values nearer to each other than this differ by rounding alone."""
 
 
 def summarize(trajectories: Sequence[Trajectory], seed: int = 0, boxless: bool | None = None) -> dict[str, Any]:
@@ -81,19 +77,20 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0, boxless: bool |
 
     Returns:
         JSON-able, without NaN: each name with its value (`None` where undefined), and `"ci95"` with
-        `{name: [low, high] or None}`: Wilson intervals for shares, percentile bootstrap (1000 resamples) for means. A
-        mean of equal values has none: no resample differs, so they say nothing about other values.
+        `{name: [low, high] or None}`: Wilson intervals for shares of episodes, percentile bootstrap over episodes (1000
+        resamples) for means and for the share of calls. A mean of equal values has none: no resample differs, so they
+        say nothing about other values.
     """
     episodes = list(trajectories)
     judged = judged_episodes(episodes, boxless)
     correct = [t for t in judged if t.is_correct]
-    calls = [turn for t in judged for turn in t.turns if turn.kind == "code"]
+    calls = [calls_of(t) for t in judged]
     shares = {
         "accuracy": (sum(t.is_correct for t in episodes), len(episodes)),
         "faithful": (sum(t.is_faithful for t in judged), len(judged)),
         "faithful_given_correct": (sum(t.is_faithful for t in correct), len(correct)),
         "faithful_and_correct": (sum(t.is_faithful for t in correct), len(judged)),
-        "faithful_calls": (sum(turn.faithful for turn in calls), len(calls)),
+        "faithful_calls": (sum(hits for hits, _ in calls), sum(n for _, n in calls)),
         "any_crop": (sum(map(shows_target, judged)), len(judged)),
         "any_crop_and_correct": (sum(map(shows_target, correct)), len(judged)),
         "lazy": (sum(map(is_lazy, episodes)), len(episodes)),
@@ -101,14 +98,22 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0, boxless: bool |
     definitions = definitions_of(judged)
     if len(definitions) > 1:
         shares |= dict.fromkeys(FAITHFUL_SHARES, (0, 0))
+        calls = []
     means = {name: [value_of(t) for t in episodes] for name, value_of in MEANS.items()}
     values: dict[str, Any] = {"n": len(episodes), "n_judged": len(judged)}
     values["faithful_definition"] = definition_text(definitions)
     values |= {name: hits / n if n else None for name, (hits, n) in shares.items()}
     values |= {name: sum(column) / len(column) if column else None for name, column in means.items()}
     intervals: dict[str, list[float] | None] = {name: wilson(hits, n) for name, (hits, n) in shares.items()}
+    intervals["faithful_calls"] = share_interval(calls, seed)  # The calls of an episode are alike.
     intervals |= _bootstrap(means, seed)
     return values | {"ci95": intervals}
+
+
+def calls_of(trajectory: Trajectory) -> tuple[int, int]:
+    """Return how many tool calls of an episode showed a target, and how many there are."""
+    calls = [turn for turn in trajectory.turns if turn.kind == "code"]
+    return sum(turn.faithful for turn in calls), len(calls)
 
 
 def shows_target(trajectory: Trajectory) -> bool:
@@ -241,29 +246,15 @@ def is_lazy_crop(trajectory: Trajectory, box: Box) -> bool:
     return size is not None and area(box) > LAZY_SHARE * size[0] * size[1]
 
 
-def wilson(hits: float, n: int) -> list[float] | None:
-    """95 % score interval of a proportion (Wilson 1927), `None` for n = 0.
-
-    With p = hits/n and z = 1.96: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n).
-    """
-    if n == 0:
-        return None
-    p, z2 = hits / n, _Z95**2
-    centre, half = p + z2 / (2 * n), _Z95 * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    low, high = (centre - half) / (1 + z2 / n), (centre + half) / (1 + z2 / n)
-    # Rounding must not push the ends of 0/n and n/n off the estimate.
-    return [0.0 if hits == 0 else low, 1.0 if hits == n else high]
-
-
 def _bootstrap(columns: dict[str, list[float]], seed: int) -> dict[str, list[float] | None]:
     """Percentile intervals of the means; all columns share the resamples. `None` where all values are equal."""
     table = np.array(list(columns.values()), dtype=float).T
     if len(table) < 2:
         return dict.fromkeys(columns)
     rng = np.random.default_rng(seed)
-    means = np.stack([table[rng.integers(0, len(table), len(table))].mean(0) for _ in range(_RESAMPLES)])
+    means = np.stack([table[rng.integers(0, len(table), len(table))].mean(0) for _ in range(RESAMPLES)])
     low, high = np.percentile(means, (2.5, 97.5), axis=0)
-    varied = np.ptp(table, axis=0) > _SAME
+    varied = np.ptp(table, axis=0) > SAME
     return {
         name: [float(a), float(b)] if differ else None
         for name, a, b, differ in zip(columns, low, high, varied, strict=True)

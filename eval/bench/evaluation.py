@@ -23,6 +23,7 @@ from codev_env.tasks.wrappers import SOURCE
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, TrajectoryWriter
 from codev_env.types import TaskSet
+from codev_eval.bench.clusters import source_of
 from codev_eval.bench.conditions import Perturbation, Perturbed
 from codev_eval.bench.folder import (
     METRICS,
@@ -40,7 +41,7 @@ from codev_eval.bench.folder import (
     remove_evaluation,
     remove_new,
 )
-from codev_eval.bench.measures import bench_of, returned_image, sample_of, source_of
+from codev_eval.bench.measures import bench_of, returned_image, sample_of
 from codev_eval.bench.models import is_folder, parse_model
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.progress import ProgressBar

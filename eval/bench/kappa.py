@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+from codev_env.scoring.intervals import Matrix, bootstrap
 
-RESAMPLES = 1000
-SAME = 1e-9
-"""Values nearer to each other than this differ by rounding alone."""
+__all__ = ["accuracy", "bootstrap", "kappa"]
 
 
 def accuracy(counts: Matrix) -> Any:
@@ -41,28 +37,6 @@ def kappa(counts: Matrix, linear: bool = False) -> Any:
     expected = counts.sum(-1)[..., :, None] * counts.sum(-2)[..., None, :]
     observed, by_chance = (counts * weights).sum((-2, -1)), _ratio((expected * weights).sum((-2, -1)), total)
     return 1 - _ratio(observed, by_chance)
-
-
-def bootstrap(groups: Matrix, statistic: Callable[[Matrix], Any], seed: int) -> list[float] | None:
-    """Return the 95 % percentile interval of a statistic of a sum over groups, by resampling whole groups.
-
-    Args:
-        groups: Shape (groups, ...): what each group adds to the sum, such as its matrix of counts.
-        statistic: From sums of shape (resamples, ...) to values of shape (resamples,).
-        seed: Seeds the resampling.
-
-    Returns:
-        Low and high; `None` for fewer than two groups, or where the statistic is not defined, or where no resample
-        differs: groups that are all alike do not show how rare another group is.
-    """
-    if len(groups) < 2:
-        return None
-    drawn = np.random.default_rng(seed).multinomial(len(groups), np.full(len(groups), 1 / len(groups)), RESAMPLES)
-    values = np.asarray(statistic(np.tensordot(drawn.astype(float), groups, axes=1)))
-    values = values[np.isfinite(values)]
-    if not len(values) or np.ptp(values) < SAME:
-        return None
-    return [float(end) for end in np.percentile(values, (2.5, 97.5))]
 
 
 def _ratio(above: Any, below: Any) -> Any:

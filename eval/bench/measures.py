@@ -10,10 +10,12 @@ import numpy as np
 from codev_env.benches import scoring_of
 from codev_env.geometry import area, image_of, iou, overlap
 from codev_env.judges.ground_truth import DEFINITION
+from codev_env.scoring.intervals import SAME, Counts, bootstrap, mean_interval, share_interval, wilson
 from codev_env.scoring.med import TERMS, by_task, tool_effect
 from codev_env.scoring.metrics import (
     FAITHFUL_SHARES,
     MEANS,
+    calls_of,
     is_lazy,
     is_lazy_crop,
     judged_episodes,
@@ -24,24 +26,17 @@ from codev_env.scoring.metrics import (
     summarize,
     summarize_groups,
     task_meta_of,
-    wilson,
 )
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.kappa import SAME, accuracy, bootstrap, kappa
-from codev_eval.bench.paired import (
-    Counts,
-    difference_interval,
-    mean_interval,
-    pass_rates,
-    share,
-    share_interval,
-)
+from codev_eval.bench.clusters import by_cluster, cluster_of, clustered
+from codev_eval.bench.kappa import accuracy, kappa
+from codev_eval.bench.paired import difference_interval, pass_rates, share
 from codev_eval.bench.replay import FROM_RECORD, judged_again
 from codev_eval.bench.suspicions import SUSPICIONS, hallucinates_tool_use, suspicions
 
 BINS = 10
 SHARES = ("accuracy", *FAITHFUL_SHARES, "lazy")
-"""The shares of `summarize`, whose intervals resample tasks if a task has several samples."""
+"""The shares of `summarize`, whose intervals resample questions if some have several episodes."""
 USAGE = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
 """Counts in an agent's `meta`."""
 
@@ -73,9 +68,11 @@ def measure(
     if samples > 1:
         found["pass_at"] = pass_rates(groups, seed)
     found |= looks(episodes, boxless)
-    claimed = task_counts("hallucinated_tool_use", episodes, boxless)
+    claimed = cluster_counts("hallucinated_tool_use", episodes, boxless)
     found["ci95"]["hallucinated_tool_use"] = (
-        share_interval(claimed, seed) if samples > 1 else wilson(sum(hits for hits, _ in claimed), len(episodes))
+        share_interval(claimed, seed)
+        if len(claimed) < len(episodes)
+        else wilson(sum(hits for hits, _ in claimed), len(episodes))
     )
     parts = summarize_groups(episodes, seed, rates, boxless)
     for name, part in parts.get("by_category", {}).items():
@@ -92,12 +89,12 @@ def measure(
 
 
 def rates(episodes: Sequence[Trajectory], seed: int = 0, boxless: bool | None = None) -> dict[str, Any]:
-    """Return the rates of `summarize`, with intervals over tasks if a task has several samples."""
+    """Return the rates of `summarize`, with intervals over questions if some have several episodes."""
     found = summarize(episodes, seed, boxless)
-    groups = by_task(episodes)
+    groups = by_cluster(episodes)
     if len(groups) == len(episodes):
         return found
-    intervals = {name: share_interval(task_counts(name, episodes, boxless), seed) for name in SHARES}
+    intervals = {name: share_interval(cluster_counts(name, episodes, boxless), seed) for name in SHARES}
     for name, value_of in MEANS.items():
         intervals[name] = mean_interval([(sum(map(value_of, group)), len(group)) for group in groups.values()], seed)
     return found | {"ci95": intervals}
@@ -106,9 +103,10 @@ def rates(episodes: Sequence[Trajectory], seed: int = 0, boxless: bool | None = 
 def score_interval(
     bench: str, episodes: Sequence[Trajectory], overall: float, found: Mapping[str, Any], seed: int = 0
 ) -> list[float] | None:
-    """Return the 95 % interval of the total of a benchmark's authors, by resampling whole tasks.
+    """Return the 95 % interval of the total of a benchmark's authors, by resampling whole questions.
 
-    Where the total is the accuracy, it is that one's interval; `None` below two tasks, or where no resample differs.
+    Where the total is the accuracy, it is that one's interval; `None` below two questions, or where no resample
+    differs.
 
     Args:
         bench: The benchmark.
@@ -119,7 +117,7 @@ def score_interval(
     """
     if abs(overall - found["accuracy"]) < SAME:
         return found["ci95"]["accuracy"]
-    groups = list(by_task(episodes).values())
+    groups = list(by_cluster(episodes).values())
     parts = {part: i for i, part in enumerate(dict.fromkeys(_part(bench, t) for t in episodes))}
     table = np.zeros((len(groups), len(parts), 2))
     for row, group in zip(table, groups, strict=True):
@@ -230,10 +228,10 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def task_counts(name: str, episodes: Sequence[Trajectory], boxless: bool | None = None) -> list[Counts]:
-    """Return the counts of each task for the share `name`, in the order of `by_task`; see `counts_of`."""
-    judged = by_task(judged_episodes(episodes, boxless))
-    return [counts_of(name, group, judged.get(task, ())) for task, group in by_task(episodes).items()]
+def cluster_counts(name: str, episodes: Sequence[Trajectory], boxless: bool | None = None) -> list[Counts]:
+    """Return the counts of each question for the share `name`, in the order of `by_cluster`; see `counts_of`."""
+    judged = by_cluster(judged_episodes(episodes, boxless))
+    return [counts_of(name, group, judged.get(key, ())) for key, group in by_cluster(episodes).items()]
 
 
 def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajectory]) -> Counts:
@@ -262,8 +260,8 @@ def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajec
     if name == "any_crop_and_correct":
         return sum(map(shows_target, correct)), len(judged)
     if name == "faithful_calls":
-        calls = [turn for t in judged for turn in t.turns if turn.kind == "code"]
-        return sum(turn.faithful for turn in calls), len(calls)
+        calls = [calls_of(t) for t in judged]
+        return sum(hits for hits, _ in calls), sum(n for _, n in calls)
     raise KeyError(name)
 
 
@@ -279,13 +277,14 @@ def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: i
     names = [name for name in tooled if name in free]
     found = tool_effect(with_tool, without)
     a, b = ([(_mean_correct(episodes[name]), 1.0) for name in names] for episodes in (free, tooled))
+    clusters = [cluster_of(tooled[name][0]) for name in names]
     return {
         "n": sum(len(tooled[name]) for name in names),
         "tasks": len(names),
         "accuracy_without": share(a),
         "accuracy_with": share(b),
         "gain": found.get("tool_gain"),
-        "gain_ci95": difference_interval(a, b, seed),
+        "gain_ci95": difference_interval(clustered(a, clusters), clustered(b, clusters), seed),
         **{term: found.get(term) for term in TERMS},
     }
 
@@ -307,7 +306,7 @@ def evidence_gain(plain: Sequence[Trajectory], perturbed: Sequence[Trajectory], 
     a: list[Counts] = []
     b: list[Counts] = []
     looked = []
-    for group in by_task(plain).values():
+    for group in by_cluster(plain).values():
         # An episode that failed when it was run again is left out on both sides.
         kept = [t for t in group if key_of(t) in again or not returned_image(t)]
         if not kept:
@@ -347,7 +346,7 @@ def suite_table(
     for t in variants:
         groups.setdefault(str(t.meta.get("task", {}).get("variant", "")), []).append(t)
     boxless = judges_boxless([*source, *variants]) if boxless is None else boxless
-    rows = {name: summarize(group, seed, boxless) for name, group in groups.items()}
+    rows = {name: rates(group, seed, boxless) for name, group in groups.items()}
     kept = ("n", "n_judged", "accuracy", "faithful", "faithful_given_correct", "faithful_definition", "ci95")
     table = {name: {key: row[key] for key in kept} for name, row in rows.items()}
     for row in table.values():
@@ -374,11 +373,6 @@ def bench_of(t: Trajectory) -> str:
     """Return the benchmark of an episode; empty if it does not say."""
     extras = t.meta.get("eval")
     return str(extras.get("bench", "")) if isinstance(extras, Mapping) else ""
-
-
-def source_of(t: Trajectory) -> str:
-    """Return the task of an episode; of a task under transforms, the one that was transformed."""
-    return str(task_meta_of(t).get("source_task_id", t.task_id))
 
 
 def key_of(t: Trajectory) -> tuple[str, int]:

@@ -8,41 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from codev_env.scoring.metrics import wilson
+from codev_env.scoring.intervals import Counts, bootstrap, share_interval, share_of
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.kappa import SAME, bootstrap
-
-Counts = tuple[float, float]
-"""The counts of one episode or task for a share: hits, and the number that they are among."""
-
-
-def share_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None:
-    """Return the 95 % percentile interval of a share, by resampling whole tasks; `None` below two tasks that count.
-
-    Where all tasks have the same share, which no resample changes, it is the Wilson interval of as many tasks.
-
-    Args:
-        tasks: For each task (hits, count), summed over its samples.
-        seed: Seeds the resampling.
-    """
-    shares = [hits / count for hits, count in tasks if count]
-    if len(shares) < 2:
-        return None
-    if max(shares) - min(shares) < SAME:
-        return wilson(shares[0] * len(shares), len(shares))
-    return mean_interval(tasks, seed)
-
-
-def mean_interval(tasks: Sequence[Counts], seed: int = 0) -> list[float] | None:
-    """Return the 95 % percentile interval of a mean over episodes, by resampling whole tasks; `None` below two tasks.
-
-    It is `None`, too, where no resample differs, as where all tasks have the same mean; see `bootstrap`.
-
-    Args:
-        tasks: For each task (sum of its episodes' values, number of episodes).
-        seed: Seeds the resampling.
-    """
-    return bootstrap(np.array(tasks, float).reshape(-1, 2), lambda sums: _share(sums[..., 0], sums[..., 1]), seed)
+from codev_eval.bench.clusters import cluster_of, clustered
 
 
 def difference_interval(a: Sequence[Counts], b: Sequence[Counts], seed: int = 0) -> list[float] | None:
@@ -56,17 +24,13 @@ def difference_interval(a: Sequence[Counts], b: Sequence[Counts], seed: int = 0)
         seed: Seeds the resampling.
     """
     pairs = np.concatenate([np.array(a, float).reshape(-1, 2), np.array(b, float).reshape(-1, 2)], axis=1)
-    return bootstrap(pairs, lambda s: _share(s[..., 2], s[..., 3]) - _share(s[..., 0], s[..., 1]), seed)
+    return bootstrap(pairs, lambda s: share_of(s[..., 2], s[..., 3]) - share_of(s[..., 0], s[..., 1]), seed)
 
 
 def share(tasks: Sequence[Counts]) -> float | None:
     """Return the sum of hits over the sum of counts, `None` where nothing is counted."""
     below = sum(count for _, count in tasks)
     return sum(hits for hits, _ in tasks) / below if below else None
-
-
-def _share(above: Any, below: Any) -> Any:
-    return np.divide(above, below, out=np.full(np.shape(below), np.nan), where=np.asarray(below) != 0)
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
@@ -108,8 +72,9 @@ def pass_rates(groups: Mapping[str, Sequence[Trajectory]], seed: int = 0) -> dic
     found = {}
     for k in ks:
         values = [pass_at(k, sum(t.is_correct for t in group), len(group)) for group in groups.values()]
+        counts = clustered([(value, 1.0) for value in values], [cluster_of(group[0]) for group in groups.values()])
         found[str(k)] = {
             "value": sum(values) / len(values),
-            "ci95": share_interval([(value, 1.0) for value in values], seed),
+            "ci95": share_interval(counts, seed),
         }
     return found

@@ -72,6 +72,17 @@ def test_samples_count_by_task():
     assert found["tasks"] == 2 and found["rates"]["accuracy"]["difference"] == pytest.approx(1 / 3)
 
 
+def test_variants_of_a_task_are_resampled_together():
+    def varied(task: int, variant: str, right: bool):
+        meta = {"task": {"variant": variant, "source_task_id": str(task)}}
+        return dataclasses.replace(played(task, right), task_id=f"{task}@{variant}", meta=meta)
+
+    a = [varied(task, variant, False) for task in range(8) for variant in "abcdefgh"]
+    b = [varied(task, variant, task % 2 == 0) for task in range(8) for variant in "abcdefgh"]
+    low, high = compare({"": a}, {"": b})[""]["rates"]["accuracy"]["ci95"]
+    assert high - low > 0.5
+
+
 def test_unmatched_tasks_are_refused_by_name():
     a, b = [played(i, True) for i in range(3)], [played(i, True) for i in range(1, 5)]
     with pytest.raises(ConfigError, match=r"1 tasks are only in the first run and 2 only in the second.*--common"):

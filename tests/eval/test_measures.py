@@ -245,3 +245,54 @@ def test_a_second_image_that_comes_back_as_it_is_is_suspected():
     regions = (Region(box=(0, 0, 1000, 1000), image_index=1, orientation="rot0", scale=1.0),)
     turn = dataclasses.replace(made.turns[0], regions=regions)
     assert "input unchanged" in suspicions(dataclasses.replace(made, turns=(turn, made.turns[-1])))
+
+
+def width(interval) -> float:
+    return interval[1] - interval[0]
+
+
+def test_the_four_orders_of_a_question_are_as_certain_as_one():
+    made = [
+        dataclasses.replace(
+            played(4 * question + cycle, question % 2 == 0),
+            question=f"Which, {question}?",
+            choices=tuple("abcd"[cycle:] + "abcd"[:cycle]),
+            answer="a",
+            meta={"task": {"cycle_category": str(cycle)}},
+        )
+        for question in range(25)
+        for cycle in range(4)
+    ]
+    found, single = measure(made, "hrbench4k"), measure(made[::4], "hrbench4k")
+    assert found["tasks"] == 100 and found["accuracy"] == single["accuracy"]
+    for part in (found, found["by_category"]["direct_attributes"]):
+        assert width(part["ci95"]["accuracy"]) >= 0.9 * width(single["ci95"]["accuracy"]) > 0.3
+    assert width(found["score_ci95"]) > 0.3
+    assert width(suite_table(made, [])["variants"]["source"]["ci95"]["accuracy"]) > 0.3
+
+
+def test_the_variants_of_a_task_are_as_certain_as_one():
+    made = [
+        dataclasses.replace(
+            played(task, task % 2 == 0),
+            task_id=f"{task}@{variant}",
+            meta={"task": {"variant": variant, "source_task_id": str(task)}},
+        )
+        for task in range(16)
+        for variant in ("source", "rotate_90", "rotate_180", "rotate_270")
+    ]
+    found = measure(made, "vstar")
+    assert width(found["ci95"]["accuracy"]) > 0.4 and width(found["ci95"]["hallucinated_tool_use"]) > 0
+    assert width(dual(made, [dataclasses.replace(t, is_correct=False) for t in made])["gain_ci95"]) > 0.4
+    # Each variant alone has one episode of each task, and Wilson's interval.
+    one = measure(made[::4], "vstar")["ci95"]["accuracy"]
+    assert found["by_variant"]["rotate_90"]["ci95"]["accuracy"] == one == pytest.approx([0.28, 0.72], abs=0.01)
+
+
+def test_the_calls_of_an_episode_are_as_certain_as_one():
+    made = [played(task, True, looks=task % 2 == 0) for task in range(10)]
+    many = [dataclasses.replace(t, turns=(*t.turns[:1] * 6, *t.turns[1:])) for t in made]
+    found = measure(many, "vstar")
+    assert found["faithful_calls"] == 0.5
+    assert found["ci95"]["faithful_calls"] == measure(made, "vstar")["ci95"]["faithful_calls"]
+    assert width(found["ci95"]["faithful_calls"]) > 0.5
