@@ -23,6 +23,9 @@ _LIKE, _PLAIN = 0.7, 3.0
 _SMALL = 8
 _VISIBLE, _FADED = 4.0, 8.0
 _LEVELS = 16
+_LEGIBLE, _CHANCE, _FEWEST = 0.18, 1.5, 16
+"""Correlation with the image's edges above which an output can be read; what chance alone makes of it is that over the
+root of the number of pixels; pixels that it takes."""
 _SPARE = 4
 """Pixels around what a patch shows, by which a map may be shifted without another look at the image."""
 
@@ -110,7 +113,8 @@ def likeness(expected: Array, patch: Patch) -> float | None:
 def kinship(expected: Array, patch: Patch) -> float:
     """How much of a patch what is expected explains, 0 to 1: by its brightness, through any function, or by its edges.
 
-    The first is the correlation ratio over 16 levels of brightness, the second the correlation with the gradient.
+    The first is the correlation ratio over 16 levels of brightness, less what chance makes of it; the second is the
+    correlation with the gradient.
     """
     weight = patch.weights()
     values, returned = expected[weight > 0], patch.pixels[weight > 0]
@@ -119,23 +123,68 @@ def kinship(expected: Array, patch: Patch) -> float:
     level = np.searchsorted(np.quantile(values, np.linspace(0, 1, _LEVELS + 1)[1:-1]), values)
     count = np.bincount(level, minlength=_LEVELS)
     means = np.bincount(level, returned, _LEVELS) / np.maximum(count, 1)
-    ratio = float(np.sqrt((count * (means - returned.mean()) ** 2).sum() / (len(returned) * returned.var())))
+    explained = (count * (means - returned.mean()) ** 2).sum() / (len(returned) * returned.var())
+    chance = (np.count_nonzero(count) - 1) / max(len(returned) - 1, 1)
+    ratio = float(np.sqrt(max(explained - chance, 0.0)))
     gradient = _normal(_steepness(expected), weight)
     return max(ratio, float((weight * gradient * _normal(patch.pixels, weight)).sum() / weight.sum()))
 
 
+def legible(expected: Array, returned: Array, weight: Array | None = None) -> bool:
+    """Whether a reader could find in an image what it is said to show, however its colours were changed.
+
+    An image has edges where what it shows has edges, or is light or dark there, as an image of edges is, of all or of
+    those along one axis; that is looked at in its resolution and in half of it. A table that scatters near colours
+    covers an image with edges of its own, and so does strong noise, although a program that knows the table could take
+    them back.
+
+    Args:
+        expected: What is said to be shown, in grey, shape (height, width).
+        returned: The image, in grey, the same shape.
+        weight: 1 for the pixels that count, 0 for others; all count by default.
+    """
+    weight = np.ones_like(expected) if weight is None else weight
+    if expected[weight > 0].size < _FEWEST or expected[weight > 0].std() < _PLAIN:
+        return True
+    for _ in range(2):
+        count, drawn = weight.sum(), (_normal(_steepness(returned), weight), _normal(returned, weight))
+        for edges in (_steepness(expected), *map(np.abs, _slopes(expected))):
+            alike = [(weight * _normal(edges, weight) * part).sum() for part in drawn]
+            if max(alike[0], abs(alike[1])) >= _LEGIBLE * count + _CHANCE * np.sqrt(count):
+                return True
+        expected, returned, weight = _halved(expected), _halved(returned), _halved(weight) // 1
+        if weight.sum() < _FEWEST:
+            break
+    return False
+
+
+def _halved(pixels: Array) -> Array:
+    """The means of squares of 2 x 2 pixels."""
+    height, width = pixels.shape[0] // 2, pixels.shape[1] // 2
+    return np.asarray(pixels[: 2 * height, : 2 * width].reshape(height, 2, width, 2).mean((1, 3)))
+
+
 def _steepness(pixels: Array) -> Array:
-    """The length of an image's gradient; along an axis of a single pixel, as of a strip, nothing changes."""
-    along = (np.gradient(pixels, axis=axis) if pixels.shape[axis] > 1 else np.zeros_like(pixels) for axis in (0, 1))
-    return np.asarray(np.hypot(*along))
+    """The length of an image's gradient."""
+    return np.asarray(np.hypot(*_slopes(pixels)))
+
+
+def _slopes(pixels: Array) -> tuple[Array, Array]:
+    """An image's gradient, down and across; along an axis of a single pixel, as of a strip, nothing changes."""
+    down, across = (
+        np.gradient(pixels, axis=axis) if pixels.shape[axis] > 1 else np.zeros_like(pixels) for axis in (0, 1)
+    )
+    return down, across
 
 
 def visible(expected: Array, patch: Patch) -> bool:
-    """Whether a patch shows anything where there is something to show: not faded to a rest of its contrast."""
+    """Whether a patch shows anything where there is something to show: legible, and not faded to a rest of contrast."""
     weight = patch.weights() > 0
-    if weight.sum() < 16 or expected[weight].std() < _PLAIN:
+    if weight.sum() < _FEWEST or expected[weight].std() < _PLAIN:
         return True
-    return bool(patch.pixels[weight].std() >= max(_VISIBLE, expected[weight].std() / _FADED))
+    if patch.pixels[weight].std() < max(_VISIBLE, expected[weight].std() / _FADED):
+        return False
+    return legible(expected, patch.pixels, patch.weights())
 
 
 def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) -> Array | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.agreement import box_sum
+from codev_env.provenance.detail import legible
 
 Values = NDArray[np.uint8]
 Pixels = NDArray[np.uint8]
@@ -29,6 +30,8 @@ _SIDE, _CELL = 320, 4
 _VARIES, _LEAST, _FADED = 24, 4, 12
 """Levels by which a cell of the cut varies if it shows anything, and by which the output then does at least; less by
 that factor is faded, too."""
+_READ = 192
+"""Pixels per side, at most, in which it is read."""
 _CROWD = 4
 """Faded cells of 3 x 3: single ones are edges between two colours that the change makes one."""
 
@@ -63,7 +66,7 @@ class Recoloured:
             if values.shape[2] == 1 and (few == few[..., :1]).all() and (pixels == pixels[..., :1]).all():
                 pixels = pixels[..., :1]  # One channel says it all.
             if _fits(values, pixels) and _is_no_chance(values, pixels):
-                return _is_visible(np.asarray(self._cut), pixels)
+                return _is_visible(np.asarray(self._cut), pixels) and _is_legible(self._cut, output)
         return False
 
 
@@ -107,6 +110,13 @@ def _is_visible(cut: Pixels, pixels: Pixels) -> bool:
     before, after = (_ranges(part[::step, ::step]) for part in (cut, pixels))
     faded = (before >= _VARIES) & (after < np.maximum(_LEAST, before / _FADED))
     return not (faded & (box_sum(faded.astype(np.float32), 1) >= _CROWD)).any()
+
+
+def _is_legible(cut: Image.Image, output: Image.Image) -> bool:
+    """Whether what the cut shows can still be read, which a table that scatters near colours hides."""
+    factor = -(-max(cut.size) // _READ)
+    before, after = (np.asarray(image.convert("L").reduce(factor), np.float32) for image in (cut, output))
+    return legible(before, after)
 
 
 def _ranges(pixels: Pixels) -> NDArray[np.int16]:

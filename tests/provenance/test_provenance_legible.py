@@ -1,0 +1,84 @@
+"""A crop whose colours are scattered beyond recognition shows nothing, although a program could take that back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import skimage.data
+from fake_session import FakeSession
+from PIL import Image
+
+from codev_env.provenance import Tracker
+from codev_env.types import Region
+
+PHOTO = Image.fromarray(skimage.data.astronaut())
+FACE = (175, 55, 275, 165)
+START = f"""
+c = Image.open("input.png").crop({FACE})
+a, g = np.asarray(c).astype(int), np.asarray(c.convert("L")).astype(int)
+rng = np.random.default_rng(1)
+table = rng.permutation(256)
+scattered = Image.fromarray(table[g].astype(np.uint8))
+noise = Image.fromarray(rng.integers(0, 256, a.shape).astype(np.uint8))
+large = Image.fromarray(rng.integers(0, 256, (28, 25, 3)).astype(np.uint8)).resize(c.size, 0)
+"""
+SCATTERED = {
+    "lowest bit": "(g & 1) * 255",
+    "two lowest bits": "(a & 3) * 64",
+    "product": "a * 37 % 256",
+    "product of grey": "g * 97 % 256",
+    "permuted": "table[a]",
+    "permuted grey": "table[g]",
+    "waves": "127 + 127 * np.sin(a * 9.0)",
+    "permuted, repeated": "table[a].repeat(2, 0).repeat(2, 1)",
+    "permuted, enlarged": "scattered.resize((300, 330))",
+    "permuted, enlarged in pixels": "scattered.resize((300, 330), 0)",
+    "permuted, blurred": "scattered.filter(ImageFilter.GaussianBlur(1))",
+    "under noise": "np.clip(a + rng.integers(-255, 256, a.shape), 0, 255)",
+    "blended with noise": "Image.blend(c, noise, 0.8)",
+    "blended with large noise": "Image.blend(c, large, 0.75)",
+    "encrypted": "a ^ rng.integers(0, 256, a.shape)",
+}
+LEGIBLE = {
+    "inverted": "255 - a",
+    "one bit inverted": "a ^ 0x40",
+    "dark": "a // 8",
+    "wrapped once": "a * 2 % 256",
+    "highest bit": "(a & 128)",
+    "sensor noise": "np.clip(a + rng.normal(0, 25, a.shape), 0, 255)",
+    "half a blend": "Image.blend(c, noise, 0.3)",
+    "slopes across": "np.clip(np.abs(np.gradient(g.astype(float), axis=1)) * 4, 0, 255)",
+    "emboss": "c.filter(ImageFilter.EMBOSS)",
+}
+
+
+def shown(image: Image.Image, start: str, output: str) -> Region:
+    program = f"{start}\no = {output}\nshow(o if isinstance(o, Image.Image) else Image.fromarray(o.astype(np.uint8)))"
+    session = FakeSession({"input.png": image})
+    execution = session.run(program)
+    assert execution.error is None, execution.error
+    (region,) = Tracker(session, {"input.png": image}).trace(program, execution)
+    return region
+
+
+@pytest.mark.parametrize("name", SCATTERED)
+def test_a_crop_in_scattered_colours_is_not_placed(name):
+    assert shown(PHOTO, START, SCATTERED[name]).polygon is None
+
+
+@pytest.mark.parametrize("name", LEGIBLE)
+def test_a_crop_that_can_still_be_read_is(name):
+    region = shown(PHOTO, START, LEGIBLE[name])
+    assert region.box is not None and np.abs(np.subtract(region.box, FACE)).max() <= 2, region
+
+
+def test_chance_makes_no_likeness_of_a_few_pixels():
+    found = []
+    for side in (12, 14, 16):
+        for seed in range(6):
+            box = (195 + 9 * seed, 110 + 5 * seed, 195 + 9 * seed + side, 110 + 5 * seed + side)
+            start = (
+                f'a = np.asarray(Image.open("input.png").crop({box})).astype(int)\nrng = np.random.default_rng({seed})'
+            )
+            found += [shown(PHOTO, start, f"a {sign} rng.integers(0, 256, a.shape)").polygon for sign in "^+"]
+    assert not any(found)
