@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from codev_agents.engines.http import Client, ServerLost, server_length
+from codev_agents.engines.lora import ADAPTERS
 from codev_agents.rollout.engine import EngineError
 from codev_env.app import sandbox_check
 from codev_env.app.check import Check, Status
@@ -25,7 +26,7 @@ from codev_env.judges import ServedJudge, get_judge
 from codev_env.types import Answer, Code
 from codev_train.learn import checkpoint
 from codev_train.learn.sharding import Layout
-from codev_train.problems import find_problems, make_problem, model_problems, shape_problems
+from codev_train.problems import find_problems, make_problem, model_problems, needed_model, shape_problems
 from codev_train.publish import hub_checks
 from codev_train.run import estimate
 from codev_train.run.config import Request
@@ -125,6 +126,12 @@ def _resumed(plan: PlannedRun) -> Iterator[Check]:
     if last is None:
         return
     done, before = checkpoint.read_step(last), run / "before" / "metrics.json"
+    if (name := options.optimizer.name) != (kept := checkpoint.read_optimizer(last)):
+        problem = make_problem("optimizer.name", name, f"{kept}, whose moments {last} has")
+        yield Check("options", problem.name, "fail", problem.text)
+    if (last / "model" / ADAPTERS).exists() and not options.lora.rank:
+        problem = make_problem("lora.rank", 0, f"that of the adapters in {last}")
+        yield Check("options", problem.name, "fail", problem.text)
     if options.steps < done:
         text = f"--steps is {options.steps}, but {done} updates of {run} are done: give {done} or more."
         yield Check("options", "steps", "fail", text)
@@ -208,7 +215,7 @@ def _engine(plan: PlannedRun) -> Iterator[Check]:
 
 
 def _model(plan: PlannedRun) -> Iterator[Check]:
-    options, name, what = plan.options, plan.options.model, ""
+    options, name, what = plan.options, needed_model(plan.options), ""
     if not name:
         start = plan.request.start_options()
         done, what = str(start_folder(start)), "a cold start"
@@ -269,7 +276,7 @@ def _presence(name: str, engine: str, lacking: Status) -> Iterator[Check]:
 
 def _folder(plan: PlannedRun) -> Iterator[Check]:
     options = plan.options
-    place = existing(Path(options.out))
+    place = existing(Path(options.resume or options.out))
     try:
         # Made and removed at once: `os.access` says yes to root even where nothing can be made, as in /proc.
         tempfile.TemporaryDirectory(prefix=".codev-", dir=place).cleanup()

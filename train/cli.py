@@ -119,5 +119,8 @@ def _with_resumed_options(request: Request) -> Request:
                 )
             if not (run / OPTIONS).is_file():
                 raise ConfigError(f"--resume: {run} is not a run folder ({OPTIONS} is missing).")
+            for option in ("--out", "--name"):
+                if any(given.partition("=")[0] == option for given in request.arguments):
+                    raise ConfigError(f"{option} cannot be changed by --resume: the run stays in {run}. Leave it out.")
             return dataclasses.replace(request, layers=(read_file(str(run / OPTIONS)),))
     return request

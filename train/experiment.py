@@ -9,6 +9,7 @@ import functools
 import json
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,14 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         version=done,
         in_flight=options.in_flight,
     )
+    if resume:  # A resumption that is refused changes nothing: the options are written after that.
+        checkpoint.load_optimizer(resume, policy.model, trained.optimizer)
     if accelerator.is_main_process:
-        _write_options(run, request, dataclasses.replace(options, model=start, resume=""))
+        wanted, run = run, _write_options(run, request, options, start)
+        if run != wanted:
+            say(f"Another run has taken the name meanwhile: this one is {run}.")
+    run = broadcast_object_list([run])[0]
+    if accelerator.is_main_process:
         checkpoint.prune(run, options.keep)  # A run killed after its last update writes no other checkpoint.
         drop_evaluations(run, done)
     options = dataclasses.replace(options, env=with_view(options.env, policy.processor.view_pixels))
@@ -108,7 +115,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
                 monitor.scalars(scores(held_out(run / "before", "before")), 0)
         with _timed(seconds, "training"), cpu_threads(options.threads):
             given = dataclasses.replace(options, model=start)
-            finished = tapo(given, trained, engine, run, monitor, accelerator, resume)
+            finished = tapo(given, trained, engine, run, monitor, accelerator, done)
         if not finished and accelerator.is_main_process:
             seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
             write_json(run / "seconds.json", seconds)
@@ -166,14 +173,26 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
         say(f"One process uses one of the {gpus} visible GPUs (--processes).\n")
 
 
-def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
-    content = {"about": request.about, "train": dataclasses.asdict(options)}
+def _write_options(run: Path, request: Request, options: TrainOptions, start: str) -> Path:
+    """Write the options of a run; returns its folder, not `run` if another run has taken that name."""
+    saved = dataclasses.replace(options, model=start, resume="")
+    content = {"about": request.about, "train": dataclasses.asdict(saved)}
     text = yaml.safe_dump(content, sort_keys=False)
-    if run.exists():
+    if options.resume:
         write_text(run / OPTIONS, text)
-    else:  # A run folder never lacks its options: without them it could not be resumed.
-        with checkpoint.replace_folder(run) as partial:
-            (partial / OPTIONS).write_text(text, encoding="utf-8")
+        return run
+    # A run folder never lacks its options: without them it could not be resumed. It is named when it is whole, since a
+    # name that is taken earlier would stay taken after a kill.
+    made = run.with_name(f".{run.name}.{uuid.uuid4().hex}")
+    with checkpoint.replace_folder(made) as partial:
+        (partial / OPTIONS).write_text(text, encoding="utf-8")
+    while True:
+        run = free_folder(Path(options.out) / options.name)
+        try:
+            return made.rename(run)
+        except OSError:
+            if not run.exists():
+                raise
 
 
 def _summarize(

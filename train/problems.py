@@ -8,6 +8,7 @@ from typing import get_args
 
 from codev_env.app.options import Problem
 from codev_env.errors import CodevError
+from codev_train.learn import checkpoint
 from codev_train.learn.credit import get_credit
 from codev_train.learn.curriculum import get_curriculum
 from codev_train.learn.loss import check_loss
@@ -25,7 +26,7 @@ def find_problems(options: TrainOptions, processes: int = 1, layout: Layout | No
         processes: How many processes share each update.
         layout: How their launcher makes them hold the weights; None if they are not started yet.
     """
-    yield from model_problems(options.model)
+    yield from model_problems(needed_model(options))
     rollouts = options.prompts // processes * min(options.group, options.down_sample or options.group)
     if options.prompts % processes:
         yield make_problem("prompts", options.prompts, f"a multiple of the {processes} processes (--processes)")
@@ -95,6 +96,15 @@ def model_problems(model: str) -> Iterator[Problem]:
     """Yield what is wrong with the name of a model that is meant as a folder."""
     if text := folder_problem(model):
         yield Problem("model", text)
+
+
+def needed_model(options: TrainOptions) -> str:
+    """Return the model that a run begins with: once it has a checkpoint, that one, unless it needs its start as well.
+
+    The reference policy is the start, and so are the weights beside adapters.
+    """
+    last = checkpoint.last(Path(options.resume)) if options.resume else None
+    return str(last / "model") if last and not (options.kl or options.lora.rank) else options.model
 
 
 def make_problem(name: str, value: object, allowed: str) -> Problem:

@@ -16,6 +16,8 @@ from codev_env.errors import CodevError
 from codev_env.files import write_text
 from codev_env.rewards import REWARDS
 from codev_train.evaluate import comparison
+from codev_train.run.config import START_OPTIONS
+from codev_train.run.model_files import folder_problem
 from codev_train.run.options import TrainOptions
 
 REPORT = "report.html"
@@ -89,9 +91,9 @@ def model_card(summary: Mapping[str, Any], options: TrainOptions) -> str:
     """Write the model card of a run: where the policy comes from, how it was trained, what changed, how to load it."""
     header = {"library_name": "transformers", "pipeline_tag": "image-text-to-text", "tags": ["codev-env", "tapo"]}
     start = "a local model"
-    if not options.model:
+    if not options.model or (Path(options.model) / START_OPTIONS).is_file():
         start = "a cold start by SFT"
-    elif not Path(options.model).exists():  # a name of the hub; local paths stay private
+    elif _is_of_hub(options.model):  # local paths stay private
         header["base_model"] = start = options.model
     env, held_out = options.env, options.eval
     data = {"synthetic": f"generated scenes (`{env.scenes}`)", "hub": "its data set"}.get(env.data, Path(env.data).name)
@@ -140,6 +142,11 @@ hf download {options.push_to_hub} --local-dir model
 codev eval --model model --bench vstar --data DIR --out results
 ```
 """
+
+
+def _is_of_hub(model: str) -> bool:
+    """Whether a model is named as on the hub; the folder of a path may be gone."""
+    return not Path(model).exists() and model.count("/") < 2 and not folder_problem(model)
 
 
 def _reward_text(options: TrainOptions) -> str:

@@ -54,9 +54,11 @@ def tapo(
     run: Path,
     monitor: Monitor,
     accelerator: Accelerator,
-    resume: Path | None = None,
+    done: int = 0,
 ) -> bool:
     """Train a policy; returns whether it finished (false: interrupted, with a checkpoint to resume from).
+
+    `done` updates of the run are made already, and the optimizer has their moments.
 
     Raises:
         Unhealthy: The numbers of the run show that it no longer learns; it is saved.
@@ -64,7 +66,6 @@ def tapo(
     policy, module, optimizer = trained.policy, trained.module, trained.optimizer
     reference = make_reference(options, module, accelerator)
     updater = Updater(module, optimizer, policy.processor, options, accelerator, reference)
-    done = checkpoint.load_optimizer(resume, policy.model, optimizer) if resume else 0
     health = Health(options.health)
     for row in broadcast_object_list([monitor.history()])[0]:
         health.look(row)  # Restores its memory of earlier updates.
@@ -96,7 +97,8 @@ def tapo(
                 if options.eval.every and (step + 1) % options.eval.every == 0 and not last:
                     if ahead:
                         ahead.settle()
-                    row |= evaluate_step(engine, policy.processor, options, run, step + 1, accelerator)
+                    with interrupt.at_once():
+                        row |= evaluate_step(engine, policy.processor, options, run, step + 1, accelerator)
                 monitor.update(row, step + 1)
                 if step % options.show_every == 0:
                     monitor.episodes([r.trajectory for r in rollouts[:: options.group][:4]], step + 1)
@@ -185,7 +187,7 @@ class _Learner:
         memory = (ahead.push if ahead else self.engine.sync)(self.policy.model)
         updated = time.perf_counter()
 
-        row = describe(rollouts, rewards, turns, groups, self.accelerator)
+        row = describe(rollouts, rewards, turns, groups, self.accelerator, advantages)
         self.chooser.note(step + 1, outcomes)
         played_groups = sum(group.episodes > 0 for group in outcomes)
         row["tasks_skipped"] = len(outcomes) - played_groups
@@ -298,13 +300,20 @@ def describe(
     turns: torch.Tensor,
     groups: torch.Tensor,
     accelerator: Accelerator,
+    advantages: torch.Tensor | None = None,
 ) -> dict[str, float]:
-    """Return statistics of the rollouts of one update, as means over episodes of all processes."""
+    """Return statistics of the rollouts of one update, as means over episodes of all processes.
+
+    A group has no signal if all its `advantages` are 0; without them, if its judged rewards are equal.
+    """
     trajectories = [r.trajectory for r in rollouts]
     count = len(trajectories)
     totals = rewards.sum(1)
-    judged = torch.tensor([not r.judge_failed for r in rollouts])
-    silent = sum(not differ(totals[(groups == g) & judged]) for g in groups.unique())
+    if advantages is None:
+        judged = torch.tensor([not r.judge_failed for r in rollouts])
+        silent = sum(not differ(totals[(groups == g) & judged]) for g in groups.unique())
+    else:
+        silent = sum(not advantages[groups == g].any() for g in groups.unique())
     records = [turn for t in trajectories for turn in t.turns]
     values = {
         "reward": totals.mean().item(),

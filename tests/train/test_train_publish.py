@@ -247,3 +247,25 @@ def test_a_report_stays_here_where_asked(finished, online):
     publish(run)
     assert set(online.uploaded["lab/glasses"]) == {"config.json", "README.md"}
     assert "report.html" not in online.uploaded["lab/glasses"]["README.md"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_resumed_run_comes_from_a_cold_start_too(finished, online, tmp_path, monkeypatch, there):
+    """Its options name the folder of the start, which may be gone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "start-1").mkdir(parents=True)
+    if there:
+        (tmp_path / "runs" / "start-1" / "sft.json").write_text("{}")
+    else:
+        (tmp_path / "runs" / "start-1").rmdir()
+    publish(finished(push_to_hub="glasses", model="runs/start-1"))
+    card = online.uploaded["me/glasses"]["README.md"]
+    assert "start-1" not in card and "base_model" not in card
+    assert ("- **Start**: a cold start by SFT" if there else "- **Start**: a local model") in card
+
+
+@pytest.mark.parametrize("model", ["a/path/of/mine", "/secret/start", "./start", "~/start"])
+def test_a_path_whose_folder_is_gone_is_no_name_of_the_hub(finished, online, model):
+    publish(finished(push_to_hub="glasses", model=model))
+    card = online.uploaded["me/glasses"]["README.md"]
+    assert model not in card and "base_model" not in card

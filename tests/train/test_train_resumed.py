@@ -7,18 +7,21 @@ import os
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import micro_run
 import pytest
+import yaml
 from micro_run import history, same_weights, untimed, visible
 
 from codev_env.app.cli import main
 from codev_env.errors import CodevError
 from codev_env.trajectory import read_trajectories
-from codev_train import experiment
+from codev_train import evaluate, experiment
 from codev_train.learn import checkpoint
 from codev_train.learn.checkpoint import checkpoints
+from codev_train.run.config import OPTIONS
 from codev_train.run.interrupt import Interrupted
 from codev_train.run.monitor import Monitor
 from codev_train.sft import start as sft_start
@@ -248,3 +251,90 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(finished, arg
 def test_interrupted_is_both_an_error_of_ours_and_an_interrupt():
     assert issubclass(Interrupted, CodevError) and issubclass(Interrupted, KeyboardInterrupt)
     assert micro_run.REWARD.names == ("outcome", "format", "tool", "letters")
+
+
+@pytest.fixture
+def begun(finished, tmp_path) -> Path:
+    """A run with three updates done, in a folder that may change."""
+    return Path(shutil.copytree(finished, tmp_path / "begun"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--train_vision", "False"], "Leave train_vision and lora.rank as they were"),
+        (["--optimizer.name", "muon"], "--optimizer.name is muon; it must be adamw, whose moments"),
+        (["--lora.rank", "2"], "was not trained with lora.rank above 0"),
+        (["--out", "elsewhere"], "--out cannot be changed by --resume: the run stays in"),
+        (["--name=other"], "--name cannot be changed by --resume: the run stays in"),
+    ],
+)
+def test_a_resumption_that_is_refused_changes_nothing(begun, capsys, words, said):
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    assert main(["train", "--resume", str(begun), "--steps", "4", *words]) == 1
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert said in err and "Remove" not in err
+    assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_trained_with_adapters_cannot_go_on_without(begun, capsys):
+    (checkpoints(begun)[-1] / "model" / "adapters.safetensors").write_bytes(b"")
+    assert main(["train", "--resume", str(begun), "--steps", "4"]) == 1
+    assert "--lora.rank is 0; it must be that of the adapters in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("needs", [[], ["--kl", "0.1"]])
+def test_a_run_goes_on_without_its_start_unless_it_needs_it(begun, tmp_path, capsys, needs):
+    options = yaml.safe_load((begun / OPTIONS).read_text())
+    gone = str(tmp_path / "gone")
+    (begun / OPTIONS).write_text(yaml.safe_dump({**options, "train": {**options["train"], "model": gone}}))
+    assert main(["train", "--resume", str(begun), "--steps", "4", *needs]) == (1 if needs else 0)
+    assert (f"--model {gone}: there is no such folder" in capsys.readouterr().err) == bool(needs)
+    assert len(history(begun)) == 3 + (not needs)
+
+
+@pytest.mark.integration
+def test_ctrl_c_in_an_evaluation_between_updates_stops_at_once(evaluated, arguments, runs, monkeypatch, capsys):
+    run, play = runs / "in-evaluation", evaluate.evaluate
+
+    def interrupted(engine, processor, options, folder, what, accelerator):
+        if what == "evaluation 2":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+        return play(engine, processor, options, folder, what, accelerator)
+
+    options = ["--eval.every", "1", "--eval.contrast", "cue_p", "0"]
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "evaluate", interrupted)
+        assert main(["train", *arguments(run.name, *options)]) == 130
+    assert "training is saved. Continue with: codev train --resume" in capsys.readouterr().err
+    assert visible(run / "eval") == {"step-000001"} and len(history(run)) == 1
+    assert main(["train", "--resume", str(run)]) == 0
+    assert_as_if_never_stopped(run, evaluated)
+
+
+def test_runs_that_begin_at_once_have_folders_of_their_own(arguments, runs, monkeypatch, capsys):
+    """One takes the name while the other is still loading its policy."""
+    load = experiment.load_trained
+
+    def late(*given):
+        shutil.copytree(runs / "twin-of", runs / "twin")
+        return load(*given)
+
+    assert main(["train", *arguments("twin-of", "--steps", "1")]) == 0
+    before = (runs / "twin-of" / OPTIONS).read_bytes()
+    monkeypatch.setattr(experiment, "load_trained", late)
+    assert main(["train", *arguments("twin", "--steps", "1", "--seed", "3")]) == 0
+    assert f"Another run has taken the name meanwhile: this one is {runs / 'twin-2'}" in capsys.readouterr().out
+    assert (runs / "twin" / OPTIONS).read_bytes() == before
+    assert yaml.safe_load((runs / "twin-2" / OPTIONS).read_text())["train"]["seed"] == 3
+    assert not list(runs.glob(".*"))
+
+
+def test_writers_of_the_same_folder_do_not_meet(tmp_path):
+    with checkpoint.replace_folder(tmp_path / "start", "a") as one:
+        with checkpoint.replace_folder(tmp_path / "start", "b") as other:
+            (one / "file").write_text("1")
+            (other / "file").write_text("2")
+        assert (tmp_path / "start" / "file").read_text() == "2"
+    assert (tmp_path / "start" / "file").read_text() == "1" and visible(tmp_path) == {"start"}

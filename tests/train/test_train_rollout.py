@@ -403,3 +403,18 @@ def test_the_policy_itself_plays(policy, runner):
     sampled = [lp for s in sequences for lp, t in zip(s.logprobs, s.turns, strict=True) if t >= 0]
     assert logprobs.tolist() == pytest.approx(sampled, abs=1e-4)
     assert len({tuple(s.ids) for s in sequences}) == 6
+
+
+def test_a_group_whose_advantages_are_all_zero_is_without_signal(policy, env, env_options):
+    """Also where its rewards differ: with `resample`, the outcome decides what is learned from."""
+    from accelerate import Accelerator
+
+    looks = texts(played(env, Oracle(margin=0.0, snap=112), 1))[0]
+    found = paid_by("tapo", policy, env_options, [looks, looks[1:], ["<answer>?</answer>"]], 1)
+    rewards, turns, groups = reward_table(found)
+    learned = torch.zeros_like(rewards)
+    row = describe(found, rewards, turns, groups, Accelerator(cpu=True), learned)
+    assert row["share/groups_without_signal"] == 1.0
+    learned[1, 0] = 0.5
+    row = describe(found, rewards, turns, groups, Accelerator(cpu=True), learned)
+    assert row["share/groups_without_signal"] == 0.0

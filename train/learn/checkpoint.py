@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from codev_agents.engines.policy import Policy, PolicyWeights
 from codev_agents.engines.weights import copied, is_sharded
 from codev_env.errors import CodevError, ConfigError
-from codev_train.learn.moments import load_moments, moments, write_moments
+from codev_train.learn.moments import OtherWeights, load_moments, moments, write_moments
 from codev_train.learn.optimizer import parts
 
 OPTIMIZER = "optimizer"
@@ -38,13 +38,17 @@ class CheckpointError(CodevError, RuntimeError):
 
 
 @contextmanager
-def replace_folder(folder: Path) -> Iterator[Path]:
+def replace_folder(folder: Path, scratch: str = "partial") -> Iterator[Path]:
     """Give a scratch folder that takes the place of `folder` at the end, or disappears if anything fails.
+
+    Args:
+        folder: The folder.
+        scratch: Last part of the name of the scratch folder; several processes that write at once need several.
 
     Raises:
         CheckpointError: The disk is full or the folder cannot be written; the earlier content is untouched.
     """
-    partial = _partial(folder)
+    partial = _partial(folder, scratch)
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
@@ -68,8 +72,8 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
-def _partial(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.partial")
+def _partial(folder: Path, scratch: str = "partial") -> Path:
+    return folder.with_name(f".{folder.name}.{scratch}")
 
 
 def _is_failed_write(error: Exception) -> bool:
@@ -239,14 +243,19 @@ def load_optimizer(checkpoint: Path, model: torch.nn.Module, optimizer: Any) -> 
     """Load the optimizer's moments; returns the number of updates done. Its options stay those of this run.
 
     Raises:
-        CheckpointError: The files are broken or belong to another model or optimizer.
+        CheckpointError: The files are broken or belong to another model or optimizer, or to other options.
     """
     state = _read_state(checkpoint)
     own = [type(part).__name__ for part in parts(optimizer)]
+    if state["optimizer"] != own:
+        found = f"the moments of {', '.join(state['optimizer'])}, and optimizer.name makes {', '.join(own)}"
+        raise CheckpointError(f"{checkpoint} cannot be resumed from: it has {found}. Leave optimizer.name as it was.")
     try:
-        if state["optimizer"] != own:
-            raise ValueError(f"moments of {', '.join(state['optimizer'])} for {', '.join(own)}")
         load_moments(checkpoint / OPTIMIZER, model, optimizer)
+    except OtherWeights as error:
+        raise CheckpointError(
+            f"{checkpoint} cannot be resumed from: {error}. Leave train_vision and lora.rank as they were."
+        ) from error
     except _UNREADABLE as error:
         raise _broken(checkpoint, OPTIMIZER, error) from error
     return int(state["step"])
@@ -255,6 +264,12 @@ def load_optimizer(checkpoint: Path, model: torch.nn.Module, optimizer: Any) -> 
 def read_step(checkpoint: Path) -> int:
     """Return the number of updates that are done; raises `CheckpointError` if the file is broken."""
     return int(_read_state(checkpoint)["step"])
+
+
+def read_optimizer(checkpoint: Path) -> str:
+    """Return the `optimizer.name` that the moments are of; raises `CheckpointError` if the file is broken."""
+    names = [name.lower() for name in _read_state(checkpoint)["optimizer"]]
+    return "muon" if "muon" in names else next(iter(names), "")
 
 
 def _read_state(checkpoint: Path) -> dict[str, Any]:

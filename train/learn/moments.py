@@ -23,6 +23,10 @@ warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavai
 # zero gradients, which counts as a step afterwards.
 
 
+class OtherWeights(ValueError):
+    """Saved moments are of weights that are not trained."""
+
+
 def moments(model: torch.nn.Module, optimizer: Any) -> dict[str, torch.Tensor]:
     """Return the moments as `NAME OF THE WEIGHT.NAME OF THE MOMENT`; moments of 8 bits are unpacked.
 
@@ -59,6 +63,7 @@ def load_moments(folder: Path, model: torch.nn.Module, optimizer: Any) -> None:
     """Load moments that any number of processes have written; each process reads the parts that it needs.
 
     Raises:
+        OtherWeights: They are of weights that are not trained.
         ValueError: They are of another model.
     """
     reader = dcp.FileSystemReader(folder)
@@ -69,7 +74,7 @@ def load_moments(folder: Path, model: torch.nn.Module, optimizer: Any) -> None:
         name = key.rpartition(".")[0]
         parameter = named.get(name)
         if parameter is None or parameter not in owners or not isinstance(entry, TensorStorageMetadata):
-            raise ValueError(f"{key} is of a weight that is not trained")
+            raise OtherWeights(f"{key} is of a weight that is not trained")
         dtype = entry.properties.dtype
         if not entry.size:
             targets[key] = torch.empty((), dtype=dtype)

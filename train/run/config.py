@@ -20,6 +20,8 @@ from codev_train.run.options import EnvOptions, SFTOptions, TrainOptions
 
 OPTIONS = "options.yaml"
 """File in a run folder: the options it was started with."""
+START_OPTIONS = "sft.json"
+"""File in the folder of a cold start: the options it was made with."""
 Options = TypeVar("Options")
 
 

@@ -27,7 +27,7 @@ class HealthOptions:
     tools: Annotated[float, Field(ge=0)] = 0.05
     """Smallest number of tool calls per episode, once there were four times as many."""
     signal: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Largest share of groups without signal (all rewards equal)."""
+    """Largest share of groups without signal (all advantages are 0, as where all rewards are equal)."""
     judge_failed: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Largest share of episodes in which a tool call could not be judged."""
     patience: Annotated[int, Field(ge=1)] = 5

@@ -1,10 +1,12 @@
-"""Ctrl-C and SIGTERM ask a run to stop after the update under way; a second Ctrl-C stops at once."""
+"""Ctrl-C and SIGTERM ask a run to stop after the update under way; a second one, or Ctrl-C elsewhere, stops at once."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 
 from codev_env.errors import CodevError
@@ -22,6 +24,7 @@ class Interrupt:
 
     def __init__(self, is_main: bool = True) -> None:
         self.asked, self.is_main = False, is_main
+        self._at_once = False
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Interrupt:
@@ -36,8 +39,17 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let Ctrl-C stop at once inside: there is nothing that is worth waiting for."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked or (self._at_once and number == signal.SIGINT):
             raise KeyboardInterrupt
         self.asked = True
         if not self.is_main:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from accelerate.utils import set_seed
 from codev_env.errors import ConfigError
 from codev_train.learn import checkpoint
 from codev_train.learn.sharding import make_accelerator
-from codev_train.run.config import Request, fingerprint
+from codev_train.run.config import START_OPTIONS, Request, fingerprint
 from codev_train.run.interrupt import Interrupted
 from codev_train.run.machine import cpu_threads, make_folder
 from codev_train.run.monitor import Monitor
@@ -60,7 +61,8 @@ def make_start(options: SFTOptions, folder: Path) -> None:
     if not accelerator.is_main_process:
         policy.save(None)
     else:
-        with checkpoint.replace_folder(folder) as partial:
+        # Another run may be writing the same start.
+        with checkpoint.replace_folder(folder, uuid.uuid4().hex) as partial:
             policy.save(partial)
-            (partial / "sft.json").write_text(json.dumps(dataclasses.asdict(options), indent=1))
+            (partial / START_OPTIONS).write_text(json.dumps(dataclasses.asdict(options), indent=1))
     accelerator.wait_for_everyone()
