@@ -84,6 +84,7 @@ def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
         "split": options.split,
         "scorer": options.scorer,
         "judge": options.judge,
+        "max_turns": options.max_turns,
         "reward": options.reward,
         "wrap": list(options.wrap),
         "tasks": options.described(),

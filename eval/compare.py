@@ -37,18 +37,27 @@ def main(argv: Sequence[str]) -> int:
     options = parse(CompareOptions, argv, "codev eval compare")
     if options.out is not None and options.out.exists() and not options.out.is_dir():
         raise ConfigError(f"--out {options.out} is a file; give a folder.")
-    runs = [_read(folder) for folder in (options.a, options.b)]
+    (of_a, a), (of_b, b) = (_read(folder) for folder in (options.a, options.b))
+    differ = _differing(of_a, of_b, ("judge", "max_turns"))
+    if "scorer" in _differing(of_a, of_b, ("scorer",)):
+        raise ConfigError(
+            f"the answers were scored by different scorers ({of_a['scorer']!r} and {of_b['scorer']!r}), whose "
+            "accuracies cannot be compared. Evaluate one of them again with the other's --scorer."
+        )
+    runs = [a, b]
     if options.judge_again:
+        differ.pop("judge", None)
         runs = [{bench: [judged_again(t) for t in episodes] for bench, episodes in run.items()} for run in runs]
     found = compare(*runs, common=options.common, seed=options.seed)
-    record = {"schema": SCHEMA, "a": str(options.a), "b": str(options.b), "benches": found}
-    print("\n\n".join(text_of(table) for table in tables(record)))
+    record = {"schema": SCHEMA, "a": str(options.a), "b": str(options.b), "differ": differ, "benches": found}
+    print("\n\n".join([*map(text_of, tables(record)), *_notes(differ)]))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         write_json(options.out / RESULT, record)
         named = {name: [t for bench in run.values() for t in bench] for name, run in zip("AB", runs, strict=True)}
         differences = [compared(bench, row) for bench, row in found.items()]
         facts = {"A": str(options.a), "B": str(options.b)}
+        facts |= {name.replace("_", " "): f"{pair['a']} (A), {pair['b']} (B)" for name, pair in differ.items()}
         page = write_comparison(options.out / PAGE, named, differences, _title(record), facts)
         print(f"\nReport:  {page}")
     return 0
@@ -166,17 +175,29 @@ def _first(group: Sequence[Trajectory]) -> Trajectory:
     return min(group, key=sample_of)
 
 
-def _read(folder: Path) -> dict[str, list[Trajectory]]:
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, list[Trajectory]]]:
+    """Return the content of metrics.json, and the plain episodes by benchmark."""
     if not (folder / METRICS).is_file():
         raise ConfigError(f"{folder} holds no {METRICS}; give the folder of a finished `codev eval`.")
     try:
-        benches = list(json.loads((folder / METRICS).read_text("utf-8"))["benches"])
+        metrics = json.loads((folder / METRICS).read_text("utf-8"))
+        benches = list(metrics["benches"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder / METRICS} is not what `codev eval` writes ({error!r}); evaluate again.") from error
     episodes = read_played(folder)[PLAIN]
     # A run with one benchmark need not name it in each episode.
     only = benches[0] if len(benches) == 1 else None
-    return {bench: [t for t in episodes if (bench_of(t) or only) == bench] for bench in benches}
+    return metrics, {bench: [t for t in episodes if (bench_of(t) or only) == bench] for bench in benches}
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the settings that differ, those left out that a run of an earlier version does not name."""
+    return {n: {"a": a[n], "b": b[n]} for n in names if n in a and n in b and a[n] != b[n]}
+
+
+def _notes(differ: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    told = [f"--{name.replace('_', '-')} {pair['a']} (A) and {pair['b']} (B)" for name, pair in differ.items()]
+    return [f"The runs had other options: {', '.join(told)}."] if told else []
 
 
 def tables(record: Mapping[str, Any]) -> list[Table]:

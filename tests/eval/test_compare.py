@@ -97,8 +97,8 @@ def test_unmatched_tasks_are_refused_by_name():
         compare({"vstar": a}, {"vstar": [other, *a[1:]]})
 
 
-def evaluated(out: Path, model: str, n: int = 3) -> str:
-    given = ["--model", f"scripted:{model}", "--data", "synthetic", "--scenes", "toy", "--n", str(n)]
+def evaluated(out: Path, model: str, n: int = 3, *options: str) -> str:
+    given = ["--model", f"scripted:{model}", "--data", "synthetic", "--scenes", "toy", "--n", str(n), *options]
     assert cli.main(["eval", *given, "--out", str(out)]) == 0
     return str(out)
 
@@ -123,6 +123,31 @@ def test_folders_without_an_evaluation_are_told(tmp_path, capsys):
     capsys.readouterr()
     assert cli.main(["eval", "compare", a, str(tmp_path)]) == 1
     assert "holds no metrics.json" in capsys.readouterr().err
+
+
+def test_runs_with_different_scorers_are_refused(tmp_path, capsys):
+    a, b = evaluated(tmp_path / "a", "none", 1), evaluated(tmp_path / "b", "none", 1, "--scorer", "official")
+    assert cli.main(["eval", "compare", a, b]) == 1
+    assert "different scorers ('rules' and 'official')" in capsys.readouterr().err
+
+
+def test_other_options_that_differ_are_said(tmp_path, capsys):
+    a = evaluated(tmp_path / "a", "none", 1)
+    b = evaluated(tmp_path / "b", "none", 1, "--judge", "none", "--max-turns", "3")
+    capsys.readouterr()
+    assert cli.main(["eval", "compare", a, b, "--out", str(tmp_path / "c")]) == 0
+    assert "--judge auto (A) and none (B), --max-turns 6 (A) and 3 (B)" in capsys.readouterr().out
+    record = json.loads((tmp_path / "c" / "comparison.json").read_text())
+    assert record["differ"] == {"judge": {"a": "auto", "b": "none"}, "max_turns": {"a": 6, "b": 3}}
+    assert "auto (A), none (B)" in (tmp_path / "c" / "comparison.html").read_text("utf-8")
+    assert cli.main(["eval", "compare", a, b, "--judge-again"]) == 0
+    said = capsys.readouterr().out
+    assert "--max-turns" in said and "--judge" not in said
+    # Metrics of an earlier version do not name all settings.
+    path = tmp_path / "b" / "metrics.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "max_turns"}))
+    assert cli.main(["eval", "compare", a, b]) == 0
+    assert "max-turns" not in capsys.readouterr().out
 
 
 def with_definition(t, definition: str):
