@@ -38,6 +38,10 @@ class NoRoom(SandboxError):
     """A sandbox session has no memory left for what is to be put there."""
 
 
+class ViewLost(SandboxError):
+    """A program could not be run in a view, twice, through no fault of its own."""
+
+
 class JudgeError(CodevError, RuntimeError):
     """A judge could not give a score. It is never turned into a score of 0."""
 

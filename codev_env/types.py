@@ -200,7 +200,7 @@ class Region:
             `"flip_v"`, `"transpose"`, `"transverse"`; `None` where unknown or not a multiple of 90 degrees.
         scale: Output pixels per original pixel, along the side that is shown smaller.
         original_share: Share of the output's pixels that stem from the original, 0 to 1.
-        how: `"probe"`, `"match"` or `"unknown"`; `"late"` in files of versions that had a time budget.
+        how: `"probe"`, `"match"` or `"unknown"`; `"late"` where the machine did not let the program run again, twice.
         seen: Which points of the part that `polygon` outlines stem from the original: a grid of bool, shape
             (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared.
         others: What other parts of the same output show, as of a collage; they have none themselves.

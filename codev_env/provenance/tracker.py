@@ -34,7 +34,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
-from codev_env.errors import NoRoom
+from codev_env.errors import NoRoom, ViewLost
 from codev_env.provenance import codes, exact, woven
 from codev_env.provenance.collage import Collage, is_doubtful
 from codev_env.provenance.cuts import Cuts
@@ -48,7 +48,7 @@ from codev_env.provenance.waves import read_phase
 from codev_env.provenance.weave import WovenPart, read_weave, weave
 from codev_env.types import Execution, Region
 
-UNKNOWN = Region()
+UNKNOWN, LATE = Region(), Region(how="late")
 MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
 """Programs that one trace runs at most, and pixels of input images that it hands to them."""
 _KILLED = ("timeout", "memory")
@@ -132,7 +132,7 @@ class Tracker:
             execution: Its result.
 
         Returns:
-            One region per image of `execution`.
+            One region per image of `execution`; `LATE` where the machine, twice, did not let a program run again.
         """
         self._cuts.add(execution.cuts)
         killed = execution.stop in _KILLED
@@ -143,6 +143,14 @@ class Tracker:
         found = self._by_copy(execution)
         if all(found):
             return tuple(region for region in found if region)
+        try:
+            return self._by_runs(execution, found)
+        except ViewLost as error:
+            _log.warning("provenance could not run a program again, and its step is not judged: %s", error)
+            self._done.clear()
+            return tuple(region or LATE for region in found)
+
+    def _by_runs(self, execution: Execution, found: list[Region | None]) -> tuple[Region, ...]:
         self._panels = [[]] * len(found)
         self._coded = self._woven_probes = (None,) * len(found)
         self._needed = self._needed_turns()
@@ -196,9 +204,7 @@ class Tracker:
 
     def _read_code(self, output: Image.Image, probe: Image.Image, code: codes.PixelCode) -> Reading | None:
         crop = read_crop(output, probe, code, self._images)
-        if crop is not None:
-            return Reading(crop, True)
-        return read_code(output, probe, code, self._images, self._secret)
+        return Reading(crop, True) if crop else read_code(output, probe, code, self._images, self._secret)
 
     def _by_weave(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         if all(found) or not self._affords("weave", 1, [_WEAVE]):
@@ -244,14 +250,8 @@ class Tracker:
         """The places of images that an output puts side by side, where it is unknown or in doubt as a whole."""
         if region is not None and (region.polygon is None or region.original_share >= WHOLE):
             return None
-        seen = execution.images[at], self._coded[at], self._woven_probes[at]
-        collage = Collage(
-            *seen,
-            self._images,
-            list(self._cuts.pieces()),
-            self._secret,
-            partial(self._woven, execution, at),
-        )
+        seen, pieces = (execution.images[at], self._coded[at], self._woven_probes[at]), list(self._cuts.pieces())
+        collage = Collage(*seen, self._images, pieces, self._secret, partial(self._woven, execution, at))
         return collage.read(region, guess, self._shown(at))
 
     def _shown(self, at: int) -> list[WovenPart]:

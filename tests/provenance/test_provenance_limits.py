@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fake_session import FakeSession
 from geometric_programs import NAME, scene
 
-from codev_env.errors import NoRoom, SandboxError
+from codev_env.errors import NoRoom, SandboxError, ViewLost
 from codev_env.provenance import Tracker
 from codev_env.provenance.codes import MOST_IMAGES, PixelCode
 from codev_env.provenance.cuts import Cuts
 from codev_env.provenance.kept import kept
-from codev_env.sandbox import Sandbox
+from codev_env.sandbox import Limits, Sandbox
+from codev_env.sandbox.host.handle import WorkerHandle
 from codev_env.types import Region
 
 SCENE = scene((420, 315))
@@ -250,3 +255,60 @@ def test_what_is_kept_for_sizes_is_bounded_by_its_bytes(monkeypatch):
     make(9000)
     assert make(9000) is make(9000)
     assert made == [(1000, 0), (1000, 1), (1400, 0), (1000, 0), (9000, 0)]
+
+
+@pytest.mark.parametrize("lost", [1, 99])
+def test_a_run_that_the_machine_refused_is_late_and_not_unknown(lost):
+    class Loses(FakeSession):
+        lost = 0
+
+        def run(self, code, *, view="main"):
+            if view != "main" and self.lost:
+                self.lost -= 1
+                raise ViewLost("a sandbox worker was killed")
+            return super().run(code, view=view)
+
+    session = Loses({NAME: SCENE})
+    tracker = Tracker(session, [SCENE])
+    tracker.trace(SAVES, session.run(SAVES))
+    look = "show(Image.open('a.png').filter(ImageFilter.MedianFilter(3)).rotate(90))"
+    execution = session.run(look)
+    session.lost = lost
+    assert tracker.trace(look, execution) == (Region(how="late"),)
+    session.lost = 0
+    (region,) = tracker.trace(look, session.run(look))
+    assert region.box == pytest.approx((0, 0, 50, 50), abs=2)
+
+
+@pytest.mark.parametrize(("kills", "how"), [(1, "probe"), (99, "late")], ids=["once", "each time"])
+def test_kills_of_the_machine_make_no_crop_unknown(monkeypatch, kills, how):
+    program = (
+        LOAD + "c = im.crop((60, 40, 260, 240))\nfor _ in range(3):\n    c = c.filter(ImageFilter.MedianFilter(3))\n"
+    )
+    program += "show(ImageEnhance.Contrast(c).enhance(1.7))"
+    ask, left = WorkerHandle.ask, [kills]
+
+    def killed(self, *request):
+        if left[0]:
+            left[0] -= 1
+            os.kill(self.pid(), signal.SIGSTOP)
+            threading.Timer(0.01, os.kill, (self.pid(), signal.SIGKILL)).start()
+        return ask(self, *request)
+
+    with Sandbox() as box, box.session({NAME: SCENE}) as session:
+        tracker = Tracker(session, [SCENE])
+        execution = session.run(program)
+        monkeypatch.setattr(WorkerHandle, "ask", killed)
+        (region,) = tracker.trace(program, execution)
+    assert region.how == how
+    if how == "probe":
+        assert region.box == pytest.approx((60, 40, 260, 240), abs=2)
+
+
+def test_a_program_that_hangs_only_where_it_is_probed_is_unknown():
+    program = LOAD + "c = im.crop((60, 40, 260, 240)).filter(ImageFilter.MedianFilter(3)).rotate(20)\n"
+    program += f"while np.asarray(im).sum() != {np.asarray(SCENE).sum(dtype=int)}: pass\nshow(c.convert('1'))"
+    with Sandbox(Limits(wall_s=0.4)) as box, box.session({NAME: SCENE}) as session:
+        tracker = Tracker(session, [SCENE])
+        (region,) = tracker.trace(program, session.run(program))
+    assert region == Region()

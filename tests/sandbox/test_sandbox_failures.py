@@ -9,18 +9,21 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from PIL import Image
 from zygotes import own_zygotes
 
-from codev_env.errors import SandboxError
+from codev_env.errors import SandboxError, ViewLost
 from codev_env.sandbox import Limits, Sandbox, Session
 from codev_env.sandbox.host import process
+from codev_env.sandbox.host.handle import WorkerHandle
 from codev_env.types import Execution
 
 SLOW = "total = sum(range(30_000_000))\nprint(total)"
@@ -47,10 +50,12 @@ def used(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def while_it_runs(session: Session, code: str, action: Callable[[int], None], view: str = "main") -> Execution:
+def while_it_runs(
+    session: Session, code: str, action: Callable[[int], None], view: str = "main", worker: int | None = None
+) -> Execution:
     """Run code, act once its worker is busy, and return the result of the run."""
     linux()
-    worker = worker_of(session)
+    worker = worker or worker_of(session)
     with ThreadPoolExecutor(1) as pool:
         before, running = used(worker), pool.submit(session.run, code, view=view)
         while used(worker) < before + 5 and not running.done():
@@ -321,3 +326,78 @@ def test_nothing_outlives_a_killed_trainer(tmp_path: Path) -> None:
         time.sleep(0.05)
     assert not any(alive(pid) for pid in pids)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("persist", ["images", "variables"])
+def test_a_killed_view_runs_again_as_it_was(
+    persist: Literal["images", "variables"], box: Sandbox, image: Image.Image
+) -> None:
+    code = SLOW + "\nimport random\nprint(random.random(), Image.open('a.png').size)"
+    kept = "image.resize((7, 9)).save('a.png')\nx = 5"
+    code += "\nprint(x)" if persist == "variables" else ""
+    seen = []
+    for number in (signal.SIGKILL, 0):
+        with box.session({"input.png": image}, seed=5, persist=persist) as session:
+            session.add_view("probe", {"input.png": image})
+            session.run(kept, view="probe")
+            worker = session._workers[session._place("probe")].pid()
+            assert worker is not None
+            seen.append(while_it_runs(session, code, lambda pid, number=number: os.kill(pid, number), "probe", worker))
+            assert session.run("print(Image.open('a.png').size)", view="probe").stdout == "(7, 9)\n"
+    assert [execution.stop for execution in seen] == ["ok", "ok"]
+    assert seen[0].stdout == seen[1].stdout and seen[0].stdout.startswith(ANSWER)
+
+
+def test_a_view_that_is_killed_twice_is_lost_and_the_session_goes_on(
+    session: Session, image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linux()
+    ask, killed = WorkerHandle.ask, []
+
+    def ask_and_kill(self: WorkerHandle, *request: Any) -> dict[str, Any]:
+        killed.append(self.pid())
+        threading.Timer(0.05, os.kill, (killed[-1], signal.SIGKILL)).start()
+        return ask(self, *request)
+
+    session.run("image.save('a.png')")
+    session.add_view("probe", {"input.png": image})
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkerHandle, "ask", ask_and_kill)
+        with pytest.raises(ViewLost, match="killed; the program is not to blame. It was tried twice"):
+            session.run("while True: pass", view="probe")
+    assert len(set(killed)) == 2
+    assert session.run("print(Image.open('a.png').size)").stdout == "(160, 120)\n"
+    assert session.run("print(image.size)", view="probe").stdout == "(160, 120)\n"
+
+
+@pytest.mark.parametrize("view", ["main", "probe"])
+def test_a_program_that_the_machine_stopped_has_more_time(view: str, image: Image.Image) -> None:
+    with Sandbox(Limits(wall_s=1)) as box, box.session({"input.png": image}) as session:
+        session.add_view("probe", {"input.png": image})
+
+        def stop(worker: int) -> None:
+            os.kill(worker, signal.SIGSTOP)
+            time.sleep(1.4)
+            os.kill(worker, signal.SIGCONT)
+
+        execution = while_it_runs(session, "print(sum(range(6_000_000)))", stop, view)
+        assert execution.stdout == f"{sum(range(6_000_000))}\n", execution
+
+
+def test_a_view_that_gets_no_processor_is_lost(image: Image.Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    linux()
+    ask = WorkerHandle.ask
+
+    def stop_and_ask(self: WorkerHandle, *request: Any) -> dict[str, Any]:
+        pid = self.pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        return ask(self, *request)
+
+    with Sandbox(Limits(wall_s=0.3)) as box, box.session({"input.png": image}) as session:
+        session.add_view("probe", {"input.png": image})
+        with monkeypatch.context() as patch:
+            patch.setattr(WorkerHandle, "ask", stop_and_ask)
+            with pytest.raises(ViewLost, match="too little processor time"):
+                session.run("pass", view="probe")
+        assert session.run("print(1)", view="probe").stdout == "1\n"

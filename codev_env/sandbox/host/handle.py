@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,11 @@ from typing import Any
 from codev_env.sandbox.host import memory, process
 from codev_env.sandbox.wire import frames
 from codev_env.sandbox.wire.messages import RunRequest, Setup
+
+PATIENCE = 3.0
+"""Times its limit that an answer may take where the machine is busy."""
+_FAIR = 0.5
+"""Share of a time limit that a worker gets of a processor, unless the machine is busy."""
 
 
 class WorkerLost(Exception):
@@ -68,19 +75,23 @@ class WorkerHandle:
         if "failed" in hello:
             raise WorkerLost(f"a sandbox worker did not start: {hello['failed']}")
         self._check_layers(hello.get("layers"))
+        self._pid = int(hello["pid"])
         self._ready = True
 
-    def ask(self, request: RunRequest, deadline: float, shared: int | None = None) -> dict[str, Any]:
+    def ask(self, request: RunRequest, limit_s: float, shared: int | None, patient: bool) -> dict[str, Any]:
         """Send a request and wait for the answer.
 
         Args:
             request: The request.
-            deadline: A value of `time.monotonic()`.
+            limit_s: Seconds that it may take; `PATIENCE` times as many if the worker gets little processor time.
             shared: Descriptor of the shared memory with the input images of the request's new view.
+            patient: It may take so long in any case.
         """
         self._asked = False
         self._number += 1
-        self._sock.settimeout(max(0.001, deadline - time.monotonic()))
+        self._limit_s, self._used_s = limit_s, self._cpu_s()
+        started = time.monotonic()
+        self._sock.settimeout(limit_s)
         readable = [] if shared is None else [memory.read_only(shared)]
         try:
             frames.send(self._sock, {**request, "number": self._number}, readable)
@@ -88,11 +99,34 @@ class WorkerHandle:
             for fd in readable:
                 os.close(fd)
         self._asked = True
+        deadline = started + limit_s * (PATIENCE if patient or self._is_late(started + limit_s) else 1)
         message = frames.receive(self._sock, deadline=deadline)
         if message.get("number") != self._number:
             raise frames.FrameError("an answer to another request")
         self.has_run = True
         return message
+
+    def _is_late(self, deadline: float) -> bool:
+        """Whether the answer has not come by a time, and the machine is why."""
+        self._sock.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return self.was_starved()
+        except OSError:
+            pass  # the worker has died
+        return False
+
+    def was_starved(self) -> bool:
+        """Whether the worker got less than half of the time limit as processor time: nothing lets a program wait."""
+        return self._cpu_s() - self._used_s < _FAIR * self._limit_s
+
+    def _cpu_s(self) -> float:
+        """Seconds of processor time that the worker has used; not a number where the system does not say."""
+        try:
+            return time.clock_gettime(~self._pid << 3 | 2)  # as `clock_getcpuclockid` makes it
+        except (AttributeError, OSError):
+            return math.nan
 
     def death(self) -> int:
         """How the program ended the worker: the exit code, or minus the signal.

@@ -9,12 +9,12 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
 from PIL import Image
 
-from codev_env.errors import NoRoom, SandboxError
+from codev_env.errors import NoRoom, SandboxError, ViewLost
 from codev_env.sandbox.host import descriptors, memory, process, replies
 from codev_env.sandbox.host.given import check_images, check_times, table
 from codev_env.sandbox.host.handle import WorkerHandle, WorkerLost, cause_of
@@ -26,7 +26,6 @@ from codev_env.types import Execution
 MAIN = "main"
 _GRACE_S = 0.05
 _PAUSE_S = 0.2
-_PATIENCE = 3.0
 _VIEW_ROOM = 8
 _numbers = itertools.count()
 
@@ -102,9 +101,10 @@ class Session:
         Returns:
             The text and the images of the program, or why it stopped. Failures of the program are reported here, never
             raised. Failures of the machine are never reported here: if the worker dies through no fault of the program,
-            the program runs again.
+            or in another view is killed or gets little processor time, the program runs again.
 
         Raises:
+            ViewLost: It could not run in another view than `"main"`, twice, through no fault of its own.
             SandboxError: The session is closed, the view does not exist, or the sandbox itself cannot work: no worker
                 can be started, or a worker died through no fault of the program for a second time, or together with
                 the variables of earlier runs.
@@ -155,11 +155,8 @@ class Session:
             plain = {key: memory.plain(image) for key, image in check_images(images).items()}
             self._forget(name)
             if shared and self._share(name, list(plain.values())):
-                self._files[name] = {
-                    "given": table(plain, self._shared[name].offsets, "shared"),
-                    "saved": {},
-                    "data": {},
-                }
+                given = table(plain, self._shared[name].offsets, "shared")
+                self._files[name] = {"given": given, "saved": {}, "data": {}}
                 return
             offsets = []
             for key, image in plain.items():
@@ -262,10 +259,8 @@ class Session:
     def _replace(self, view: str) -> None:
         """Kill the worker of a view and have a new one forked, with the same files, while the trainer continues."""
         self._drop(view)
-        try:
+        with suppress(SandboxError):  # the finished run must not be lost: the next one tries again, and reports it
             self._spawn(view)
-        except SandboxError:
-            return  # the finished run must not be lost: the next one tries again, and reports the failure
 
     def _run(self, code: str, view: str) -> Execution:
         """Run on the view's worker, or on a second one if the first is lost through no fault of the program."""
@@ -279,11 +274,12 @@ class Session:
             try:
                 return self._attempt(worker or self._successor(view), code, seed, view)
             except WorkerLost as lost:
-                forgotten = worker is not None and self._forget_variables(view)
+                # In other views the programs that left variables run again.
+                forgotten = view == MAIN and worker is not None and self._forget_variables(view)
                 self._drop(view)
                 if last or forgotten:
                     again = "The variables of earlier runs are gone with it" if forgotten else "It was tried twice"
-                    raise SandboxError(
+                    raise (SandboxError if view == MAIN else ViewLost)(
                         f"{lost}; the program is not to blame. {again}. {descriptors.SHORT_OF_MEMORY}; "
                         "then start the episode again."
                     ) from lost
@@ -321,7 +317,7 @@ class Session:
                     self._drop(view)
                     worker = self._spawn(view)
                     continue
-                again = self._attempt(worker, *program, view, patience=_PATIENCE)
+                again = self._attempt(worker, *program, view, True)
                 if self._past[view][-1] is None:
                     why = "the session needed a process with more libraries, where an earlier program failed"
                     raise SandboxError(f"{why}: {again.error} Start the episode again.")
@@ -330,7 +326,7 @@ class Session:
             raise
         return worker
 
-    def _attempt(self, worker: WorkerHandle, code: str, seed: int, view: str, patience: float = 1.0) -> Execution:
+    def _attempt(self, worker: WorkerHandle, code: str, seed: int, view: str, patient: bool = False) -> Execution:
         worker.wait_ready()
         started = time.monotonic()
         try:
@@ -339,20 +335,24 @@ class Session:
             request: RunRequest = {"code": code, "view": view, "seed": seed, "gaps": gaps, "views": views}
             has_run = worker.has_run
             shared = self._shared[view].fd if views and view in self._shared else None
-            message = worker.ask(request, started + self._limits.wall_s * patience + _GRACE_S, shared)
+            message = worker.ask(request, self._limits.wall_s + _GRACE_S, shared, patient or view != MAIN)
             if has_run and self._persist == "images" and message.get("fresh") is True:
                 self._drop(view)
-                return self._attempt(self._spawn(view), code, seed, view)
+                return self._attempt(self._spawn(view), code, seed, view, patient)
             worker.views.add(view)
             reply = replies.check(message, self._limits, gaps)
             replies.check_files(reply, self._files[view], self._limits)
             images = tuple(self._read(stored) for stored in reply.images)
         except frames.FrameTimeout:
-            return self._lost(
-                view, "timeout", f"the program took longer than {self._limits.wall_s:g} s and was ended", started
-            )
+            if view != MAIN and worker.was_starved():
+                raise WorkerLost("a program got too little processor time") from None
+            why = f"the program took longer than {self._limits.wall_s:g} s and was ended"
+            return self._lost(view, "timeout", why, started)
         except frames.FrameClosed:
-            return self._lost(view, *cause_of(worker.death()), started)
+            stop, why = cause_of(worker.death())
+            if view != MAIN and stop == "memory":
+                raise WorkerLost("a sandbox worker was killed") from None
+            return self._lost(view, stop, why, started)
         except (frames.FrameError, replies.BadReply):
             return self._lost(view, "error", "the program damaged its own process, which was ended", started)
         if self._persist == "variables":

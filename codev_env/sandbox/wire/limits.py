@@ -50,7 +50,8 @@ class Limits:
     """Resource limits of one program, and of one episode.
 
     Attributes:
-        wall_s: Wall-clock seconds of one run; then the worker is killed.
+        wall_s: Wall-clock seconds of one run; then the worker is killed. Three times as many if it has used less than
+            half of them as processor time, and in other views than `"main"`.
         cpu_s: CPU seconds of one run, as the kernel counts them (whole seconds); a backstop behind `wall_s`.
         memory_mb: MiB that a worker may allocate on top of its size at the start of the episode.
         output_chars: Characters of printed text kept of one run.

@@ -98,6 +98,7 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
             images (read-only) and of the images that programs save and show.
         zygote_pid: Process id of the zygote.
     """
+    pid = os.getpid()
     gc.disable()  # but within runs: no finalizer of a program runs at another time
     layers = kernel.lock_down(zygote_pid)
     try:
@@ -114,7 +115,7 @@ def serve(sock: socket.socket, zygote_pid: int) -> None:
     reserved = [mmap.mmap(-1, len(inputs), flags=_PRIVATE, prot=0) for _ in range(SHARED_VIEWS)]
     layers.update(kernel.close_up(limits))
     worker = Worker(limits, setup["persist"], setup["repairs"], {"inputs": inputs, "arena": arena}, setup["times"])
-    frames.send(sock, {"layers": layers})
+    frames.send(sock, {"layers": layers, "pid": pid})
     while True:
         try:
             message, fds = frames.receive_with_fds(sock, 1)
