@@ -126,3 +126,29 @@ def test_modes_of_input_images(box: Sandbox) -> None:
     assert execution.stdout == "RGBA\nL\nRGB\n"
     for shown, given in zip(execution.images, images.values(), strict=True):
         assert shown.tobytes() == given.convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "show(deep)",
+        "show(np.stack([deep] * 3, axis=2))",
+        "show(deep.astype(int))",
+        "show(Image.fromarray(deep))",
+        "show(Image.fromarray(deep.astype(np.int32)))",
+        "Image.fromarray(deep).save('a.png')\nprint('a.png')",
+        "import cv2\ncv2.imwrite('a.png', deep)\nprint('a.png')",
+        "import skimage\nshow(skimage.img_as_uint(np.asarray(grey)))",
+    ],
+)
+def test_16_bits_are_shown_in_8(shown: str, session: Session, image: Image.Image) -> None:
+    if "import" in shown:
+        pytest.importorskip(shown.split()[1])
+    code = "grey = image.convert('L')\ndeep = np.asarray(grey).astype(np.uint16) * 257\n"
+    (found,) = session.run(code + shown).images
+    assert found.tobytes() == image.convert("L").convert("RGB").tobytes()
+
+
+def test_8_bits_that_were_brightened_are_cut_off(session: Session, image: Image.Image) -> None:
+    (found,) = session.run("show(np.asarray(image).astype(np.uint16) * 2)").images
+    assert found.tobytes() == np.minimum(np.asarray(image).astype(int) * 2, 255).astype(np.uint8).tobytes()

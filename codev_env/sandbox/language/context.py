@@ -16,7 +16,7 @@ from codev_env.sandbox.language.clock import Clock
 from codev_env.sandbox.language.cuts import CutRecord
 from codev_env.sandbox.language.folders import is_folder
 from codev_env.sandbox.language.guards import guarded_getattr
-from codev_env.sandbox.language.imaging import ResultError, check_image, is_image_array, snapshot, to_image
+from codev_env.sandbox.language.imaging import ResultError, check_image, is_image_array, snapshot, to_image, to_rgb
 from codev_env.sandbox.language.streams import Output
 from codev_env.sandbox.wire.limits import DATA_BYTES, FOLDERS, MOST_REPAIRS, REPAIR_CHARS, Limits, is_bare_name
 
@@ -257,7 +257,7 @@ class Context:
         if 0 in image.size:  # as Pillow does, since a program may handle it
             raise ValueError(f"an image of {image.width}x{image.height} pixels cannot be saved: check the crop box.")
         check_image(image, self.limits, "saved")
-        copy = image.convert("RGB") if image.mode not in ("RGB", "RGBA", "L") else snapshot(image)
+        copy = to_rgb(image) if image.mode not in ("RGB", "RGBA", "L") else snapshot(image)
         copy.info = {}
         name = self.name_for(path)
         self.view.data.pop(name, None)
@@ -299,7 +299,7 @@ class Context:
         check_image(image, self.limits, "handed over")
         if len(self.shown) < 4 * self.limits.images:
             # The image of a file never changes; the program may still draw on any other.
-            rgb = image if name and image.mode == "RGB" else image.convert("RGB")
+            rgb = image if name and image.mode == "RGB" else to_rgb(image)
             rgb.info = {}  # may hold any object of the program
             self.shown.append(ShownImage(rgb, name, self.length if position is None else position, source))
 

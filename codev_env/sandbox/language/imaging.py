@@ -14,6 +14,10 @@ CONVERTERS: list[Callable[[Any], Image.Image | None]] = []
 """Functions of façades that make an image of an object of their library, or return `None` for any other object."""
 
 
+_BRIGHTEST, _DEEPEST = 4095, 65535
+"""Values that 8-bit pixels may reach by a program's arithmetic, and the largest one of 16 bits."""
+
+
 class ResultError(ValueError):
     """An image that cannot be accepted; the message says why."""
 
@@ -46,6 +50,17 @@ def to_image(thing: Any) -> Image.Image | None:
     return next((image for image in drawn if image is not None), None)
 
 
+def to_rgb(image: Image.Image) -> Image.Image:
+    """A copy of an image in RGB, of one with 16 bits too."""
+    return (_from_array(np.asarray(image)) if image.mode.startswith("I") else image).convert("RGB")
+
+
+def in_8_bits(array: np.ndarray) -> np.ndarray:
+    """An array of pixels, scaled if they are whole numbers of 16 bits: Pillow would show all of them white."""
+    wide = array.dtype.kind in "ui" and array.dtype.itemsize > 1 and array.size > 0
+    return array / 257 + 0.5 if wide and _BRIGHTEST < array.max() <= _DEEPEST else array
+
+
 def _from_array(array: np.ndarray) -> Image.Image:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
@@ -59,7 +74,7 @@ def _from_array(array: np.ndarray) -> Image.Image:
         array = array * 255 if array.size and array.max() <= 1.0 else array
     elif array.dtype.kind == "b":
         array = array.astype(np.uint8) * 255
-    return Image.fromarray(np.ascontiguousarray(np.clip(array, 0, 255).astype(np.uint8)))
+    return Image.fromarray(np.ascontiguousarray(np.clip(in_8_bits(array), 0, 255).astype(np.uint8)))
 
 
 def check_image(image: Image.Image, limits: Limits, what: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from codev_env.sandbox.language import guards, state
+from codev_env.sandbox.language import guards, imaging, state
 from codev_env.sandbox.language.facade import Facade, pick
 from codev_env.sandbox.language.refusals import RefusedCall
 
@@ -49,7 +49,7 @@ def _imread(filename: str, flags: int = 1) -> np.ndarray | None:
 
 def _imwrite(filename: str, img: Any, params: Any = None) -> bool:
     """`cv2.imwrite` into the episode's files."""
-    array = np.clip(np.asarray(img), 0, 255).astype(np.uint8)
+    array = np.clip(imaging.in_8_bits(np.asarray(img)), 0, 255).astype(np.uint8)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim == 3:
