@@ -23,6 +23,7 @@ from codev_eval.agreement.judging import JudgedCrop, judge_scenes
 from codev_eval.agreement.options import AgreementOptions, PingOptions
 from codev_eval.agreement.sheet import draw_row, stack
 from codev_eval.agreement.table import summarize, text_table
+from codev_eval.bench.folder import remove_trajectories
 
 RESULT, TEXT, SHEET = "agreement.json", "agreement.txt", "sheet.png"
 SCHEMA = 1
@@ -75,17 +76,14 @@ def run_agreement(options: AgreementOptions) -> dict[str, Any]:
         load_tasks("synthetic", "test", scenes={"preset": name, "size": options.n, "seed": options.seed})
         for name in options.scenes
     ]
-    old = _old_results(options)
-    # Written beside and moved at the end: a study that fails leaves nothing behind and removes nothing.
+    _check_folder(options)
+    # Written beside and copied at the end: a study that fails leaves nothing behind and removes nothing.
     scratch = options.out.with_name(f".{options.out.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         record = _measure(options, sets, judge, reference, scratch)
-        for path in old:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        options.out.mkdir(parents=True, exist_ok=True)
-        for path in scratch.iterdir():
-            path.rename(options.out / path.name)
+        remove_trajectories(options.out)
+        shutil.copytree(scratch, options.out, dirs_exist_ok=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return record
@@ -110,16 +108,16 @@ def _ready(spec: str, option: str) -> Judge:
     return judge
 
 
-def _old_results(options: AgreementOptions) -> list[Path]:
-    """Refuse a folder that holds results, or return just these to be replaced."""
+def _check_folder(options: AgreementOptions) -> None:
+    """Refuse a folder that holds results, unless they are a study's that is to be replaced."""
     out = options.out
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out} is a file; give a folder.")
-    names = (RESULT, TEXT, SHEET, TRAJECTORIES, IMAGE_DIR)
-    found = [path for name in names if (path := out / name).exists()]
+    found = [name for name in (RESULT, TEXT, SHEET, TRAJECTORIES, IMAGE_DIR) if (out / name).exists()]
+    if found and RESULT not in found:
+        raise ConfigError(f"--out {out} already holds {found[0]}, which is of no study: give another folder.")
     if found and not options.overwrite:
-        raise ConfigError(f"--out {out} already holds {found[0].name}: give another folder, or add --overwrite.")
-    return found
+        raise ConfigError(f"--out {out} already holds {found[0]}: give another folder, or add --overwrite.")
 
 
 def _measure(

@@ -70,11 +70,20 @@ def remove_evaluation(out: Path) -> None:
     for folder in condition_folders(out):
         remove_evaluation(folder)
         _remove_empty(folder)
-    path = out / TRAJECTORIES
-    named = set(_IMAGE_FILE.findall(path.read_bytes())) if path.is_file() else set()
-    for file in (*(out / name.decode() for name in named), *evaluation_files(out)):
+    remove_trajectories(out)
+    for file in evaluation_files(out):
         if not file.is_dir():
             file.unlink(missing_ok=True)
+
+
+def remove_trajectories(out: Path) -> None:
+    """Remove a trajectory file and the images that it names; other images stay."""
+    path = out / TRAJECTORIES
+    if not path.is_file():
+        return
+    for name in set(_IMAGE_FILE.findall(path.read_bytes())):
+        (out / name.decode()).unlink(missing_ok=True)
+    path.unlink()
     _remove_empty(out / IMAGE_DIR)
 
 

@@ -294,6 +294,22 @@ def test_results_are_not_overwritten_unless_asked(tmp_path):
     assert len(read_trajectories(tmp_path / "out")) == 1
 
 
+def test_files_of_the_user_stay(tmp_path):
+    mine = tmp_path / "out" / "images" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    for options in ((), ("--overwrite",)):
+        with pytest.raises(ConfigError, match="already holds images, which is of no study"):
+            run(tmp_path, "--judge", "ground_truth", "--n", "1", *options)
+    mine.rename(tmp_path / "mine.txt")
+    mine.parent.rmdir()
+    run(tmp_path, "--judge", "ground_truth", "--n", "1")
+    (tmp_path / "mine.txt").rename(mine)
+    before = set(mine.parent.iterdir())
+    run(tmp_path, "--judge", "ground_truth", "--n", "1", "--seed", "1", "--overwrite")
+    assert mine.read_text() == "mine" and before & set(mine.parent.iterdir()) == {mine}
+
+
 def test_several_kinds_of_scenes(tmp_path):
     _, record = run(tmp_path, "--judge", "ground_truth", "--n", "1", "--scenes", "toy", "tiny")
     assert record["scenes"] == ["toy", "tiny"] and record["n_scenes"] == 2
