@@ -46,7 +46,7 @@ def without_options(question: str, choices: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Option:
+class NamedChoice:
     """An option of a row, and the names that the answer may have for it.
 
     Attributes:
@@ -64,7 +64,7 @@ class Option:
 
 def read_choices(
     value: Any, where: str, column: str = "choices", *, exact: bool = False, gaps: bool = False
-) -> tuple[Option, ...]:
+) -> tuple[NamedChoice, ...]:
     """Return the options, without the letters "A. " in front if all have theirs; `()` for none.
 
     Args:
@@ -95,7 +95,7 @@ def read_choices(
     return bare if lettered and not exact and len({option.text for option in bare}) == len(bare) else tuple(options)
 
 
-def _options(value: Mapping[Any, Any] | Sequence[Any], gaps: bool) -> list[Option]:
+def _options(value: Mapping[Any, Any] | Sequence[Any], gaps: bool) -> list[NamedChoice]:
     """Return the entries of a list or mapping, with `gaps` without the empty ones.
 
     Keys that are letters or numbers are sorted; others keep their order.
@@ -111,11 +111,11 @@ def _options(value: Mapping[Any, Any] | Sequence[Any], gaps: bool) -> list[Optio
         letter = key if lettered else LETTERS[place : place + 1]
         number = int(key) if numbered else LETTERS.index(key) if lettered else place
         if plain(entry) or not gaps:
-            found.append(Option(plain(entry), letter, number, key))
+            found.append(NamedChoice(plain(entry), letter, number, key))
     return found
 
 
-def read_answer(value: Any, options: Sequence[Option], where: str) -> str:
+def read_answer(value: Any, options: Sequence[NamedChoice], where: str) -> str:
     """Return the answer's text: of an option named by its text, its key, its letter, letter and text, or its number.
 
     Raises:
@@ -163,7 +163,7 @@ def read_answer(value: Any, options: Sequence[Option], where: str) -> str:
     return by_number
 
 
-def _first(options: Sequence[Option], fits: Callable[[Option], bool]) -> str | None:
+def _first(options: Sequence[NamedChoice], fits: Callable[[NamedChoice], bool]) -> str | None:
     return next((option.text for option in options if fits(option)), None)
 
 
