@@ -94,8 +94,12 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     if resume:  # A resumption that is refused changes nothing: the options are written after that.
         checkpoint.load_optimizer(resume, policy.model, trained.optimizer)
     if accelerator.is_main_process:
-        wanted, run = run, _write_options(run, request, options, start)
-        if run != wanted:
+        own, announced = dataclasses.replace(options, model=start, resume=""), run
+        if options.resume:
+            _write_options(run, request, own)
+        else:
+            run = _begin(request, own)
+        if run != announced:
             say(f"Another run has taken the name meanwhile: this one is {run}.")
     run = broadcast_object_list([run])[0]
     if accelerator.is_main_process:
@@ -173,24 +177,26 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
         say(f"One process uses one of the {gpus} visible GPUs (--processes).\n")
 
 
-def _write_options(run: Path, request: Request, options: TrainOptions, start: str) -> Path:
-    """Write the options of a run; returns its folder, not `run` if another run has taken that name."""
-    saved = dataclasses.replace(options, model=start, resume="")
-    content = {"about": request.about, "train": dataclasses.asdict(saved)}
-    text = yaml.safe_dump(content, sort_keys=False)
-    if options.resume:
-        write_text(run / OPTIONS, text)
-        return run
-    # A run folder never lacks its options: without them it could not be resumed. It is named when it is whole, since a
-    # name that is taken earlier would stay taken after a kill.
-    made = run.with_name(f".{run.name}.{uuid.uuid4().hex}")
+def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
+    content = {"about": request.about, "train": dataclasses.asdict(options)}
+    write_text(run / OPTIONS, yaml.safe_dump(content, sort_keys=False))
+
+
+def _begin(request: Request, options: TrainOptions) -> Path:
+    """Make the folder of a new run with its options; returns the first that is free.
+
+    It is named when it is whole: without its options a run could not be resumed, and a name that is taken earlier would
+    stay taken after a kill.
+    """
+    wanted = Path(options.out) / options.name
+    made = wanted.with_name(f".{wanted.name}.{uuid.uuid4().hex}")
     with checkpoint.replace_folder(made) as partial:
-        (partial / OPTIONS).write_text(text, encoding="utf-8")
+        _write_options(partial, request, options)
     while True:
-        run = free_folder(Path(options.out) / options.name)
+        run = free_folder(wanted)
         try:
             return made.rename(run)
-        except OSError:
+        except OSError:  # another run has begun as this one just now
             if not run.exists():
                 raise
 
