@@ -318,3 +318,37 @@ def test_a_forked_process_cannot_use_a_session_and_does_its_owner_no_harm(sessio
     with open(reader, "rb") as file:
         assert b"opened by another process; open one in the process that uses it" in file.read()
     assert session.run("print('parent')").stdout == "parent\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("image.crop(1, 2, 3, 4)", "TypeError: crop() takes from 1 to 2 positional arguments but 5 were given"),
+        ("image.save()", "TypeError: save() missing 1 required positional argument: 'fp'"),
+        ("image.filter()", "TypeError: filter() missing"),
+        ("image.show(titel='x')", "TypeError: show() got an unexpected keyword argument 'titel'"),
+        ("show(image, titel='x')", "TypeError: show() got an unexpected keyword argument 'titel'"),
+        ("image.getdata(1, 2)", "TypeError: getdata() takes"),
+        ("image.frombytes()", "TypeError: frombytes() missing"),
+        ("Image.open()", "TypeError: open() missing"),
+        ("Image.fromarray()", "TypeError: fromarray() missing"),
+        ("open()", "TypeError: open() missing"),
+        ("getattr(1)", "TypeError: getattr() missing"),
+        ("hash()", "TypeError: hash() missing"),
+        ("np.save('a')", "TypeError: save() missing"),
+        ("import cv2\ncv2.imread()", "TypeError: imread() missing"),
+        ("import time\ntime.sleep()", "TypeError: sleep() missing"),
+        ("import os\nos.path.exists()", "TypeError: exists() missing"),
+        ("import random\nrandom.seed(1, 2, 3)", "TypeError: seed() takes"),
+        ("def _own(a): pass\n_own()", "TypeError: _own() missing"),
+    ],
+)
+def test_messages_name_functions_as_programs_do(session: Session, code: str, says: str) -> None:
+    if "cv2" in code:
+        pytest.importorskip("cv2")
+    assert (session.run(code).error or "").startswith(says)
+
+
+def test_the_old_name_of_exif_data_names_the_new_one(session: Session) -> None:
+    execution = session.run("print(image._getexif())")
+    assert execution.stop == "refused" and "use image.getexif()" in (execution.error or "")

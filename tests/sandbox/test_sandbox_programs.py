@@ -276,3 +276,51 @@ def test_settings_end_with_the_run(session: Session) -> None:
     read = "import decimal\nprint(np.array([1 / 3]), decimal.Decimal(1) / 3)"
     assert session.run(change).stdout == "[0.33]\n"
     assert session.run(read).stdout == "[0.33333333] 0.3333333333333333333333333333\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "show(image.convert('LAB'))",
+        "lab = list(image.convert('LAB').split())\nshow(Image.merge('LAB', lab).convert('RGB'))",
+        "import matplotlib.pyplot as plt\nplt.tricontourf([0, 1, 1], [0, 0, 1], [1, 2, 3])\nplt.show()",
+        "import matplotlib.pyplot as plt\nplt.triplot([0, 1, 1], [0, 0, 1])\nplt.show()",
+        "import matplotlib.pyplot as plt\naxes = plt.figure().add_subplot(projection='3d')\n"
+        "axes.plot_trisurf([0, 1, 1, 0], [0, 0, 1, 1], [1, 2, 3, 4])\nplt.show()",
+        "from scipy.cluster import hierarchy\nimport matplotlib.pyplot as plt\n"
+        "hierarchy.dendrogram(hierarchy.linkage(np.random.rand(9, 2)))\nplt.show()",
+    ],
+)
+def test_libraries_find_what_they_load_when_it_is_needed(code: str, session: Session) -> None:
+    for library in ("matplotlib", "scipy"):
+        if library in code:
+            pytest.importorskip(library)
+    execution = session.run(code)
+    assert (execution.error, len(execution.images)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "show(image, title='crop')",
+        "show(image, 'crop')",
+        "show([image], ['The crop, v1.0'])",
+        "show(image, 'Left half.')",
+        "image.show('crop')",
+        "image.show(title='crop')",
+    ],
+)
+def test_titles_of_shown_images_are_not_seen(code: str, session: Session) -> None:
+    execution = session.run(code)
+    assert (execution.error, execution.stdout, len(execution.images)) == (None, "", 1)
+
+
+@pytest.mark.parametrize("code", ["show('crop')", "show(image, 'crop.png')", "show(['crop'])", "show('crop', image)"])
+def test_a_name_that_is_no_title_must_be_that_of_a_file(code: str, session: Session) -> None:
+    execution = session.run(code)
+    assert execution.error is not None and "there is no file 'crop" in execution.error
+
+
+def test_a_file_whose_name_could_be_a_title_is_shown(session: Session) -> None:
+    execution = session.run("image.resize((9, 9)).save('crop', 'PNG')\nshow(image, 'crop')")
+    assert [one.size for one in execution.images] == [(160, 120), (9, 9)]

@@ -26,6 +26,9 @@ _CLEARER = (
 )
 """By a part of a message of Python's that does not name what to do: one that does."""
 
+_OUTER = re.compile(r"^[\w.<>]+\.<locals>\.")
+"""The function that made the one which a message names."""
+
 _PATH = re.compile(r"(?<![\w.:/*])/(?:[\w.+@-]+/)+[\w.+@-]*")
 
 
@@ -61,7 +64,7 @@ def without_places(message: str, source: str = "") -> str:
 
 def _text(problem: BaseException) -> str:
     try:
-        text = plain(str(problem))[:4000]
+        text = _OUTER.sub("", plain(str(problem))[:4000])
     except BaseException:  # a program's own `__str__` may raise anything
         return ""
     known = isinstance(problem, TypeError | SystemError)

@@ -13,7 +13,7 @@ from RestrictedPython.Guards import safe_builtins
 
 from codev_env.sandbox.language import closed, state
 from codev_env.sandbox.language.classes import SandboxClass
-from codev_env.sandbox.language.facade import Facade
+from codev_env.sandbox.language.facade import Facade, name_after
 from codev_env.sandbox.language.guards import (
     AttributeTarget,
     guard_attribute_target,
@@ -202,4 +202,5 @@ def make_builtins(
         memoryview=refuse("memoryview", "use bytes or np.frombuffer"),
     )
     names.update(others)
+    name_after(names)
     return names

@@ -30,7 +30,7 @@ from PIL import (
 
 from codev_env.sandbox.language import guards, imaging, state
 from codev_env.sandbox.language.context import FORMATS
-from codev_env.sandbox.language.facade import Facade, pick
+from codev_env.sandbox.language.facade import Facade, name_after, pick
 
 _IMAGE_FUNCTIONS = (
     "new merge blend composite alpha_composite eval linear_gradient radial_gradient effect_mandelbrot effect_noise "
@@ -157,7 +157,10 @@ def _floodfill(image: Image.Image, *args: Any, **kwargs: Any) -> None:
 
 def _pixels(image: Image.Image) -> Any:
     # Pillow's method returns the buffer itself.
-    return lambda band=None: list(image.getdata(band))
+    def getdata(band: int | None = None) -> list[Any]:
+        return list(image.getdata(band))
+
+    return getdata
 
 
 def _image_frombytes(image: Image.Image) -> Any:
@@ -212,16 +215,16 @@ def _truetype(font: Any = None, size: float = 10, *_args: Any, **_kwargs: Any) -
 def patch() -> None:
     """Replace, in this process, the methods of Pillow that touch files, windows or raw buffers."""
     Image.open = _open  # type: ignore[assignment]
-    Image.Image.save = _save  # type: ignore[method-assign, assignment]
-    Image.Image.show = _show  # type: ignore[method-assign, assignment]
-    Image.Image.filter = _filter  # type: ignore[method-assign, assignment]
-    Image.Image.transform = _transform  # type: ignore[method-assign, assignment]
-    Image.Image.crop = _crop  # type: ignore[method-assign, assignment]
+    methods = {"save": _save, "show": _show, "filter": _filter, "transform": _transform, "crop": _crop}
+    name_after(methods)
+    for name, method in methods.items():
+        setattr(Image.Image, name, method)
     ImageFont.FreeTypeFont.__init__ = _font  # type: ignore[method-assign]
     guards.handle((Image.Image,), "getdata", _pixels)
     guards.handle((Image.Image,), "frombytes", _image_frombytes)
     guards.handle((Image.Image,), "tobytes", _image_tobytes)
     guards.hide((ImageFont.FreeTypeFont, ImageFont.ImageFont, ImageFont.TransposedFont), "getmask", "getmask2")
+    guards.hide((Image.Image,), "_getexif", instead="use image.getexif()")
     guards.hide((ImagePalette.ImagePalette,), "save")
     guards.hide((ImageDraw.ImageDraw,), "im", "draw")
     fonts = (ImageFont.FreeTypeFont, ImageFont.ImageFont, ImageFont.TransposedFont)
@@ -306,6 +309,7 @@ def warm() -> None:
         image.filter(ImageFilter.SHARPEN),
         image.convert("L").convert("1"),
         image.quantize(4),
+        image.convert("LAB"),
         ImageOps.autocontrast(image),
         ImageOps.exif_transpose(image),
         ImageEnhance.Contrast(image).enhance(1.5),

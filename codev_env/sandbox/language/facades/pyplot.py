@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import os
 from collections.abc import Mapping
@@ -341,6 +342,9 @@ def warm() -> None:
     if matplotlib is None:
         return
     _fonts_in_memory()
+    qhull: Any = importlib.import_module("matplotlib._qhull")
+    delaunay = qhull.delaunay
+    qhull.delaunay = lambda x, y, _verbose: delaunay(x, y, True)  # it would open a file to hide messages in
     figure, ((one, two), (three, four)) = plt.subplots(2, 2)
     one.plot([1, 2], label="$a^2$")
     one.set_title("a")
@@ -351,6 +355,7 @@ def warm() -> None:
     four.bar(["a", "b"], [1, -2])
     four.annotate("a", (0, 0), (1, 1), arrowprops={"arrowstyle": "->"})
     four.contourf([[0, 1], [1, 0]])
+    four.tricontourf([0, 1, 1], [0, 0, 1], [1, 2, 3])
     figure.tight_layout()
     render(figure)
     render(figure, looks={"bbox_inches": "tight"})

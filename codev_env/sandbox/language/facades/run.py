@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
+import posixpath
 import sys
 import time
 import types
@@ -14,6 +15,7 @@ from typing import Any
 from PIL import Image
 
 from codev_env.sandbox.language import guards, imaging, state
+from codev_env.sandbox.language.context import FORMATS, Context, plain
 from codev_env.sandbox.language.facade import Facade, pick
 from codev_env.sandbox.language.facades.pil import decode
 from codev_env.sandbox.language.program_builtins import exit_program
@@ -118,6 +120,21 @@ def display(*things: Any, **_other: Any) -> None:
             run.print(thing if isinstance(thing, str | _Shown) else repr(thing))
         else:
             run.show(thing)
+
+
+def show(*things: Any, title: Any = None) -> None:
+    """`show`; titles are not seen: the argument, and texts that follow an image and name no file."""
+    run = state.current()
+    run.show(*things[:1], *(thing for thing in things[1:] if not _is_title(thing, run)))
+
+
+def _is_title(thing: Any, run: Context) -> bool:
+    if isinstance(thing, list | tuple):
+        return all(_is_title(one, run) for one in thing)
+    if not isinstance(thing, str):
+        return False
+    text = plain(thing)
+    return text not in run.view.files and posixpath.splitext(text)[1].lower() not in FORMATS
 
 
 class _Shown:

@@ -178,6 +178,8 @@ def warm() -> None:
     for name in f"{_PACKAGES} {_LAZY}".split():
         with contextlib.suppress(ImportError):  # another version
             importlib.import_module(f"scipy.{name}")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("matplotlib.pylab")  # draws dendrograms
     from scipy import fft, integrate, interpolate, linalg, ndimage, optimize, signal, sparse, spatial, stats
     from scipy.sparse import csgraph
     from scipy.sparse import linalg as sparse_linalg

@@ -193,7 +193,7 @@ def _same(thing: Any) -> Any:
     return thing
 
 
-def _new_type(_name: str, _kind: Any) -> Callable[[Any], Any]:
+def _new_type(name: str, tp: Any) -> Callable[[Any], Any]:
     """`typing.NewType`."""
     return _same
 
