@@ -108,19 +108,23 @@ def _dry_run(request: Request, argv: Sequence[str]) -> None:
 
 def _with_resumed_options(request: Request) -> Request:
     """Replace presets and files by the options that a run was started with, if it is resumed."""
+    given = dict[str, str]()
     for word, value in zip(request.arguments, (*request.arguments[1:], ""), strict=False):
         name, _, attached = word.partition("=")
-        if name == "--resume":
-            run = Path(attached or value)
-            if not run.exists():
-                raise ConfigError(
-                    f"--resume: there is no folder {run}. A run that was stopped in its cold start has none yet: start "
-                    "it again with the same command."
-                )
-            if not (run / OPTIONS).is_file():
-                raise ConfigError(f"--resume: {run} is not a run folder ({OPTIONS} is missing).")
-            for option in ("--out", "--name"):
-                if any(given.partition("=")[0] == option for given in request.arguments):
-                    raise ConfigError(f"{option} cannot be changed by --resume: the run stays in {run}. Leave it out.")
-            return dataclasses.replace(request, layers=(read_file(str(run / OPTIONS)),))
+        given[name] = attached or value
+    if "--resume" in given:
+        run = Path(given["--resume"])
+        if not run.exists():
+            raise ConfigError(
+                f"--resume: there is no folder {run}. A run that was stopped in its cold start has none yet: start "
+                "it again with the same command."
+            )
+        if not (run / OPTIONS).is_file():
+            raise ConfigError(f"--resume: {run} is not a run folder ({OPTIONS} is missing).")
+        place = run.resolve()
+        out, name = Path(given.get("--out", place.parent)).resolve(), given.get("--name", place.name)
+        for option, changed in (("--out", out != place.parent), ("--name", name != place.name)):
+            if changed:
+                raise ConfigError(f"{option} cannot be changed by --resume: the run stays in {run}. Leave it out.")
+        return dataclasses.replace(request, layers=(read_file(str(run / OPTIONS)),))
     return request

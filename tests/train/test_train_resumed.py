@@ -277,6 +277,11 @@ def test_a_resumption_that_is_refused_changes_nothing(begun, capsys, words, said
     assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
 
 
+def test_the_place_where_a_resumed_run_is_may_be_said(begun, capsys):
+    words = ["--out", str(begun.parent), f"--name={begun.name}", "--steps", "4", "--dry-run"]
+    assert main(["train", "--resume", str(begun), *words]) == 0, capsys.readouterr()
+
+
 def test_a_run_trained_with_adapters_cannot_go_on_without(begun, capsys):
     (checkpoints(begun)[-1] / "model" / "adapters.safetensors").write_bytes(b"")
     assert main(["train", "--resume", str(begun), "--steps", "4"]) == 1
