@@ -362,8 +362,11 @@ class Worker:
 def _builtins() -> dict[str, Any]:
     """The builtins of all programs, made in the zygote; a worker serves one session, so no two sessions share them."""
     import_ = make_import(libraries.MODULES, libraries.ELSEWHERE)
-    return make_builtins(import_, _print, run.show, open=files.open_file, **run.builtins())
+    return make_builtins(import_, _print, _show, open=files.open_file, **run.builtins())
 
 
 def _print(*values: Any, **how: Any) -> None:
     state.current().print(*values, **how)
+
+
+_show = run.show
