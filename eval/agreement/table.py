@@ -10,11 +10,12 @@ import numpy as np
 
 from codev_env.judges.noisy import nearest_level
 from codev_env.judges.rubrics import LEVELS
+from codev_env.scoring.intervals import Matrix, bootstrap
 from codev_eval.agreement.crops import KINDS
 from codev_eval.agreement.judging import JudgedCrop
 from codev_eval.bench import kappa
 
-Statistics = Mapping[str, tuple[kappa.Matrix, Callable[[Any], Any]]]
+Statistics = Mapping[str, tuple[Matrix, Callable[[Any], Any]]]
 """By name, the addend of each scene to a sum, and the function of the sum."""
 
 LEVEL_NAMES = ("< 0", *(f"{level:g}" for level in LEVELS))
@@ -92,7 +93,7 @@ def _mean(sums: Any) -> Any:
     return sums[..., 0] / np.where(sums[..., 1] == 0, np.nan, sums[..., 1])
 
 
-def _counts(crops: Sequence[JudgedCrop], read: Callable[[JudgedCrop], tuple[int, int]], size: int) -> kappa.Matrix:
+def _counts(crops: Sequence[JudgedCrop], read: Callable[[JudgedCrop], tuple[int, int]], size: int) -> Matrix:
     counts = np.zeros((size, size))
     for crop in crops:
         counts[read(crop)] += 1
@@ -101,7 +102,7 @@ def _counts(crops: Sequence[JudgedCrop], read: Callable[[JudgedCrop], tuple[int,
 
 def _measure(statistics: Statistics, seed: int) -> dict[str, Any]:
     values = {name: _number(statistic(groups.sum(0))) for name, (groups, statistic) in statistics.items()}
-    intervals = {name: kappa.bootstrap(groups, statistic, seed) for name, (groups, statistic) in statistics.items()}
+    intervals = {name: bootstrap(groups, statistic, seed) for name, (groups, statistic) in statistics.items()}
     return {**values, "ci95": {name: intervals[name] if values[name] is not None else None for name in values}}
 
 

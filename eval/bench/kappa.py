@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from codev_env.scoring.intervals import Matrix, bootstrap
-
-__all__ = ["accuracy", "bootstrap", "kappa"]
+from codev_env.scoring.intervals import Matrix, share_of
 
 
 def accuracy(counts: Matrix) -> Any:
@@ -17,7 +15,7 @@ def accuracy(counts: Matrix) -> Any:
     Args:
         counts: Shape (..., k, k): how often one rater said i and the other j.
     """
-    return _ratio(np.trace(counts, axis1=-2, axis2=-1), counts.sum((-2, -1)))
+    return share_of(np.trace(counts, axis1=-2, axis2=-1), counts.sum((-2, -1)))
 
 
 def kappa(counts: Matrix, linear: bool = False) -> Any:
@@ -35,11 +33,5 @@ def kappa(counts: Matrix, linear: bool = False) -> Any:
     weights = distance if linear else (distance > 0)
     total = counts.sum((-2, -1))
     expected = counts.sum(-1)[..., :, None] * counts.sum(-2)[..., None, :]
-    observed, by_chance = (counts * weights).sum((-2, -1)), _ratio((expected * weights).sum((-2, -1)), total)
-    return 1 - _ratio(observed, by_chance)
-
-
-def _ratio(above: Any, below: Any) -> Any:
-    """Divide; NaN for x/0."""
-    below = np.asarray(below, float)
-    return np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
+    observed, by_chance = (counts * weights).sum((-2, -1)), share_of((expected * weights).sum((-2, -1)), total)
+    return 1 - share_of(observed, by_chance)

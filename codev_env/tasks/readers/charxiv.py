@@ -121,7 +121,7 @@ def question_templates(path: Path) -> dict[int, str]:
                 found = ast.literal_eval(node.value)
                 if isinstance(found, dict) and all(isinstance(text, str) for text in found.values()):
                     return found
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise FormatError(f"{path}: cannot be read ({error}). Take it from CharXiv's repository again.") from error
     raise FormatError(f"{path}: has no {TEMPLATES} with the questions' texts. Take it from CharXiv's repository again.")
 
