@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from codev_env.scoring.intervals import Matrix, share_of
+from codev_env.scoring.intervals import Matrix, bootstrap, share_of
+
+__all__ = ["accuracy", "bootstrap", "kappa"]
 
 
 def accuracy(counts: Matrix) -> Any:
