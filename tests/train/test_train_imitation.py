@@ -176,6 +176,16 @@ def test_the_target_of_another_image_is_cropped_from_that_image(policy, runner, 
     assert runner.dialect().image_name(1) in covered(policy, sample)
 
 
+def test_a_target_that_the_dialect_cannot_crop_is_not_shown(policy, runner, rollouts):
+    trajectory = rollouts[2].trajectory
+    two = [*trajectory.images, trajectory.images[0]]
+    moved = dataclasses.replace(trajectory, images=two, targets=(ImageBox(trajectory.targets[0], 1),))
+    imitation = dataclasses.replace(make_imitation(policy, runner, targets=4), dialect=get_dialect("deepeyes"))
+    played = [dataclasses.replace(rollouts[2], trajectory=moved), dataclasses.replace(rollouts[3], group=9)]
+    (sample,), stats = imitation.samples(played, 1, np.random.default_rng(0))
+    assert stats["imitation/targets"] == 1 and "image_zoom_in_tool" in covered(policy, sample)
+
+
 def test_shown_targets_change_no_other_draw(policy, runner, rollouts):
     without, _ = imitate(policy, runner, rollouts, answers=8, calls=8)
     added = [dataclasses.replace(rollouts[3], group=rollouts[3].group + 1)]

@@ -40,6 +40,7 @@ from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_agents.scripted import expand_box
 from codev_agents.writing import crop_turn
 from codev_env.dialects import Dialect
+from codev_env.errors import ConfigError
 from codev_env.geometry import image_of
 from codev_env.types import Answer, Box
 from codev_train.learn.looks import AnsweredLook, PastLooks
@@ -142,22 +143,32 @@ class Imitation:
         """Draw tasks in which no rollout looked faithfully; each with the call that crops its target."""
         if not self.options.targets:
             return []
-        missed = {rollout.group: rollout for rollout in rollouts if rollout.trajectory.targets}
+        missed = {rollout.group: (rollout, call) for rollout in rollouts if (call := self._call_on_target(rollout))}
         for rollout in rollouts:
             if rollout.judge_failed or any(turn.faithful for turn in rollout.trajectory.turns):
                 missed.pop(rollout.group, None)
         order = rng.permutation(sorted(missed))[: part_of(self.options.targets, self.updater.accelerator)]
-        return [self._of_target(missed[group]) for group in order]
+        return [self._opened_by(*missed[group]) for group in order]
 
-    def _of_target(self, rollout: Rollout) -> Sample:
-        """The opening of a rollout's episode, and in place of its first turn the call that crops the first target."""
+    def _call_on_target(self, rollout: Rollout) -> str:
+        """The turn that crops a task's first target; empty without one, or where the dialect cannot crop its image."""
         trajectory, snap = rollout.trajectory, self.options.snap
+        if not trajectory.targets:
+            return ""
         target = trajectory.targets[0]
         on = image_of(target)
         # A grid that the box is widened to is margin enough.
         box = expand_box(target, trajectory.size_of(on) or (0, 0), 0.0 if snap else _MARGIN, snap or None)
+        try:
+            return crop_turn(self.dialect, box, on)
+        except ConfigError:
+            return ""
+
+    def _opened_by(self, rollout: Rollout, action: str) -> Sample:
+        """The opening of a rollout's episode, with an action in place of its first turn."""
+        trajectory = rollout.trajectory
         before = rollout.tokens.ids[: rollout.tokens.turns.index(0)]
-        reply = self.processor.encode_reply(crop_turn(self.dialect, box, on), before)
+        reply = self.processor.encode_reply(action, before)
         ended = [self.processor.eos_id] if trajectory.observation_role == "user" else []
         turns = [-1] * len(before) + [0] * (len(reply) + len(ended))
         ids = [*before, *reply, *ended]
