@@ -9,7 +9,8 @@ of Mini-o3/Mini-o3 (VisualProbe's val.json), and vlmeval/dataset/image_mcq.py of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def open_annotated(
     needs: Sequence[str] = (),
     image: str = "",
     suffix: str = "",
+    repeats: bool = False,
     subset: str | None = None,
     seed: int = 0,
     on_error: OnError = "raise",
@@ -71,6 +73,7 @@ def open_annotated(
         needs: Fields that each row must have besides image, question and answer: `"options"`, `"boxes"`, `"category"`.
         image: Column of the image instead of the usual ones.
         suffix: What the column's value lacks of a file name, such as `".jpg"`.
+        repeats: The data repeat some rows in full, each of which counts: from the second on `#2` is added to the id.
         subset: Only this category.
         seed: Not used: the order of the options is part of the data.
         on_error: How to treat bad rows, see `RowTaskSet`.
@@ -89,7 +92,15 @@ def open_annotated(
             raise FormatError(f"{path}: holds no {bench.title}. Expected {expected}.")
     table = table_of([file for file in files if file.suffix == files[0].suffix])
     return open_rows(
-        table, bench, needs=needs, image=image, suffix=suffix, subset=subset, on_error=on_error, images=images
+        table,
+        bench,
+        needs=needs,
+        image=image,
+        suffix=suffix,
+        repeats=repeats,
+        subset=subset,
+        on_error=on_error,
+        images=images,
     )
 
 
@@ -100,14 +111,14 @@ def open_rows(
     needs: Sequence[str],
     image: str,
     suffix: str,
+    repeats: bool = False,
     subset: str | None,
     on_error: OnError,
     images: Rules,
 ) -> RowTaskSet:
     """Open the rows of a table; see `open_annotated`."""
-    reader = AnnotatedReader(
-        bench.name, _columns(table, bench.title, image, needs), bench.categories, tuple(needs), suffix
-    )
+    columns = _columns(table, bench.title, image, needs)
+    reader = AnnotatedReader(bench.name, columns, bench.categories, tuple(needs), suffix, repeats)
     folder = _image_folder(table, reader)
     return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images, image_folder=folder)
 
@@ -148,6 +159,7 @@ class AnnotatedReader:
         categories: The allowed categories; any if empty.
         needs: Fields that each row must have.
         suffix: Added to the image column's value.
+        repeats: Rows may be repeated in full.
     """
 
     bench: str
@@ -155,6 +167,7 @@ class AnnotatedReader:
     categories: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     suffix: str = ""
+    repeats: bool = False
     frame: Frame = "stored"
 
     @property
@@ -172,6 +185,8 @@ class AnnotatedReader:
         own = dict(self.columns).get("id")
         numbers = columns[own] if own else range(len(table))
         ids = [f"{self.bench}-{plain(number)}" for number in numbers]
+        if self.repeats:
+            ids = _numbered(ids, zip(*columns.values(), strict=True))
         named = dict(self.columns).get("category")
         categories = [plain(value) for value in columns[named]] if named else [""] * len(table)
         return Scan(ids, categories, problems_of(table, columns, self._check))
@@ -236,6 +251,16 @@ class AnnotatedReader:
             category=plain(row.get(names.get("category", ""))),
             meta={**rest, **scorer_meta(self.bench, question_type=kind), **label},
         )
+
+
+def _numbered(ids: Sequence[str], rows: Iterable[object]) -> list[str]:
+    """Return ids with a number after those of rows that are repeated; other rows with one id keep it."""
+    found, times = list[str](), Counter[tuple[str, str]]()
+    for task_id, row in zip(ids, rows, strict=True):
+        times[task_id, repr(row)] += 1
+        count = times[task_id, repr(row)]
+        found.append(task_id if count == 1 else f"{task_id}#{count}")
+    return found
 
 
 def _literal(text: str) -> Any:

@@ -24,6 +24,9 @@ _INLINE = re.compile(r"\(([A-Z])\)")
 _LINES = re.compile(r"^[ \t]*(?:\(([A-Z])\)|([A-Z])[.:)])[ \t]*", re.MULTILINE)
 # Options that run on in one line, "Which one? A. red B. blue": initials of names look the same.
 _RUNNING = re.compile(r"(?<=\s)([A-Z])[.)] (?=\S)")
+# The same in a text of options alone, where every line may begin with a letter without a point.
+_MARKED = re.compile(r"(?<!\S)(?:\(([A-Z])\)|([A-Z])[.:)])[ \t]*(?=\S)")
+_BARE = re.compile(r"^[ \t]*([A-Z])[ \t]+(?=\S)", re.MULTILINE)
 _INSTRUCTION = re.compile(r"\s*Answer with the option.*$", re.DOTALL)
 # After the last option of training data, such as "Please answer with the letter." or an instruction to call a tool.
 _TRAILING = re.compile(r"\s*\n\s*(?:Answer |Please |Choose |Select |Think |Output ).*$", re.DOTALL)
@@ -229,7 +232,8 @@ def given_options(value: Any) -> dict[str, str]:
     """Return options of a field of their own by letter: from a mapping, a list, or a text with a letter before each.
 
     Entries of a list may have their letters, as in "A. red"; otherwise they get them in order. Unlike options that
-    are found in a question, these may have equal texts. `{}` for anything else.
+    are found in a question, these may have equal texts, several may be on a line where not each has its own, and the
+    point after the letters may be missing on all lines. `{}` for anything else.
     """
     if isinstance(value, Mapping):
         pairs = sorted((plain(name).strip("().: ").upper(), plain(text)) for name, text in value.items() if plain(text))
@@ -244,13 +248,26 @@ def given_options(value: Any) -> dict[str, str]:
         expected = list(LETTERS[: len(texts)])
         if letters == expected:
             texts = [text[mark.end() :].strip() for text, mark in zip(texts, marks, strict=True)]
+        elif len(marks) == len(texts) and all(mark[1] for mark in marks) and letters == sorted(letters):
+            # A letter twice: its options are one, as they are where options come as one text.
+            if merged := given_options("\n".join(texts)):
+                return merged
         elif sorted(letters) == expected:
             return {}
         found = dict(zip(LETTERS, texts, strict=False))
         return found if _are_options(found) and len(found) == len(texts) else {}
     text = "\n".join(map(plain, value)) if isinstance(value, Sequence) and not isinstance(value, str) else plain(value)
-    splits = (_without_instructions(f"?\n{text}", pattern)[1] for pattern in (_LINES, _INLINE))
+    splits = (_without_instructions(f"?\n{text}", pattern)[1] for pattern in _patterns(text))
     return next(filter(_are_options, splits), {})
+
+
+def _patterns(text: str) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of letters to try on a text of options."""
+    letters = [mark[1] or mark[2] for mark in _LINES.finditer(text)]
+    if letters and letters != list(LETTERS[: len(letters)]):
+        return _MARKED, _LINES  # Some options do not begin a line.
+    bare = not letters and len(_BARE.findall(text)) == sum(map(bool, map(str.strip, text.splitlines())))
+    return (_BARE,) if bare else (_LINES, _INLINE, _MARKED)
 
 
 def _are_options(found: Mapping[str, str]) -> bool:

@@ -1,0 +1,76 @@
+"""Options and rows as the published files of TreeBench and MME-RealWorld-Lite have them in a few places."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from real_data import encoded_image, own_cache  # noqa: F401
+
+from codev_env.errors import TaskError
+from codev_env.scoring import aggregate
+from codev_env.tasks import open_bench
+from codev_env.tasks.readers.fields import given_options
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        ("A. red  B. blue \nC. green \nD. white ", ("red", "blue", "green", "white")),
+        ("A. It is red. \nB. It is blue. C. It is green. \nD. It is white.", 4),
+        ("A. It is red. B. It is blue. C. It is green.", ("It is red.", "It is blue.", "It is green.")),
+        ("(A) one (B) two\n(C) three", ("one", "two", "three")),
+        ("A cast iron \nB polished copper\n C stone \nD glass", ("cast iron", "polished copper", "stone", "glass")),
+        ("A.The third one\nB. The fourth one", ("The third one", "The fourth one")),
+        ("A. George\nB. John C. Reilly\nC. Mary", ("George", "John C. Reilly", "Mary")),
+        ("A. a long\ntext\nB. another", ("a long\ntext", "another")),
+        # The last letter twice: shown as it is published, and the answer's letter keeps its meaning.
+        ("(A) left\n(B) right\n(C) above\n(C) none\n(D) other", ("left", "right", "above\n(C) none", "other")),
+        (
+            ["(A) left", "(B) right", "(C) above", "(C) none", "(D) other"],
+            ("left", "right", "above\n(C) none", "other"),
+        ),
+        (["(A) Lincoln", "(A) Johnson"], ("(A) Lincoln", "(A) Johnson")),
+        ("A plan\nand no options", ()),
+        ("A plan B", ()),
+    ],
+)
+def test_letters_without_a_point_and_options_that_share_a_line(text, choices):
+    found = tuple(given_options(text).values())
+    assert len(found) == choices if isinstance(choices, int) else found == choices
+
+
+def rows_of(tmp_path, bench, rows):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(encoded_image())
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    return open_bench(bench, tmp_path / "rows.jsonl", "test")
+
+
+ROW = {
+    "question_id": "Perception/Driving/1",
+    "image": "a.png",
+    "question": "What color is the light?",
+    "options": "(A) red\n(B) green",
+    "answer": "B",
+    "category": "Autonomous_Driving",
+}
+
+
+def test_rows_that_are_repeated_in_full_all_count(tmp_path):
+    tasks = rows_of(tmp_path, "mme-realworld-lite", [ROW, {**ROW, "question_id": "Perception/Driving/2"}, ROW, ROW])
+    ids = [task.task_id.removeprefix("mme-realworld-lite-") for task in tasks]
+    assert ids == ["Perception/Driving/1", "Perception/Driving/2", "Perception/Driving/1#2", "Perception/Driving/1#3"]
+    assert len({task.question for task in tasks}) == 1 and tasks.index_of(tasks[3].task_id) == 3
+    scores = aggregate("mme-realworld-lite", [(task, index > 0) for index, task in enumerate(tasks)])
+    assert scores["overall"] == scores["Perception/Autonomous_Driving"] == 0.75
+
+
+def test_rows_with_one_id_and_different_content_are_refused(tmp_path):
+    with pytest.raises(TaskError, match="occurs twice"):
+        rows_of(tmp_path, "mme-realworld-lite", [ROW, {**ROW, "answer": "A"}])
+
+
+def test_other_benchmarks_refuse_repeated_rows(tmp_path):
+    with pytest.raises(TaskError, match="occurs twice"):
+        rows_of(tmp_path, "blink", [ROW, ROW])
