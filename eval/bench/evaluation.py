@@ -23,6 +23,7 @@ from codev_env.tasks.wrappers import SOURCE
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, TrajectoryWriter
 from codev_env.types import TaskSet
+from codev_eval.bench.checks import check_scorer
 from codev_eval.bench.clusters import source_of
 from codev_eval.bench.conditions import Perturbation, Perturbed
 from codev_eval.bench.folder import (
@@ -132,6 +133,7 @@ class Evaluation:
         # Made now, so that an option that cannot be used is reported before anything is written.
         for work in self._plain():
             self._env(work).close()
+        check_scorer(options.scorer, self.tasks)
         self._make_agent: Callable[[], Agent] | None = None
         if is_saved(options.as_, options.model):
             if is_folder(options.model) and not (Path(options.model) / "config.json").is_file():

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from codev_env.app.options import POSITIONAL, Field, model_validator, option_class
 from codev_env.benches import suite_of
+from codev_env.errors import TaskError
 from codev_env.tasks import BENCHES, load_tasks
 from codev_env.types import TaskSet
+from codev_eval.bench.checks import missing_on_hub
 from codev_eval.bench.choice import TaskOptions
 from codev_eval.bench.released import Name, is_remote, with_published
 
@@ -58,7 +60,8 @@ class EvalOptions(TaskOptions):
     out: Path = Path("runs/eval")
     """Folder for the results; an evaluation with the same options, or a larger `--n`, continues there."""
     data: tuple[str, ...]
-    """`synthetic`, `hub` (the published data), or a path (a benchmark, or a folder of them); one, or one per bench."""
+    """`synthetic`, `hub` (the published data; a local folder of what is not there), or a path (a benchmark, or a folder
+    of them); one, or one per bench."""
     bench: Annotated[tuple[str, ...], Field(min_length=1)] = ("vstar",)
     """Benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, `treebench`, `visualprobe`,
     `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `charxiv-descriptive`,
@@ -139,6 +142,14 @@ class EvalOptions(TaskOptions):
             raise ValueError(
                 f"--data has {len(self.data)} values for {len(self.benches)} of --bench: give one, or one for each."
             )
+        missing = missing_on_hub(bench for bench in self.benches if self._place(bench) == "hub")
+        if missing:
+            others = " ".join(bench for bench in self.benches if bench not in missing)
+            places = "; ".join(f"{bench} into {place}" for bench, place in missing.items())
+            raise ValueError(
+                f"--data hub: {', '.join(missing)} cannot be downloaded (docs/data.md says why). Put the files of "
+                f"{places}{f', or give --bench {others}' if others else ''}."
+            )
         if self.samples > 1 and self.temperature == 0 and not self.model.startswith("scripted:"):
             raise ValueError(f"--samples {self.samples} at --temperature 0 are all alike: raise --temperature.")
         if self.suites and self.wrap:
@@ -155,11 +166,23 @@ class EvalOptions(TaskOptions):
 
     def load(self, bench: str) -> TaskSet:
         """Load the tasks of a benchmark, all of them whatever `n` says."""
-        place = self.data[0] if len(self.data) == 1 else self.data[self.benches.index(bench)]
-        if len(self.data) == 1 and len(self.benches) > 1 and bench in BENCHES:
-            inside = Path(place) / BENCHES[bench].folder
-            place = str(inside) if BENCHES[bench].folder and inside.is_dir() else place
-        return load_tasks(place, self.split, bench=bench, **self.described())
+        place, row = self._place(bench), BENCHES.get(bench)
+        if place == "hub" and row and row.hub is None and (found := row.find()):
+            place = str(found)
+        several = row is not None and row.folder != "" and len(self.data) == 1 and len(self.benches) > 1
+        inside = Path(place) / row.folder if row and several else Path(place)
+        if several and inside.is_dir():
+            place = str(inside)
+        try:
+            return load_tasks(place, self.split, bench=bench, **self.described())
+        except TaskError as error:
+            if not several or inside.is_dir() or not Path(place).is_dir():
+                raise
+            raise TaskError(f"{error} Of several benchmarks, {bench} is looked for in {inside}.") from error
+
+    def _place(self, bench: str) -> str:
+        """Return where the data of a benchmark are, as they are given."""
+        return self.data[0] if len(self.data) == 1 else self.data[self.benches.index(bench)]
 
     def suite_specs(self) -> dict[str, Any]:
         """Return what `wrap_tasks` takes for each of `suites`, by a name that can be a folder's."""
