@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +21,48 @@ LOOK_S = 10.0  # longest wait for the answer to one check, in seconds
 
 class ServerLost(Exception):
     """The server gave no answer."""
+
+
+class OpenRequest:
+    """A request that other threads may end while it waits for its answer; it may be sent several times.
+
+    Attributes:
+        given_up: Nobody waits for the answer any more.
+    """
+
+    def __init__(self) -> None:
+        self.given_up = False
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+
+    def give_up(self) -> None:
+        """End it for good: a server stops sampling when its connection is closed."""
+        with self._lock:
+            self.given_up = True
+        self.cut_off()
+
+    def cut_off(self) -> None:
+        """End its connection: who waits for the answer gets `ServerLost`."""
+        with self._lock:
+            there = self._connection.sock if self._connection else None
+        if there is not None:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                there.shutdown(socket.SHUT_RDWR)
+
+    def follow(self, connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
+        """Note the connection that it is sent over; raises `OSError` when it connects after it was given up."""
+        connect = connection.connect
+
+        def checked() -> None:
+            connect()
+            with self._lock:
+                if self.given_up:
+                    raise ConnectionAbortedError("the request was given up")
+
+        connection.connect = checked  # type: ignore[method-assign]
+        with self._lock:
+            self._connection = connection
+        return connection
 
 
 class Client:
@@ -34,20 +79,47 @@ class Client:
         self.name = re.sub(r"\W", "-", self.url)
         """The address as part of a file name."""
         self.patience, self.timeout = patience, timeout
+        self.restoring = threading.Lock()
+        """Held while it gets weights."""
+        self._opener = urllib.request.build_opener(_Http(), _Https())
+        self._lock = threading.Lock()
+        self._under_way: set[OpenRequest] = set()
 
     def get(self, path: str, timeout: float | None = None) -> Any:
         """Send a GET request; returns the answer, or nothing if it is empty. Raises as `post`."""
         return self._ask(urllib.request.Request(self.url + path), timeout)
 
-    def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def post(self, path: str, body: dict[str, Any] | None = None, asked: OpenRequest | None = None) -> Any:
         """Send a POST request; returns the answer, or nothing if it is empty.
+
+        Args:
+            path: Of the endpoint.
+            body: Its content.
+            asked: By which other threads may end it, as does `cut_off`.
 
         Raises:
             ServerLost: There was no answer, or that of a server which is going down or not yet up.
             EngineError: The server refused.
         """
         data = json.dumps(body or {}).encode()
-        return self._ask(urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}), None)
+        request = _Request(self.url + path, data, {"Content-Type": "application/json"})
+        if asked is None:
+            return self._ask(request, None)
+        request.asked = asked
+        with self._lock:
+            self._under_way.add(asked)
+        try:
+            return self._ask(request, None)
+        finally:
+            with self._lock:
+                self._under_way.discard(asked)
+
+    def cut_off(self) -> None:
+        """End the requests under way that may be ended: a machine that was switched off says nothing."""
+        with self._lock:
+            under_way = list(self._under_way)
+        for asked in under_way:
+            asked.cut_off()
 
     def wait(self) -> None:
         """Return when the server is healthy.
@@ -72,11 +144,11 @@ class Client:
 
     def _ask(self, request: urllib.request.Request, timeout: float | None) -> Any:
         try:
-            with urllib.request.urlopen(request, timeout=timeout or self.timeout) as answer:
+            with self._opener.open(request, timeout=timeout or self.timeout) as answer:
                 content = answer.read()
             return json.loads(content) if content else None
         except urllib.error.HTTPError as error:
-            said = error.read().decode(errors="replace")[:500]
+            said = _text(error)
             if error.code >= 500:
                 raise ServerLost(f"status {error.code}: {said}") from error
             raise EngineError(f"{request.full_url} refused with status {error.code}: {said}") from error
@@ -90,3 +162,36 @@ def server_length(client: Client) -> int:
         return int(client.get("/v1/models")["data"][0]["max_model_len"] or 0)
     except (ServerLost, EngineError, LookupError, TypeError, ValueError):
         return 0
+
+
+def _text(answer: urllib.error.HTTPError) -> str:
+    """Return the text of an error; a server that is going down may not finish it."""
+    try:
+        with answer:
+            return answer.read().decode(errors="replace")[:500]
+    except (OSError, http.client.HTTPException) as error:
+        return f"its text was cut off ({type(error).__name__})"
+
+
+class _Request(urllib.request.Request):
+    """A request that may be ended."""
+
+    asked: OpenRequest | None = None
+
+
+class _Followed(urllib.request.AbstractHTTPHandler):
+    """Lets an `OpenRequest` follow the connection that is made for it."""
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **given: Any) -> Any:
+        asked = req.asked if isinstance(req, _Request) else None
+        if asked is None:
+            return super().do_open(http_class, req, **given)
+        return super().do_open(lambda *host, **more: asked.follow(http_class(*host, **more)), req, **given)
+
+
+class _Http(_Followed, urllib.request.HTTPHandler):
+    pass
+
+
+class _Https(_Followed, urllib.request.HTTPSHandler):
+    pass

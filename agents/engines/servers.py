@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
-from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, ServerLost
+from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, OpenRequest, ServerLost
 from codev_agents.rollout.engine import EngineError
 
 T = TypeVar("T")
-_HOMES = 100_000  # remembered; homes of tasks that are no longer played are never asked for again
+_HOMES = 100_000  # remembered, beside those with requests under way
+HOME_S = 60.0
+"""Seconds after its last request in which a task stays with its server; later its caches are of others."""
 TRIES = 5  # per completion; between two of them all servers may be gone for up to `patience` seconds
+
+
+@dataclass(eq=False)
+class _Home:
+    """The server of requests that belong together.
+
+    Attributes:
+        client: The server.
+        under_way: Requests under way there.
+        left_at: When the last one ended.
+    """
+
+    client: Client
+    under_way: int = 0
+    left_at: float = 0.0
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there was no request for long."""
+        return not self.under_way and time.monotonic() - self.left_at > HOME_S
 
 
 class Servers:
@@ -39,7 +63,7 @@ class Servers:
         self._lost: dict[Client, Exception] = {}
         self._gone = 0.0  # since when all of them are lost
         self._newest = ""
-        self._homes: dict[Hashable, Client] = {}
+        self._homes: dict[Hashable, _Home] = {}
         self.losses = 0
         """How often a server was left out."""
 
@@ -72,29 +96,32 @@ class Servers:
         with self._changed:
             self._newest = name
 
-    def ask(self, action: Callable[[Client], T], home: Hashable = None, given_up: threading.Event | None = None) -> T:
+    def ask(self, action: Callable[[Client], T], home: Hashable = None, asked: OpenRequest | None = None) -> T:
         """Return the result of a request, made again at a server that is there if another one was lost meanwhile.
 
         Args:
             action: The request.
             home: Requests of the same home go to the same server as long as it is there.
-            given_up: Once set, a request that failed is not made again.
+            asked: Once it is given up, a request that failed is not made again.
 
         Raises:
             EngineError: A server refused, none is there, or too many tries failed.
         """
         for _ in range(TRIES):
-            client = self._choose(home)
+            chosen = self._choose(home)
+            client = chosen.client
             try:
                 return action(client)
             except ServerLost as error:
+                if asked and asked.given_up:  # it was cut off here, which says nothing of the server
+                    raise EngineError("nobody waits for this completion any more") from error
                 reason = error
                 self._lose(client, error)
-                if given_up and given_up.is_set():
-                    raise EngineError("nobody waits for this completion any more") from error
             finally:
                 with self._changed:
                     self._load[client] -= 1
+                    chosen.under_way -= 1
+                    chosen.left_at = time.monotonic()
         raise EngineError(
             f"the vLLM server at {client.url} is there, but {TRIES} tries of one request failed; the last: "
             f"{reason}. It has to be vLLM 0.32 or newer; its log says more."
@@ -105,19 +132,20 @@ class Servers:
             raise RuntimeError("the engine is gone")
         return restore(client)
 
-    def _choose(self, home: Hashable) -> Client:
+    def _choose(self, home: Hashable) -> _Home:
+        """Choose a server and count a request there."""
         with self._changed:
             there = self._wait()
-            client = self._homes.get(home) if home is not None else None
-            if client not in there:
-                client = min(there, key=lambda one: self._load[one])
+            chosen = self._homes.get(home) if home is not None else None
+            if chosen is None or chosen.client not in there or chosen.is_left:
+                chosen = _Home(min(there, key=lambda one: self._load[one]))
                 if len(self._homes) > _HOMES:
-                    self._homes.clear()
+                    self._homes = {key: one for key, one in self._homes.items() if one.under_way}
                 if home is not None:
-                    self._homes[home] = client
-            assert client is not None
-            self._load[client] += 1
-            return client
+                    self._homes[home] = chosen
+            self._load[chosen.client] += 1
+            chosen.under_way += 1
+            return chosen
 
     def _wait(self) -> list[Client]:
         """Return the servers that are there, once there are any; the lock is held."""
@@ -146,22 +174,25 @@ class Servers:
 
     def _look_for(self, client: Client) -> None:
         """Take a server back when it is healthy and has the newest weights."""
-        pause = 0.1
+        pause, told = 0.1, False
         while self._method():
             try:
-                client.get("/health", LOOK_S)
+                try:
+                    client.get("/health", LOOK_S)
+                except ServerLost:
+                    client.cut_off()  # its requests are made elsewhere; a machine without power never ends them
+                    raise
                 name = self._restore(client)
                 with self._changed:
                     if name == self._newest:
                         del self._lost[client]
                         self._changed.notify_all()
                         return
-            except (ServerLost, EngineError) as error:
+            except Exception as error:  # also a full disk, or other flags than before: both may be mended
                 with self._changed:
                     self._lost[client] = error
+                if not isinstance(error, ServerLost | EngineError) and not told and self._method():
+                    told = True
+                    print(f"the vLLM server at {client.url} is left out: {error}", file=sys.stderr)
                 time.sleep(pause)
                 pause = min(2 * pause, PAUSE_S)
-            except Exception as error:  # such as a full disk: who waits for the server reports it
-                with self._changed:
-                    self._lost[client] = error
-                return

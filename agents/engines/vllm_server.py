@@ -9,7 +9,6 @@ import asyncio
 import datetime
 import functools
 import shutil
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,19 +21,19 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from codev_agents.engines.http import Client, ServerLost
+from codev_agents.engines.http import Client, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.pixels import to_data_url, to_image
 from codev_agents.engines.servers import Servers
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
-from codev_agents.engines.weights_folder import WeightsFolder
+from codev_agents.engines.weights_folder import WeightsFolder, locked_if_possible
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.errors import ConfigError
-from codev_env.files import locked
 
 GENERATE = "/inference/v1/generate"
+STATE_S = 60.0  # longest wait for what a server says of itself, in seconds
 PATIENCE = datetime.timedelta(hours=6)  # of processes for the push of another, as for its episodes
 
 
@@ -84,6 +83,7 @@ class VllmServerEngine:
         self._apart, self._version = apart, version - 1  # `sync` counts
         self._in_flight = apart and in_flight
         self._versions: dict[str, int] = {}  # by the name of a push
+        self._checked: set[Client] = set()  # servers that report what they sample from, since they were started
         self._seeds, self._exact = Seeds(seed), options.exact_replay
         self._threads = ThreadPoolExecutor(max_batch, "vllm-server")
         self._urls: WeakKeyDictionary[PixelBlock, str] = WeakKeyDictionary()
@@ -94,7 +94,6 @@ class VllmServerEngine:
         self._group = torch.distributed.new_group(timeout=PATIENCE, backend="gloo") if shared else None
         self._writes = not shared or torch.distributed.get_rank() == 0
         self.sync(model)
-        self._check_logprobs()
 
     def seed(self, seed: int) -> None:
         """Make the next samples a function of `seed`, with `exact_replay`; without it the server draws its own."""
@@ -134,7 +133,7 @@ class VllmServerEngine:
         if self._group:
             torch.distributed.barrier(self._group)
         if self._writes and before.parent == folder.parent:
-            shutil.rmtree(before)
+            shutil.rmtree(before, ignore_errors=True)  # a network disk keeps a file that some server has open
         if not self._apart and len(self._servers.clients) == 1:
             return {}
         queues = {f"server/{place}_queue": float(n) for place, n in enumerate(self._servers.queues)}
@@ -154,14 +153,14 @@ class VllmServerEngine:
     async def complete(
         self, prompt: Prompt, sampling: Sampling, seed: int, decoding: AbstractContextManager[None]
     ) -> Completion:
-        """Sample one completion. When cancelled, its answer is discarded, and a failed request is not made again."""
-        loop, given_up = asyncio.get_running_loop(), threading.Event()
+        """Sample one completion. When cancelled, its connection is closed: the server stops sampling."""
+        loop, asked = asyncio.get_running_loop(), OpenRequest()
         try:
             request = await loop.run_in_executor(self._threads, self._request, prompt, sampling, seed)
             with decoding:
-                return await loop.run_in_executor(self._threads, self._complete, request, given_up)
+                return await loop.run_in_executor(self._threads, self._complete, request, asked)
         finally:
-            given_up.set()
+            asked.give_up()
 
     def _url(self, block: PixelBlock) -> str:
         url = self._urls.get(block)
@@ -178,9 +177,16 @@ class VllmServerEngine:
             **({"cache_salt": uuid.uuid4().hex} if self._in_flight else {}),
         }
 
-    def _complete(self, request: dict[str, Any], given_up: threading.Event | None = None) -> Completion:
-        def ask(client: Client) -> Completion:
-            answer = client.post(GENERATE, request)
+    def _complete(self, request: dict[str, Any], asked: OpenRequest | None = None) -> Completion:
+        home = next((part["url"] for part in request.get("content_parts", ())), None)
+        asked = asked or OpenRequest()
+        sample = functools.partial(self._sample, request=request, asked=asked)
+        return self._servers.ask(sample, hash(home) if home else None, asked)
+
+    def _sample(self, client: Client, request: dict[str, Any], asked: OpenRequest | None = None) -> Completion:
+        """Ask one server; raises `ServerLost` unless it answers with a completion by weights that it was given."""
+        answer = client.post(GENERATE, request, asked)
+        try:
             (choice,) = answer["choices"]
             ids, spans = choice["token_ids"], choice.get("weight_versions") or ()
             names = {span["version"] for span in spans}
@@ -190,48 +196,66 @@ class VllmServerEngine:
             )
             if not (names and known and len(versions) == len(ids)) or choice["finish_reason"] not in ("stop", "length"):
                 raise ServerLost(f"a completion by weights {sorted(names)} that ended by {choice['finish_reason']!r}")
-            logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
+            logprobs = [token["logprob"] for token, _ in zip(choice["logprobs"]["content"], ids, strict=True)]
             told = versions if self._apart else ()
             return Completion(ids, logprobs, answer["prompt_token_ids"], choice["finish_reason"], told)
-
-        home = next((part["url"] for part in request.get("content_parts", ())), None)
-        return self._servers.ask(ask, hash(home) if home else None, given_up)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # of a gateway, or of another version
+            raise ServerLost(f"no completion but {str(answer)[:200]} ({error!r})") from error
 
     def _restore(self, client: Client) -> str:
-        """Send a server the newest weights, unless it has them; returns their name."""
-        post, folder = client.post, self._folder
-        with locked(folder.parent / f"lock-{client.name}"):
-            if client.get("/weight_info")["weight_version"] == folder.name and not self._is_paused(client):
-                return folder.name
-            if not folder.exists():
-                raise ServerLost("its weights are still being written")
-            # Requests under way end now, or go on with the new weights and no caches of the old ones.
-            post("/pause?mode=keep&clear_cache=true" if self._apart else "/pause")
-            post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
-            announce = functools.partial(post, "/update_weight_version", {"new_version": folder.name})
-            if self._apart:
-                announce()  # before the next token is sampled
-            for cache in () if self._apart else ("prefix", "mm", "encoder"):
-                if post(f"/reset_{cache}_cache") == {"success": False}:
-                    raise ServerLost(f"the {cache} cache could not be emptied")
-            post("/resume")
-            if not self._apart:
-                announce()  # The name comes last: a server with it needs nothing more.
+        """Send a server the newest weights, unless it has them; returns their name. One with others is checked."""
+        folder = self._folder
+        with client.restoring, locked_if_possible(folder.parent / f"lock-{client.name}"):
+            there = _version(client)
+            if there not in self._versions:
+                self._checked.discard(client)  # it was started since then, perhaps with other flags
+            if there != folder.name or self._is_paused(client):
+                self._load(client, folder)
+            if client not in self._checked:
+                self._check_logprobs(client)
+                self._checked.add(client)
         return folder.name
+
+    def _load(self, client: Client, folder: Path) -> None:
+        """Let a server load weights."""
+        post = client.post
+        if not folder.exists():
+            raise ServerLost("its weights are still being written")
+        # Requests under way end now, or go on with the new weights and no caches of the old ones.
+        post("/pause?mode=keep&clear_cache=true" if self._apart else "/pause")
+        post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
+        announce = functools.partial(post, "/update_weight_version", {"new_version": folder.name})
+        if self._apart:
+            announce()  # before the next token is sampled
+        for cache in () if self._apart else ("prefix", "mm", "encoder"):
+            if post(f"/reset_{cache}_cache") == {"success": False}:
+                raise ServerLost(f"the {cache} cache could not be emptied")
+        post("/resume")
+        if not self._apart:
+            announce()  # The name comes last: a server with it needs nothing more.
 
     def _is_paused(self, client: Client) -> bool:
         """Whether a push that ended between the name and the resumption left the server paused."""
-        return self._apart and bool((client.get("/is_paused") or {}).get("is_paused"))
+        found = client.get("/is_paused", STATE_S) if self._apart else None
+        return isinstance(found, dict) and bool(found.get("is_paused"))
 
-    def _check_logprobs(self) -> None:
+    def _check_logprobs(self, client: Client) -> None:
         """Sample with one token allowed: it has probability 1 unless the server reports something else."""
         params = {"max_tokens": 1, "allowed_token_ids": [self.processor.eos_id], "logprobs": 0}
         asked = {"token_ids": [self.processor.eos_id], "sampling_params": params, "return_token_ids": True}
-        if self._complete(asked).logprobs[0] < -1e-3:
+        if sum(self._sample(client, asked).logprobs) < -1e-3:
             raise ConfigError(
-                f"the vLLM server at {self._servers.clients[0].url} reports log-probabilities before temperature and "
-                "bans; start it with --logprobs-mode processed_logprobs."
+                f"the vLLM server at {client.url} reports log-probabilities before temperature and bans; start it "
+                "with --logprobs-mode processed_logprobs."
             )
+
+
+def _version(client: Client) -> str:
+    """Return the name of a server's weights; raises `ServerLost` if it does not say."""
+    found = client.get("/weight_info", STATE_S)
+    if not isinstance(found, dict) or "weight_version" not in found:
+        raise ServerLost(f"/weight_info gives no weight_version but {str(found)[:200]}")
+    return str(found["weight_version"])
 
 
 def _write(weights: dict[str, torch.Tensor], folder: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import shutil
 import socket
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +18,7 @@ from codev_env.files import lock_file
 _PREFIX = "codev-weights-"
 _OWNER = "owner"  # names the machine, and is locked as long as the process lives
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class WeightsFolder:
@@ -39,6 +42,18 @@ class WeightsFolder:
                 owner = _own(self.path)
                 _remove_left(self.path)
         weakref.finalize(self, _remove, self.path, owner)
+
+
+@contextlib.contextmanager
+def locked_if_possible(path: Path) -> Iterator[None]:
+    """Hold a lock among processes while the block runs; on a disk without locks, as some network disks, hold none."""
+    with path.open("a") as file:
+        try:
+            lock_file(file)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        yield
 
 
 def _own(folder: Path) -> IO[str]:

@@ -1,0 +1,277 @@
+"""vLLM servers that fail in other ways than by being gone: cut-off and odd answers, silence, other flags, bad disks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import errno
+import shutil
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fake_vllm_server import FakeVllmServer
+
+from codev_agents.engines import make_engine, servers, vllm_server, weights_folder
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.http import Client, OpenRequest, ServerLost
+from codev_agents.engines.options import VllmOptions
+from codev_agents.engines.servers import Servers
+from codev_agents.rollout.engine import EngineError, Prompt, Sampling
+from codev_env.errors import ConfigError
+
+GREEDY = Sampling(temperature=0.0, max_tokens=8)
+LONG_S = 20.0  # a wait that only a broken implementation sits through
+
+
+class Socket:
+    """A server that answers each connection with the same bytes; without any it says nothing."""
+
+    def __init__(self, answer: bytes = b"") -> None:
+        self._answer, self._socket, self.taken = answer, socket.create_server(("127.0.0.1", 0)), threading.Event()
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def close(self) -> None:
+        for one in (self._socket, *self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                self._open.append(connection)
+                connection.recv(1 << 16)
+                self.taken.set()
+                if self._answer:
+                    connection.sendall(self._answer)
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def silent() -> Iterator[Socket]:
+    made = Socket()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def two(policy) -> Iterator[list[FakeVllmServer]]:
+    made = [FakeVllmServer(copy.deepcopy(policy.model), policy.processor) for _ in range(2)]
+    yield made
+    for server in made:
+        with contextlib.suppress(Exception):
+            server.stop()
+
+
+@pytest.fixture
+def prompts(policy) -> list[Prompt]:
+    return [Prompt(policy.processor.prompt("sys", "hello", []))]
+
+
+def engine_of(urls: list[str], policy: Any, **options: Any) -> Any:
+    given = VllmOptions(url=tuple(urls), **({"patience": 20.0} | options))
+    return make_engine("vllm-server", policy.model, policy.processor, 8, 0, given, apart=True)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Restorer:
+    """Stands for an engine; `fails` are the errors of the next restorations."""
+
+    def __init__(self, *fails: Exception) -> None:
+        self.fails = list(fails)
+
+    def restore(self, client: Client) -> str:
+        if self.fails:
+            raise self.fails.pop(0)
+        return "newest"
+
+
+def servers_of(restorer: Restorer, *urls: str) -> Servers:
+    made = Servers(urls, 20.0, LONG_S, restorer.restore)
+    made.announce("newest")
+    return made
+
+
+@pytest.mark.parametrize(("status", "kind"), [(500, ServerLost), (400, EngineError)])
+def test_an_error_whose_text_is_cut_off_is_an_error_of_the_server(status, kind):
+    server = Socket(b"HTTP/1.1 %d X\r\nContent-Length: 1000\r\n\r\nthe engine" % status)
+    try:
+        with pytest.raises(kind, match=f"status {status}"):
+            Client(server.url, 1.0, LONG_S).post("/any")
+    finally:
+        server.close()
+
+
+ODD: list[Callable[[dict[str, Any]], Any]] = [
+    lambda answer: None,
+    lambda answer: [],
+    lambda answer: {"error": "busy"},
+    lambda answer: answer | {"choices": []},
+    lambda answer: answer | {"choices": [answer["choices"][0] | {"logprobs": None}]},
+    lambda answer: answer | {"choices": [answer["choices"][0] | {"logprobs": {"content": []}}]},
+    lambda answer: answer | {"choices": [answer["choices"][0] | {"token_ids": None}]},
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_answer_that_is_no_completion_is_asked_for_again(two, policy, prompts, monkeypatch, odd):
+    engine = engine_of([two[0].url], policy)
+    complete, left = two[0].complete, [odd]
+    monkeypatch.setattr(two[0], "complete", lambda *given: left.pop()(complete(*given)) if left else complete(*given))
+    (found,) = engine.generate(prompts, GREEDY)
+    assert found.ids == HFEngine(policy.model, policy.processor).generate(prompts, GREEDY)[0].ids and not left
+
+
+def test_a_server_that_does_not_say_its_weights_is_left_out(two, policy, monkeypatch):
+    engine, answer = engine_of([server.url for server in two], policy), two[0].answer
+    monkeypatch.setattr(
+        two[0], "answer", lambda path, body: (200, None) if path == "/weight_info" else answer(path, body)
+    )
+    assert engine.sync(policy.model)["server/0_queue"] == -1
+
+
+def test_a_silent_server_holds_a_push_no_longer_than_a_look_and_its_requests_go_elsewhere(
+    two, silent, policy, prompts, monkeypatch
+):
+    """As a machine that was switched off: connections stay, and nothing comes."""
+    monkeypatch.setattr(vllm_server, "STATE_S", 0.3)
+    monkeypatch.setattr(servers, "LOOK_S", 0.2)
+    engine = engine_of([server.url for server in two], policy)
+    client, url = engine._servers.clients[0], two[0].url
+    client.url = silent.url
+    thread = threading.Thread(target=lambda: found.extend(engine.generate(prompts, GREEDY)), daemon=True)
+    found: list[Any] = []
+    thread.start()
+    assert silent.taken.wait(LONG_S)
+    started = time.monotonic()
+    assert engine.sync(policy.model)["server/0_queue"] == -1
+    thread.join(LONG_S)
+    assert found and time.monotonic() - started < LONG_S / 2
+    client.url = url
+    until(lambda: engine._servers.queues == [0, 0])
+
+
+def test_a_completion_that_is_given_up_ends_its_connection_and_loses_no_server(silent):
+    engine = vllm_server.VllmServerEngine.__new__(vllm_server.VllmServerEngine)
+    restorer = Restorer()
+    engine._servers = servers_of(restorer, silent.url)
+    engine._threads = vllm_server.ThreadPoolExecutor(1)
+    engine._request = lambda *given: {"any": 1}
+
+    async def give_up() -> None:
+        asked = asyncio.create_task(engine.complete(None, GREEDY, 1, contextlib.nullcontext()))
+        await asyncio.to_thread(silent.taken.wait, LONG_S)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    started = time.monotonic()
+    asyncio.run(give_up())
+    engine._threads.shutdown()  # as at the end of the process
+    assert time.monotonic() - started < LONG_S / 2
+    assert engine._servers.losses == 0 and engine._servers.queues == [0]
+
+
+def test_a_request_that_is_given_up_is_not_sent(silent):
+    asked = OpenRequest()
+    asked.give_up()
+    with pytest.raises(ServerLost, match="given up"):
+        Client(silent.url, 1.0, LONG_S).post("/any", {}, asked)
+    assert not silent.taken.is_set()
+
+
+def ask(made: Servers, tasks: int = 8) -> Counter[str]:
+    """Ask for so many tasks at the same time; returns how many requests each server got."""
+    found, together = Counter[str](), threading.Barrier(tasks)
+
+    def action(client: Client) -> None:
+        together.wait(LONG_S)
+        found[client.url] += 1
+
+    threads = [threading.Thread(target=made.ask, args=(action, task)) for task in range(tasks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_a_server_that_comes_back_gets_tasks_again(monkeypatch):
+    """Those that are not played at the moment; the others stay, with their caches."""
+    restorer = Restorer()
+    made = servers_of(restorer, "http://one", "http://two")
+    first = ask(made)
+    assert ask(made) == first == {"http://one": 4, "http://two": 4}
+    made._lost[made.clients[0]] = ServerLost("told to be")
+    assert ask(made) == {"http://two": 8}
+    del made._lost[made.clients[0]]
+    assert ask(made) == {"http://two": 8}
+    monkeypatch.setattr(servers, "HOME_S", 0.0)
+    assert ask(made) == first
+
+
+def test_a_server_is_looked_for_again_after_an_error_of_the_disk(monkeypatch, capsys):
+    restorer = Restorer(OSError(errno.ENOSPC, "No space left"), OSError(errno.ENOSPC, "No space left"))
+    made = servers_of(restorer, "http://one", "http://two")
+    monkeypatch.setattr(Client, "get", lambda *given: None)
+    made._lose(made.clients[0], ServerLost("told to be"))
+    until(lambda: made.queues == [0, 0])
+    assert capsys.readouterr().err.count("http://one is left out") == 1
+
+
+def test_every_server_is_checked_for_what_it_reports(two, policy):
+    two[1].report = -2.5
+    with pytest.raises(ConfigError, match=f"{two[1].url} reports .*--logprobs-mode processed_logprobs"):
+        engine_of([server.url for server in two], policy)
+
+
+def test_a_server_that_comes_back_with_other_flags_is_left_out(two, policy, prompts, capsys):
+    engine = engine_of([server.url for server in two], policy)
+    two[0].stop()
+    engine.sync(policy.model)
+    two[0].report = -2.5
+    two[0].start()
+    said: list[str] = []
+    until(lambda: bool(said.append(capsys.readouterr().err) or "processed_logprobs" in "".join(said)))
+    assert engine._servers.queues == [-1, 0]
+    two[0].report = 0.0
+    until(lambda: engine._servers.queues == [0, 0])
+
+
+def test_a_disk_without_locks_gives_weights_to_servers(two, policy, monkeypatch):
+    def fail(*given: Any, **options: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(weights_folder, "lock_file", fail)
+    engine = engine_of([two[0].url], policy)
+    assert two[0].version == engine._folder.name
+
+
+def test_weights_that_a_disk_keeps_do_not_end_a_push(two, policy, monkeypatch):
+    engine, rmtree = engine_of([two[0].url], policy), shutil.rmtree
+
+    def busy(path: Any, ignore_errors: bool = False, **options: Any) -> None:
+        if not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+        rmtree(path, ignore_errors=True, **options)
+
+    monkeypatch.setattr(vllm_server.shutil, "rmtree", busy)
+    engine.sync(policy.model)
+    assert two[0].version == engine._folder.name
