@@ -85,7 +85,8 @@ def read_code(text: str, start: int, *, last: bool = False) -> Block:
     if not fences:
         end = text.find("</code>", start)
         stop = len(text) if end < 0 else end
-        return Block("code", _without_language(text[start:stop]), stop + len("</code>") * (end >= 0), end >= 0)
+        code = text[start:stop] if end >= 0 else _without_part(text[start:], "</code>")
+        return Block("code", _without_language(code), stop + len("</code>") * (end >= 0), end >= 0)
     if last:
         fences = [fence for fence in fences if fence[0]][-1:] or fences[-1:]
     codes = [_without_language(code) for _, code in fences]
@@ -118,7 +119,9 @@ def _read_fences(text: str, start: int) -> tuple[list[tuple[bool, str]], int]:
             content_end = after = stop
         output = fences and not named and (not fence[0].endswith("\n") or (fences[0][0] and between.strip()))
         if not output:
-            fences.append((named, text[fence.end() : content_end]))
+            code = text[fence.end() : content_end]
+            cut = content_end == len(text)
+            fences.append((named, _without_part(_without_part(code, "</code>"), "```") if cut else code))
         position = after
 
 
@@ -155,8 +158,13 @@ def read_answer(text: str, start: int) -> Block:
     """Read the text after an `<answer>` tag, up to `</answer>` or the end."""
     end = text.find("</answer>", start)
     if end < 0:
-        return Block("answer", text[start:], len(text), False)
+        return Block("answer", _without_part(text[start:], "</answer>"), len(text), False)
     return Block("answer", text[start:end], end + len("</answer>"), True)
+
+
+def _without_part(text: str, tag: str) -> str:
+    """Return a text without the beginning of an end tag at its end, where generation was cut off within the tag."""
+    return next((text[: -len(part)] for end in range(len(tag) - 1, 1, -1) if text.endswith(part := tag[:end])), text)
 
 
 def read_call(text: str, start: int) -> Block:
@@ -248,10 +256,11 @@ def _after_thinking(text: str, tool: str, problems: list[str]) -> int:
 
 def last_answer(block: Block, rest: str, problems: list[str]) -> str:
     """Return the content of the last answer of a turn whose block is an answer."""
-    if "<answer>" not in rest:
+    if "<answer>" not in block.content + rest:
         return block.content.strip()
     problems.append(SEVERAL_ANSWERS)
-    return rest.rpartition("<answer>")[2].partition("</answer>")[0].strip()
+    last = (block.content if "<answer>" not in rest else rest).rpartition("<answer>")[2]
+    return _without_part(last.partition("</answer>")[0], "</answer>").strip()
 
 
 def call_turn(text: str, name: str, make: Callable[[dict[str, Any]], Code | str]) -> Turn:
