@@ -170,13 +170,14 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         self.break_off()  # Whatever fails below, the last episode is over.
         self._index = self._choose(options or {})
         task = self.tasks[self._index]
-        self._episode, self._paid, self._broken = Episode(task), {}, False
+        self._episode, self._paid = Episode(task), {}
         observation: Observation = {
             "text": self.dialect.first_message(task),
             "images": tuple(to_array(image) for image in task.shown_images),
         }
         if self.farm is not None:
             self._programs = self.farm.open(self._setup, task)
+        self._broken = False  # not before: without a node its programs would run here
         self._render_human()
         return observation, self._info(None, dict.fromkeys(self.reward.names, 0.0))
 

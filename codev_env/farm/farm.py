@@ -17,14 +17,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import codev_env
-from codev_env.errors import ConfigError, EpisodeLost, FarmError, SandboxError
+from codev_env.errors import ConfigError, EpisodeLost, FarmError
 from codev_env.farm.link import NodeGone, NodeHandle, NodeLink, NodeSpec
-from codev_env.farm.messages import Call, EpisodeSetup, NodeReport, Result, Returned
+from codev_env.farm.messages import Call, EpisodeSetup, Failed, NodeReport, Result, Returned
+from codev_env.farm.node_check import check_node
 from codev_env.farm.options import FarmOptions, make_options
-from codev_env.farm.remote import MOST_LOSSES, RemotePrograms, error_of
-from codev_env.farm.work import source_digest
-from codev_env.sandbox import REQUIRED_LAYERS, Limits
+from codev_env.farm.remote import MOST_LOSSES, TROUBLE, RemotePrograms, error_of
+from codev_env.sandbox import Limits
 from codev_env.types import Task
 
 _LOOK_S = 2.0  # between two looks for new nodes
@@ -107,7 +106,7 @@ class Farm:
             *arguments: They travel, as does the value that it returns.
 
         Raises:
-            FarmError: Several nodes were lost over it, or there is none.
+            FarmError: Several nodes were lost over it, or their sandboxes failed, or there is none.
         """
         losses: list[str] = []
         content = self.dumps((function, arguments), function.__name__)
@@ -123,8 +122,14 @@ class Farm:
             finally:
                 self.leave(link)
             if isinstance(result, Returned):
+                self.worked(link)
                 return pickle.loads(result.value)  # of a node, which is trusted as Ray trusts it
-            raise error_of(result, link.spec.name)  # type: ignore[arg-type]
+            assert isinstance(result, Failed)
+            if result.kind not in TROUBLE:
+                raise error_of(result, link.spec.name)
+            losses.append(f"{link.spec.name}: {result.message}")
+            self.trouble(link, result.message)
+            self.moved()
         raise FarmError(f"{len(losses)} nodes were lost during one call of {function.__name__} ({'; '.join(losses)}).")
 
     @contextmanager
@@ -170,12 +175,14 @@ class Farm:
             "farm/programs_moved": counts["moved"],
             "farm/node_failures": counts["failures"],
         }
-        shares = {}
+        shares, idle_s, whole_s = {}, 0.0, 0.0
         for link in links:
             # A node that has started again since then counts its time from 0.
-            spent = (link.busy_s - busy.get(link, 0.0)) / max(1e-9, (at - max(then, link.since)) * link.spec.slots)
-            shares[f"farm/idle_share/{link.spec.name}"] = min(1.0, max(0.0, 1.0 - spent))
-        values["farm/idle_share"] = sum(shares.values()) / len(shares) if shares else 1.0
+            there_s = max(1e-9, (at - max(then, link.since)) * link.spec.slots)
+            share = min(1.0, max(0.0, 1.0 - (link.busy_s - busy.get(link, 0.0)) / there_s))
+            shares[f"farm/idle_share/{link.spec.name}"] = share
+            idle_s, whole_s = idle_s + share * there_s, whole_s + there_s
+        values["farm/idle_share"] = idle_s / whole_s if links else 1.0
         return {name: float(value) for name, value in values.items()} | shares
 
     def close(self) -> None:
@@ -274,15 +281,16 @@ class Farm:
 
     def _start(self, key: str, spec: NodeSpec) -> None:
         """Start one node and check it."""
+        handle: NodeHandle | None = None
         try:
             handle = self._cluster.start(key, spec)
             report = handle.hello(self.options.start_s)
-        except NodeGone as gone:
-            raise FarmError(f"node {spec.name} did not start: {gone}") from gone
-        try:
-            self._check(spec, report)
-        except BaseException:
-            handle.kill()
+            check_node(spec, report, self.options.allow_weaker)
+        except BaseException as error:
+            if handle is not None:
+                handle.kill()  # it may only be slow, and each further start would leave one more
+            if isinstance(error, NodeGone):
+                raise FarmError(f"node {spec.name} did not start: {error}") from error
             raise
         with self._changed:
             self._starting.discard(key)
@@ -292,23 +300,6 @@ class Farm:
                 self._changed.notify_all()
                 return
         handle.kill()
-
-    def _check(self, spec: NodeSpec, report: NodeReport) -> None:
-        """Raise unless the node runs this version and its sandbox has the required layers."""
-        here, there = (codev_env.__version__, source_digest()), (report.version, report.source)
-        if here != there:
-            raise ConfigError(
-                f"node {spec.name} has codev_env {there[0]} (source {there[1]}), this process {here[0]} (source "
-                f"{here[1]}): install the same version on both."
-            )
-        missing = [
-            f"{name} {report.layers.get(name, 'off')}" for name in REQUIRED_LAYERS if report.layers.get(name) != "on"
-        ]
-        if (report.refused or missing) and not self.options.allow_weaker:
-            raise SandboxError(
-                f"node {spec.name}: {report.refused or 'its sandbox lacks required layers: ' + '; '.join(missing)} "
-                "Other nodes can be chosen with Ray's resource 'codev'; the farm option allow_weaker accepts this one."
-            )
 
     def _lost(self, key: str, link: NodeLink) -> None:
         if self._closed.is_set():

@@ -30,7 +30,7 @@ from codev_env.types import Code, Step, StepScore, Task
 
 MOST_LOSSES = 4
 """So many nodes in a row may be lost under one program before it is blamed for that."""
-_TROUBLE = ("SandboxError", "NoRoom")
+TROUBLE = ("SandboxError", "NoRoom")
 """Failures of a node's machine, not of an episode."""
 
 
@@ -181,7 +181,7 @@ class RemotePrograms:
                 self._announce(everything=True)
                 future = self._send(action, turn, turns)
                 continue
-            if isinstance(result, Failed) and result.kind in _TROUBLE:
+            if isinstance(result, Failed) and result.kind in TROUBLE:
                 losses.append(f"{self._link.spec.name}: {result.message}")
                 self._farm.trouble(self._link, result.message)
                 self._moved(losses, turns)

@@ -1,0 +1,146 @@
+"""A farm whose nodes start too slowly or whose sandboxes fail under calls, and numbers of nodes of several sizes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from local_cluster import LocalCluster, LocalNode
+
+from codev_env.envs.pool import make_limits
+from codev_env.errors import FarmError, SandboxError
+from codev_env.farm import farm as farms
+from codev_env.farm.link import NodeGone
+
+ID = "codev_env:CodeV-VStar-v0"
+ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 4}
+LOOK = "<code>show(image.crop((10, 20, 90, 120)))</code>"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+    monkeypatch.setattr(farms, "_LOOK_S", 0.05)
+    monkeypatch.setattr(farms, "_BACK_S", (0.1, 0.2))
+    made = LocalCluster(1)
+    yield made
+    for node in made.nodes.values():
+        node.killed.set()
+        node.work.close()
+
+
+def until(holds: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def layers(box: Any) -> Any:
+    return box.describe()
+
+
+def failing(node: LocalNode, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sandbox of a node fail so many times."""
+    left, box = [times], node.work._box
+
+    def sometimes(limits: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise SandboxError("no memory for a process")
+        return box(limits)
+
+    monkeypatch.setattr(node.work, "_box", sometimes)
+
+
+def test_a_call_is_made_again_where_the_sandbox_of_a_node_fails(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row of `codev data replay` is not the end of all of them."""
+    farm = cluster.farm()
+    for _ in range(2):  # two failures in a row each time; a call that works is between them
+        failing(cluster.nodes["node-0"], 2, monkeypatch)
+        assert farm.call(make_limits(None), layers)["process"] == "on"
+    numbers = farm.metrics()
+    assert numbers["farm/node_failures"] == numbers["farm/programs_moved"] == 4 and numbers["farm/nodes_lost"] == 0
+    farm.close()
+
+
+def test_a_node_whose_sandbox_fails_under_calls_starts_again(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm, first = cluster.farm(), cluster.nodes["node-0"]
+    failing(first, 99, monkeypatch)
+    assert farm.call(make_limits(None), layers)["process"] == "on"
+    assert first.killed.is_set() and farm.metrics()["farm/nodes_lost"] == 1
+    first.work.close()
+    farm.close()
+
+
+def test_a_call_that_fails_on_every_node_says_why(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    farm, start = cluster.farm(), cluster.start
+
+    def bad(key: str, spec: Any) -> LocalNode:
+        node = start(key, spec)
+        report = node.work.hello()
+        monkeypatch.setattr(node.work, "hello", lambda: report)
+        failing(node, 99, monkeypatch)
+        return node
+
+    monkeypatch.setattr(cluster, "start", bad)
+    failing(cluster.nodes["node-0"], 99, monkeypatch)
+    with pytest.raises(FarmError, match="call of layers.*no memory for a process"):
+        farm.call(make_limits(None), layers)
+    farm.close()
+
+
+def test_a_node_that_starts_too_slowly_is_killed(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    farm, hello = cluster.farm(), LocalNode.hello
+
+    def late(self: LocalNode, timeout: float) -> Any:
+        if self is cluster.nodes.get("late"):
+            raise NodeGone(f"no answer for {timeout:g} s")
+        return hello(self, timeout)
+
+    monkeypatch.setattr(LocalNode, "hello", late)
+    cluster.add("late")
+    until(lambda: "late" in cluster.nodes and cluster.nodes["late"].killed.is_set())
+    assert farm.slots == 2
+    farm.close()
+
+
+def test_the_idle_share_is_of_the_time_of_cores(cluster: LocalCluster) -> None:
+    cluster.add("node-1", slots=6)
+    farm = cluster.farm()
+    then = time.monotonic() - 10
+    farm._seen = (then, {})
+    for link in farm._links.values():
+        link.since = then
+    farm._links["node-0"].busy_s = 20.0  # of 20 s on two cores; the six others have nothing to do
+    numbers = farm.metrics()
+    assert numbers["farm/idle_share/node-0"] == pytest.approx(0, abs=0.05)
+    assert numbers["farm/idle_share"] == pytest.approx(0.75, abs=0.05)
+    farm.close()
+
+
+def test_an_environment_whose_reset_found_no_node_runs_nothing_here(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = gym.make(ID, farm=cluster.farm(wait_s=0.1), **ARGS)
+    env.reset(seed=0)
+    env.unwrapped.farm.close()
+    with pytest.raises(FarmError):
+        env.reset(seed=1)
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(LOOK)
+
+
+def test_threads_of_a_farm_end_with_it(cluster: LocalCluster) -> None:
+    before = {thread for thread in threading.enumerate() if thread.name.startswith("codev-farm")}
+    farm = cluster.farm()
+    farm.call(make_limits(None), layers)
+    farm.close()
+    until(lambda: {one for one in threading.enumerate() if one.name.startswith("codev-farm")} <= before)
