@@ -154,3 +154,25 @@ def test_scorers_and_columns_that_do_not_exist_are_explained(capsys, own_rows):
     assert cli.main(words) == 1 and "--columns image: write NAME=VALUE." in capsys.readouterr().err
     assert cli.main(["play", "--scenes", "toy", "--scorer", "rulez"]) == 1
     assert "Did you mean 'rules'?" in capsys.readouterr().err
+
+
+def test_all_that_is_said_breaks_between_words(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("COLUMNS", "50")
+    _, out = play(monkeypatch, capsys, tmp_path, "help\n/crop 1 2\n/prompt\n/answer nothing of the kind\n")
+    lines = [line for line in out.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, lines)) <= 50
+    assert [line for line in lines if line.startswith("  ")][1] == " " * 22 + "in pixels"  # under its column
+
+
+def test_a_file_as_out_is_explained(monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert cli.main(["play", "--scenes", "toy", "--out", str(tmp_path / "file")]) == 1
+    assert capsys.readouterr().err == f"codev play: --out {tmp_path / 'file'} is a file; give a folder.\n"
+
+
+@pytest.mark.parametrize("typed", ["--indx", "--ind"])
+def test_a_mistyped_option_names_the_nearest(capsys, typed):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["play", "--scenes", "toy", typed, "3"])
+    assert stop.value.code == 2 and "Did you mean --index?" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import atexit
 import difflib
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -101,8 +102,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         With `--debug` before the subcommand, or `CODEV_DEBUG=1`, errors also show their traceback.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    if os.getcwd() not in sys.path:  # "module:attribute" of an option may be beside the user's data
-        sys.path.append(os.getcwd())
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        print("codev: the working folder was removed. Change to a folder that exists.", file=sys.stderr)
+        return FAILED
+    if here not in sys.path:  # "module:attribute" of an option may be beside the user's data
+        sys.path.append(here)
     debug = os.environ.get("CODEV_DEBUG", "") not in ("", "0")
     while args and args[0] == "--debug":
         debug = True
@@ -132,16 +138,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _fail(name, str(error), debug)
         return USAGE if isinstance(error, UsageError) else code
     except BrokenPipeError:  # `codev ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         if _only_prints(name, rest):
             return OK
         print(f"codev {name}: not finished, because its output was closed (`| head`?).", file=sys.stderr)
         return UNREAD
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR):
+        message = problem_of_files(error)
+        if message is None:
             raise
-        where = f" at {error.filename}" if error.filename else ""
-        return _fail(name, f"cannot write{where}: {error.strerror}. Make room or choose another folder.", debug)
+        return _fail(name, message, debug)
     except ImportError as error:
         message = missing_package(error, COMMANDS[name].extra)
         if message is None:
@@ -151,13 +157,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run() -> NoReturn:
     """Run `codev` as a process of its own, and end it with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")  # a terminal without some character must not end hours of work
     try:
         code = main()
     except SystemExit as ended:  # a usage text, or one of several processes, whose main one says why
         code = ended.code if isinstance(ended.code, int) else OK
+    except BrokenPipeError:  # a usage text
+        code = OK
     except Exception:
         traceback.print_exc()
         code = FAILED
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # of a command that has ended: nothing is lost but its last lines
+        _discard_output()
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         sys.exit(code)
@@ -235,6 +250,26 @@ def missing_package(error: ImportError, extra: str) -> str | None:
     wanted = extra if root in ("pydantic", "tqdm", "jinja2", "pygments") else EXTRA_OF[root]
     problem = f"the package {root!r} is not installed" if isinstance(error, ModuleNotFoundError) else str(error)
     return f'{problem}. Install what this needs with: pip install "codev-env[{wanted}]"'
+
+
+def problem_of_files(error: OSError) -> str | None:
+    """Explain a file or folder that cannot be used; `None` if the error may be a defect of ours.
+
+    Args:
+        error: What reading or writing raised.
+    """
+    where = f" {error.filename}" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return f"cannot write{where}: {error.strerror}. Make room or choose another folder."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"cannot use{where}: {error.strerror}. Change its permissions or choose another place."
+    if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG):
+        return f"cannot use{where}: {error.strerror}. Choose another place."
+    return None
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _only_prints(name: str, arguments: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ OPTIONS = {
     "sft": "codev_train.run.options:SFTOptions",
     "eval": "codev_eval.bench.options:EvalOptions",
     "eval compare": "codev_eval.bench.options:CompareOptions",
+    "play": "codev_env.app.play:PlayOptions",
     "report": "codev_eval.report.cli:ReportOptions",
     "view": "codev_eval.report.cli:ViewOptions",
     "data show": "codev_eval.data.options:ShowCommand",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import re
 import shutil
 import sys
 import tempfile
@@ -11,10 +11,12 @@ import textwrap
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.app.arguments import parse
 from codev_env.app.named_values import columns_of, reader_of, scenes_of
-from codev_env.dialects import dialect_names
+from codev_env.app.options import Field, option_class
 from codev_env.errors import ConfigError, unknown
 from codev_env.messages import to_pil
 from codev_env.registration import env_id_of
@@ -30,13 +32,51 @@ Write a turn as a model would. It ends with {stop}, or with a line that holds on
   Ctrl-D              end"""
 
 
+@option_class
+class PlayOptions:
+    """Play a task yourself, with the observations and rewards of a model."""
+
+    bench: str = "vstar"
+    """Benchmark: `vstar`, `hrbench4k`, `mathvista`, …, or `dataset` for your own data (docs/data.md)."""
+    data: str | None = None
+    """`synthetic` (the default where there are generated scenes), `hub`, or a path."""
+    split: str = ""
+    """Split of the data; empty: the one that the benchmark is evaluated on."""
+    scenes: str | None = None
+    """Generated scenes: a preset (`toy`, `tiny`, `vstar`, …), or JSON."""
+    columns: tuple[str, ...] = ()
+    """Own data: the column of each field, such as `image=photo answer=label`."""
+    reader: tuple[str, ...] = ()
+    """Own data: more options of its reader, such as `boxes=xywh`."""
+    image_folder: Path | None = None
+    """Own data: folder of the images, if not the file's."""
+    index: int | None = None
+    """Index of the task; by default one is drawn."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the draw."""
+    dialect: str = "codev"
+    """Dialect of the turns: a name of docs/dialects.md, or `MODULE:ATTRIBUTE`."""
+    reward: str = "tapo"
+    """Reward: a name of `codev rewards list`, or `MODULE:ATTRIBUTE`."""
+    scorer: str = "rules"
+    """Scorer of answers: a name of docs/scorers.md, `URL#NAME`, or `MODULE:ATTRIBUTE`."""
+    judge: str = "auto"
+    """Judge of tool calls: `auto`, `ground_truth`, `none`, `URL#NAME`, or `MODULE:ATTRIBUTE`."""
+    max_turns: Annotated[int, Field(ge=1)] = 6
+    """Turns, the answer included."""
+    out: Path | None = None
+    """Folder for the images; by default a temporary one, removed at the end."""
+    open: bool = False
+    """Open each image in the desktop's program."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `codev play`; returns the exit code."""
-    given = _parser().parse_args(argv)
+    given = parse(PlayOptions, sys.argv[2:] if argv is None else argv, "codev play")
     if given.bench not in BENCHES:
         raise unknown("bench", given.bench, BENCHES)
-    if given.seed < 0:
-        raise ConfigError(f"--seed is {given.seed}; it must be at least 0.")
+    if given.out is not None and given.out.exists() and not given.out.is_dir():
+        raise ConfigError(f"--out {given.out} is a file; give a folder.")
     player = EpisodeRunner(
         env_id_of(given.bench),
         data=_tasks(given),
@@ -66,8 +106,8 @@ def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, s
     """
     observation = player.reset(index=index, seed=seed)
     base = player.base
-    print(HELP.format(stop=" or ".join(base.dialect.stop)))
-    print(f"\nTask {player.info['index']}: {player.info['task_id']}, at most {base.max_turns} turns\n")
+    _tell(_help(base.dialect.stop))
+    _tell(f"\nTask {player.info['index']}: {player.info['task_id']}, at most {base.max_turns} turns\n")
     names = [base.dialect.image_name(i) for i in range(len(observation["images"]))]
     _show(observation, [folder / name for name in names], show)
     while not player.done:
@@ -79,11 +119,11 @@ def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, s
         numbers = range(1, len(observation["images"]) + 1)
         _show(observation, [folder / f"turn{player.turns}_{number}.png" for number in numbers], show)
         earned = {name: value - before.get(name, 0.0) for name, value in player.reward_terms.items()}
-        print(f"turn reward: {_terms(earned)}")
+        _tell(f"turn reward: {_terms(earned)}")
     _tell_end(player)
 
 
-def _tasks(given: argparse.Namespace) -> TaskSet:
+def _tasks(given: PlayOptions) -> TaskSet:
     """Load the tasks that the options choose, as `codev eval` does."""
     bench = BENCHES[given.bench]
     if given.data is None and not given.scenes and not bench.folder:
@@ -143,11 +183,11 @@ def _shortcut(player: EpisodeRunner, line: str) -> str | None:
         if command == "/crop":
             x1, y1, x2, y2 = (int(value) for value in rest.replace(",", " ").split())
             return dialect.write(dialect.crop((x1, y1, x2, y2)), "I look closer.")
-        print(player.base.system_prompt if command == "/prompt" else HELP.format(stop=" or ".join(dialect.stop)))
+        _tell(player.base.system_prompt if command == "/prompt" else _help(dialect.stop))
     except ConfigError as error:
-        print(error)
+        _tell(str(error))
     except ValueError:
-        print("Write /crop X1 Y1 X2 Y2 with four whole numbers.")
+        _tell("Write /crop X1 Y1 X2 Y2 with four whole numbers.")
     return None
 
 
@@ -163,51 +203,38 @@ def _show(observation: Observation, paths: list[Path], show: bool) -> None:
         print(text, flush=True)
 
 
+def _help(stop: Sequence[str]) -> str:
+    return HELP.format(stop=" or ".join(stop))
+
+
+def _tell(text: str) -> None:
+    print(_wrapped(text), flush=True)
+
+
 def _wrapped(text: str) -> str:
-    """Break lines between words at the width of the terminal."""
+    """Break lines between words at the width of the terminal; the second column of the help stays a column."""
     width = shutil.get_terminal_size().columns
-    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(line if len(line) <= width else wrapper.fill(line) for line in text.splitlines())
+
+    def wrapped(line: str) -> str:
+        column = re.match(r" +\S.*? {2,}(?=\S)", line)
+        indent = " " * (column.end() if column and column.end() < width // 2 else 0)
+        return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
+
+    return "\n".join(line if len(line) <= width else wrapped(line) for line in text.split("\n"))
 
 
 def _tell_end(player: EpisodeRunner) -> None:
     if not player.done:
-        print("\nThe episode was left before its end.")
+        _tell("\nThe episode was left before its end.")
         return
     task = player.base.task
     verdict = "right" if player.info["is_correct"] else f"wrong; the right one is: {task.answer}"
     looked = "showed" if player.info["is_faithful"] else "did not show"
     targets = list(task.targets) or "unknown"
-    print(f"\nThe answer is {verdict}. The images {looked} the evidence: {targets}.")
-    print(f"reward: {_terms(player.reward_terms)}")
+    _tell(f"\nThe answer is {verdict}. The images {looked} the evidence: {targets}.")
+    _tell(f"reward: {_terms(player.reward_terms)}")
 
 
 def _terms(terms: dict[str, float]) -> str:
     named = ", ".join(f"{name} {value:+.2f}" for name, value in terms.items())
     return f"{sum(terms.values()):+.2f} ({named})"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="codev play", description="Play a task yourself, with the observations and rewards of a model."
-    )
-    parser.add_argument("--bench", default="vstar", help=f"benchmark: {', '.join(BENCHES)} (default: vstar)")
-    parser.add_argument("--data", help="synthetic (the default where there are generated scenes), hub, or a path")
-    parser.add_argument("--split", default="", help="split of the data")
-    parser.add_argument("--scenes", help="preset of generated scenes: toy, tiny, vstar, ...")
-    columns = "own data: the column of each field, such as image=photo answer=label"
-    parser.add_argument("--columns", nargs="*", default=[], metavar="NAME=COLUMN", help=columns)
-    reader = "own data: more options of its reader, such as boxes=xywh"
-    parser.add_argument("--reader", nargs="*", default=[], metavar="NAME=VALUE", help=reader)
-    parser.add_argument("--image-folder", type=Path, help="own data: folder of the images, if not the file's")
-    parser.add_argument("--index", type=int, help="index of the task (default: a drawn one)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
-    parser.add_argument("--dialect", default="codev", help=f"dialect of the turns: {', '.join(dialect_names())}")
-    parser.add_argument("--reward", default="tapo", help="reward: a name of `codev rewards list` (default: tapo)")
-    scorer = "scorer of answers: a name, URL#NAME, or MODULE:ATTRIBUTE (default: rules)"
-    parser.add_argument("--scorer", default="rules", help=scorer)
-    parser.add_argument("--judge", default="auto", help="judge of tool calls: auto, ground_truth, none, or URL#NAME")
-    parser.add_argument("--max-turns", type=int, default=6, help="turns, the answer included (default: 6)")
-    parser.add_argument("--out", type=Path, help="folder for the images (default: a temporary one, removed at the end)")
-    parser.add_argument("--open", action="store_true", help="open each image in the desktop's program")
-    return parser

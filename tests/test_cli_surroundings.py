@@ -1,0 +1,68 @@
+"""The `codev` command in odd surroundings: closed output, a terminal without Unicode, files that cannot be used."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+from codev_env.app import cli
+
+
+def run(words, **given):
+    """Run `codev` as a process of its own."""
+    return subprocess.run([sys.executable, "-m", "codev_env.app.cli", *words], capture_output=True, text=True, **given)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["data", "--help"], ["play", "--help"]], ids=" ".join)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_usage_texts_that_nobody_reads_end_quietly(words, unbuffered):
+    command = [sys.executable, "-m", "codev_env.app.cli", *words]
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_a_terminal_without_a_character_shows_another_one():
+    program = "import sys; from codev_env.app import cli; cli.usage = lambda: '12 – 34'; cli.run()"
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"12 ? 34\n", b"")
+
+
+def test_a_working_folder_that_was_removed_is_named(tmp_path):
+    program = f"import os; os.chdir({str(tmp_path)!r}); os.rmdir(os.getcwd()); from codev_env.app import cli; cli.run()"
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "codev: the working folder was removed. Change to a folder that exists.\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.EACCES, "cannot use rows.jsonl: Permission denied. Change its permissions"),
+        (errno.ENOSPC, "cannot write rows.jsonl: No space left on device. Make room"),
+        (errno.EEXIST, "cannot use rows.jsonl: File exists. Choose another place."),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(monkeypatch, capsys, number, says):
+    def fails(argv):
+        raise OSError(number, os.strerror(number), "rows.jsonl")
+
+    module = types.ModuleType("codev_cli_fake")
+    module.run = fails
+    monkeypatch.setitem(sys.modules, "codev_cli_fake", module)
+    monkeypatch.setitem(cli.COMMANDS, "eval", cli.Command("codev_cli_fake:run", "a fake", ""))
+    assert cli.main(["eval"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"codev eval: {says}") and said.count("\n") == 1
+
+
+def test_a_missing_file_may_be_a_defect_and_keeps_its_traceback():
+    assert cli.problem_of_files(FileNotFoundError(errno.ENOENT, "No such file", "x")) is None
