@@ -40,8 +40,11 @@ _UNREAD = {
     "--loss": ("grpo", "dapo", "dr_grpo", "gspo", "cispo"),
     "--curriculum": ("uniform", "success-band"),
     "--credit": ("trajectory", "trajectory-mean", "turn", "turn-mean"),
+    "--trackers": ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "trackio", "wandb"),
 }
 """Names of registries in modules that need torch, whose import would take seconds."""
+_OF_ONE = {("eval", "--model"): "scripted:", ("data filter", "--agent"): "scripted:"}
+"""Options that take scripted agents, by command: elsewhere the same flag does not."""
 _PATHS = ("--data", "--env.data", "--eval.data", "--model", "--resume", "--config", "--trajectories", "--vllm.folder")
 """Options that take paths although their type is text: names are accepted as well."""
 _TRAINING = ("--preset", "--config", "--dry-run")
@@ -68,15 +71,18 @@ def completions() -> dict[str, list[str]]:
         below = [path.partition(" ")[2] for path in OPTIONS if path.startswith(f"{name} ")]
         for path in (name, *(f"{name} {word}" for word in below)):
             options: list[str] = []
+            has_more = False
             if path in OPTIONS:
                 # A command whose packages are not installed cannot run: there is nothing to complete.
                 with contextlib.suppress(ImportError):
                     from codev_env.app.options import options_of
 
-                    options = [option.flag for option in options_of(load(OPTIONS[path])) if not option.positional]
+                    kind = load(OPTIONS[path])
+                    options = [option.flag for option in options_of(kind) if not option.positional]
+                    has_more = "COMMON" in vars(kind)
             elif not below and name != "completion":
                 options = [*_help_options(load(command.target))]
-            found[path] = [*(below if path == name else ()), *options, "--help"]
+            found[path] = [*(below if path == name else ()), *options, *["--help-all"] * has_more, "--help"]
     found["completion"] = [*SHELLS, "--help"]
     found["train"][-1:] = [*_TRAINING, "--help"]
     found["sft"][-1:] = [*_TRAINING[:2], "--help"]
@@ -162,6 +168,15 @@ def _names() -> dict[str, Sequence[str]]:
     return found
 
 
+def _scripted() -> list[str]:
+    from codev_env.app.cli import load
+
+    with contextlib.suppress(ImportError):
+        agents: Any = load("codev_agents.scripted:SCRIPTED")
+        return [f"scripted:{name}" for name in agents]
+    return []
+
+
 def _option_classes() -> Iterator[Any]:
     from codev_env.app.cli import load
 
@@ -187,12 +202,14 @@ def _with_places() -> set[str]:
 def bash(words: dict[str, list[str]]) -> str:
     """Return the script for bash; after an option with known values it completes these.
 
-    Where the script offers nothing, the shell completes files.
+    Where the script offers nothing, the shell completes files. Bash splits words at `=` and `:`; the script joins them
+    again, and offers of a word that has such a sign what follows it.
     """
-    values = []
-    for flag, known in sorted(option_values().items()):
+    all_values = option_values()
+    values = [f'        "{path}: 0 {flag}") words="{" ".join(_scripted())}" files=1 ;;' for path, flag in _OF_ONE]
+    for flag, known in sorted(all_values.items()):
         # A second value may be the next option instead, which begins with a hyphen.
-        place = f'*" {flag}"' if known.many else f'"0 {flag}"'
+        place = f'*" {flag}"' if known.many else f'*": 0 {flag}"'
         values.append(f'        {place}) words="{" ".join(known)}"{" files=1" if known.files else ""} ;;')
     places = _with_places()
     paths = sorted(filter(None, words), key=len, reverse=True)
@@ -204,8 +221,26 @@ def bash(words: dict[str, list[str]]) -> str:
         [
             "# Completes `codev`; made by `codev completion`. Make it again after an upgrade.",
             "_codev() {",
-            '    local current=${COMP_WORDS[COMP_CWORD]} path="" words="" files="" place="" word index',
-            '    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
+            '    local line=${COMP_LINE-} path="" words="" files="" place="" before="" word index count=0',
+            "    local -a typed",
+            '    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do',
+            "        if [[ $count -gt 0 && -n $line && $line != [[:space:]]* ]]; then",
+            '            typed[count-1]="${typed[count-1]}$word"',
+            "        else",
+            '            line=${line#"${line%%[![:space:]]*}"}',
+            "            typed[count]=$word",
+            "            count=$((count + 1))",
+            "        fi",
+            '        line=${line#"$word"}',
+            "    done",
+            "    local current=${typed[count-1]}",
+            "    if [[ $current == --*=* ]]; then",
+            "        before=${current%%=*}=",
+            "        typed[count-1]=${current%%=*}",
+            "        current=${current#*=}",
+            "        count=$((count + 1))",
+            "    fi",
+            '    for word in "${typed[@]:1:count-2}"; do',
             '        case $word in --debug) ;; -*) break ;; *) path="$path $word" ;; esac',
             "    done",
             '    case "${path# }" in',
@@ -214,10 +249,10 @@ def bash(words: dict[str, list[str]]) -> str:
             "    esac",
             "    if [[ $current != -* ]]; then",
             '        if [[ -n $place ]]; then words=""; fi',
-            "        for ((index = COMP_CWORD - 1; index > 0; index--)); do",
-            "            if [[ ${COMP_WORDS[index]} == --?* ]]; then break; fi",
+            "        for ((index = count - 2; index > 0; index--)); do",
+            "            if [[ ${typed[index]} == --?* ]]; then break; fi",
             "        done",
-            '        case "$((COMP_CWORD - 1 - index)) ${COMP_WORDS[index]}" in',
+            '        case "${path# }: $((count - 2 - index)) ${typed[index]}" in',
             *(f"    {line}" for line in values),
             "        esac",
             "    fi",
@@ -226,6 +261,11 @@ def bash(words: dict[str, list[str]]) -> str:
             "        local IFS=$'\\n'",
             '        COMPREPLY+=($(compgen -f -- "$current"))',
             "        compopt -o filenames 2>/dev/null",
+            "    fi",
+            "    if [[ ${COMP_WORDBREAKS-} != *=* ]]; then",
+            '        COMPREPLY=("${COMPREPLY[@]/#/$before}")',
+            "    elif [[ $COMP_WORDBREAKS == *:* && $current == *:* ]]; then",
+            '        COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*:}"}"}")',
             "    fi",
             "}",
             "complete -o default -F _codev codev",
@@ -242,11 +282,12 @@ def fish(words: dict[str, list[str]]) -> str:
     """Return the script for fish."""
     lines = ["# Completes `codev`; made by `codev completion`. Make it again after an upgrade."]
     known = option_values()
+    scripted = Values(_scripted(), files=True)
     for path, following in words.items():
         seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in path.split())
         for word in following:
             what = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
-            values = known.get(word)
+            values = scripted if (path, word) in _OF_ONE else known.get(word)
             if values is not None:
                 what += " -r" if values.files else " -x"  # -x: no files
                 what += f' -a "{" ".join(values)}"' if values else ""

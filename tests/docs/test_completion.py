@@ -142,3 +142,46 @@ def test_names_that_are_not_read_from_their_registries_are_the_same():
     known = option_values()
     for flag, registry in (("--loss", LOSSES), ("--credit", CREDITS), ("--curriculum", CURRICULA)):
         assert set(known[flag]) == set(registry)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("line", "split", "offered"),
+    [
+        ("train --preset=ti", ["train", "--preset", "=", "ti"], {"tiny"}),
+        ("train --loss=", ["train", "--loss", "="], {"grpo", "dapo", "dr_grpo", "gspo", "cispo"}),
+        ("train --env.id codev_env:CodeV-VS", ["train", "--env.id", "codev_env", ":", "CodeV-VS"], {"CodeV-VStar-v0"}),
+        ("eval --model scripted:o", ["eval", "--model", "scripted", ":", "o"], {"oracle"}),
+        ("eval --model scripted:oracle --dua", ["eval", "--model", "scripted", ":", "oracle", "--dua"], {"--dual"}),
+    ],
+)
+def test_bash_completes_words_that_it_splits(words, line, split, offered):
+    """At `=` and `:`, which are in COMP_WORDBREAKS; what follows the sign replaces the last part."""
+    program = f"{bash(words)}\nCOMP_LINE='codev {line}'; COMP_WORDS=(codev {' '.join(split)}); "
+    program += f'COMP_CWORD={len(split)}; _codev; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == offered and not done.stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_shells_that_split_nothing_get_whole_words(words):
+    program = f"{bash(words)}\nCOMP_WORDBREAKS=' '; COMP_WORDS=(codev train --preset=ti); COMP_CWORD=2; _codev; "
+    done = subprocess.run(["bash", "-c", program + 'echo "${COMPREPLY[@]}"'], capture_output=True, text=True)
+    assert done.stdout == "--preset=tiny\n"
+
+
+def test_scripted_agents_are_offered_where_they_are_taken(words):
+    lines = fish(words).splitlines()
+    offered = [line for line in lines if "scripted:oracle scripted:random" in line]
+    assert ["eval" in offered[0], " -l model " in offered[0]] == [True, True] and " -l agent " in offered[1]
+    assert len(offered) == 2
+
+
+def test_the_help_with_all_options_is_offered_where_there_is_one(words):
+    assert "--help-all" in words["train"] and "--help-all" in words["eval"]
+    assert "--help-all" not in words["play"] and "--help-all" not in words["doctor"]
+
+
+def test_the_trackers_are_those_of_accelerate():
+    tracking = pytest.importorskip("accelerate.tracking")
+    assert set(option_values()["--trackers"]) == set(tracking.LOGGER_TYPE_TO_CLASS) - {"tensorboard"}
