@@ -27,7 +27,7 @@ from codev_env.errors import ConfigError
 from codev_env.scoring import numbers
 from codev_env.scoring.formulas import DELIMITED, FORMULA, claims, entries, latex, signs
 from codev_env.scoring.labels import is_label
-from codev_env.scoring.rules import PHRASE, score_rules
+from codev_env.scoring.rules import PHRASE, score_rules, unboxed
 from codev_env.scoring.scorer import How, Score, ScorerError, untagged
 from codev_env.types import Task
 
@@ -108,7 +108,7 @@ class MathVerifyScorer:
         problem = _too_long(text) or _too_deep(text)
         if problem:
             return Score(False, why=f"the answer is {problem}")
-        text = _LEAD.sub("", text).strip().rstrip(".").rstrip()
+        text = unboxed(_LEAD.sub("", text).strip().rstrip(".").rstrip())
         named = score_rules(task, text)
         if is_label(task.answer) or is_label(named.extracted) or _are_names(task.answer, named.extracted):
             why = f"{named.why}; a word, a code, a date or a time is no mathematics"

@@ -15,6 +15,8 @@ _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
 _LOWERED = re.compile(r"(?<=\d)[₀₁₂₃₄₅₆₇₈₉₊₋]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[^\S ]")
+_DECIMAL_DIGIT = re.compile(r"[^\D0-9]")  # of another script
+_SEPARATORS = str.maketrans("٫٬", ".,")
 
 _CURRENCIES = "$€£¥₹₩₽¢"
 _RELATIONS = {
@@ -64,6 +66,8 @@ _MAGNITUDE = re.compile(
     rf"|(?P<decimal>{_DECIMAL})(?: ?\^ ?[({{]?(?P<raised>[+-]?\d+)[)}}]?| ?(?P<factorial>!))?)(?![\d.,]*\d)",
     re.ASCII | re.IGNORECASE,
 )
+_WORDS = re.compile(r"\\(?:text|textrm|mathrm|mbox|rm|operatorname)\s?\{([^{}]*)\}")
+_THIN = re.compile(r"\\[,;:! ]")
 _DEGREES = re.compile(r"\s*\^?\s*(?:\{\s*\\circ\s*\}|\\circ\b|\\degree\b)")
 _TIMES = re.compile(r"\s*\\(?:times|cdot)\b\s*")
 _UNIT = re.compile(r"°?[^\W\d_]+(?:[23]|\^-?\d|(?: ?[/·*] ?[^\W\d_]+))*\.?|[%‰°′″'\"]")
@@ -99,29 +103,34 @@ class Quantity:
 def plain(text: str) -> str:
     """Write a text with ASCII digits and minus signs, `^` before what is raised, and fractions as `1/2`.
 
-    As NFKC does, except that 5² becomes 5^2 and not 52, 5₂ 5_2, and 5½ "5 1/2" and not 51/2.
+    As NFKC does, except that digits of other scripts are those of ASCII, and that 5² becomes 5^2 and not 52, 5₂ 5_2,
+    and 5½ "5 1/2" and not 51/2.
     """
-    text = text.translate(_RINGS)
+    text = text.translate(_RINGS).translate(_SEPARATORS)
     text = _RAISED.sub(lambda run: "^" + run[0].translate(_SUPERSCRIPTS) if run.start() else run[0], text)
     text = re.sub("^⁻", "-", text)
     text = _RAISED.sub(lambda run: "^" + run[0].translate(_SUPERSCRIPTS), text)
     text = _LOWERED.sub(lambda run: "_" + run[0].translate(_SUBSCRIPTS), text)
     text = _VULGAR.sub(lambda sign: f" {unicodedata.normalize('NFKC', sign[0])} ", text)
     text = unicodedata.normalize("NFKC", _SPACES.sub(" ", text)).translate(_MINUS)
-    return text.replace("⁄", "/").strip()
+    return _DECIMAL_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text.replace("⁄", "/").strip())
 
 
 def read(text: str) -> Quantity | None:
-    """Read a text as one quantity, all of it; `None` for anything else, and for what is not a finite number.
+    r"""Read a text as one quantity, all of it; `None` for anything else, and for what is not a finite number.
 
     Known are: signs (any dash as minus), groups of thousands (1,000; 1 000; 1'000; 1.000.000), fractions and mixed
     numbers, powers and 2×10³ or 2e3, factorials, |x|, percent and per mille, degrees, currencies, a unit of letters,
-    "5 million", comparisons (<5, ≥5, ≈5, ±5), ranges (3–5, 3 to 5) and half-open intervals.
+    "5 million", comparisons (<5, ≥5, ≈5, ±5), ranges (3–5, 3 to 5) and half-open intervals; of LaTeX units in
+    `\text{}`, thin spaces, degrees and products.
     """
     if len(text) > MAX_CHARACTERS:
         return None
     text = plain(text).rstrip(".,;:? ").replace("\\%", "%").replace("\\$", "$")
-    text = _TIMES.sub("×", _DEGREES.sub("°", text))
+    if "\\" in text:
+        text = _THIN.sub(" ", _WORDS.sub(r"\1", text))
+        text = _TIMES.sub("×", _DEGREES.sub("°", text)).strip()
+    text = text.replace("{,}", ",")
     interval = _INTERVAL.fullmatch(text)
     if interval and interval[1] + interval[4] in ("[)", "(]"):
         return _span(interval[2], interval[3], interval[1] + interval[4])

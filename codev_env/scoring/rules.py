@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from codev_env.scoring import numbers
 from codev_env.scoring.labels import needs_text, same_moment
@@ -34,6 +36,7 @@ _WRAPPERS = tuple(
         r"^\*\*(.*)\*\*" + _LOUD_END,
         r"^`{1,3}([^`]*)`{1,3}" + _LOUD_END,
         r"^_{1,3}([^_]*)_{1,3}" + _LOUD_END,
+        r"^\$\$([^$]*)\$\$" + _END,
         r"^\$([^$]*)\$" + _END,
         r"^\\\((.*)\\\)" + _END,
         r"^\\\[(.*)\\\]" + _END,
@@ -62,8 +65,30 @@ _EMPHASIS = re.compile(
     r"(?P<mark>\*{1,3}|_{1,2}|`{1,3}|\$)(?P<inner>\(?[A-Za-z]\)?[.:,]?)(?P=mark)"
     rf"|\$?{_STYLE}\{{(?P<styled>\(?[A-Za-z]\)?)\}}\$?"
 )
+_BOX = "\\boxed{"
+# Beside a box: words that make it one of several or none, and signs that make another number of it.
+_BEFORE_BOX = re.compile(r"(?:\b(?:or|and|not|nor|than)|n't)$", re.IGNORECASE)
+_AFTER_BOX = re.compile(r"^(?:or|and|nor|is(?: not|n't| wrong| incorrect))\b", re.IGNORECASE)
+_COMMANDS = r"\\(?:%|(?:pm|mp|times|cdot|div|sqrt|[dtc]?frac|l[et]q?|g[et]q?|[lg]eqslant|neq?|approx|sim|neg)\b)"
+_SIGN_BEFORE = re.compile(rf"(?:[-+<>≤≥±≠≈~/^−]|\b(?:minus|negative)|{_COMMANDS})$", re.IGNORECASE)
+_SIGN_AFTER = re.compile(
+    rf"^(?:[%‰^/\d]|[-+−] ?\d|{_COMMANDS}|(?:percent|hundred|thousand|million|billion|trillion|[kKMBT])\b)"
+)
+_BULLET = re.compile(r"(?:^|\n)[ \t]{0,8}[-+*•][ \t]{1,8}$")
+_BESIDE = 30  # characters before and after a box that are looked at
+_AROUND_BOX = "*_$#` \t\n"
+_MAX_LINES = 100
+_INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200e\u200f\u2060\ufeff"))
 _STYLED = ("<wide>", "<narrow>", "<font>", "<circle>")
 _FULL_STOP = re.compile(r"。(?!\d)")
+
+
+class _Box(NamedTuple):
+    """Start and end of a box in a text, and what it holds."""
+
+    start: int
+    end: int
+    content: str
 
 
 def is_correct(task: Task, answer: str) -> bool:
@@ -84,7 +109,10 @@ def is_correct(task: Task, answer: str) -> bool:
 
 def score_rules(task: Task, answer: str, /) -> Score:
     """Score one answer as `is_correct` says, and report the text that was read and by which rule."""
-    forms = _forms(answer)
+    text = unboxed(answer)
+    forms = _forms(text)
+    if box := _boxed(text):
+        forms += _forms(box)
     if not task.choices:
         for form in forms:
             same = "letter" if _is_letter_first(form, task.answer) else _same(form, task.answer)
@@ -92,13 +120,13 @@ def score_rules(task: Task, answer: str, /) -> Score:
                 return Score(True, form, same, "the same")
         kind: How = "number" if numbers.read(forms[-1]) is not None else "text" if forms[-1] else "none"
         return Score(False, forms[-1], kind, "not the same")
-    for form in forms:
-        found = _choice(form, letters_of(task))
-        if found is not None:
-            letter, choice, how = found
-            correct = is_right_letter(task, letter) if letter else choice == task.answer
-            return Score(correct, choice, how, f"{how} of {choice[:60]!r}")
-    return Score(False, why="no single option")
+    letters = letters_of(task)
+    found = next(filter(None, (_choice(form, letters) for form in forms)), None) or _choice_of_lines(text, letters)
+    if found is None:
+        return Score(False, why="no single option")
+    letter, choice, how = found
+    correct = is_right_letter(task, letter) if letter else choice == task.answer
+    return Score(correct, choice, how, f"{how} of {choice[:60]!r}")
 
 
 def _forms(text: str) -> list[str]:
@@ -119,11 +147,66 @@ def _ascii(text: str) -> str:
     """Write letters and signs of full width, in circles or in bold Unicode as ASCII; 5² stays, which is not 52."""
     if text.isascii():
         return text
+    text = text.translate(_INVISIBLE)
     plain = (
         unicodedata.normalize("NFKC", char) if unicodedata.decomposition(char).startswith(_STYLED) else char
         for char in text
     )
     return _FULL_STOP.sub(".", "".join(plain))
+
+
+def unboxed(text: str) -> str:
+    r"""Return a text without its `\boxed{…}` if a sign beside makes another number of it: `-\boxed{5}` is -5."""
+    found = list(_boxes(text))
+    if len(found) != 1 or not any(map(str.isdigit, found[0].content)):
+        return text
+    box = found[0]
+    before, after = _beside(text, found)
+    signed = _SIGN_BEFORE.search(before) or _SIGN_AFTER.search(after)
+    return f"{text[: box.start]}{box.content}{text[box.end :]}" if signed else text
+
+
+def _boxed(text: str) -> str:
+    r"""Return what the only `\boxed{…}` beside other text holds; of several, only if all hold the same; else `""`."""
+    found = list(_boxes(text))
+    if len({box.content for box in found}) != 1:
+        return ""
+    before, after = _beside(text, found)
+    return "" if _BEFORE_BOX.search(before) or _AFTER_BOX.search(after) else found[0].content
+
+
+def _beside(text: str, found: Sequence[_Box]) -> tuple[str, str]:
+    """Return what is before and after boxes, without marks such as of Markdown."""
+    before, after = text[: found[0].start], text[found[-1].end :].lstrip(_AROUND_BOX)[:_BESIDE]
+    return "" if _BULLET.search(before[-_BESIDE:]) else before.rstrip(_AROUND_BOX)[-_BESIDE:], after
+
+
+def _boxes(text: str) -> Iterator[_Box]:
+    """Yield the boxes up to the first that is never closed, in one pass."""
+    start = text.find(_BOX)
+    while start >= 0:
+        end, depth = start + len(_BOX), 1
+        while depth and end < len(text):
+            depth += (text[end] == "{") - (text[end] == "}")
+            end += 1
+        if depth:
+            return
+        yield _Box(start, end, text[start + len(_BOX) : end - 1].strip())
+        start = text.find(_BOX, end)
+
+
+def _choice_of_lines(text: str, letters: dict[str, str]) -> tuple[str, str, How] | None:
+    """Return the option that the first line names, or the last one after words such as "The answer is".
+
+    No other line may name another option alone.
+    """
+    lines = [_forms(line) for line in text.splitlines() if line.strip()]
+    if not 1 < len(lines) <= _MAX_LINES:
+        return None
+    read = [next(filter(None, (_choice(form, letters) for form in forms)), None) for forms in lines]
+    if len({found[1] for found in read if found}) != 1:
+        return None
+    return read[0] or (read[-1] if len(lines[-1]) > 1 else None)
 
 
 def _choice(text: str, letters: dict[str, str]) -> tuple[str, str, How] | None:
