@@ -14,7 +14,7 @@ from codev_env.scoring.med import by_task
 from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes, judges_boxless, leaves_unjudged
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.clusters import cluster_of, clustered
-from codev_eval.bench.folder import METRICS, PLAIN, read_played
+from codev_eval.bench.folder import METRICS, PLAIN, TRAJECTORIES, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import difference_interval, mcnemar, share
@@ -185,6 +185,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, list[Trajectory]]]:
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder / METRICS} is not what `codev eval` writes ({error!r}); evaluate again.") from error
     episodes = read_played(folder)[PLAIN]
+    if not episodes:
+        raise ConfigError(f"{folder} holds {METRICS}, but no episodes: restore {TRAJECTORIES}, or evaluate again.")
     # A run with one benchmark need not name it in each episode.
     only = benches[0] if len(benches) == 1 else None
     return metrics, {bench: [t for t in episodes if (bench_of(t) or only) == bench] for bench in benches}

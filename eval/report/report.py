@@ -14,6 +14,7 @@ from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_eval.bench.folder import REPORT
 from codev_eval.report.differences import Compared
+from codev_eval.report.formats import is_number
 from codev_eval.report.page import ConditionRow, Sections, render_page, write_page
 from codev_eval.report.plots import histogram
 from codev_eval.report.results import Results, Section, metrics_section
@@ -201,7 +202,30 @@ def read_summary(run: Path) -> dict[str, Any]:
         raise ReportError(f"{path} is not JSON ({error}). Train again or restore the file.") from error
     if not isinstance(summary, dict):
         raise ReportError(f"{path} holds {type(summary).__name__}, not an object with the results of a run.")
+    if problem := _foreign(summary):
+        raise ReportError(
+            f"{path} is not what `codev train` writes ({problem}). Give the folder of a training run or an evaluation."
+        )
     return summary
+
+
+def _foreign(summary: Mapping[str, Any]) -> str:
+    """Return why a summary is none of a training run: other programs write files of that name; empty if it is one."""
+    parts = ("before", "after", "seconds", "options")
+    if not any(name in summary for name in parts):
+        return f"it has none of {', '.join(parts)}"
+    for name in parts:
+        if not isinstance(summary.get(name, {}), dict | None):
+            return f"{name} is no object"
+    for part in ("before", "after"):
+        intervals = (summary.get(part) or {}).get("ci95") or {}
+        if not isinstance(intervals, dict) or not all(_is_interval(pair) for pair in intervals.values()):
+            return f"ci95 of {part} has no intervals"
+    return ""
+
+
+def _is_interval(pair: Any) -> bool:
+    return pair is None or (isinstance(pair, list) and len(pair) == 2 and all(map(is_number, pair)))
 
 
 def runs_below(folder: Path, files: Sequence[str]) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from codev_env.errors import CodevError, ConfigError
 from codev_env.scoring.metrics import judges_boxless, summarize
@@ -35,7 +37,7 @@ def serve(folder: Path, port: int, ready: Callable[[ThreadingHTTPServer], None] 
         ConfigError: If the port is not available.
     """
     try:
-        server = ThreadingHTTPServer((HOST, port), _handler(Live(folder)))
+        server = _Server((HOST, port), _handler(Live(folder)))
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--port {port}: {error}. Give another port, or 0 for one that is free.") from error
     with server:
@@ -108,11 +110,18 @@ def _stat(path: Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that left before it had the page; any other failure is printed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def _handler(live: Live) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # noqa: N802 - the library's name
             # A page elsewhere must not read the run through a name of its own that leads to this machine.
-            host = (self.headers.get("Host") or "").rpartition(":")[0]
+            host = (self.headers.get("Host") or "").partition(":")[0]  # browsers leave out port 80
             if host not in (HOST, "localhost"):
                 return self._reply(HTTPStatus.FORBIDDEN, "text/plain", "only for this machine")
             if self.path == "/version":

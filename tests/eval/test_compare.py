@@ -188,3 +188,9 @@ def test_the_page_names_both_folders_and_shows_no_empty_brackets(tmp_path):
     legend = text.partition('<ul class="legend">')[2].partition("</ul>")[0]
     assert f"A <b>{a}</b>" in legend and f"B <b>{b}</b>" in legend
     assert "+100.0 points</td>" in text and "[–]" not in text
+
+
+def test_an_evaluation_without_its_episodes_is_told(tmp_path, capsys):
+    (tmp_path / "metrics.json").write_text(json.dumps({"benches": {"vstar": {}}}))
+    assert cli.main(["eval", "compare", str(tmp_path), str(tmp_path)]) == 1
+    assert "no episodes: restore trajectories.jsonl" in capsys.readouterr().err

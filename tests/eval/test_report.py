@@ -219,6 +219,23 @@ def test_a_folder_without_a_summary_is_told(tmp_path, content, says):
     assert "summary.json" in str(caught.value) and not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"_step": 5, "loss": 0.1}, "it has none of before, after, seconds, options"),
+        ({"before": 3, "after": {}}, "before is no object"),
+        ({"before": {"accuracy": 0.5}, "seconds": [1, 2]}, "seconds is no object"),
+        ({"after": {"accuracy": 0.5, "ci95": [0.1, 0.2]}}, "ci95 of after has no intervals"),
+        ({"after": {"accuracy": 0.5, "ci95": {"accuracy": 3}}}, "ci95 of after has no intervals"),
+    ],
+)
+def test_a_summary_of_another_program_is_told(tmp_path, content, says):
+    (tmp_path / "summary.json").write_text(json.dumps(content))
+    with pytest.raises(ReportError, match="is not what `codev train` writes") as caught:
+        write_run_report(tmp_path)
+    assert says in str(caught.value) and not (tmp_path / "report.html").exists()
+
+
 def test_an_undefined_metric_is_a_dash_not_a_zero():
     wrong = summarize([trajectory(i, looks=True, right=False) for i in range(2)])
     right = summarize([trajectory(i, looks=True, right=True) for i in range(2)])
