@@ -25,7 +25,8 @@ _EDGES = {"above": "top", "below": "bottom"}
 _FURTHEST = {"left": "leftmost", "right": "rightmost", "above": "topmost", "below": "bottommost"}
 _PLACES = "part|half|corner|edge|side|area|portion|section|region|quadrant|third|middle|cent(?:er|re)|row"
 _BODY = "hand|arm|leg|foot|feet|eye|ear|paw|shoulder|wing|knee|wrist|elbow|thigh|cheek|hoof|hooves"
-_OF_IMAGE = r" of the (?:image|picture|photo(?:graph)?|scene|frame|view|page|chart|map)\b"
+_IMAGE = "image|picture|photo(?:graph)?|scene|frame|view|page|chart|map"
+_OF_IMAGE = rf" of the (?:{_IMAGE})\b"
 # The right answer, that is right, has left, all the above.
 _NO_WORD = r"(?!right[ -](?:answer|option|choice|angle|triangle))(?<!\bthat )(?<!\ball )(?<!\bhas )(?<!\bhave )"
 _PHRASE = re.compile(
