@@ -14,6 +14,7 @@ from codev_env.scoring.scorer import Score, edit_distance, gold_letter, letters_
 from codev_env.types import Task
 
 _LETTERS = "ABCDEFGHIJ"
+_LOOKED_UP = f"{_LETTERS}H"  # as the script lists them
 _NOISE = re.compile(r"[A-Za-z*:\s]+")
 _NUMBERS = re.compile(r"\d+")
 _RUN = re.compile("[\\d\\s,\uff0c]+")
@@ -85,7 +86,7 @@ def _choice(task: Task, text: str, gold: str) -> Score:
     read = text.replace("Extracted answer:", "").strip()
     if read not in tuple(_LETTERS):
         prompt = str(task.meta.get("prompt", task.question))
-        for letter in _LETTERS:
+        for letter in _LOOKED_UP:
             if any(f"{letter}{mark}{read}" in prompt for mark in (". ", ".", " ", "")):
                 read = letter
         read = min(_LETTERS, key=lambda letter: edit_distance(read, letter))

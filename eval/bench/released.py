@@ -67,7 +67,11 @@ RELEASED: dict[Name, Released] = {
             "the image budget of the evaluation: the checkpoint's own is used",
             "the tokens per turn of the evaluation: those of training are used",
         ),
-        differs=("VLMEvalKit asks an LLM where its rules read nothing; here such an answer is wrong",),
+        differs=(
+            "VLMEvalKit asks an LLM where its rules read nothing; here such an answer is wrong",
+            "the released code takes a last message without <answer> as a whole for the answer, and of several answers "
+            "the first; here there is no answer, and the last counts",
+        ),
     ),
     "codevision-7b": Released(
         title="CodeVision-7B",
@@ -107,6 +111,7 @@ RELEASED: dict[Name, Released] = {
         | _sourced("arXiv 2505.14362, table 4", mathvista=70.1),
         differs=(
             "an LLM (Qwen2.5-72B) decided where the answer is no letter: give --scorer URL#NAME to ask one",
+            "the released script takes a last message without <answer> as a whole for the answer; here there is none",
             "the released script for V*Bench lists options in the file's order, so that A is always right",
             "the released script does not refuse small regions, and enlarges them; the tool of training, used here, "
             "refuses sides of 30 pixels or less",
