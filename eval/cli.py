@@ -13,6 +13,7 @@ from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
 from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, SUITE, WITHOUT_TOOL
 from codev_eval.bench.measures import dual, evidence_gain, measure, sample_of, suite_table, usage
 from codev_eval.bench.options import EvalOptions
+from codev_eval.bench.zoom import zooming_gap
 from codev_eval.compare import main as compare
 from codev_eval.report.cli import title_of
 from codev_eval.report.condition_pages import write_condition_pages
@@ -76,6 +77,7 @@ def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
     used = usage([t for benches in played.episodes.values() for ts in benches.values() for t in ts])
     boxless = judges_boxless([t for episodes in played.episodes[PLAIN].values() for t in episodes])
     sets = {bench: {"data": tasks.name, "source": tasks.source} for bench, tasks in played.tasks.items()}
+    gap = zooming_gap(played.episodes[PLAIN], played.tasks, options.seed)
     return {
         "schema": SCHEMA,
         "model": options.model,
@@ -93,6 +95,7 @@ def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
         "sets": sets,
         "usage": used | {"cost": options.cost(used)},
         "benches": {bench: _of_bench(bench, options, played, boxless) for bench in played.tasks},
+        **({"zooming_gap": gap} if gap else {}),
         "failed": [failed.row() for failed in played.failed],
         "not_tried": [
             {"bench": bench, **({"condition": condition} if condition else {}), "episodes": count}

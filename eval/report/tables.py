@@ -61,10 +61,10 @@ def page_tables(metrics: Mapping[str, Any]) -> list[Table]:
 
 
 def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
-    heads = ("n", "accuracy", "faithful", "given correct", "and correct")
-    names = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct")
+    heads = ("n", "accuracy", "faithful", "given correct", "and correct", "any crop")
+    names = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "any_crop")
     for grouping, title in (("by_category", "category"), ("by_variant", "variant")):
-        rows = [(name, str(row["n"]), *(share(row[key]) for key in names)) for name, row in _of(metrics, grouping)]
+        rows = [(name, str(row["n"]), *(share(row.get(key)) for key in names)) for name, row in _of(metrics, grouping)]
         yield Table(f"By {title}", "", (title, *heads), tuple(rows))
     score = metrics.get("score") or {}
     how = "mean over the variants" if "by_variant" in metrics else "totalled as the benchmark's authors do"
@@ -111,7 +111,18 @@ def all_benches(record: Mapping[str, Any]) -> list[Table]:
     if len(found) < 2:
         return []
     used = record["usage"]
-    heads = ["benchmark", "data", "n", "failed", "accuracy", "score", "faithful", "and correct", "tool calls"]
+    heads = [
+        "benchmark",
+        "data",
+        "n",
+        "failed",
+        "accuracy",
+        "score",
+        "faithful",
+        "and correct",
+        "any crop",
+        "tool calls",
+    ]
     heads += ["tokens"] * bool(used["requests"]) + ["cost"] * bool(used.get("cost"))
     rows = []
     for name, metrics in found.items():
@@ -128,11 +139,23 @@ def all_benches(record: Mapping[str, Any]) -> list[Table]:
             UNDEFINED if total is None else with_interval(total, metrics.get("score_ci95")),
             share(metrics.get("faithful")),
             share(metrics.get("faithful_and_correct")),
+            share(metrics.get("any_crop")),
             UNDEFINED if calls is None else f"{calls:.2f}",
         ]
         rows.append((*row, *(spent[head] for head in heads[len(row) :])))
-    note = "score: the total of the benchmark's authors; faithful: among the judged episodes"
-    return [Table("All benchmarks", note, tuple(heads), tuple(rows))]
+    note = "score: the total of the benchmark's authors; faithful, and any crop as in papers: among the judged episodes"
+    found_tables = [Table("All benchmarks", note, tuple(heads), tuple(rows))]
+    if gap := record.get("zooming_gap"):
+        cells = (
+            str(gap["n"]),
+            share(gap["accuracy_whole"]),
+            share(gap["accuracy_crop"]),
+            _gain(gap["gap"], gap["gap_ci95"]),
+        )
+        found_tables.append(
+            Table("Zooming gap", "ZoomBench", ("", "questions", "whole", "crop", "gap"), (("accuracy", *cells),))
+        )
+    return found_tables
 
 
 def _tokens(used: Mapping[str, Any]) -> int:
