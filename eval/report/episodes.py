@@ -15,7 +15,7 @@ from codev_env.trajectory import Trajectory
 from codev_env.types import Box, Step
 from codev_eval.bench.measures import bench_of, plain_answer, sample_of
 from codev_eval.bench.suspicions import suspicions
-from codev_eval.report.formats import duration
+from codev_eval.report.formats import counted, duration
 from codev_eval.report.highlight import Pieces, highlight
 from codev_eval.report.images import Drawing, ImageStore, Mark, StoredImage, draw
 from codev_eval.report.targets import SeenTarget, scaled_box, seen_targets
@@ -236,7 +236,7 @@ def _scene(trajectory: Trajectory, store: ImageStore) -> tuple[Drawing, ...]:
             marks += [Mark("crop", box, str(number), count) for number, box in on_it]
         alt = f"Input image {place + 1}" if place else "Input image"
         if marks or not place:
-            alt += f" with {len(numbered)} target boxes and {len(marks) - len(numbered)} crop boxes"
+            alt += f" with {counted(len(numbered), 'target box')} and {counted(len(marks) - len(numbered), 'crop box')}"
         drawings.append(draw(store.add(trajectory.images, place), alt, marks, seen=() if place else parts))
     return tuple(drawings)
 

@@ -51,6 +51,11 @@ def _signed(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f}"
 
 
+def counted(number: int, name: str) -> str:
+    """A number with the name of what is counted, such as `1 task`, `2 tasks` and `2 boxes`."""
+    return f"{number} {name}" if number == 1 else f"{number} {name}{'es' if name.endswith('x') else 's'}"
+
+
 def short(value: float) -> str:
     """A number in few characters: `1200`, `0.25`, `1.2e-05`."""
     if value == 0:

@@ -17,6 +17,7 @@ from codev_eval.bench.measures import bench_of, sample_of
 from codev_eval.bench.suspicions import suspicions
 from codev_eval.report.differences import Compared
 from codev_eval.report.episodes import TaskView, task_of, variant_of
+from codev_eval.report.formats import counted
 from codev_eval.report.images import ImageStore
 from codev_eval.report.rendering import render
 from codev_eval.report.results import Section
@@ -151,8 +152,18 @@ def _episodes(
     if not tasks:
         return None
     shown = tasks[:limit]
-    which = f"The first {len(shown)} of {len(tasks)} tasks" if len(shown) < len(tasks) else f"All {len(tasks)} tasks"
-    return Episodes(which, _filters(played, shown), tuple(task_of(runs, store) for runs in shown))
+    return Episodes(_which(shown, tasks), _filters(played, shown), tuple(task_of(runs, store) for runs in shown))
+
+
+def _which(shown: Sequence[Any], tasks: Sequence[Sequence[tuple[str, Trajectory]]]) -> str:
+    """Say which of the tasks are shown; a task that was sampled several times is one task."""
+    different = len({(bench_of(runs[0][1]), runs[0][1].task_id) for runs in tasks})
+    total = counted(different, "task")
+    if different < len(tasks):
+        total = f"{counted(len(tasks), 'sample')} of {total}"
+    if len(shown) < len(tasks):
+        return f"The first {len(shown)} of {total}"
+    return f"All {total}" if len(tasks) > 1 else total
 
 
 def _filters(played: Played, shown: Sequence[Sequence[tuple[str, Trajectory]]]) -> Filters:

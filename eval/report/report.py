@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from codev_env.app.options import words_of
 from codev_env.errors import CodevError
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
@@ -149,9 +150,11 @@ def _facts(record: Mapping[str, Any]) -> Facts:
     """Return the options of an evaluation, its tokens and its cost."""
     used = record.get("usage") or {}
     tokens = {name.replace("_", " "): used[name] for name in ("prompt_tokens", "completion_tokens") if used.get(name)}
-    names = ("model", "data", "source", "split", "scorer", "judge", "reward", "seed", "samples")
+    names = ("model", "data", "source", "split", "scorer", "judge", "max_turns", "reward", "seed", "samples")
     cost = {"cost": round(used["cost"], 2)} if used.get("cost") else {}
-    return facts_of({name: record[name] for name in names if name in record} | tokens | cost)
+    tasks = record.get("tasks") or {}
+    chosen = {name: words_of(tasks[name]) for name in ("scenes", "subset", "wrap", "only") if tasks.get(name)}
+    return facts_of({name: record[name] for name in names if name in record} | chosen | tokens | cost)
 
 
 def _results(metrics: Mapping[str, Any]) -> tuple[Section, ...]:

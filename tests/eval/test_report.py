@@ -260,3 +260,41 @@ def test_many_episodes_stay_small(tmp_path):
     played = episodes(True, 120)
     size = write_report(tmp_path, played, summarize(played), "many").stat().st_size
     assert size < 120 * 20_000
+
+
+def test_samples_of_a_task_are_not_counted_as_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "EVAL_EPISODES", 5)
+    for samples, count, says in [
+        (2, 2, "All 4 samples of 2 tasks,"),
+        (1, 2, "All 2 tasks,"),
+        (1, 1, "1 task,"),
+        (3, 2, "The first 5 of 6 samples of 2 tasks,"),
+        (1, 6, "The first 5 of 6 tasks,"),
+    ]:
+        played = [
+            dataclasses.replace(trajectory(index, looks=True, right=True), meta={"eval": {"sample": sample}})
+            for index in range(count)
+            for sample in range(samples)
+        ]
+        page = write_report(tmp_path, played, {"n": len(played)}, "x").read_text("utf-8")
+        assert f'<p class="note">{says} in the order' in page
+
+
+def test_an_image_says_how_many_boxes_it_has(tmp_path):
+    page = write_report(tmp_path, [trajectory(0, looks=True, right=True)], {"n": 1}, "x").read_text("utf-8")
+    assert 'aria-label="Input image with 1 target box and 1 crop box"' in page
+    without = trajectory(0, looks=True, right=True, tool=False)
+    page = write_report(tmp_path, [without], {"n": 1}, "x").read_text("utf-8")
+    assert 'aria-label="Input image with 1 target box and 0 crop boxes"' in page
+
+
+def test_the_settings_name_what_decides_the_tasks(tmp_path):
+    record = {
+        "benches": {"vstar": {"n": 1}},
+        "max_turns": 4,
+        "tasks": {"scenes": {"preset": "toy", "cue_p": 0}, "wrap": ["jpeg:3"], "subset": None, "only": None},
+    }
+    page = write_report(tmp_path, [], record, "x").read_text("utf-8")
+    for name, value in (("max turns", "4"), ("scenes", "preset toy cue_p 0"), ("wrap", "jpeg:3")):
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in page
+    assert "<dt>subset</dt>" not in page
