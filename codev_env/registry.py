@@ -129,7 +129,8 @@ class Registry(Mapping[str, Any], Generic[T]):
             signature.bind(**options)
         except TypeError as error:
             known = ", ".join(signature.parameters) or "none"
+            what = "" if isinstance(maker, type) else f" It is a function; it must be {self.expected}, or make one."
             raise ConfigError(
-                f"{self.kind} {name!r} with options {sorted(options)}: {error}. Its options: {known}."
+                f"{self.kind} {name!r} with options {sorted(options)}: {error}. Its options: {known}.{what}"
             ) from error
         return maker(**options)

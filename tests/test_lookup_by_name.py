@@ -85,3 +85,8 @@ def test_without_makes_a_class_stays_one():
 def test_what_cannot_be_found_is_one_clear_error(name, options, said):
     with pytest.raises(ConfigError, match=said):
         SHAPES.find(name, **options)
+
+
+def test_a_function_that_makes_none_is_told_what_is_wanted():
+    with pytest.raises(ConfigError, match="It is a function; it must be a Shape, or make one"):
+        SHAPES.find(f"{HERE}:is_shape")

@@ -61,7 +61,10 @@ def _checked(name: str, scorer: Callable[[Task, str], Any]) -> Scorer:
     def checked(task: Task, answer: str, /) -> Score:
         score = scorer(task, answer)
         if not isinstance(score, Score):
-            raise ConfigError(f"scorer {name!r} returned a {type(score).__name__}; expected a codev_env.scoring.Score.")
+            raise ConfigError(
+                f"scorer {name!r} returned a {type(score).__name__} ({score!r:.60}); it must return a "
+                "codev_env.scoring.Score, for example Score(correct=True)."
+            )
         return score
 
     return checked

@@ -73,6 +73,11 @@ def test_a_truth_value_is_no_score():
         get_scorer(f"{__name__}:a_truth_value")(task(), "x")
 
 
+def test_a_truth_value_is_told_alike_for_a_path_and_for_a_function():
+    with pytest.raises(ConfigError, match=r"it must return a codev_env.scoring.Score, for example Score\(correct=True"):
+        get_scorer(f"{__name__}:a_truth_value")(task(), "x")
+
+
 def test_no_language_model_without_its_name():
     with pytest.raises(ConfigError, match="name the model|openai"):
         get_scorer("llm")
