@@ -65,6 +65,7 @@ class Bench:
         categories: The categories of its questions, where the benchmark fixes them.
         folder: Folder that `data="auto"` looks for under `$CODEV_DATA` and `./data`; `""` for none.
         files: Shell pattern of its files, where other benchmarks share the folder; `""` for all files.
+        subfolders: Shell pattern of its files where the published form has a folder for each part; `""` for none.
         hub: Its files on the hub; `None` where it is not published there.
         scenes: Preset in `codev_env.tasks.SCENES` of the generated scenes that replace it.
         scoring: Whose published evaluation scores it; `None` where there is none.
@@ -81,6 +82,7 @@ class Bench:
     categories: tuple[str, ...] = ()
     folder: str = ""
     files: str = ""
+    subfolders: str = ""
     hub: HubFiles | None = None
     scenes: str = "vstar"
     scoring: Scoring | None = None
@@ -97,7 +99,9 @@ class Bench:
         return next((place for place in self.places() if place.is_dir() and self._is_in(place)), None)
 
     def _is_in(self, place: Path) -> bool:
-        return not self.files or any(any(folder.glob(self.files)) for folder in (place, place / "data"))
+        if not self.files or (self.subfolders and any(place.glob(self.subfolders))):
+            return True
+        return any(any(folder.glob(self.files)) for folder in (place, place / "data"))
 
 
 _PARQUET = ("*.parquet", "data/*.parquet")
@@ -248,6 +252,7 @@ BENCHES: dict[str, Bench] = {
             reader_options={"needs": ("options", "category")},
             folder="BLINK",
             files="BLINK*",
+            subfolders="*/val-*.parquet",
             scenes="album",
             scoring="blink-eval",
         ),

@@ -18,6 +18,7 @@ from typing import Any
 from codev_env.benches import Bench
 from codev_env.errors import FormatError, TaskError
 from codev_env.python_text import literal
+from codev_env.tasks.readers.blink import BlinkReader
 from codev_env.tasks.readers.boxes import Frame, boxes_from
 from codev_env.tasks.readers.cells import image_path
 from codev_env.tasks.readers.fields import (
@@ -67,7 +68,7 @@ def open_annotated(
     """Open a benchmark whose annotations are one file.
 
     Args:
-        path: A JSONL, Parquet, TSV or JSON file, or a folder that holds one.
+        path: A JSONL, Parquet, TSV or JSON file, a folder that holds one, or BLINK's folder of subtasks.
         split: A split of the benchmark.
         bench: The benchmark; of a folder's files those that match `bench.files` are read.
         needs: Fields that each row must have besides image, question and answer: `"options"`, `"boxes"`, `"category"`.
@@ -84,6 +85,8 @@ def open_annotated(
         ConfigError: An option that cannot be used.
     """
     only_split(bench.title, split, bench.splits)
+    if bench.subfolders and (parts := sorted(Path(path).glob(bench.subfolders))):
+        return RowTaskSet(table_of(parts), BlinkReader(bench.name), subset=subset, on_error=on_error, images=images)
     expected = f"{bench.files or '*'} as {', '.join(_SUFFIXES)}"
     files = find_files(path, _SUFFIXES, expected)
     if Path(path).is_dir() and bench.files:
