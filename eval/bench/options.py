@@ -147,8 +147,8 @@ class EvalOptions(TaskOptions):
             others = " ".join(bench for bench in self.benches if bench not in missing)
             places = "; ".join(f"{bench} into {place}" for bench, place in missing.items())
             raise ValueError(
-                f"--data hub: {', '.join(missing)} cannot be downloaded (docs/data.md says why). Put the files of "
-                f"{places}{f', or give --bench {others}' if others else ''}."
+                f"--data hub does not download {', '.join(missing)} (docs/data.md says where to get them). Put the "
+                f"files of {places}{f', or give --bench {others}' if others else ''}."
             )
         if self.samples > 1 and self.temperature == 0 and not self.model.startswith("scripted:"):
             raise ValueError(f"--samples {self.samples} at --temperature 0 are all alike: raise --temperature.")

@@ -32,7 +32,7 @@ def test_a_suite_names_all_that_cannot_be_downloaded_before_anything_is(suite, m
     with pytest.raises(OptionError) as caught:
         options_of(data=["hub"], suite=suite)
     text = str(caught.value)
-    assert f"--data hub: {', '.join(missing)} cannot be downloaded" in text and "docs/data.md" in text
+    assert f"--data hub does not download {', '.join(missing)} (" in text and "docs/data.md" in text
     assert all(f"data/{BENCHES[bench].folder}" in text for bench in missing)
     assert f"--bench {' '.join(bench for bench in suite_of(suite) if bench not in missing)}" in text
 

@@ -74,3 +74,21 @@ def test_rows_with_one_id_and_different_content_are_refused(tmp_path):
 def test_other_benchmarks_refuse_repeated_rows(tmp_path):
     with pytest.raises(TaskError, match="occurs twice"):
         rows_of(tmp_path, "blink", [ROW, ROW])
+
+
+@pytest.mark.parametrize("solution", ["White.", ["White."]])
+def test_visualprobe_as_its_authors_publish_it(tmp_path, solution):
+    folder = tmp_path / "VisualProbe_Easy"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "visual_probe_easy_6.jpg").write_bytes(encoded_image())
+    row = {
+        "images": ["VisualProbe_Easy/data/visual_probe_easy_6.jpg"],
+        "doc_id": "visual_probe_easy_6",
+        "problem": "<image>\nWhat is the color of the lamp?",
+        "solution": solution,
+        "data_source": "visual_probe_easy",
+    }
+    (folder / "val.json").write_text(json.dumps([row]), "utf-8")
+    (task,) = open_bench("visualprobe", folder, "test")
+    assert (task.task_id, task.category) == ("visualprobe-visual_probe_easy_6", "visual_probe_easy")
+    assert (task.question, task.answer, task.image.size) == ("What is the color of the lamp?", "White.", (64, 48))

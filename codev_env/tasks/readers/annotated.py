@@ -2,9 +2,9 @@
 
 Formats read in public sources: data/README.md and the JSONL files of m-Just/InSight-o3 (TreeBench, VisualProbe,
 MME-RealWorld-Lite, O3-Bench), inference_treebench.py of Haochen-Wang409/TreeVGR (TreeBench.tsv),
-utils/convert_benchmark.py of inclusionAI/Zooming-without-Zooming (ZoomBench), verl/utils/dataset/multimodal_dataset.py
-of Mini-o3/Mini-o3 (VisualProbe's val.json), and vlmeval/dataset/image_mcq.py of open-compass/VLMEvalKit
-(MME-RealWorld-Lite and BLINK as TSV). CharXiv is in the module `charxiv`.
+utils/convert_benchmark.py of inclusionAI/Zooming-without-Zooming (ZoomBench), docs/mini_o3_demo.md of Mini-o3/Mini-o3
+(VisualProbe's val.json: images, doc_id, problem, solution, data_source), and vlmeval/dataset/image_mcq.py of
+open-compass/VLMEvalKit (MME-RealWorld-Lite and BLINK as TSV). CharXiv is in the module `charxiv`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from codev_env.tasks.readers.fields import (
 )
 from codev_env.tasks.readers.files import find_files, only_split, table_of
 from codev_env.tasks.readers.images import Rules
+from codev_env.tasks.readers.own_text import single_text
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
 from codev_env.tasks.readers.table import RowTable
 
@@ -41,9 +42,9 @@ _NAMES = {
     "image": ("image", "images", "file_name"),
     "question": ("question", "problem", "prompt", "query"),
     "options": ("options", "multi-choice options"),
-    "answer": ("answer",),
-    "category": ("category", "subset", "inst_category"),
-    "id": ("question_id", "index", "figure_id"),
+    "answer": ("answer", "solution"),
+    "category": ("category", "subset", "inst_category", "data_source"),
+    "id": ("question_id", "index", "figure_id", "doc_id"),
     "boxes": ("target_instances",),
 }
 """The columns of each field, the first one that a table has."""
@@ -197,7 +198,8 @@ class AnnotatedReader:
     def _check(self, row: Mapping[str, Any], where: str) -> tuple[str, dict[str, str], str]:
         """Return question, options by letter and the right answer's text."""
         cells = {field: row.get(name) for field, name in self.columns if field != "image"}
-        question, answer = plain(cells["question"]).replace("<image>", "").strip(), plain(cells["answer"])
+        question = plain(cells["question"]).replace("<image>", "").strip()
+        answer = plain(single_text(cells["answer"], "answer", where))
         for field, value in (("question", question), ("answer", answer)):
             if not value:
                 raise TaskError(f"{where}: {dict(self.columns)[field]!r} is empty.")
