@@ -7,9 +7,11 @@ import json
 import pytest
 from real_data import encoded_image, own_cache  # noqa: F401
 
+from codev_env.benches import BENCHES
 from codev_env.errors import TaskError
 from codev_env.scoring import aggregate
 from codev_env.tasks import open_bench
+from codev_env.tasks.readers import hub
 from codev_env.tasks.readers.fields import given_options
 
 
@@ -92,3 +94,23 @@ def test_visualprobe_as_its_authors_publish_it(tmp_path, solution):
     (task,) = open_bench("visualprobe", folder, "test")
     assert (task.task_id, task.category) == ("visualprobe-visual_probe_easy_6", "visual_probe_easy")
     assert (task.question, task.answer, task.image.size) == ("What is the color of the lamp?", "White.", (64, 48))
+
+
+def test_o3bench_is_found_as_the_hub_has_it(tmp_path, monkeypatch):
+    (tmp_path / "test" / "images" / "chart").mkdir(parents=True)
+    (tmp_path / "test" / "images" / "chart" / "1-3.png").write_bytes(encoded_image())
+    row = {"file_name": "images/chart/1-3.png", "subset": "chart", "question": "Which?", "options": "A. 1\nB. 2"}
+    (tmp_path / "test" / "metadata.jsonl").write_text(json.dumps({**row, "answer": "B"}), "utf-8")
+    monkeypatch.setattr(hub, "fetch", lambda bench: tmp_path)
+    (task,) = open_bench("o3bench", "hub", "test")
+    assert (task.answer, task.image.size) == ("2", (64, 48))
+    (tmp_path / "test").rename(tmp_path / "other")
+    with pytest.raises(TaskError, match="has none of the files"):
+        open_bench("o3bench", "hub", "test")
+
+
+def test_every_benchmark_of_the_hub_is_looked_for_where_its_files_are():
+    for bench in (bench for bench in BENCHES.values() if bench.hub and bench.reader != "vstar"):
+        rows = [pattern for pattern in bench.hub.patterns if not pattern.endswith(("/*", ".zip"))]
+        folders = {pattern.rpartition("/")[0] for pattern in rows}
+        assert folders <= {"", "data", *bench.splits}, bench.name

@@ -69,7 +69,8 @@ def open_annotated(
     """Open a benchmark whose annotations are one file.
 
     Args:
-        path: A JSONL, Parquet, TSV or JSON file, a folder that holds one, or BLINK's folder of subtasks.
+        path: A JSONL, Parquet, TSV or JSON file, a folder that holds one, also in a folder named like the split, or
+            BLINK's folder of subtasks.
         split: A split of the benchmark.
         bench: The benchmark; of a folder's files those that match `bench.files` are read.
         needs: Fields that each row must have besides image, question and answer: `"options"`, `"boxes"`, `"category"`.
@@ -89,7 +90,13 @@ def open_annotated(
     if bench.subfolders and (parts := sorted(Path(path).glob(bench.subfolders))):
         return RowTaskSet(table_of(parts), BlinkReader(bench.name), subset=subset, on_error=on_error, images=images)
     expected = f"{bench.files or '*'} as {', '.join(_SUFFIXES)}"
-    files = find_files(path, _SUFFIXES, expected)
+    try:
+        files = find_files(path, _SUFFIXES, expected)
+    except FormatError:
+        inner = Path(path) / split  # as O3-Bench is on the hub
+        if not inner.is_dir():
+            raise
+        files = find_files(inner, _SUFFIXES, expected)
     if Path(path).is_dir() and bench.files:
         files = [file for file in files if file.match(bench.files)]
         if not files:
