@@ -7,7 +7,7 @@ import functools
 import itertools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import PlayedGroup, Selection
 from codev_env.errors import ConfigError
 from codev_env.rewards import Reward
+from codev_env.trajectory import Trajectory
 from codev_train.evaluate import evaluate_step
 from codev_train.learn import checkpoint
 from codev_train.learn.ahead import Ahead
@@ -82,7 +83,6 @@ def tapo(
     past = PastLooks(run, options.imitation.memory, done, accelerator.process_index, accelerator.num_processes)
     imitation = Imitation(options.imitation, updater, policy.processor, runner.dialect(), past)
     learner = _Learner(options, policy, engine, runner, chooser, updater, imitation, accelerator)
-    shown = ("reward", "accuracy", *(["faithful"] if options.env.judge != "none" else []))
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
         with (
@@ -103,7 +103,7 @@ def tapo(
                 if step % options.show_every == 0:
                     monitor.episodes([r.trajectory for r in rollouts[:: options.group][:4]], step + 1)
                 bar.update()
-                bar.set_postfix({name: f"{row[name]:.2f}" for name in shown})
+                bar.set_postfix(bar_numbers(row, [r.trajectory for r in rollouts]))
                 findings = broadcast_object_list([health.look(row)])[0]  # of the main process: all stop, or none
                 for finding in findings if accelerator.is_main_process else ():
                     bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)
@@ -292,6 +292,13 @@ def channel_table(
             for turn, record in enumerate(rollout.trajectory.turns):
                 channels[number, row, turn] = sum(record.reward_terms[name] for name in names)
     return channels, kept
+
+
+def bar_numbers(row: Mapping[str, float], played: Iterable[Trajectory]) -> dict[str, str]:
+    """Return what the progress bar shows of an update; no faithful-tool rate where no tool call was judged."""
+    judged = any(turn.score_value is not None for t in played for turn in t.turns)
+    names = ("reward", "accuracy", *(["faithful"] if judged else []))
+    return {name: f"{row[name]:.2f}" for name in names}
 
 
 def describe(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from codev_env.farm.farm import farm_metrics
+from codev_env.scoring.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.measures import usage
 from codev_eval.bench.options import EvalOptions
@@ -27,6 +28,7 @@ class ProgressBar:
         self._bar = tqdm(total=total, initial=initial, desc=title, unit="ep", file=sys.stderr)
         self._options = options
         self.played = self.right = self.faithful = self._failed = self._judged = 0
+        self._scored = False
         self._tokens = usage(())
 
     def start(self, found: Sequence[Trajectory]) -> None:
@@ -38,8 +40,8 @@ class ProgressBar:
         """Show one more episode."""
         self._note(trajectory)
         shown = {"accuracy": f"{self.right / self.played:.0%}"}
-        if self._judged:  # without boxes and without a judge the rate is unknown, not 0
-            shown["faithful"] = f"{self.faithful / self.played:.0%}"
+        if self._scored:  # without boxes and without a judge the rate is unknown, not 0
+            shown["faithful"] = f"{self.faithful / self._judged:.0%}"
         if tokens := self._tokens["prompt_tokens"] + self._tokens["completion_tokens"]:
             shown["tokens"] = f"{tokens:,}"
         if cost := self._options.cost(self._tokens):
@@ -65,7 +67,9 @@ class ProgressBar:
     def _note(self, trajectory: Trajectory) -> None:
         self.played += 1
         self.right += trajectory.is_correct
-        self.faithful += trajectory.is_faithful
-        self._judged += any(step.score is not None and step.score.value is not None for step in trajectory.turns)
+        self._scored = self._scored or any(turn.score_value is not None for turn in trajectory.turns)
+        for judged in judged_episodes((trajectory,)):  # the rate is among these, as in metrics.json
+            self._judged += 1
+            self.faithful += judged.is_faithful
         for name, count in usage((trajectory,)).items():
             self._tokens[name] += count
