@@ -14,7 +14,10 @@ import os
 import resource
 import struct
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
+
+_JUMP = 10.0  # seconds between times from which on the frames between them are not decoded
 
 
 def main() -> None:
@@ -34,14 +37,15 @@ def main() -> None:
         resource.setrlimit(limit, (most, most))
     try:
         # The file itself and nothing it names: no playlists, no network.
-        with av.open(request["path"], options={"protocol_whitelist": "file"}) as container:
-            stream = container.streams.video[0]
-            stream.thread_count = 1
-            if request["times"] is None:
-                reply, frames = _about(container, stream, request["pixels"]), []
-            else:
-                frames = _frames(container, stream, request["times"], request["size"])
-                reply = {"frames": len(frames)}
+        def opened() -> Any:
+            return av.open(request["path"], options={"protocol_whitelist": "file"})
+
+        if request["times"] is None:
+            with opened() as container:
+                reply, frames = _about(container, _stream(container), request["pixels"]), []
+        else:
+            frames = _frames(opened, request["times"], request["size"])
+            reply = {"frames": len(frames)}
     except MemoryError:
         reply, frames = {"error": "needs more memory than a video may take"}, []
     except Exception as error:  # whatever a damaged file makes the library raise
@@ -61,21 +65,52 @@ def _about(container: Any, stream: Any, most: int) -> dict[str, Any]:
     return {"seconds": seconds, "width": width, "height": height}
 
 
-def _frames(container: Any, stream: Any, times: list[float], size: list[int]) -> list[bytes]:
-    """Return the frame shown at each time: the last one that starts by then."""
-    found: list[bytes] = []
-    last, start = None, None
-    for frame in container.decode(stream):
-        seconds = frame.time or 0.0
-        start = seconds if start is None else start
-        while len(found) < len(times) and last is not None and seconds - start > times[len(found)] + 1e-6:
-            found.append(_pixels(last, size))
-        last = frame
-        if len(found) == len(times):
-            break
-    while last is not None and len(found) < len(times):
-        found.append(_pixels(last, size))
-    return found
+def _stream(container: Any) -> Any:
+    stream = container.streams.video[0]
+    stream.thread_count = 1
+    return stream
+
+
+def _frames(opened: Callable[[], Any], times: list[float], size: list[int]) -> list[bytes]:
+    """Return the frame shown at each time, which rise: the last one that starts by then.
+
+    Between distant times the decoder jumps to the key frame before the next one. Where that fails, all frames are
+    decoded in order.
+    """
+    try:
+        with opened() as container:
+            return [_pixels(frame, size) for frame in _shown(container, times, _JUMP)]
+    except MemoryError:
+        raise
+    except Exception:  # whatever a file without an index makes the library raise
+        with opened() as container:
+            return [_pixels(frame, size) for frame in _shown(container, times, float("inf"))]
+
+
+def _shown(container: Any, times: list[float], jump: float) -> Iterator[Any]:
+    """Yield the frame shown at each time; raises `LookupError` after a jump to another place than was asked for."""
+    stream = _stream(container)
+    frames = container.decode(stream)
+    last, ahead = next(frames, None), None
+    start = _time(last)
+    for time in times if last is not None else ():
+        wanted = start + time + 1e-6
+        here = _time(ahead or last)
+        if wanted - here > jump:
+            container.seek(int(wanted / stream.time_base), stream=stream)
+            frames = container.decode(stream)
+            last, ahead = next(frames, None), None
+            if last is None or not here - jump <= _time(last) <= wanted:
+                raise LookupError
+        while ahead is None or _time(ahead) <= wanted:
+            last, ahead = ahead or last, next(frames, None)
+            if ahead is None:
+                break
+        yield last
+
+
+def _time(frame: Any) -> float:
+    return (frame and frame.time) or 0.0
 
 
 def _pixels(frame: Any, size: list[int]) -> bytes:
