@@ -112,6 +112,7 @@ RELEASED: dict[Name, Released] = {
         differs=(
             "an LLM (Qwen2.5-72B) decided where the answer is no letter: give --scorer URL#NAME to ask one",
             "the released script takes a last message without <answer> as a whole for the answer; here there is none",
+            "the released script says how to go on inside of <tool_response>; here that follows it",
             "the released script for V*Bench lists options in the file's order, so that A is always right",
             "the released script does not refuse small regions, and enlarges them; the tool of training, used here, "
             "refuses sides of 30 pixels or less",
