@@ -23,6 +23,10 @@ class ServerLost(Exception):
     """The server gave no answer."""
 
 
+class LostAgain(ServerLost):
+    """The server had its weights already, and then gave no answer."""
+
+
 class OpenRequest:
     """A request that other threads may end while it waits for its answer; it may be sent several times.
 
@@ -50,14 +54,18 @@ class OpenRequest:
                 there.shutdown(socket.SHUT_RDWR)
 
     def follow(self, connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
-        """Note the connection that it is sent over; raises `OSError` when it connects after it was given up."""
+        """Note the connection that it is sent over, which raises `OSError` when the request was given up."""
         connect = connection.connect
 
-        def checked() -> None:
-            connect()
+        def check() -> None:
             with self._lock:
                 if self.given_up:
                     raise ConnectionAbortedError("the request was given up")
+
+        def checked() -> None:
+            check()
+            connect()
+            check()  # now there is something to cut off
 
         connection.connect = checked  # type: ignore[method-assign]
         with self._lock:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, OpenRequest, ServerLost
+from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, LostAgain, OpenRequest, ServerLost
 from codev_agents.rollout.engine import EngineError
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Servers:
         self._newest = ""
         self._homes: dict[Hashable, _Home] = {}
         self.losses = 0
-        """How often a server was left out."""
+        """How often a server was left out, or has lost its weights."""
 
     @property
     def queues(self) -> list[int]:
@@ -95,6 +95,11 @@ class Servers:
         """Note the name of the newest weights: lost servers get them. For processes that do not push themselves."""
         with self._changed:
             self._newest = name
+
+    def note_restart(self, client: Client) -> None:
+        """Count a server that was started again between two requests, so that nobody has missed it."""
+        with self._changed:
+            self.losses += client not in self._lost
 
     def ask(self, action: Callable[[Client], T], home: Hashable = None, asked: OpenRequest | None = None) -> T:
         """Return the result of a request, made again at a server that is there if another one was lost meanwhile.
@@ -191,6 +196,7 @@ class Servers:
             except Exception as error:  # also a full disk, or other flags than before: both may be mended
                 with self._changed:
                     self._lost[client] = error
+                    self.losses += isinstance(error, LostAgain)
                 if not isinstance(error, ServerLost | EngineError) and not told and self._method():
                     told = True
                     print(f"the vLLM server at {client.url} is left out: {error}", file=sys.stderr)

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from codev_agents.engines.http import Client, OpenRequest, ServerLost
+from codev_agents.engines.http import Client, LostAgain, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.pixels import to_data_url, to_image
 from codev_agents.engines.servers import Servers
@@ -134,6 +134,10 @@ class VllmServerEngine:
             torch.distributed.barrier(self._group)
         if self._writes and before.parent == folder.parent:
             shutil.rmtree(before, ignore_errors=True)  # a network disk keeps a file that some server has open
+        return self.numbers()
+
+    def numbers(self) -> dict[str, float]:
+        """Return the queues of the servers now, and how often one was lost; of a single one only with `apart`."""
         if not self._apart and len(self._servers.clients) == 1:
             return {}
         queues = {f"server/{place}_queue": float(n) for place, n in enumerate(self._servers.queues)}
@@ -207,8 +211,9 @@ class VllmServerEngine:
         folder = self._folder
         with client.restoring, locked_if_possible(folder.parent / f"lock-{client.name}"):
             there = _version(client)
-            if there not in self._versions:
-                self._checked.discard(client)  # it was started since then, perhaps with other flags
+            if there not in self._versions and client in self._checked:
+                self._checked.remove(client)  # it was started again, perhaps with other flags
+                self._servers.note_restart(client)
             if there != folder.name or self._is_paused(client):
                 self._load(client, folder)
             if client not in self._checked:
@@ -243,7 +248,11 @@ class VllmServerEngine:
         """Sample with one token allowed: it has probability 1 unless the server reports something else."""
         params = {"max_tokens": 1, "allowed_token_ids": [self.processor.eos_id], "logprobs": 0}
         asked = {"token_ids": [self.processor.eos_id], "sampling_params": params, "return_token_ids": True}
-        if sum(self._sample(client, asked).logprobs) < -1e-3:
+        try:
+            logprobs = self._sample(client, asked).logprobs
+        except ServerLost as error:
+            raise LostAgain(str(error)) from error
+        if sum(logprobs) < -1e-3:
             raise ConfigError(
                 f"the vLLM server at {client.url} reports log-probabilities before temperature and bans; start it "
                 "with --logprobs-mode processed_logprobs."

@@ -88,6 +88,15 @@ class StagedEngine(Engine, Protocol):
 
 
 @runtime_checkable
+class ReportingEngine(Engine, Protocol):
+    """Has numbers for the history at any time."""
+
+    def numbers(self) -> dict[str, float]:
+        """Return them as they are now."""
+        ...
+
+
+@runtime_checkable
 class AsyncEngine(Engine, Protocol):
     """Samples completions one by one: requests come and go while others are decoded."""
 

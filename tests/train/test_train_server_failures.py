@@ -12,6 +12,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.servers import Servers
 from codev_agents.rollout.engine import EngineError, Prompt, Sampling
 from codev_env.errors import ConfigError
+from codev_train.learn.ahead import Ahead
 
 GREEDY = Sampling(temperature=0.0, max_tokens=8)
 LONG_S = 20.0  # a wait that only a broken implementation sits through
@@ -173,7 +176,7 @@ def test_a_completion_that_is_given_up_ends_its_connection_and_loses_no_server(s
     engine = vllm_server.VllmServerEngine.__new__(vllm_server.VllmServerEngine)
     restorer = Restorer()
     engine._servers = servers_of(restorer, silent.url)
-    engine._threads = vllm_server.ThreadPoolExecutor(1)
+    engine._threads = ThreadPoolExecutor(1)
     engine._request = lambda *given: {"any": 1}
 
     async def give_up() -> None:
@@ -275,3 +278,41 @@ def test_weights_that_a_disk_keeps_do_not_end_a_push(two, policy, monkeypatch):
     monkeypatch.setattr(vllm_server.shutil, "rmtree", busy)
     engine.sync(policy.model)
     assert two[0].version == engine._folder.name
+
+
+def test_a_server_that_dies_again_before_it_is_taken_back_is_lost_twice(two, policy):
+    engine = engine_of([server.url for server in two], policy)
+    two[0].stop()
+    engine.sync(policy.model)
+    assert engine._servers.losses == 1
+    two[0].failures.append("drop")  # the check of what it reports
+    two[0].start()
+    until(lambda: engine._servers.queues == [0, 0])
+    assert engine._servers.losses == 2
+
+
+def test_a_server_that_was_started_again_between_two_requests_is_counted(two, policy):
+    engine = engine_of([server.url for server in two], policy)
+    two[0].stop()
+    two[0].start()
+    assert engine.sync(policy.model)["server/lost"] == 1 and two[0].version == engine._folder.name
+    assert engine.sync(policy.model)["server/lost"] == 1
+
+
+def test_the_history_has_the_losses_so_far_and_not_those_at_the_last_push(two, policy, prompts):
+    """Of a push in another thread the numbers come an update late."""
+    engine = engine_of([server.url for server in two], policy)
+    ahead = Ahead.__new__(Ahead)
+    ahead._engine, ahead._pushing, ahead._thread = engine, None, ThreadPoolExecutor(1)
+    ahead._stream, ahead._told = SimpleNamespace(updating=contextlib.nullcontext), {"server/lost": 0.0}
+    assert ahead.push(policy.model)["server/lost"] == 0
+    ahead.settle()
+    two[0].stop()
+    engine.generate(prompts, GREEDY)
+    assert ahead.push(policy.model) | {"async/push_seconds": 0.0} == {
+        "server/0_queue": -1,
+        "server/1_queue": 0,
+        "server/lost": 1,
+        "async/push_seconds": 0.0,
+    }
+    ahead.settle()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from codev_agents.rollout.engine import Engine, Sampling, StagedEngine
+from codev_agents.rollout.engine import Engine, ReportingEngine, Sampling, StagedEngine
 from codev_agents.rollout.groups import StreamOptions, TakenGroups
 from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.selection import any_group
@@ -145,7 +145,7 @@ class Ahead:
             self._pushing = self._thread.submit(self._push, self._engine.stage(model))
         else:
             self._push(functools.partial(self._engine.sync, model))
-        return self._told
+        return self._told | (self._engine.numbers() if isinstance(self._engine, ReportingEngine) else {})
 
     def settle(self) -> None:
         """Wait until the engine has the newest weights; raises as `RolloutStream.updating`."""
