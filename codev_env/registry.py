@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
+import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -31,11 +34,39 @@ def import_path(path: str, kind: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
+    except (ImportError, TypeError, ValueError) as error:
+        raise ConfigError(f"cannot import the {kind} {path!r}: {_reason(error, module, attribute)}") from error
+    except Exception as error:  # whatever the module's own code raises
+        raise ConfigError(f"cannot import the {kind} {path!r}: its module raises {_raised(error)}.") from error
+    try:
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"cannot import the {kind} {path!r}: {error}. Write it as 'module:attribute'.") from error
+    except AttributeError as error:
+        near = difflib.get_close_matches(attribute, dir(found), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"cannot import the {kind} {path!r}: {error}. Write it as {PATH!r}.{hint}") from error
     return found
+
+
+def _reason(error: Exception, module: str, attribute: str) -> str:
+    """Explain why a module cannot be imported: its name is a path, it is not found, or its own imports fail."""
+    name = re.sub(r"\.py$", "", re.split(r"[/\\]", module)[-1])
+    if name != module:
+        return f"{module!r} is a path. Write it as {PATH!r}, {name}:{attribute}, and put its folder on PYTHONPATH."
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing and (module == missing or module.startswith(f"{missing}.")):
+        where = "is looked for in the working folder and among installed packages"
+        return f"{error}. Write it as {PATH!r}; the module {where}."
+    if isinstance(error, ImportError):
+        return f"its module raises {_raised(error)}."
+    return f"{error}. Write it as {PATH!r}."
+
+
+def _raised(error: Exception) -> str:
+    """Return an error of a module with the place where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"
+    return f"{type(error).__name__}: {str(error).rstrip('.')}{place}"
 
 
 class Registry(Mapping[str, Any], Generic[T]):

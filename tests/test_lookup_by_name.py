@@ -90,3 +90,28 @@ def test_what_cannot_be_found_is_one_clear_error(name, options, said):
 def test_a_function_that_makes_none_is_told_what_is_wanted():
     with pytest.raises(ConfigError, match="It is a function; it must be a Shape, or make one"):
         SHAPES.find(f"{HERE}:is_shape")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("./own_shapes:SQUARE", r"'\./own_shapes' is a path. Write it as 'module:attribute', own_shapes:SQUARE"),
+        ("own_shapes.py:SQUARE", "'own_shapes.py' is a path. Write it as 'module:attribute', own_shapes:SQUARE"),
+        ("own_shapez:SQUARE", "No module named 'own_shapez'.* is looked for in the working folder"),
+        ("own_shapes:SQARE", "has no attribute 'SQARE'. Write it as 'module:attribute'. Did you mean 'SQUARE'?"),
+        (
+            "own_lacking:x",
+            r"its module raises ModuleNotFoundError: No module named 'no_such' \(.*own_lacking.py, line 2",
+        ),
+        ("own_broken:x", r"its module raises SyntaxError: .*\(own_broken.py, line 1\)"),
+        ("own_failing:x", r"its module raises ZeroDivisionError: division by zero \(.*own_failing.py, line 1\)"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_explained(tmp_path, monkeypatch, path, said):
+    (tmp_path / "own_shapes.py").write_text("SQUARE = 4\n")
+    (tmp_path / "own_lacking.py").write_text("\nimport no_such\n")
+    (tmp_path / "own_broken.py").write_text("def x(:\n")
+    (tmp_path / "own_failing.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=said):
+        SHAPES.find(path)
