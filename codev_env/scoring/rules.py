@@ -215,7 +215,9 @@ def _choice(text: str, letters: dict[str, str]) -> tuple[str, str, How] | None:
     alone = _LETTER_ALONE.match(unmarked)
     if alone and alone[1].upper() in letters:
         return alone[1].upper(), letters[alone[1].upper()], "letter"
-    same = {choice for choice in letters.values() if _same(text, choice) == "text"}
+    # Of options that differ in punctuation or brackets alone, the one that is written so: 550 or (550).
+    exact = [choice for choice in letters.values() if choice == text]
+    same = set(exact) if len(exact) == 1 else {c for c in letters.values() if _same(text, c) == "text"}
     if same:
         return ("", same.pop(), "text") if len(same) == 1 else None
     equal = {choice for choice in letters.values() if _same(text, choice)}

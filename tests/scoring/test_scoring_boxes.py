@@ -106,3 +106,9 @@ def test_long_answers_take_linear_time(part):
     is_correct(task("blue", COLORS), text)
     is_correct(task("5"), text)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("choices", [("550", "(550)", "850"), ("Two, and one more.", "Two and one more.", "None")])
+def test_of_options_that_differ_in_signs_alone_the_one_that_is_written_so(choices):
+    for choice in choices:
+        assert [is_correct(task(gold, choices), choice) for gold in choices] == [gold == choice for gold in choices]
