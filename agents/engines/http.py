@@ -110,7 +110,7 @@ class Client:
             EngineError: The server refused.
         """
         data = json.dumps(body or {}).encode()
-        request = _Request(self.url + path, data, {"Content-Type": "application/json"})
+        request = _HttpRequest(self.url + path, data, {"Content-Type": "application/json"})
         if asked is None:
             return self._ask(request, None)
         request.asked = asked
@@ -181,7 +181,7 @@ def _text(answer: urllib.error.HTTPError) -> str:
         return f"its text was cut off ({type(error).__name__})"
 
 
-class _Request(urllib.request.Request):
+class _HttpRequest(urllib.request.Request):
     """A request that may be ended."""
 
     asked: OpenRequest | None = None
@@ -191,7 +191,7 @@ class _Followed(urllib.request.AbstractHTTPHandler):
     """Lets an `OpenRequest` follow the connection that is made for it."""
 
     def do_open(self, http_class: Any, req: urllib.request.Request, **given: Any) -> Any:
-        asked = req.asked if isinstance(req, _Request) else None
+        asked = req.asked if isinstance(req, _HttpRequest) else None
         if asked is None:
             return super().do_open(http_class, req, **given)
         return super().do_open(lambda *host, **more: asked.follow(http_class(*host, **more)), req, **given)
