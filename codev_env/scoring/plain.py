@@ -49,7 +49,7 @@ def normalize(text: str) -> str:
         folded = angled[1]
     if not _QUOTED.search(folded):
         folded = _PRIMES.sub(lambda found: found[1] + "′" * len(found[2]), folded)
-    folded = _LOOSE_DOT.sub(" ", THOUSANDS.sub(lambda number: number[0].replace(",", ""), folded))
+    folded = _LOOSE_DOT.sub(" ", THOUSANDS.sub(lambda number: number[0].replace(",", ""), folded)).rstrip(" ,;:?")
     whole = _Folded.of(folded)
     return " ".join(_OTHER.sub(lambda sign: _kept(whole, sign.start()), folded).split())
 

@@ -112,3 +112,10 @@ def test_long_answers_take_linear_time(part):
 def test_of_options_that_differ_in_signs_alone_the_one_that_is_written_so(choices):
     for choice in choices:
         assert [is_correct(task(gold, choices), choice) for gold in choices] == [gold == choice for gold in choices]
+
+
+@pytest.mark.parametrize("end", ["", ".", ",", "?", " .", ";"])
+def test_a_stop_at_the_end_changes_no_hyphen(end):
+    assert is_correct(task("L-A vs L-B"), f"L-A vs L-B{end}")
+    assert is_correct(task("type A-B"), f"The answer is type A-B{end}")
+    assert is_correct(task("A-"), f"A-{end}") and not is_correct(task("A"), f"A-{end}")
