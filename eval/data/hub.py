@@ -140,7 +140,7 @@ def data_card(command: PushCommand, name: str, sources: Counter[str], categories
     made = {"synthetic": f"generated scenes (`{command.scenes or command.bench}`)", "hub": "the published data"}.get(
         data, "data of the author's own"
     )
-    table = "\n".join(f"| {category or '–'} | {number} |" for category, number in sorted(categories.items()))
+    table = "\n".join(f"| {_cell(category)} | {number} |" for category, number in sorted(categories.items()))
     bench = "" if command.bench == "dataset" else f", benchmark `{command.bench}`"
     return f"""---
 task_categories: [visual-question-answering]
@@ -174,6 +174,11 @@ codev data pull {command.repo} --out data
 codev eval --model scripted:oracle --bench dataset --data data --split {command.split} --reader boxes=xyxy --out results
 ```
 """
+
+
+def _cell(text: str) -> str:
+    """Return a text as a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|") or "–"
 
 
 def _check_name(repo: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,8 @@ _MARK = (225, 20, 60)
 _TEXT, _GREY, _RIGHT = (25, 25, 25), (110, 110, 110), (15, 125, 50)
 _CONTEXT = 1.0  # margin of an inset around the target, in longer sides of the target
 _FONT = 15
+_FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc", "wqy-zenhei.ttc", "Arial Unicode.ttf")
+"""Fonts of the machine for texts beyond ASCII, which the font that Pillow brings does not have."""
 
 
 def sheet(tasks: TaskSet, indices: Iterable[int], per_row: int = 3, width: int = 1800) -> Image.Image:
@@ -62,7 +65,7 @@ def _cell(task: Task, width: int) -> Image.Image:
     overview = _overview(task, (width, width * 3 // 4))
     inset = _inset(task, width * 3 // 10)
     left = inset.width + _GAP if inset else 0
-    lines = [(line, color) for text, color in _texts(task) for line in _wrap(text, width - left)]
+    lines = [(line, color, _font_of(text)[1]) for text, color in _texts(task) for line in _wrap(text, width - left)]
     step = round(_FONT * 1.3)
     below = max(inset.height if inset else 0, step * len(lines) + 4)
     cell = Image.new("RGB", (width, overview.height + _GAP // 2 + below), "white")
@@ -71,8 +74,8 @@ def _cell(task: Task, width: int) -> Image.Image:
     if inset:
         cell.paste(inset, (0, top))
     canvas = ImageDraw.Draw(cell)
-    for number, (line, color) in enumerate(lines):
-        canvas.text((left, top + number * step), line, fill=color, font=_font())
+    for number, (line, color, font) in enumerate(lines):
+        canvas.text((left, top + number * step), line, fill=color, font=font)
     return cell
 
 
@@ -153,22 +156,48 @@ def _font() -> Any:
     return ImageFont.load_default(_FONT)
 
 
+@lru_cache(maxsize=1)
+def _system_fonts() -> tuple[Any, ...]:
+    """The fonts of the machine that have more letters than the one that Pillow brings."""
+    found = []
+    for name in _FONTS:
+        with contextlib.suppress(OSError):
+            found.append(ImageFont.truetype(name, _FONT))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _has(font: Any, letter: str) -> bool:
+    """Whether a font has a letter; one that it lacks is drawn as the last character, which no font has."""
+    return bytes(font.getmask(letter)) != bytes(font.getmask("\uffff"))
+
+
+def _font_of(text: str) -> tuple[str, Any]:
+    """Return a text as it can be drawn, and the font: that with most of its letters; those that it lacks become `?`."""
+    fonts = (_font(), *_system_fonts()) if not text.isascii() else (_font(),)
+
+    def lacking(font: Any) -> int:
+        return sum(not (letter.isspace() or _has(font, letter)) for letter in text)
+
+    best = min(fonts, key=lacking)
+    if not lacking(best):
+        return text, best
+    return "".join(letter if letter.isspace() or _has(best, letter) else "?" for letter in text), best
+
+
 def _wrap(text: str, width: int) -> list[str]:
     """Break a text into lines of at most `width` pixels; longer words are broken too."""
-    # The font has ASCII only.
-    plain = text.encode("ascii", "replace").decode()
+    plain, font = _font_of(text)
     lines = [""]
     for word in plain.split():
         while word:
             longer = f"{lines[-1]} {word}".lstrip()
-            if _font().getlength(longer) <= width:
+            if font.getlength(longer) <= width:
                 lines[-1], word = longer, ""
             elif lines[-1]:
                 lines.append("")
             else:
-                fits = max(
-                    1, next(n for n in range(len(word), 0, -1) if n == 1 or _font().getlength(word[:n]) <= width)
-                )
+                fits = max(1, next(n for n in range(len(word), 0, -1) if n == 1 or font.getlength(word[:n]) <= width))
                 lines[-1], word = word[:fits], word[fits:]
                 if word:
                     lines.append("")

@@ -19,7 +19,7 @@ from codev_env.app.cli import main
 from codev_env.geometry import ImageBox, image_of
 from codev_env.tasks import load_tasks
 from codev_env.types import Task
-from codev_eval.data.hub import write_data_set
+from codev_eval.data.hub import data_card, write_data_set
 from codev_eval.data.options import PushCommand
 
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -265,3 +265,8 @@ def test_nothing_is_left_after_an_upload(served, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["data", "push", "me/scenes", *TOY]) == 0
     assert not list(tmp_path.glob("codev-push-*"))
+
+
+def test_a_category_with_signs_of_markdown_stays_a_row_of_the_card():
+    card = data_card(PushCommand(repo="me/x"), "dataset", Counter(real=3), Counter({"a|b\nc": 2, "": 1}))
+    assert "| a\\|b c | 2 |" in card and "| – | 1 |" in card

@@ -11,7 +11,7 @@ from PIL import Image
 from codev_env.errors import ConfigError
 from codev_env.tasks import SCENES, SceneTaskSet
 from codev_env.types import Task
-from codev_eval.data.sheet import _font, _wrap, sheet
+from codev_eval.data.sheet import _font, _font_of, _system_fonts, _wrap, sheet
 
 TOY = SceneTaskSet(SCENES["toy"], "test")
 MARK = np.array((225, 20, 60))
@@ -86,3 +86,16 @@ def test_images_of_any_shape(size):
 def test_bad_arguments(indices, per_row, message):
     with pytest.raises(ConfigError, match=message):
         sheet(TOY, indices, per_row, width=900)
+
+
+def test_letters_beyond_ascii_are_drawn_where_a_font_has_them():
+    text, font = _font_of("plain")
+    assert (text, font) == ("plain", _font())
+    text, font = _font_of("Größe \ue8ff in")  # a letter for private use, which no font has
+    assert text.startswith("Gr") and text.endswith("e ? in")
+    if _system_fonts():  # of a machine with DejaVu or Noto
+        assert text.startswith("Größe") and font in _system_fonts()
+    drawn = {
+        language: np.asarray(sheet(Tasks([task(question=language)]), [0], per_row=1, width=428)) for language in "öü"
+    }
+    assert bool(_system_fonts()) == (not np.array_equal(drawn["ö"], drawn["ü"]))
