@@ -194,6 +194,7 @@ BENCHES: dict[str, Bench] = {
             splits=("test",),
             reader="annotated",
             folder="VisualProbe_Hard",
+            subfolders="VisualProbe_*/val.json",
             scoring="llm",
         ),
         Bench(

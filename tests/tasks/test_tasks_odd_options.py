@@ -114,3 +114,27 @@ def test_every_benchmark_of_the_hub_is_looked_for_where_its_files_are():
         rows = [pattern for pattern in bench.hub.patterns if not pattern.endswith(("/*", ".zip"))]
         folders = {pattern.rpartition("/")[0] for pattern in rows}
         assert folders <= {"", "data", *bench.splits}, bench.name
+
+
+def test_the_parts_of_visualprobe_are_one_benchmark_by_category(tmp_path):
+    for part in ("Easy", "Hard"):
+        folder = tmp_path / f"VisualProbe_{part}"
+        (folder / "data").mkdir(parents=True)
+        (folder / "data" / "1.jpg").write_bytes(encoded_image())
+        row = {
+            "images": [f"VisualProbe_{part}/data/1.jpg"],
+            "doc_id": f"visual_probe_{part.lower()}_1",
+            "problem": "<image>\nWhich?",
+            "solution": "White.",
+            "data_source": f"visual_probe_{part.lower()}",
+        }
+        (folder / "val.json").write_text(json.dumps([row]), "utf-8")
+    tasks = open_bench("visualprobe", tmp_path, "test")
+    assert [task.category for task in tasks] == ["visual_probe_easy", "visual_probe_hard"]
+    assert len(open_bench("visualprobe", tmp_path, "test", subset="visual_probe_hard")) == 1
+    assert len(open_bench("visualprobe", tmp_path / "VisualProbe_Hard", "test")) == 1
+    assert set(aggregate("visualprobe", [(task, True) for task in tasks])) == {
+        "overall",
+        "visual_probe_easy",
+        "visual_probe_hard",
+    }

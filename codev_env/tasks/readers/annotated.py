@@ -31,7 +31,7 @@ from codev_env.tasks.readers.fields import (
     scorer_meta,
     split_options,
 )
-from codev_env.tasks.readers.files import find_files, only_split, table_of
+from codev_env.tasks.readers.files import find_files, json_tables, only_split, table_of
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.own_text import single_text
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
@@ -70,7 +70,7 @@ def open_annotated(
 
     Args:
         path: A JSONL, Parquet, TSV or JSON file, a folder that holds one, also in a folder named like the split, or
-            BLINK's folder of subtasks.
+            the folder of BLINK's subtasks or of VisualProbe's parts.
         split: A split of the benchmark.
         bench: The benchmark; of a folder's files those that match `bench.files` are read.
         needs: Fields that each row must have besides image, question and answer: `"options"`, `"boxes"`, `"category"`.
@@ -87,8 +87,14 @@ def open_annotated(
         ConfigError: An option that cannot be used.
     """
     only_split(bench.title, split, bench.splits)
-    if bench.subfolders and (parts := sorted(Path(path).glob(bench.subfolders))):
+    parts = sorted(Path(path).glob(bench.subfolders)) if bench.subfolders else []
+    if parts and parts[0].suffix == ".parquet":
         return RowTaskSet(table_of(parts), BlinkReader(bench.name), subset=subset, on_error=on_error, images=images)
+    if parts:
+        table: RowTable = json_tables(parts, Path(path))
+        return open_rows(
+            table, bench, needs=needs, image=image, suffix=suffix, subset=subset, on_error=on_error, images=images
+        )
     expected = f"{bench.files or '*'} as {', '.join(_SUFFIXES)}"
     try:
         files = find_files(path, _SUFFIXES, expected)

@@ -103,3 +103,13 @@ def json_table(path: Path) -> ListTable:
     table = ListTable(str(path), rows, places, path.parent)
     table.signature = (str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size)
     return table
+
+
+def json_tables(paths: Sequence[Path], folder: Path) -> ListTable:
+    """Open several JSON files as one table, whose image paths start in `folder`; see `json_table`."""
+    tables = [json_table(path) for path in paths]
+    rows = [table.row(index) for table in tables for index in range(len(table))]
+    places = [table.where(index) for table in tables for index in range(len(table))]
+    whole = ListTable(f"{folder} ({len(paths)} files)", rows, places, folder)
+    whole.signature = tuple(table.signature for table in tables)
+    return whole
