@@ -35,6 +35,7 @@ from codev_train.learn.curriculum import TaskChooser
 from codev_train.learn.imitation import Imitation
 from codev_train.learn.looks import PastLooks
 from codev_train.learn.optimizer import learning_rate, set_learning_rate
+from codev_train.learn.progress import drop_saved
 from codev_train.learn.reference import make_reference
 from codev_train.learn.resample import draw_groups, most_varied, with_signal
 from codev_train.learn.sample import make_samples
@@ -83,6 +84,8 @@ def tapo(
     past = PastLooks(run, options.imitation.memory, done, accelerator.process_index, accelerator.num_processes)
     imitation = Imitation(options.imitation, updater, policy.processor, runner.dialect(), past)
     learner = _Learner(options, policy, engine, runner, chooser, updater, imitation, accelerator)
+    if accelerator.is_main_process and not options.staleness:
+        drop_saved(run)
     bar = tqdm(total=options.steps, initial=done, desc="TAPO", disable=not accelerator.is_main_process)
     try:
         with (

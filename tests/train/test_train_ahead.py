@@ -116,6 +116,16 @@ def test_what_does_not_work_is_refused(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_a_run_that_goes_on_in_turn_keeps_no_saved_groups(ahead, runs):
+    run = runs / "ahead-in-turn"
+    shutil.copytree(ahead, run)
+    shutil.rmtree(run / "checkpoints" / "step-000003")
+    (run / "groups" / "0").mkdir()
+    (run / "groups" / "0" / "00000006.zip").write_bytes(b"a group that had ended")
+    assert main(["train", "--resume", str(run), "--staleness", "0"]) == 0
+    assert [row["step"] for row in history(run)] == [1, 2, 3] and not (run / "groups" / "0").exists()
+
+
 # --- the notes of the groups ---
 
 

@@ -135,6 +135,11 @@ class GroupLog:
         write_text(self._path, "".join(json.dumps(row) + "\n" for row in self._rows.values()))
 
 
+def drop_saved(run: Path) -> None:
+    """Remove the saved groups of all processes: a run that goes on in turn uses none."""
+    _remove_others(run / FOLDER, 0)
+
+
 def _read(path: Path) -> list[dict[str, Any]]:
     """Return the complete lines; the last one of a killed run may be torn."""
     if not path.exists():
