@@ -45,4 +45,6 @@ async def main(url: str, model: str, n: int = 32, at_once: int = 16) -> list[dic
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     asyncio.run(main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))

@@ -39,4 +39,6 @@ def main(url: str, model: str, n: int = 8) -> list[float]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

@@ -27,4 +27,6 @@ async def evaluate(url: str, model: str, n: int = 8) -> list[vf.Episode]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     asyncio.run(evaluate(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 8))

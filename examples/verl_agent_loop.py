@@ -40,4 +40,6 @@ def main(folder: str) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     print(main(sys.argv[1]))

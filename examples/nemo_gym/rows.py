@@ -22,4 +22,6 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     main(int(sys.argv[1]))

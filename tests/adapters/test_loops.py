@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
 import sys
 from pathlib import Path
 
@@ -99,3 +100,12 @@ def test_images_stand_where_their_placeholders_are():
 def test_a_data_url_loses_nothing():
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     assert np.array_equal(np.asarray(from_data_url(png_data_url(image))), image)
+
+
+@pytest.mark.parametrize("name", ["openai_loop", "async_loop"])
+def test_an_example_without_its_arguments_says_how_it_is_called(name, monkeypatch):
+    pytest.importorskip("openai")
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "http://localhost:8000/v1"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(Path(__file__).parents[2] / "examples" / f"{name}.py"), run_name="__main__")
+    assert f"python examples/{name}.py URL MODEL" in str(stop.value)
