@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +68,21 @@ def test_files_that_cannot_be_used_are_named(monkeypatch, capsys, number, says):
 
 def test_a_missing_file_may_be_a_defect_and_keeps_its_traceback():
     assert cli.problem_of_files(FileNotFoundError(errno.ENOENT, "No such file", "x")) is None
+
+
+def test_printed_commands_can_be_pasted(tmp_path, monkeypatch, capsys):
+    run = tmp_path / "my run"
+    run.mkdir()
+    (run / "events.out.tfevents.1").touch()
+    module = types.ModuleType("codev_eval.report.report")
+    module.write_run_report = lambda folder: folder / "report.html"
+    monkeypatch.setitem(sys.modules, "codev_eval.report.report", module)
+    cli.report_run(run)
+    assert f"tensorboard --logdir '{run}'\n" in capsys.readouterr().out
+
+
+def test_commands_of_the_trainer_quote_folders():
+    root = Path(__file__).parents[1]
+    for name in ("train/cli.py", "train/experiment.py", "train/tapo.py"):
+        printed = re.findall(r"codev train --(?:resume|model) \{(.*?)\}", (root / name).read_text("utf-8"))
+        assert printed and all(value.startswith("shlex.quote(") for value in printed), name

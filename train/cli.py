@@ -48,7 +48,7 @@ def sft(argv: Sequence[str]) -> int:
     steps = f"{options.ground.steps} + {options.imitate.steps} steps, seed {options.seed}"
     say(f"Cold start from {options.model or 'random weights'}, {steps}: {folder}")
     make_start(options, folder)
-    say(f"Start:       {folder}\nTrain it:    codev train --model {folder} …")
+    say(f"Start:       {folder}\nTrain it:    codev train --model {shlex.quote(str(folder))} …")
     return 0
 
 

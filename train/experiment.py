@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import functools
 import json
+import shlex
 import shutil
 import time
 import uuid
@@ -126,7 +127,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         if not finished and not accelerator.is_main_process:
             raise SystemExit(INTERRUPTED)
         if not finished:
-            raise Interrupted(f"stopped and saved. Continue with: codev train --resume {run}")
+            raise Interrupted(f"stopped and saved. Continue with: codev train --resume {shlex.quote(str(run))}")
         with _timed(seconds, "evaluation after"):
             after = held_out(run / "after", "after")
             monitor.scalars(scores(after), options.steps)
@@ -139,13 +140,13 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         if isinstance(error, Interrupted):
             raise
         saved = "training is saved" if checkpoint.checkpoints(run) else "no update is saved yet"
-        raise Interrupted(f"stopped; {saved}. Continue with: codev train --resume {run}") from error
+        raise Interrupted(f"stopped; {saved}. Continue with: codev train --resume {shlex.quote(str(run))}") from error
     except RuntimeError as error:
         if not is_lost(error):
             raise
         raise ProcessLost(
             f"another process of this run has ended or does not answer; its own output says why ({error}). Continue "
-            f"with: codev train --resume {run}"
+            f"with: codev train --resume {shlex.quote(str(run))}"
         ) from error
     finally:
         monitor.close()

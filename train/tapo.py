@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,7 +120,7 @@ def tapo(
                 if fatal:
                     writer.wait()
                     reason = f"stopped after update {step + 1}: {fatal}"
-                    raise Unhealthy(f"{reason}. Continue with: codev train --resume {run}")
+                    raise Unhealthy(f"{reason}. Continue with: codev train --resume {shlex.quote(str(run))}")
                 if stop and not last:
                     return False
         return True

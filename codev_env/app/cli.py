@@ -8,6 +8,7 @@ import errno
 import importlib
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -205,7 +206,7 @@ def report_run(run: Path) -> None:
     print(f"Report:      {page}  (open it in a browser)")
     logs = sorted({path.parent for path in run.rglob("events.out.tfevents.*")})
     if logs:
-        print(f"TensorBoard: tensorboard --logdir {os.path.commonpath(logs)}")
+        print(f"TensorBoard: tensorboard --logdir {shlex.quote(os.path.commonpath(logs))}")
 
 
 def load(target: str) -> Callable[..., Any]:
