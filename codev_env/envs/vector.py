@@ -99,7 +99,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
 
         Raises:
             ResetNeeded: In `"Disabled"` mode, if an episode has ended and was not reset.
-            JudgeError: If the judge failed; all episodes of the batch end, so `reset` comes next.
+            JudgeError: If the judge failed; after any error all episodes of the batch end, so `reset` comes next.
         """
         if len(actions) != self.num_envs:
             raise ConfigError(f"{len(actions)} actions for {self.num_envs} environments; give one per environment.")
@@ -108,10 +108,16 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
             raise ResetNeeded(f"the episodes of environments {ended} are over; reset them with options reset_mask.")
         again = np.flatnonzero(self._ended).tolist()
         played = np.flatnonzero(~self._ended).tolist()
-        # Restarts come last: after an error of the others they would be forgotten, and their tasks skipped.
-        results: dict[int, StepResult] = dict(zip(played, self._play(played, actions), strict=True))
-        results |= zip(again, self._map(self._restart, again), strict=True)
-        return self._collect(results)
+        try:
+            # Restarts come last: after an error of the others they would be forgotten, and their tasks skipped.
+            results: dict[int, StepResult] = dict(zip(played, self._play(played, actions), strict=True))
+            results |= zip(again, self._map(self._restart, again), strict=True)
+            return self._collect(results)
+        except BaseException:
+            # The others have taken their turn, or run its code; a second try would do it twice.
+            for i in played:
+                self.envs[i].break_off()
+            raise
 
     def render(self) -> tuple[Any, ...]:
         """Draw every environment."""
@@ -146,14 +152,8 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
 
     def _play(self, played: list[int], actions: Sequence[str]) -> list[StepResult]:
         """Run the three phases of a step in these environments: all code, then one batch of judging, then the rest."""
-        try:
-            steps = self._map(lambda i: self.envs[i].execute(actions[i]), played)
-            scores = self._judge(played, steps)
-        except BaseException:
-            # The others have run their code; a second try would run it twice.
-            for i in played:
-                self.envs[i].break_off()
-            raise
+        steps = self._map(lambda i: self.envs[i].execute(actions[i]), played)
+        scores = self._judge(played, steps)
         finish = [
             lambda i=i, s=s, v=v: self.envs[i].finish(s, v) for i, s, v in zip(played, steps, scores, strict=True)
         ]
@@ -262,18 +262,12 @@ class FarmVectorEnv(ImageToolVectorEnv):
         return farm
 
     def _play(self, played: list[int], actions: Sequence[str]) -> list[StepResult]:
-        try:
-            with self._farm.together():
-                under_way = [self.envs[i].begin(actions[i]) for i in played]
-            found = [_outcome(end) for end in under_way]
-            failed = next((one for one in found if isinstance(one, BaseException) and not _is_lost(one)), None)
-            if failed is not None:
-                raise failed
-        except BaseException:
-            # As the local ones: the others have run their code, and a second try would run it twice.
-            for i in played:
-                self.envs[i].break_off()
-            raise
+        with self._farm.together():
+            under_way = [self.envs[i].begin(actions[i]) for i in played]
+        found = [_outcome(end) for end in under_way]
+        failed = next((one for one in found if isinstance(one, BaseException) and not _is_lost(one)), None)
+        if failed is not None:
+            raise failed
         return self._map(lambda job: self._finish(*job), list(zip(played, found, strict=True)))
 
     def _finish(self, i: int, found: Step | BaseException) -> StepResult:

@@ -233,3 +233,23 @@ def test_a_failing_batch_skips_no_task_of_those_that_start_again() -> None:
     for actions in (("<answer>A</answer>", "nothing", "nothing"), ("nothing",) * 3):
         found, expected = ours.step(actions), sync.step(actions)
     assert found[-1]["task_id"].tolist() == expected[-1]["task_id"].tolist()
+
+
+@pytest.mark.parametrize("phase", ["finish", "reset"])
+def test_any_error_of_a_step_ends_the_episodes_of_the_batch(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+    """The others have taken their turn: a second try would take it twice."""
+    ours, _ = pair("CodeV-VStar-v0", AutoresetMode.NEXT_STEP)
+    ours.reset(seed=0)
+    ours.step(("<answer>A</answer>", "nothing", "nothing"))
+
+    def fail(*given: Any, **options: Any) -> Any:
+        raise ConfigError("told to fail")
+
+    monkeypatch.setattr(ours.envs[1 if phase == "finish" else 0], phase, fail)
+    with pytest.raises(ConfigError, match="told to fail"):
+        ours.step(("nothing",) * 3)
+    monkeypatch.undo()
+    with pytest.raises(ResetNeeded):
+        ours.step(("nothing",) * 3)
+    ours.reset(seed=0)
+    assert ours.step(("nothing",) * 3)[-1]["turn"].tolist() == [1, 1, 1]

@@ -144,3 +144,19 @@ def test_threads_of_a_farm_end_with_it(cluster: LocalCluster) -> None:
     farm.call(make_limits(None), layers)
     farm.close()
     until(lambda: {one for one in threading.enumerate() if one.name.startswith("codev-farm")} <= before)
+
+
+def test_a_lost_episode_that_finds_no_node_ends_those_of_the_batch(cluster: LocalCluster) -> None:
+    """The others have taken their turn: a second try would take it twice."""
+    cluster.add("node-1")
+    envs = gym.make_vec(ID, 2, farm=cluster.farm(wait_s=0.1), autoreset_mode="Disabled", **ARGS)
+    envs.reset(seed=0)
+    envs.step((LOOK, "nothing"))
+    for name in ("node-0", "node-1"):
+        cluster.remove(name)
+    until(lambda: not envs.envs[0].farm.slots)
+    with pytest.raises(FarmError, match="no node"):
+        envs.step((LOOK, "nothing"))
+    with pytest.raises(gym.error.ResetNeeded):
+        envs.step(("nothing", "nothing"))
+    envs.close()
