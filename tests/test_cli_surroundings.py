@@ -86,3 +86,11 @@ def test_commands_of_the_trainer_quote_folders():
     for name in ("train/cli.py", "train/experiment.py", "train/tapo.py"):
         printed = re.findall(r"codev train --(?:resume|model) \{(.*?)\}", (root / name).read_text("utf-8"))
         assert printed and all(value.startswith("shlex.quote(") for value in printed), name
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["data", "--help"], ["rewards", "--help"], ["judge", "--help"]], ids=" ".join
+)
+def test_lists_of_commands_fit_into_80_columns(capsys, words):
+    assert cli.main(words) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

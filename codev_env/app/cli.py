@@ -57,7 +57,7 @@ COMMANDS = {
     "play": Command("codev_env.app.play:main", "play a task yourself, in the terminal", ""),
     "view": Command("codev_eval.report.cli:view", "show a run in the browser while it is under way", "report"),
     "data": Command(
-        "codev_eval.data.cli:main", "show, check, replay and filter tasks; push them to the hub and pull them", "eval"
+        "codev_eval.data.cli:main", "show, check, replay and filter tasks, and share them on the hub", "eval"
     ),
     "rewards": Command(
         "codev_eval.rewards.cli:main", "list rewards, explain those of an episode, and try to cheat them", "eval"
@@ -229,7 +229,8 @@ def usage() -> str:
             *rows,
             "",
             "`codev COMMAND --help` shows the options of a command.",
-            "--debug (or CODEV_DEBUG=1) adds the traceback to an error; --version prints the version.",
+            "--debug (or CODEV_DEBUG=1) adds the traceback to an error.",
+            "--version prints the version.",
         ]
     )
 

@@ -17,7 +17,7 @@ from codev_eval.rewards.options import ExplainCommand, ListCommand
 
 COMMANDS = {
     "list": "list the rewards by name, with terms, weights, needs and sources",
-    "explain": "explain the reward of an episode, or another one, turn by turn and term by term",
+    "explain": "explain the reward of an episode, or another one, term by term",
     "redteam": "play cheating agents against the rewards",
     "bound": "judge blind programs and experts at every size of target",
 }
