@@ -260,8 +260,12 @@ class VllmServerEngine:
 
 
 def _version(client: Client) -> str:
-    """Return the name of a server's weights; raises `ServerLost` if it does not say."""
-    found = client.get("/weight_info", STATE_S)
+    """Return the name of a server's weights; raises `ServerLost` if it does not say, and its requests are ended."""
+    try:
+        found = client.get("/weight_info", STATE_S)
+    except ServerLost:
+        client.cut_off()  # its engine hangs, though the server in front of it may be healthy
+        raise
     if not isinstance(found, dict) or "weight_version" not in found:
         raise ServerLost(f"/weight_info gives no weight_version but {str(found)[:200]}")
     return str(found["weight_version"])

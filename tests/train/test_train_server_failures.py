@@ -316,3 +316,25 @@ def test_the_history_has_the_losses_so_far_and_not_those_at_the_last_push(two, p
         "async/push_seconds": 0.0,
     }
     ahead.settle()
+
+
+def test_requests_of_an_engine_that_hangs_behind_a_healthy_server_go_elsewhere(two, policy, prompts, monkeypatch):
+    engine = engine_of([server.url for server in two], policy)
+    begun, ends, answer = threading.Event(), threading.Event(), two[0].answer
+
+    def hanging(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path != "/health":
+            begun.set()
+            ends.wait(LONG_S)
+        return answer(path, body)
+
+    monkeypatch.setattr(two[0], "answer", hanging)
+    monkeypatch.setattr(vllm_server, "STATE_S", 0.3)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(engine.generate(prompts, GREEDY)), daemon=True)
+    thread.start()
+    assert begun.wait(LONG_S)
+    assert engine.sync(policy.model)["server/0_queue"] == -1
+    thread.join(LONG_S / 2)
+    assert found
+    ends.set()
