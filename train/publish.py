@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def publish(run: Path) -> None:
 
         # None leaves the visibility to the owner's settings.
         repository = HfApi().create_repo(name, private=private or None, exist_ok=True)
+        if repository.repo_id != name:  # without an owner it is the user's; others need the whole name
+            write_text(model / "README.md", model_card(summary, replace(options, push_to_hub=repository.repo_id)))
         HfApi().upload_folder(repo_id=repository.repo_id, folder_path=model, commit_message=f"Run {run.name}")
     except Exception as error:  # of whichever HTTP library this version of the client uses
         raise UploadFailed(

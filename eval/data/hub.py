@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def run_push(command: PushCommand) -> int:
             raise PushFailed(f"{error} Nothing was written; --out FOLDER writes the files without the hub.") from error
         print(f"{error} Writing the files to {out} for a later upload.", file=sys.stderr)
         failure = error
+    if repository:  # without an owner it is the user's; others need the whole name
+        command = replace(command, repo=repository)
     if out is None:
         folder = Path(tempfile.mkdtemp(prefix="codev-push-"))
         try:

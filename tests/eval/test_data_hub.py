@@ -270,3 +270,9 @@ def test_nothing_is_left_after_an_upload(served, tmp_path, monkeypatch):
 def test_a_category_with_signs_of_markdown_stays_a_row_of_the_card():
     card = data_card(PushCommand(repo="me/x"), "dataset", Counter(real=3), Counter({"a|b\nc": 2, "": 1}))
     assert "| a\\|b c | 2 |" in card and "| – | 1 |" in card
+
+
+def test_the_card_of_a_name_without_owner_names_the_owner(served):
+    assert main(["data", "push", "scenes", *TOY]) == 0
+    card = served.files["README.md"].decode()
+    assert "codev data pull me/scenes --out data" in card and "# scenes\n" in card

@@ -269,3 +269,11 @@ def test_a_path_whose_folder_is_gone_is_no_name_of_the_hub(finished, online, mod
     publish(finished(push_to_hub="glasses", model=model))
     card = online.uploaded["me/glasses"]["README.md"]
     assert model not in card and "base_model" not in card
+
+
+def test_a_card_of_a_name_without_owner_names_the_owner(finished, online):
+    run = finished(push_to_hub="glasses")
+    publish(run)
+    card = online.uploaded["me/glasses"]["README.md"]
+    assert 'from_pretrained("me/glasses")' in card and "hf download me/glasses" in card and "# glasses\n" in card
+    assert (run / "model" / "README.md").read_text("utf-8") == card
