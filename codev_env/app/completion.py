@@ -71,18 +71,15 @@ def completions() -> dict[str, list[str]]:
         below = [path.partition(" ")[2] for path in OPTIONS if path.startswith(f"{name} ")]
         for path in (name, *(f"{name} {word}" for word in below)):
             options: list[str] = []
-            has_more = False
             if path in OPTIONS:
                 # A command whose packages are not installed cannot run: there is nothing to complete.
                 with contextlib.suppress(ImportError):
                     from codev_env.app.options import options_of
 
-                    kind = load(OPTIONS[path])
-                    options = [option.flag for option in options_of(kind) if not option.positional]
-                    has_more = "COMMON" in vars(kind)
+                    options = [option.flag for option in options_of(load(OPTIONS[path])) if not option.positional]
             elif not below and name != "completion":
                 options = [*_help_options(load(command.target))]
-            found[path] = [*(below if path == name else ()), *options, *["--help-all"] * has_more, "--help"]
+            found[path] = [*(below if path == name else ()), *options, "--help"]
     found["completion"] = [*SHELLS, "--help"]
     found["train"][-1:] = [*_TRAINING, "--help"]
     found["sft"][-1:] = [*_TRAINING[:2], "--help"]
@@ -185,18 +182,28 @@ def _option_classes() -> Iterator[Any]:
             yield load(path)
 
 
-def _with_places() -> set[str]:
-    """Return the commands that take arguments by place, such as a folder."""
+def _paths_where(fits: Callable[[Any], bool]) -> set[str]:
+    """Return the commands whose class of options fits."""
     from codev_env.app.cli import load
 
     found = set()
     for path, target in OPTIONS.items():
         with contextlib.suppress(ImportError):
-            from codev_env.app.options import options_of
-
-            if any(option.positional for option in options_of(load(target))):
+            if fits(load(target)):
                 found.add(path)
     return found
+
+
+def _has_places(kind: Any) -> bool:
+    """Whether a command takes arguments by place, such as a folder."""
+    from codev_env.app.options import options_of
+
+    return any(option.positional for option in options_of(kind))
+
+
+def _has_more(kind: Any) -> bool:
+    """Whether the help of a command leaves options to `--help-all`."""
+    return "COMMON" in vars(kind)
 
 
 def bash(words: dict[str, list[str]]) -> str:
@@ -211,10 +218,11 @@ def bash(words: dict[str, list[str]]) -> str:
         # A second value may be the next option instead, which begins with a hyphen.
         place = f'*" {flag}"' if known.many else f'*": 0 {flag}"'
         values.append(f'        {place}) words="{" ".join(known)}"{" files=1" if known.files else ""} ;;')
-    places = _with_places()
+    places, more = _paths_where(_has_places), _paths_where(_has_more)
     paths = sorted(filter(None, words), key=len, reverse=True)
     cases = [
-        f'        "{path}" | "{path} "*) words="{" ".join(words[path])}"{" place=1" if path in places else ""} ;;'
+        f'        "{path}" | "{path} "*) words="{" ".join([*words[path], *["--help-all"] * (path in more)])}"'
+        f"{' place=1' if path in places else ''} ;;"
         for path in paths
     ]
     return "\n".join(
@@ -282,11 +290,12 @@ def fish(words: dict[str, list[str]]) -> str:
     """Return the script for fish."""
     lines = ["# Completes `codev`; made by `codev completion`. Make it again after an upgrade."]
     known = option_values()
-    scripted = Values(_scripted(), files=True)
+    scripted, more = Values(_scripted(), files=True), _paths_where(_has_more)
     for path, following in words.items():
         seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in path.split())
         for word in following:
             what = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {word}"
+            what += " -l help-all" if word == "--help" and path in more else ""
             values = scripted if (path, word) in _OF_ONE else known.get(word)
             if values is not None:
                 what += " -r" if values.files else " -x"  # -x: no files

@@ -178,8 +178,11 @@ def test_scripted_agents_are_offered_where_they_are_taken(words):
 
 
 def test_the_help_with_all_options_is_offered_where_there_is_one(words):
-    assert "--help-all" in words["train"] and "--help-all" in words["eval"]
-    assert "--help-all" not in words["play"] and "--help-all" not in words["doctor"]
+    for path, more in (("train", True), ("eval", True), ("play", False), ("doctor", False)):
+        (case,) = (line for line in bash(words).splitlines() if line.startswith(f'        "{path}" | '))
+        assert ("--help-all" in case) == more
+        seen = f'complete -c codev -n "__fish_seen_subcommand_from {path}" -l help'
+        assert (f"{seen} -l help-all" in fish(words).splitlines()) == more
 
 
 def test_the_trackers_are_those_of_accelerate():
