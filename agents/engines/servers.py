@@ -80,16 +80,20 @@ class Servers:
             EngineError: One refused, or none is there.
         """
         self.announce(name)
+        self.look(self._restore)
+        with self._changed:
+            self._wait()
+
+    def look(self, action: Callable[[Client], object]) -> None:
+        """Ask all servers that are there, side by side, and leave out those that are lost; raises as the action."""
         with self._changed:
             there = [client for client in self.clients if client not in self._lost]
         with ThreadPoolExecutor(len(self.clients), "vllm-push") as threads:
-            for client, sent in [(client, threads.submit(self._restore, client)) for client in there]:
+            for client, sent in [(client, threads.submit(action, client)) for client in there]:
                 try:
                     sent.result()
                 except ServerLost as error:
                     self._lose(client, error)
-        with self._changed:
-            self._wait()
 
     def announce(self, name: str) -> None:
         """Note the name of the newest weights: lost servers get them. For processes that do not push themselves."""

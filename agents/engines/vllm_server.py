@@ -132,6 +132,8 @@ class VllmServerEngine:
             self._servers.announce(folder.name)
         if self._group:
             torch.distributed.barrier(self._group)
+        if not self._writes:
+            self._servers.look(_version)  # only a push notices a server that says nothing, and this one pushes none
         if self._writes and before.parent == folder.parent:
             shutil.rmtree(before, ignore_errors=True)  # a network disk keeps a file that some server has open
         return self.numbers()

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from fake_vllm_server import FakeVllmServer
 
 from codev_agents.engines import make_engine, servers, vllm_server, weights_folder
@@ -338,3 +339,19 @@ def test_requests_of_an_engine_that_hangs_behind_a_healthy_server_go_elsewhere(t
     thread.join(LONG_S / 2)
     assert found
     ends.set()
+
+
+def test_a_process_that_does_not_push_notices_a_silent_server_too(two, silent, policy, prompts, monkeypatch):
+    monkeypatch.setattr(vllm_server, "STATE_S", 0.3)
+    first, second = (engine_of([server.url for server in two], policy) for _ in range(2))
+    second._writes, second._group = False, object()
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", lambda found: found.__setitem__(0, first._folder))
+    monkeypatch.setattr(torch.distributed, "barrier", lambda group: None)
+    second._servers.clients[0].url = silent.url
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(second.generate(prompts, GREEDY)), daemon=True)
+    thread.start()
+    assert silent.taken.wait(LONG_S)
+    assert second.sync(policy.model)["server/0_queue"] == -1
+    thread.join(LONG_S / 2)
+    assert found
