@@ -94,3 +94,26 @@ def test_commands_of_the_trainer_quote_folders():
 def test_lists_of_commands_fit_into_80_columns(capsys, words):
     assert cli.main(words) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["rewards", "bound"], 0),
+        (["eval", "compare", "a", "b"], 0),
+        (["eval", "compare", "a", "b", "--out", "c"], 141),
+        (["eval", "compare", "a", "b", "--out=c"], 141),
+        (["eval", "--bench", "vstar"], 141),
+    ],
+)
+def test_closed_output_is_no_failure_of_what_only_prints(monkeypatch, capsys, words, code):
+    def closed(argv):
+        raise BrokenPipeError
+
+    module = types.ModuleType("codev_cli_fake")
+    module.run = closed
+    monkeypatch.setitem(sys.modules, "codev_cli_fake", module)
+    monkeypatch.setitem(cli.COMMANDS, words[0], cli.Command("codev_cli_fake:run", "a fake", ""))
+    monkeypatch.setattr(cli, "_discard_output", lambda: None)
+    assert cli.main(words) == code
+    assert ("not finished" in capsys.readouterr().err) == (code != 0)

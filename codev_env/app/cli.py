@@ -68,8 +68,12 @@ COMMANDS = {
     "completion": Command("codev_env.app.completion:main", "print a script that completes commands and options", ""),
 }
 
-_PRINTING = {("data", "check"), ("data", "show"), ("judge", "ping"), ("rewards", "explain"), ("rewards", "list")}
-"""Commands that only print."""
+_PRINTING = {
+    *(("data", name) for name in ("check", "show")),
+    *(("rewards", name) for name in ("bound", "explain", "list")),
+    ("judge", "ping"),
+}
+"""Commands that only print; `codev eval compare` is one without `--out`."""
 
 EXTRA_OF = {
     "torch": "train",
@@ -279,6 +283,8 @@ def _only_prints(name: str, arguments: Sequence[str]) -> bool:
     if {"-h", "--help", "--help-all", "--dry-run"} & set(arguments):
         return True
     command = arguments[0] if arguments else ""
+    if (name, command) == ("eval", "compare"):
+        return not any(word.partition("=")[0] == "--out" for word in arguments)
     return name in ("doctor", "completion") or (name, command) in _PRINTING
 
 
