@@ -370,13 +370,13 @@ class Evaluation:
             raise ConfigError(
                 f"{out / STATE} is broken ({error!r}): give another folder, or add --overwrite."
             ) from None
-        if changed == ["n"] and _is_more(mine["n"], theirs["n"]):
-            return  # The tasks so far are the first of the new ones.
+        if "n" in changed and _is_more(mine["n"], theirs["n"]):
+            changed.remove("n")  # The tasks so far are the first of the new ones.
         if changed:
-            name = changed[0]
+            was = (f"--{n.replace('_', '-')} was {theirs.get(n)!r} and is {mine.get(n)!r}" for n in changed)
             raise ConfigError(
-                f"--out {out} holds an evaluation with other options: --{name.replace('_', '-')} was "
-                f"{theirs.get(name)!r} and is {mine.get(name)!r}. Give another folder, or add --overwrite."
+                f"--out {out} holds an evaluation with other options: {', '.join(was)}. Give another folder, or add "
+                "--overwrite."
             )
 
 

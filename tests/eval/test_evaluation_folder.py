@@ -100,3 +100,11 @@ def test_a_broken_evaluation_can_be_replaced(tmp_path, capsys):
     assert run_eval(tmp_path) == 1
     assert "add --overwrite" in capsys.readouterr().err
     assert run_eval(tmp_path, "--overwrite") == 0
+
+
+def test_all_options_that_differ_are_named_and_more_tasks_are_none_of_them(tmp_path, capsys):
+    assert run_eval(tmp_path) == 0
+    capsys.readouterr()
+    assert run_eval(tmp_path, "--n", "3", "--seed", "1", "--max-turns", "4") == 1
+    said = capsys.readouterr().err
+    assert "--seed was 0 and is 1" in said and "--max-turns was 6 and is 4" in said and "--n was" not in said
