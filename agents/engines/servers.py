@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ T = TypeVar("T")
 _HOMES = 100_000  # remembered, beside those with requests under way
 HOME_S = 60.0
 """Seconds after its last request in which a task stays with its server; later its caches are of others."""
+LOAD_S = 60.0  # time to load weights after which a server is checked, in seconds
 TRIES = 5  # per completion; between two of them all servers may be gone for up to `patience` seconds
 
 
@@ -90,10 +91,21 @@ class Servers:
             there = [client for client in self.clients if client not in self._lost]
         with ThreadPoolExecutor(len(self.clients), "vllm-push") as threads:
             for client, sent in [(client, threads.submit(action, client)) for client in there]:
+                while not wait([sent], LOAD_S).done:
+                    self._cut_if_silent(client)
                 try:
                     sent.result()
                 except ServerLost as error:
                     self._lose(client, error)
+
+    def _cut_if_silent(self, client: Client) -> None:
+        """End what is under way at a server that does not even answer to a check."""
+        try:
+            client.get("/health", LOOK_S)
+        except ServerLost:
+            client.cut_off()
+        except EngineError:
+            return  # it says something
 
     def announce(self, name: str) -> None:
         """Note the name of the newest weights: lost servers get them. For processes that do not push themselves."""

@@ -225,7 +225,10 @@ class VllmServerEngine:
 
     def _load(self, client: Client, folder: Path) -> None:
         """Let a server load weights."""
-        post = client.post
+
+        def post(path: str, body: dict[str, Any] | None = None) -> Any:
+            return client.post(path, body, OpenRequest())
+
         if not folder.exists():
             raise ServerLost("its weights are still being written")
         # Requests under way end now, or go on with the new weights and no caches of the old ones.

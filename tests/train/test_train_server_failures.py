@@ -355,3 +355,25 @@ def test_a_process_that_does_not_push_notices_a_silent_server_too(two, silent, p
     assert second.sync(policy.model)["server/0_queue"] == -1
     thread.join(LONG_S / 2)
     assert found
+
+
+@pytest.mark.parametrize("silent_for", ["every path", "the weights alone"])
+def test_a_server_that_falls_silent_while_it_loads_holds_no_push(two, policy, monkeypatch, silent_for):
+    """One that is slow, but answers to checks, is waited for."""
+    engine = engine_of([server.url for server in two], policy)
+    ends, answer, silent = threading.Event(), two[0].answer, threading.Event()
+
+    def hanging(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/collective_rpc":
+            silent.set()
+        if silent.is_set() and (silent_for == "every path" or path == "/collective_rpc"):
+            ends.wait(LONG_S if silent_for == "every path" else 1.0)
+        return answer(path, body)
+
+    monkeypatch.setattr(two[0], "answer", hanging)
+    monkeypatch.setattr(servers, "LOAD_S", 0.2)
+    monkeypatch.setattr(servers, "LOOK_S", 0.2)
+    started = time.monotonic()
+    queue = engine.sync(policy.model)["server/0_queue"]
+    assert queue == (-1 if silent_for == "every path" else 0) and time.monotonic() - started < LONG_S / 2
+    ends.set()
