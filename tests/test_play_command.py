@@ -176,3 +176,9 @@ def test_a_mistyped_option_names_the_nearest(capsys, typed):
     with pytest.raises(SystemExit) as stop:
         cli.main(["play", "--scenes", "toy", typed, "3"])
     assert stop.value.code == 2 and "Did you mean --index?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["quit", " EXIT ", "/quit"])
+def test_quit_ends_without_a_turn(monkeypatch, capsys, tmp_path, word):
+    code, out = play(monkeypatch, capsys, tmp_path, f"{word}\n/answer 1\n")
+    assert code == 0 and "turn reward" not in out and out.endswith("The episode was left before its end.\n")

@@ -29,7 +29,8 @@ Write a turn as a model would. It ends with {stop}, or with a line that holds on
   /answer TEXT        answer
   /prompt             show the system prompt of the model
   /help               show this text; so does help or ?
-  Ctrl-D              end"""
+  /quit               end; so do quit, exit and Ctrl-D"""
+ENDS = ("quit", "exit", "/quit", "/exit")
 
 
 @option_class
@@ -150,6 +151,8 @@ def _read_turn(player: EpisodeRunner, heading: str) -> str | None:
         print(heading)
     lines: list[str] = []
     while (line := _read_line()) is not None:
+        if not lines and line.strip().lower() in ENDS:
+            return None
         if not lines and (line.startswith("/") or line.strip().lower() in ("help", "?")):
             turn = _shortcut(player, line)
             if turn is not None:
