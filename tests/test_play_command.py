@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 
 import pytest
@@ -182,3 +183,16 @@ def test_a_mistyped_option_names_the_nearest(capsys, typed):
 def test_quit_ends_without_a_turn(monkeypatch, capsys, tmp_path, word):
     code, out = play(monkeypatch, capsys, tmp_path, f"{word}\n/answer 1\n")
     assert code == 0 and "turn reward" not in out and out.endswith("The episode was left before its end.\n")
+
+
+def test_looks_that_nobody_judged_are_not_called_wrong(monkeypatch, capsys, tmp_path, own_rows):
+    options = ["--columns", "image=photo", "question=ask", "answer=label", "--image-folder", str(tmp_path / "photos")]
+    words = ["play", "--bench", "dataset", "--data", str(own_rows), *options, "--out", str(tmp_path / "seen")]
+    for typed, says in [
+        ("/crop 0 0 20 20\n/answer red\n", "The images were not judged. The evidence: unknown."),
+        ("/answer red\n", "No program looked at the evidence: unknown."),
+    ]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        with pytest.warns(RuntimeWarning, match="no target boxes") if "crop" in typed else contextlib.nullcontext():
+            assert cli.main(words) == 0
+        assert says in capsys.readouterr().out.replace("\n", " ")

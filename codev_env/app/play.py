@@ -232,9 +232,14 @@ def _tell_end(player: EpisodeRunner) -> None:
         return
     task = player.base.task
     verdict = "right" if player.info["is_correct"] else f"wrong; the right one is: {task.answer}"
-    looked = "showed" if player.info["is_faithful"] else "did not show"
-    targets = list(task.targets) or "unknown"
-    _tell(f"\nThe answer is {verdict}. The images {looked} the evidence: {targets}.")
+    calls = [step for step in player.base.episode.steps if step.kind == "code"]
+    if not calls:
+        look = "No program looked at the evidence"
+    elif not player.info["is_faithful"] and all(step.score_value is None for step in calls):
+        look = "The images were not judged. The evidence"
+    else:
+        look = f"The images {'showed' if player.info['is_faithful'] else 'did not show'} the evidence"
+    _tell(f"\nThe answer is {verdict}. {look}: {list(task.targets) or 'unknown'}.")
     _tell(f"reward: {_terms(player.reward_terms)}")
 
 
