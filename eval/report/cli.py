@@ -61,9 +61,10 @@ def view(argv: Sequence[str]) -> int:
 
 
 def title_of(record: dict[str, Any]) -> str:
-    """Return the title of the report of an evaluation: the model without its folders, and the benchmarks."""
+    """Return the title of the report of an evaluation: the model without its folders or server, and the benchmarks."""
     benches = list(record["benches"])
     model = str(record["model"]).rstrip("/").rpartition("/")[2] or str(record["model"])
+    model = model.rpartition("#")[2] or model  # URL#NAME
     return f"{model} on {' and '.join(benches) if len(benches) < 3 else f'{len(benches)} benchmarks'}"
 
 

@@ -15,6 +15,7 @@ from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_env.types import Answer, Code, Execution, Invalid, Step, StepScore
 from codev_eval.report import report
+from codev_eval.report.cli import title_of
 from codev_eval.report.page import pair
 from codev_eval.report.report import ReportError, write_report, write_run_report
 from codev_eval.report.results import metrics_section
@@ -298,3 +299,16 @@ def test_the_settings_name_what_decides_the_tasks(tmp_path):
     for name, value in (("max turns", "4"), ("scenes", "preset toy cue_p 0"), ("wrap", "jpeg:3")):
         assert f"<dt>{name}</dt><dd>{value}</dd>" in page
     assert "<dt>subset</dt>" not in page
+
+
+@pytest.mark.parametrize(
+    ("model", "title"),
+    [
+        ("http://localhost:8000/v1#my-model", "my-model on vstar"),
+        ("http://localhost:8000/v1#Qwen/Qwen3-VL-4B", "Qwen3-VL-4B on vstar"),
+        ("runs/tiny/model/", "model on vstar"),
+        ("scripted:oracle", "scripted:oracle on vstar"),
+    ],
+)
+def test_the_title_of_an_evaluation_names_the_model_alone(model, title):
+    assert title_of({"model": model, "benches": {"vstar": {}}}) == title
