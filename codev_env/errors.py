@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -73,4 +74,7 @@ def unknown(kind: str, name: object, known: Iterable[str], error: type[ConfigErr
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
+    parts = re.split(r"[,;\s]+", str(name).strip())
+    if len(parts) > 1 and set(parts) <= set(names):
+        hint = f" Give each name as a word or an entry of its own: {' '.join(parts)}."
     return error(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

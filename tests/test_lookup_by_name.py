@@ -115,3 +115,9 @@ def test_a_module_that_cannot_be_imported_is_explained(tmp_path, monkeypatch, pa
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError, match=said):
         SHAPES.find(path)
+
+
+@pytest.mark.parametrize("given", ["square,round", "square round", "square, round"])
+def test_several_names_in_one_word_are_recognised(given):
+    with pytest.raises(ConfigError, match="Give each name as a word or an entry of its own: square round"):
+        SHAPES.find(given)
