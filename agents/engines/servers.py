@@ -19,6 +19,7 @@ _HOMES = 100_000  # remembered, beside those with requests under way
 HOME_S = 60.0
 """Seconds after its last request in which a task stays with its server; later its caches are of others."""
 LOAD_S = 60.0  # time to load weights after which a server is checked, in seconds
+NOTICE_S = 1.0  # longest wait for a server that nobody asks, in seconds
 TRIES = 5  # per completion; between two of them all servers may be gone for up to `patience` seconds
 
 
@@ -106,6 +107,19 @@ class Servers:
             client.cut_off()
         except EngineError:
             return  # it says something
+
+    def notice(self) -> None:
+        """Leave out servers that are gone, also those that nobody asks at present."""
+        with self._changed:
+            there = [client for client in self.clients if client not in self._lost]
+        for client in there:
+            try:
+                client.get("/health", NOTICE_S)
+            except ServerLost as error:
+                if isinstance(getattr(error.__cause__, "reason", None), ConnectionRefusedError):
+                    self._lose(client, error)  # one that is only slow is not lost
+            except EngineError:
+                continue  # it says something
 
     def announce(self, name: str) -> None:
         """Note the name of the newest weights: lost servers get them. For processes that do not push themselves."""

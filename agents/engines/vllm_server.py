@@ -136,10 +136,15 @@ class VllmServerEngine:
             self._servers.look(_version)  # only a push notices a server that says nothing, and this one pushes none
         if self._writes and before.parent == folder.parent:
             shutil.rmtree(before, ignore_errors=True)  # a network disk keeps a file that some server has open
-        return self.numbers()
+        return self._numbers()
 
     def numbers(self) -> dict[str, float]:
         """Return the queues of the servers now, and how often one was lost; of a single one only with `apart`."""
+        if self._apart:
+            self._servers.notice()
+        return self._numbers()
+
+    def _numbers(self) -> dict[str, float]:
         if not self._apart and len(self._servers.clients) == 1:
             return {}
         queues = {f"server/{place}_queue": float(n) for place, n in enumerate(self._servers.queues)}

@@ -319,6 +319,16 @@ def test_the_history_has_the_losses_so_far_and_not_those_at_the_last_push(two, p
     ahead.settle()
 
 
+def test_a_server_that_dies_while_nobody_asks_is_noticed_and_a_slow_one_is_not_lost(two, silent, policy, monkeypatch):
+    engine = engine_of([server.url for server in two], policy)
+    two[0].stop()
+    numbers = engine.numbers()
+    assert numbers["server/0_queue"] == -1 and numbers["server/lost"] == 1
+    monkeypatch.setattr(servers, "NOTICE_S", 0.1)
+    monkeypatch.setattr(engine._servers.clients[1], "url", silent.url)
+    assert engine.numbers()["server/1_queue"] == 0 and silent.taken.is_set()
+
+
 def test_requests_of_an_engine_that_hangs_behind_a_healthy_server_go_elsewhere(two, policy, prompts, monkeypatch):
     engine = engine_of([server.url for server in two], policy)
     begun, ends, answer = threading.Event(), threading.Event(), two[0].answer
