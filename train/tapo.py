@@ -188,7 +188,11 @@ class _Learner:
         chosen = [*itertools.compress(samples, told), *imitated]
         stats = self.updater.update(chosen, rng, filler=min(chosen or samples, key=len))
         learned = time.perf_counter()
-        memory = (ahead.push if ahead else self.engine.sync)(self.policy.model)
+        memory: dict[str, float] = {}
+        if ahead:
+            ahead.push(self.policy.model)
+        else:
+            memory = self.engine.sync(self.policy.model)
         updated = time.perf_counter()
 
         row = describe(rollouts, rewards, turns, groups, self.accelerator, advantages)
@@ -202,13 +206,15 @@ class _Learner:
         row |= spread(times, self.accelerator) | peak_memory(self.accelerator)
         row |= ahead.row(step) if ahead else {}
         sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes
-        return rollouts, row | memory | stats.row() | {
+        row |= stats.row() | {
             "update/learning_rate": rate,
             **seen,
             "seconds/engine_idle": self.runner.idle_s - idle,
             "tokens_per_second/rollouts": sampled / (ahead.seconds if ahead else played - started),
             "tokens_per_second/update": sampled / (updated - gathered),
-        } | {f"seconds/{name}": value for name, value in times.items()}
+        }
+        row |= {f"seconds/{name}": value for name, value in times.items()}
+        return rollouts, row | (ahead.told() if ahead else memory)
 
     def ahead(self, run: Path, done: int) -> Ahead:
         """Play the rollouts of later updates while the policy is updated, in the order of the batches of tasks."""

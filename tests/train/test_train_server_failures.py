@@ -306,11 +306,13 @@ def test_the_history_has_the_losses_so_far_and_not_those_at_the_last_push(two, p
     ahead = Ahead.__new__(Ahead)
     ahead._engine, ahead._pushing, ahead._thread = engine, None, ThreadPoolExecutor(1)
     ahead._stream, ahead._told = SimpleNamespace(updating=contextlib.nullcontext), {"server/lost": 0.0}
-    assert ahead.push(policy.model)["server/lost"] == 0
+    ahead.push(policy.model)
+    assert ahead.told()["server/lost"] == 0
     ahead.settle()
     two[0].stop()
     engine.generate(prompts, GREEDY)
-    assert ahead.push(policy.model) | {"async/push_seconds": 0.0} == {
+    ahead.push(policy.model)
+    assert ahead.told() | {"async/push_seconds": 0.0} == {
         "server/0_queue": -1,
         "server/1_queue": 0,
         "server/lost": 1,

@@ -135,8 +135,8 @@ class Ahead:
         self._since, self._idle_s = now, idle_s
         return taken
 
-    def push(self, model: Any) -> dict[str, float]:
-        """Give the engine the next weights, if it can, in another thread; returns the engine's newest numbers.
+    def push(self, model: Any) -> None:
+        """Give the engine the next weights, if it can, in another thread.
 
         Waits for the end of the push before. Its error is raised here or by `take`, whichever is called first.
         """
@@ -145,6 +145,9 @@ class Ahead:
             self._pushing = self._thread.submit(self._push, self._engine.stage(model))
         else:
             self._push(functools.partial(self._engine.sync, model))
+
+    def told(self) -> dict[str, float]:
+        """Return the engine's newest numbers: those of the last push that has ended, and what it knows now."""
         return self._told | (self._engine.numbers() if isinstance(self._engine, ReportingEngine) else {})
 
     def settle(self) -> None:
