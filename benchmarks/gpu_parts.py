@@ -23,6 +23,8 @@ from gpu_cells import CUDA, DEVICE, GIB, Cell, Missing, Row, clear, memory, time
 from gpu_models import SIZES, make_model, make_samples, narrow_base, useful_flops
 
 LENGTHS = (2048, 8192, 16384, 32768)
+PASS = 8192
+"""Tokens of a forward pass, unless a trajectory has more."""
 
 
 def machine(toy: bool) -> Iterator[Cell]:
@@ -57,14 +59,29 @@ def update(name: str) -> Callable[[bool], Iterator[Cell]]:
     return cells
 
 
-def step(size: Any, way: str, length: int, trainers: list[Any]) -> Row:
+def checkpointing(toy: bool) -> Iterator[Cell]:
+    """The same with activations computed again in the backward pass, and with all of them kept."""
+    size, length = (SIZES["tiny"], 128) if toy else (SIZES["3b"], PASS)
+    for way in ("lora", "full, SGD"):
+        trainers: list[Any] = []
+        for kept in (False, True):
+            name = f"{way}, {length}, {'kept' if kept else 'computed again'}"
+            yield name, lambda way=way, kept=kept, t=trainers: step(size, way, length, t, kept)
+        trainers.clear()
+        clear()
+
+
+def step(size: Any, way: str, length: int, trainers: list[Any], kept: bool = False) -> Row:
     clear()
     try:
         if not trainers:
             trainers.append(make_updater(size, way))
         updater = trainers[0]
-        updater = make_updater(size, way, length, updater)
+        updater = make_updater(size, way, max(length, PASS), updater)
+        if kept:
+            updater.accelerator.unwrap_model(updater.module).model.gradient_checkpointing_disable()
         samples = make_samples(size, length, max(2, 32768 // length) if CUDA else 2)
+        clear()  # what making the weights took
         rng = np.random.default_rng(0)
         seconds = timed(lambda: updater.update(samples, rng), 2)
     except torch.cuda.OutOfMemoryError:
@@ -243,6 +260,7 @@ PARTS: dict[str, Callable[[bool], Iterator[Cell]]] = {
     "attention": attention,
     "update-3b": update("3b"),
     "update-7b": update("7b"),
+    "checkpointing": checkpointing,
     "agreement": agreement,
     "sleep": sleep,
     "trl": trl,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,14 @@ def add_adapters(model: Any, options: LoraOptions, seed: int = 0) -> None:
         parameter.requires_grad_("lora_" in name)
         if "lora_" in name:
             parameter.data = parameter.data.float()  # peft gives them the type of the weights beside them
+    for module in model.modules():
+        if hasattr(module, "lora_A"):
+            module._cast_input_dtype = types.MethodType(_cast_unless_autocast, module)
+
+
+def _cast_unless_autocast(self: Any, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Turn a layer's input to the type of its adapters, except where autocast turns it back at once."""
+    return x if torch.is_autocast_enabled(x.device.type) else x.to(dtype)
 
 
 def has_adapters(model: Any) -> bool:

@@ -126,6 +126,20 @@ def test_weights_in_bf16_have_adapters_in_fp32_and_are_merged_without_rounding(p
     assert not torch.equal(wanted, wanted.bfloat16().float())
 
 
+def test_autocast_gets_inputs_as_they_are_and_adapters_work_without_it(policy, batch):
+    pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+    made = fresh(policy)
+    made.model.to(torch.bfloat16)
+    made.restrict(False, OPTIONS)
+    layer = made.model.get_submodule("model.language_model.layers.0.mlp.down_proj")
+    seen: list[torch.dtype] = []
+    layer.lora_A["default"].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
+    alone = logits(made.model, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(logits(made.model, batch), alone), "fresh adapters change nothing"
+    assert seen == [torch.float32, torch.bfloat16]
+
+
 def test_a_saved_policy_is_merged_and_training_goes_on_with_its_adapters(policy, adapted, batch, tmp_path):
     adapted.save(tmp_path / "model")
     assert (tmp_path / "model" / ADAPTERS).is_file()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_families import qwen25
+from toy_families import qwen25, qwen35
 
 from codev_agents.engines import vision
 from codev_agents.engines.hf import HFEngine
@@ -56,6 +56,53 @@ def test_the_tower_computes_what_transformers_computes(window, checkpointing):
         model.gradient_checkpointing_enable()
     for found, expected in zip(tower_pass(model), wanted, strict=True):
         torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.fixture
+def everywhere(monkeypatch) -> None:
+    """Changes that gain on GPUs only are made here, too; no width of the toy is a multiple of this one."""
+    monkeypatch.setattr(vision, "DEVICES", ("cpu",))
+    monkeypatch.setattr(vision, "_ALIGNED", 7)
+
+
+def test_a_width_filled_up_with_zeros_computes_the_same(everywhere):
+    model = qwen25()
+    vision.linear_patch_embedding(model, model.model.visual)
+    wanted = tower_pass(model)
+    speed_up(model)
+    assert all("forward" in vars(block.mlp) for block in model.model.visual.blocks)
+    for found, expected in zip(tower_pass(model), wanted, strict=True):
+        torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_end_in_the_type_of_autocast_within_rounding(dtype, everywhere):
+    model = qwen25().to(dtype)
+    norm = model.model.language_model.layers[0].post_attention_layernorm
+    torch.nn.init.uniform_(norm.weight, 0.5, 2.0)
+    hidden = torch.randn(2, 5, 32).to(dtype).requires_grad_()
+
+    def run(autocast: bool) -> tuple[torch.Tensor, ...]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            out = norm(hidden)
+        return out, *torch.autograd.grad(out.float().pow(2).sum(), (hidden, norm.weight))
+
+    plain = run(False)
+    speed_up(model)
+    assert all(torch.equal(a, b) for a, b in zip(run(False), plain, strict=True))
+    fused = run(True)
+    assert fused[0].dtype == torch.bfloat16
+    for found, expected in zip(fused, plain, strict=True):
+        limit = 2e-2 * float(expected.detach().abs().max())
+        torch.testing.assert_close(found.float(), expected.float(), atol=limit, rtol=0)
+
+
+def test_norms_of_another_formula_stay_as_they_are():
+    model = qwen35(32)
+    speed_up(model)
+    names = {type(m).__name__ for m in model.modules() if "Norm" in type(m).__name__}
+    assert "Qwen3_5RMSNorm" in names
+    assert not any("forward" in vars(m) for m in model.modules() if "RMSNorm" in type(m).__name__)
 
 
 def test_a_layer_calls_attention_once_per_length(calls):

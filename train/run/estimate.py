@@ -223,7 +223,7 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
     # A bf16 product added to an fp32 embedding is in fp32.
     stream = wide if sharded or options.has_bf16_base else 4
     q, patches = size.heads * size.head_dim, _PATCHES * tokens * options.estimate.images
-    norms = _norms(size.hidden, wide, stream, 1 if wide == 4 or sharded else 5 / 2, trained)
+    norms = _norms(size.hidden, wide, stream, 1 if wide == stream or sharded else 5 / 2, trained)
     language = norms + _attention(size, options, tokens) + wide * 4 * size.intermediate
     if size.qk_norm:
         language += (4 + wide) * (q + size.kv_heads * size.head_dim)
@@ -246,8 +246,8 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
 def _norms(hidden: int, wide: int, stream: int, uses: float, trained: bool) -> float:
     """Return the bytes that the two norms of a layer keep of one token.
 
-    Their inputs in fp32; normalised, for the gradient of their weights; and their outputs. Each layer that uses them
-    gets a bf16 copy of its own: from autocast, or because peft turns inputs to fp32 first.
+    Their inputs in fp32; normalised, for the gradient of their weights; and their outputs, of which autocast makes a
+    bf16 copy for each layer that uses them where they are in fp32.
     """
     return 2 * hidden * (4 + (stream if trained else 0) + wide * uses)
 
