@@ -22,6 +22,9 @@ from codev_env.tasks.readers.cache import TASKS
 # No test asks a model hub: without a network each question would take half a minute to fail.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+# There are as many processes of tests as cores: threads of one would wait for those of another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Tests never time anything: a busy machine must not fail them.
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("soak", deadline=None, max_examples=2000, print_blob=True)
