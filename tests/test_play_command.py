@@ -196,3 +196,17 @@ def test_looks_that_nobody_judged_are_not_called_wrong(monkeypatch, capsys, tmp_
         with pytest.warns(RuntimeWarning, match="no target boxes") if "crop" in typed else contextlib.nullcontext():
             assert cli.main(words) == 0
         assert says in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_dialect_whose_images_are_variables(monkeypatch, capsys, tmp_path, task):
+    code, out = play(
+        monkeypatch, capsys, tmp_path, f"/crop {crop(task)}\n/answer {task.answer}\n", "--dialect", "pyvision"
+    )
+    assert code == 0 and "The answer is right" in out
+    assert Image.open(tmp_path / "seen" / "image_clue_0.png").size == task.image.size
+
+
+def test_turns_that_run_out_are_no_wrong_answer(monkeypatch, capsys, tmp_path, task):
+    _, out = play(monkeypatch, capsys, tmp_path, "/crop 1 1 50 50\n", "--max-turns", "1")
+    said = " ".join(out.split())
+    assert f"There was no answer; the right one is: {task.answer}." in said and "is wrong" not in said

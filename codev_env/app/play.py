@@ -110,7 +110,8 @@ def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, s
     _tell(_help(base.dialect.stop))
     _tell(f"\nTask {player.info['index']}: {player.info['task_id']}, at most {base.max_turns} turns\n")
     names = [base.dialect.image_name(i) for i in range(len(observation["images"]))]
-    _show(observation, [folder / name for name in names], show)
+    # In some dialects the name is that of a variable.
+    _show(observation, [folder / (name if name.endswith(".png") else f"{name}.png") for name in names], show)
     while not player.done:
         text = _read_turn(player, f"\n[turn {player.turns + 1} of {base.max_turns}]")
         if text is None:
@@ -231,7 +232,12 @@ def _tell_end(player: EpisodeRunner) -> None:
         _tell("\nThe episode was left before its end.")
         return
     task = player.base.task
-    verdict = "right" if player.info["is_correct"] else f"wrong; the right one is: {task.answer}"
+    if player.info["is_correct"]:
+        verdict = "The answer is right"
+    elif player.info["stop_reason"] == "answer":
+        verdict = f"The answer is wrong; the right one is: {task.answer}"
+    else:
+        verdict = f"There was no answer; the right one is: {task.answer}"
     calls = [step for step in player.base.episode.steps if step.kind == "code"]
     if not calls:
         look = "No program looked at the evidence"
@@ -239,7 +245,7 @@ def _tell_end(player: EpisodeRunner) -> None:
         look = "The images were not judged. The evidence"
     else:
         look = f"The images {'showed' if player.info['is_faithful'] else 'did not show'} the evidence"
-    _tell(f"\nThe answer is {verdict}. {look}: {list(task.targets) or 'unknown'}.")
+    _tell(f"\n{verdict}. {look}: {list(task.targets) or 'unknown'}.")
     _tell(f"reward: {_terms(player.reward_terms)}")
 
 
