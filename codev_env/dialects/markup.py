@@ -39,6 +39,8 @@ _ANY_CASE = re.compile(r"</?(?:think|code|answer|tool_call)>", re.IGNORECASE | r
 _CALL_END = re.compile(r"\s*+(?:```\s*+)?</tool_call>")
 _JSON_START = re.compile(r"\s*+(?:```[a-z]*+\s*+)?", re.IGNORECASE)
 _LINE = re.compile(r"(?<=\(line )\d+(?=: )|(?<= on line )\d+")
+# A refused program: one line of the message for each line of the code that breaks a rule.
+_REFUSED_LINE = re.compile(r"(?<=^line )\d+(?=: )", re.MULTILINE)
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -376,4 +378,5 @@ def once(problems: list[str]) -> tuple[str, ...]:
 
 def shift_lines(error: str, lines: int) -> str:
     """Return a sandbox's error with line numbers that leave out `lines` lines written before the model's code."""
-    return _LINE.sub(lambda number: str(max(1, int(number[0]) - lines)), error)
+    place = _REFUSED_LINE if error.startswith("line ") else _LINE
+    return place.sub(lambda number: str(max(1, int(number[0]) - lines)), error)

@@ -263,3 +263,10 @@ def test_the_dialect_in_the_documentation_plays() -> None:
     played = run_episode(env, Oracle(), options={"index": 0})
     assert (played.is_correct, played.is_faithful) == (True, True)
     env.close()
+
+
+@pytest.mark.parametrize("dialect", [CODEVISION, PYVISION, THYME], ids=lambda one: one.name)
+def test_a_refused_program_is_told_the_lines_of_its_own_code(box: Sandbox, dialect: Dialect) -> None:
+    found = Play(box, dialect, trace=False)("from math import *\nx = 1\nx.__class__\nprint('line 7: ')")
+    assert found.stop == "refused" and found.error is not None
+    assert [line.partition(":")[0] for line in found.error.splitlines()] == ["line 1", "line 3"]
