@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import shlex
 import sys
 import time
@@ -26,6 +27,7 @@ from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import PlayedGroup, Selection
 from codev_env.errors import ConfigError
 from codev_env.rewards import Reward
+from codev_env.scoring.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
 from codev_train.evaluate import evaluate_step
 from codev_train.learn import checkpoint
@@ -47,7 +49,7 @@ from codev_train.run.health import Health, Unhealthy
 from codev_train.run.interrupt import Interrupt
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
-from codev_train.run.ranks import begin_peak, part_of, peak_memory, spread
+from codev_train.run.ranks import begin_peak, part_of, peak_memory, spread, summed
 
 
 def tapo(
@@ -306,7 +308,7 @@ def channel_table(
 
 def bar_numbers(row: Mapping[str, float], played: Iterable[Trajectory]) -> dict[str, str]:
     """Return what the progress bar shows of an update; no faithful-tool rate where no tool call was judged."""
-    judged = any(turn.score_value is not None for t in played for turn in t.turns)
+    judged = any(turn.score_value is not None for t in played for turn in t.turns) and not math.isnan(row["faithful"])
     names = ("reward", "accuracy", *(["faithful"] if judged else []))
     return {name: f"{row[name]:.2f}" for name in names}
 
@@ -321,10 +323,12 @@ def describe(
 ) -> dict[str, float]:
     """Return statistics of the rollouts of one update, as means over episodes of all processes.
 
-    A group has no signal if all its `advantages` are 0; without them, if its judged rewards are equal.
+    `faithful` is the share among the episodes of `judged_episodes`, NaN where there are none. A group has no signal if
+    all its `advantages` are 0; without them, if its judged rewards are equal.
     """
     trajectories = [r.trajectory for r in rollouts]
-    count = len(trajectories)
+    count, known = len(trajectories), judged_episodes(trajectories)
+    faithful, all_known = summed([sum(t.is_faithful for t in known), len(known)], accelerator)
     totals = rewards.sum(1)
     if advantages is None:
         judged = torch.tensor([not r.judge_failed for r in rollouts])
@@ -335,7 +339,7 @@ def describe(
     values = {
         "reward": totals.mean().item(),
         "accuracy": sum(t.is_correct for t in trajectories) / count,
-        "faithful": sum(t.is_faithful for t in trajectories) / count,
+        "faithful": faithful / all_known if all_known else math.nan,
         "tool_calls": sum(r.kind == "code" for r in records) / count,
         "turns": turns.double().mean().item(),
         "response_tokens": sum(r.tokens.sampled for r in rollouts) / count,

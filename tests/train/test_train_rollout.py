@@ -418,3 +418,31 @@ def test_a_group_whose_advantages_are_all_zero_is_without_signal(policy, env, en
     learned[1, 0] = 0.5
     row = describe(found, rewards, turns, groups, Accelerator(cpu=True), learned)
     assert row["share/groups_without_signal"] == 0.0
+
+
+def test_episodes_without_a_verdict_are_not_in_the_faithful_rate(policy, env, env_options):
+    """Where there is none at all, the rate is unknown, not 0."""
+    import math
+
+    from accelerate import Accelerator
+
+    from codev_train.tapo import bar_numbers
+
+    looks = texts(played(env, Oracle(margin=0.0, snap=112), 1))[0]
+    found = paid_by("tapo", policy, env_options, [looks, looks, looks[1:]], 1)
+    accelerator = Accelerator(cpu=True)
+
+    def rate() -> float:
+        return describe(found, *reward_table(found), accelerator)["faithful"]
+
+    assert rate() == pytest.approx(2 / 3), "an episode that looked nowhere is unfaithful"
+    for place, wanted in ((0, 1 / 2), (1, 0.0)):
+        first, *rest = found[place].trajectory.turns
+        turns = (replace(first, score=StepScore(None, failed=True)), *rest)
+        found[place] = replace(found[place], trajectory=replace(found[place].trajectory, turns=turns))
+        assert rate() == pytest.approx(wanted)
+    del found[2]
+    assert math.isnan(rate())
+    row = {"reward": 1.0, "accuracy": 0.5, "faithful": rate()}
+    judged = paid_by("tapo", policy, env_options, [looks], 1)[0]
+    assert "faithful" not in bar_numbers(row, [judged.trajectory])
