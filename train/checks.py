@@ -15,7 +15,6 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from codev_agents.engines.http import Client, ServerLost, server_length
-from codev_agents.engines.lora import ADAPTERS
 from codev_agents.rollout.engine import EngineError
 from codev_env.app import sandbox_check
 from codev_env.app.check import Check, Status
@@ -26,12 +25,19 @@ from codev_env.judges import ServedJudge, get_judge
 from codev_env.types import Answer, Code
 from codev_train.learn import checkpoint
 from codev_train.learn.sharding import Layout
-from codev_train.problems import find_problems, make_problem, model_problems, needed_model, shape_problems
+from codev_train.problems import (
+    find_problems,
+    kept_problems,
+    make_problem,
+    model_problems,
+    needed_model,
+    shape_problems,
+)
 from codev_train.publish import hub_checks
 from codev_train.run import estimate
 from codev_train.run.config import Request
 from codev_train.run.environments import make_env, make_eval_env, make_train_env
-from codev_train.run.machine import existing, gpu_check, room_check
+from codev_train.run.machine import existing, gpu_check, held_bytes, room_check
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
@@ -126,11 +132,7 @@ def _resumed(plan: PlannedRun) -> Iterator[Check]:
     if last is None:
         return
     done, before = checkpoint.read_step(last), run / "before" / "metrics.json"
-    if (name := options.optimizer.name) != (kept := checkpoint.read_optimizer(last)):
-        problem = make_problem("optimizer.name", name, f"{kept}, whose moments {last} has")
-        yield Check("options", problem.name, "fail", problem.text)
-    if (last / "model" / ADAPTERS).exists() and not options.lora.rank:
-        problem = make_problem("lora.rank", 0, f"that of the adapters in {last}")
+    for problem in kept_problems(options, last):
         yield Check("options", problem.name, "fail", problem.text)
     if options.steps < done:
         text = f"--steps is {options.steps}, but {done} updates of {run} are done: give {done} or more."
@@ -285,8 +287,10 @@ def _folder(plan: PlannedRun) -> Iterator[Check]:
         yield Check("machine", "run folder", "fail", detail, "give --out FOLDER")
         return
     wanted = estimate.checkpoint_bytes(plan.size, options) if plan.size else 0.0
-    what = f"{options.keep + 1} checkpoints and the model"
-    yield room_check(place, wanted, what, plan.lacking, "lower --keep, or give --out a folder on another disk")
+    there = held_bytes(place) if options.resume else 0.0
+    what = f"{options.keep + 1} checkpoints and the model" + (", beside what is there" if there else "")
+    advice = "free some disk space" if options.resume else "give --out a folder on another disk"
+    yield room_check(place, max(0.0, wanted - there), what, plan.lacking, f"lower --keep, or {advice}")
     if options.engine == "vllm-server" and plan.size:
         shared = Path(options.vllm.folder or tempfile.gettempdir())
         pushed = 2.0 * (4 if options.vllm.dtype == "float32" else 2) * plan.size.parameters

@@ -153,7 +153,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
     before = json.loads(before_file.read_text())
     _summarize(run, request, options, before, after, seconds)
-    say(f"\n{after['n']} held-out {options.eval.split} episodes, 95 % intervals in brackets\n")
+    others = f" after and {before['n']} before" if before["n"] != after["n"] else ""
+    say(f"\n{after['n']} held-out {options.eval.split} episodes{others}, 95 % intervals in brackets\n")
     say(comparison(before, after))
     say(f"\nPolicy:      {run / 'model'}\nNumbers:     {run / SUMMARY}")
     return run
@@ -163,6 +164,8 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
     """Say what is going to happen."""
     if request.ignored:
         say(f"--preset and --config are not read again: {run / OPTIONS} holds; name single options that are to change.")
+    if options.resume and _is_evaluated_otherwise(run, options):
+        say(f"{run / 'before'} is kept, though made with other --eval options: before and after do not compare.")
     if request.about:
         say(f"{request.about}\n")
     start = f"the policy {options.model}" if options.model else "a cold start by SFT, if it is not there yet"
@@ -178,6 +181,15 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
         say(f"One process uses one of the {gpus} visible GPUs (--processes).\n")
 
 
+def _is_evaluated_otherwise(run: Path, options: TrainOptions) -> bool:
+    """Whether a run that is resumed has its evaluation before, by other options than those of the one after."""
+    if not ((run / OPTIONS).is_file() and (run / "before" / "metrics.json").exists()):
+        return False
+    known = yaml.safe_load((run / OPTIONS).read_text("utf-8"))["train"].get("eval", {})
+    now = dataclasses.asdict(options.eval) | {"every": known.get("every")}
+    return any(known.get(name, value) != value for name, value in now.items())
+
+
 def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
     content = {"about": request.about, "train": dataclasses.asdict(options)}
     write_text(run / OPTIONS, yaml.safe_dump(content, sort_keys=False))
@@ -191,7 +203,7 @@ def _begin(request: Request, options: TrainOptions) -> Path:
     """
     wanted = Path(options.out) / options.name
     made = wanted.with_name(f".{wanted.name}.{uuid.uuid4().hex}")
-    with checkpoint.replace_folder(made) as partial:
+    with checkpoint.replace_folder(made, again="start again with the same command") as partial:
         _write_options(partial, request, options)
     while True:
         run = free_folder(wanted)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+from codev_agents.engines.lora import ADAPTERS
 from codev_env.app.options import Problem
 from codev_env.errors import CodevError
 from codev_train.learn import checkpoint
@@ -13,6 +14,7 @@ from codev_train.learn.credit import get_credit
 from codev_train.learn.curriculum import get_curriculum
 from codev_train.learn.loss import check_loss
 from codev_train.learn.sharding import Layout
+from codev_train.run.config import OPTIONS, read_file
 from codev_train.run.model_files import folder_problem
 from codev_train.run.options import Sharding, TrainOptions
 from codev_train.run.processes import replicas_problem
@@ -90,6 +92,18 @@ def shape_problems(options: TrainOptions, heads: int, linear: int = 0, positions
         yield make_problem(
             "estimate.trajectory", options.estimate.trajectory, f"at most the {positions} positions of the model"
         )
+
+
+def kept_problems(options: TrainOptions, last: Path) -> Iterator[Problem]:
+    """Yield what a resumed run has to keep as its last checkpoint has it."""
+    if (name := options.optimizer.name) != (kept := checkpoint.read_optimizer(last)):
+        yield make_problem("optimizer.name", name, f"{kept}, whose moments {last} has")
+    if (last / "model" / ADAPTERS).exists() and not options.lora.rank:
+        yield make_problem("lora.rank", 0, f"that of the adapters in {last}")
+    began = Path(options.resume) / OPTIONS
+    before = read_file(str(began))["train"] if began.is_file() else {}
+    if options.train_vision and not options.lora.rank and before.get("train_vision") == "False":
+        yield make_problem("train-vision", True, f"False, as so far: {last} has no moments of the vision tower")
 
 
 def model_problems(model: str) -> Iterator[Problem]:

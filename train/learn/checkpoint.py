@@ -38,12 +38,13 @@ class CheckpointError(CodevError, RuntimeError):
 
 
 @contextmanager
-def replace_folder(folder: Path, scratch: str = "partial") -> Iterator[Path]:
+def replace_folder(folder: Path, scratch: str = "partial", again: str = "continue with --resume") -> Iterator[Path]:
     """Give a scratch folder that takes the place of `folder` at the end, or disappears if anything fails.
 
     Args:
         folder: The folder.
         scratch: Last part of the name of the scratch folder; several processes that write at once need several.
+        again: What the user does when there is room, for the message.
 
     Raises:
         CheckpointError: The disk is full or the folder cannot be written; the earlier content is untouched.
@@ -64,7 +65,7 @@ def replace_folder(folder: Path, scratch: str = "partial") -> Iterator[Path]:
         if _is_failed_write(error):
             raise CheckpointError(
                 f"could not write {folder}: {error}. Nothing of it was kept and earlier checkpoints are untouched; "
-                "free some disk space and continue with --resume."
+                f"free some disk space and {again}."
             ) from error
         raise
     except BaseException:

@@ -21,6 +21,8 @@ from codev_train.run.monitor import Monitor
 from codev_train.run.options import SFTOptions
 from codev_train.sft.cold_start import cold_start
 
+_AGAIN = "start again with the same command"
+
 
 def start_folder(options: SFTOptions) -> Path:
     """Return the folder of a cold start; its name depends on all options."""
@@ -54,7 +56,7 @@ def make_start(options: SFTOptions, folder: Path) -> None:
         with cpu_threads(options.threads):
             policy = cold_start(options, monitor, accelerator)
     except KeyboardInterrupt as error:
-        message = "stopped in the cold start, of which nothing is saved. Start again with the same command."
+        message = f"stopped in the cold start, of which nothing is saved. {_AGAIN.capitalize()}."
         raise Interrupted(message) from error
     finally:
         monitor.close()
@@ -62,7 +64,7 @@ def make_start(options: SFTOptions, folder: Path) -> None:
         policy.save(None)
     else:
         # Another run may be writing the same start.
-        with checkpoint.replace_folder(folder, uuid.uuid4().hex) as partial:
+        with checkpoint.replace_folder(folder, uuid.uuid4().hex, _AGAIN) as partial:
             policy.save(partial)
             (partial / START_OPTIONS).write_text(json.dumps(dataclasses.asdict(options), indent=1))
     accelerator.wait_for_everyone()

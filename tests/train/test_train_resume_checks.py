@@ -1,0 +1,83 @@
+"""What a resumed run is asked before it goes on: room on the disk, the weights it trained, the evaluation it has."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import namedtuple
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from codev_train import checks
+from codev_train.experiment import _is_evaluated_otherwise
+from codev_train.learn.checkpoint import CheckpointError, replace_folder
+from codev_train.problems import kept_problems
+from codev_train.run import estimate
+from codev_train.run.config import OPTIONS, Request
+from codev_train.run.options import TrainOptions
+from codev_train.run.sizes import KNOWN_MODELS
+from codev_train.sft import start
+
+SIZE = KNOWN_MODELS["Qwen2.5-VL-3B"]
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """The folder of a run with a checkpoint."""
+    folder = tmp_path / "run"
+    saved = folder / "checkpoints" / "step-000001"
+    saved.mkdir(parents=True)
+    (saved / "state.json").write_text(json.dumps({"step": 1, "optimizer": ["AdamW"]}))
+    (folder / "before").mkdir()
+    (folder / "before" / "metrics.json").write_text("{}")
+    (folder / OPTIONS).write_text(yaml.safe_dump({"train": asdict(TrainOptions(train_vision=False))}))
+    return folder
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.5, "fail"), (1.0, "ok")])
+def test_room_that_a_resumed_run_has_taken_already_is_not_asked_for_again(run, monkeypatch, share, status):
+    wanted = int(estimate.checkpoint_bytes(SIZE, TrainOptions()))
+    with (run / "checkpoints" / "step-000001" / "weights").open("wb") as file:
+        file.truncate(int(share * wanted))  # sparse: it takes nothing
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(10, 10, wanted // 4))
+    plan = checks.PlannedRun(Request((), ()), TrainOptions(resume=str(run)), size=SIZE)
+    (found,) = checks._folder(plan)
+    assert found.status == status and "beside what is there" in found.detail
+    assert status == "ok" or found.advice == "lower --keep, or free some disk space", "--out cannot be changed"
+    (new,) = checks._folder(replace(plan, options=TrainOptions(out=str(run.parent))))
+    assert new.status == "fail" and "another disk" in new.advice
+
+
+def test_a_vision_tower_that_was_frozen_stays_so(run):
+    last = run / "checkpoints" / "step-000001"
+    (problem,) = kept_problems(TrainOptions(resume=str(run)), last)
+    assert problem.text.startswith("--train-vision is True; it must be False, as so far")
+    assert not list(kept_problems(TrainOptions(resume=str(run), train_vision=False), last))
+
+
+def test_a_run_whose_evaluation_before_was_another_one_says_so(run):
+    options = TrainOptions()
+    assert not _is_evaluated_otherwise(run, options)
+    assert not _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, every=5)))
+    assert _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, episodes=16)))
+    assert _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, contrast={"cue_p": 0})))
+    (run / "before" / "metrics.json").unlink()
+    assert not _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, episodes=16)))
+
+
+def test_a_cold_start_that_finds_no_room_is_not_one_to_resume(tmp_path, monkeypatch):
+    class Large:
+        def save(self, folder):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(start, "cold_start", lambda *_: Large())
+    options = start.SFTOptions(out=str(tmp_path))
+    with pytest.raises(CheckpointError, match="disk space and start again with the same command") as caught:
+        start.make_start(options, tmp_path / "start")
+    assert "--resume" not in str(caught.value)
+    with pytest.raises(CheckpointError, match="continue with --resume"), replace_folder(tmp_path / "model"):
+        raise OSError(28, "No space left on device")
