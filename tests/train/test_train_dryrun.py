@@ -13,6 +13,8 @@ import pytest
 from codev_env.app.cli import main
 from codev_train.run import dryrun
 from codev_train.run.config import presets
+from codev_train.run.options import TrainOptions
+from codev_train.run.sizes import KNOWN_MODELS
 
 GONE = "http://127.0.0.1:9"
 
@@ -179,3 +181,16 @@ def test_the_cold_start_alone_knows_no_dry_run(capsys):
 
 def test_the_speed_of_this_cpu_is_measured():
     assert 1e8 < dryrun.cpu_flops(size=64, tries=2) < 1e15
+
+
+def test_the_history_of_a_run_that_was_killed_while_it_wrote_is_read(elsewhere):
+    history = elsewhere / "history.jsonl"
+    row = json.dumps({"step": 1, "seconds/rollouts": 3.0, "seconds/update": 4.0})
+    history.write_text(row + "\n" + row[:20])
+    assert "rollouts 3.00, update 4.00 (medians of 1 updates)" in dryrun._measured(history)
+
+
+@pytest.mark.parametrize(("times", "said"), [(0, "no stragglers\n"), (2, "none of --resample's up to 512 groups\n")])
+def test_groups_that_are_played_in_place_of_others_are_not_in_the_estimate(times, said):
+    size, options = KNOWN_MODELS["Qwen2.5-VL-3B"], TrainOptions(resample=times)
+    assert said in dryrun.report(size, options) + "\n"

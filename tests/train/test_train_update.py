@@ -418,3 +418,9 @@ def test_imitated_samples_weigh_the_same_in_a_minibatch_of_their_own(policy, rol
     parts = {"beside": 1, "alone": 2}
     sizes = {n: (len(s) if loss != "dapo" else sum(x.size for x in s)) / parts[n] for n, s in counted.items()}
     assert norms["beside"] * sizes["beside"] == pytest.approx(norms["alone"] * sizes["alone"], rel=1e-3)
+
+
+@pytest.mark.parametrize(("precision", "said"), [("fp32", r"or temperature\.$"), ("bf16", "--health.mismatch 0.05")])
+def test_where_bf16_rounds_the_limit_is_named(trained, rollouts, precision, said):
+    with pytest.raises(EngineMismatch, match=said):
+        run_update(trained, falsified(rollouts, 0.01), precision=precision)

@@ -234,11 +234,13 @@ class Updater:
         gap = gap_sum / fresh if fresh else math.nan
         # Where the trainer has no numbers either, the norm below says so.
         if on_policy and fresh and not (gap <= options.health.mismatch or math.isnan(entropy)):
+            rounds = options.precision == "bf16" or options.engine != "hf"
             raise EngineMismatch(
                 f"sampler and trainer differ by {gap:.2g} nats per token on the same weights (mean of {fresh:.0f} "
                 f"tokens, at most {gap_max:.2g}), more than "
                 f"health.mismatch ({options.health.mismatch:g}; rounding makes 0.001 in fp32 at most, more in bf16): "
-                "wrong weights in the engine, or temperature."
+                "wrong weights in the engine, or temperature"
+                + (", or the rounding of bf16: --health.mismatch 0.05, as in the presets." if rounds else ".")
             )
         # Without any pass there is no gradient: moments of earlier updates and weight decay must not move the weights.
         norm = self._move() if passes else 0.0

@@ -102,6 +102,7 @@ def report(size: ModelSize, options: TrainOptions) -> str:
     lines.append(
         f"  assumed: {speed}, of which {assumed.mfu:.0%} are used; {assumed.images:.0%} of the tokens are of images; "
         "environments and judges overlap with decoding; no stragglers"
+        + (f"; none of --resample's up to {spare} groups" if (spare := options.resample * options.prompts) else "")
     )
     measured = _measured(Path(options.out) / options.name / HISTORY)
     return "\n".join([*lines, *([measured] if measured else [])])
@@ -123,7 +124,8 @@ def _measured(history: Path) -> str:
     """Write the measured time of updates in an earlier run of that name."""
     if not history.is_file():
         return ""
-    rows = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
+    lines = history.read_text(encoding="utf-8").splitlines(keepends=True)
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]  # a run that was killed may have torn the last
     parts = [
         f"{phase} {statistics.median(row[f'seconds/{phase}'] for row in rows):.2f}"
         for phase in ("rollouts", "update")
