@@ -198,6 +198,8 @@ def _underscored(obj: Any, name: str, default: Any) -> Any:
     dunder = name[:2] == "__"
     if (own and not dunder) or (type(obj) is super and (not dunder or name in MAGIC_METHODS)):
         return getattr(obj, name) if default is _MISSING else getattr(obj, name, default)
+    if own and name in MAGIC_METHODS and (method := _own_method(obj, name)) is not None:
+        return method
     if name in ("_replace", "_asdict", "_fields", "_make") and isinstance(obj, tuple | type):
         return getattr(obj, name) if default is _MISSING else getattr(obj, name, default)
     if name in ("__name__", "__doc__") and isinstance(obj, _NAMED):
@@ -213,6 +215,15 @@ def _underscored(obj: Any, name: str, default: Any) -> Any:
     if default is not _MISSING:
         return default
     raise _hidden(obj, name)
+
+
+def _own_method(obj: Any, name: str) -> Any:
+    """Return a magic method that the program itself wrote, as in `Base.__init__(self, x)`; `None` for any other."""
+    cls = obj if isinstance(obj, SandboxClass) else type(obj)
+    found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    if not isinstance(found, types.FunctionType) or found.__code__.co_filename != "<code>":
+        return None
+    return found if cls is obj else types.MethodType(found, obj)
 
 
 class _Formatter(string.Formatter):
@@ -296,8 +307,10 @@ def guarded_setattr(obj: Any, name: str, value: Any) -> None:
         if isinstance(obj, kind) and name in names:
             setattr(obj, name, closed.plain(value) if closed.library_of(kind) else value)
             return
-    what = repr(obj) if isinstance(obj, Facade) else type(obj).__name__
-    raise RefusedAttribute(f"the attribute {name!r} of {what} cannot be set here: keep the value in a variable.")
+    what, instead = type(obj).__name__, "keep the value in a variable"
+    if isinstance(obj, Facade):
+        what, instead = repr(obj), "leave the line out"
+    raise RefusedAttribute(f"the attribute {name!r} of {what} cannot be set here: {instead}.")
 
 
 _PIXEL_ACCESS = type(Image.new("L", (1, 1)).load())

@@ -26,6 +26,13 @@ _CLASSES = (
     "FastFeatureDetector_create QRCodeDetector"
 )
 
+_BLOB_OPTIONS = (
+    "blobColor collectContours filterByArea filterByCircularity filterByColor filterByConvexity filterByInertia "
+    "maxArea maxCircularity maxConvexity maxInertiaRatio maxThreshold minArea minCircularity minConvexity "
+    "minDistBetweenBlobs minInertiaRatio minRepeatability minThreshold thresholdStep"
+)
+"""Attributes of `SimpleBlobDetector_Params`, which hold numbers and switches: programs may set them."""
+
 
 def _imread(filename: str, flags: int = 1) -> np.ndarray | None:
     """`cv2.imread` of the episode's files, with its flags; `None` for a missing file."""
@@ -83,6 +90,7 @@ def modules() -> dict[str, Facade]:
     hints = {"VideoCapture": "there are only pictures here", "dnn": "there are no models here"}
     kinds = tuple(value for value in vars(cv2).values() if isinstance(value, type))  # some have no common base
     guards.hide(kinds, "save", "read", "write")
+    guards.allow_setting(cv2.SimpleBlobDetector_Params, *_BLOB_OPTIONS.split())
     return {"cv2": Facade("cv2", names, hints)}
 
 

@@ -113,6 +113,11 @@ def _listdir(_path: Any = ".") -> list[str]:
     return sorted(set(state.current().names()))
 
 
+def _walk(top: Any = ".", *_args: Any, **_other: Any) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`: the one folder, with the episode's files."""
+    return iter([(str(top), [], _listdir())] if _isdir(top) else [])
+
+
 def _makedirs(name: Any, mode: int = 0o777, exist_ok: bool = False) -> None:
     """`os.makedirs` and `os.mkdir`: from now on, files of that folder are those of the episode."""
     make_folder(state.current(), name)
@@ -319,7 +324,6 @@ def _remove(*_args: Any) -> None:
 _OS_HINTS = {
     "system": "no other programs can be started; use Python's own functions",
     "popen": "no other programs can be started; use Python's own functions",
-    "walk": "there is one folder: use os.listdir()",
     "scandir": "there is one folder: use os.listdir()",
     "chdir": "there is one folder: use bare file names",
     "rename": "open the file and save it under the other name",
@@ -346,7 +350,7 @@ def modules() -> dict[str, Facade]:
     }
     os_path = Facade("os.path", paths)
     os_names = {
-        **{"path": os_path, "listdir": _listdir, "makedirs": _makedirs, "mkdir": _makedirs},
+        **{"path": os_path, "listdir": _listdir, "walk": _walk, "makedirs": _makedirs, "mkdir": _makedirs},
         **{"sep": "/", "linesep": "\n"},
         **{"getcwd": _getcwd, "environ": Environment(), "getenv": _getenv, "name": "posix", "curdir": "."},
         **{"remove": _remove, "unlink": _remove, "rmdir": _remove},

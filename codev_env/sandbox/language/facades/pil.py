@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import PIL
 from PIL import (
+    ExifTags,
     Image,
     ImageChops,
     ImageColor,
@@ -46,6 +47,7 @@ _HINTS = {
 _PACKAGE_HINTS = {
     "ImageMath": "compute with numpy",
     "ImageMorph": "use ImageFilter.MinFilter and MaxFilter, or cv2",
+    "ImageFile": "leave it out, images are read whole",
     "ImageGrab": "there is no screen",
     "ImageShow": "use show(image)",
     "ImageTk": "use show(image)",
@@ -271,6 +273,9 @@ def modules() -> dict[str, Facade]:
         found[module.__name__] = _public(module, module.__name__)
     chops = {name: _of_images(value) for name, value in vars(found["PIL.ImageChops"]).items() if name[0] != " "}
     found["PIL.ImageChops"] = Facade("PIL.ImageChops", chops)
+    # Copies: a program may change them.
+    tags = {"TAGS": dict(ExifTags.TAGS), "GPSTAGS": dict(ExifTags.GPSTAGS)}
+    found["PIL.ExifTags"] = Facade("PIL.ExifTags", tags, dict.fromkeys(("Base", "GPS"), "use TAGS or GPSTAGS"))
     found["PIL.ImagePath"] = Facade("PIL.ImagePath", {"Path": ImagePath.Path})
     found["PIL.ImageTransform"] = _public(ImageTransform, "PIL.ImageTransform")
     found["PIL"] = Facade(

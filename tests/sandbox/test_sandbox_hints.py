@@ -1,0 +1,34 @@
+"""What a refusal advises, and which methods of classes it is about."""
+
+from __future__ import annotations
+
+import pytest
+
+from codev_env.sandbox import Session
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("Image.MAX_IMAGE_PIXELS = None", "leave the line out"),
+        ("from PIL import ImageFile\nImageFile.LOAD_TRUNCATED_IMAGES = True", "leave it out, images are read whole"),
+        ("np.zeros(3).strides = 1", "keep the value in a variable"),
+    ],
+)
+def test_a_setting_that_is_refused_says_what_to_do(session: Session, code: str, says: str) -> None:
+    execution = session.run(code)
+    assert execution.stop == "refused" and says in str(execution.error)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class A(list): pass\nA.__init__",
+        "class A: pass\nA().__init__",
+        "class A:\n    __len__ = len\nA.__len__",
+        "from enum import Enum\nclass A(Enum):\n    B = 1\nA.__repr__",
+        "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int\nA.__eq__",
+    ],
+)
+def test_only_magic_methods_of_the_program_itself_can_be_read(session: Session, code: str) -> None:
+    assert session.run(code).stop == "refused"
