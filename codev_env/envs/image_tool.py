@@ -302,8 +302,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         return None
 
     def close(self) -> None:
-        """Close the episode's session; the shared sandbox stays for the other environments."""
-        self._close_programs()
+        """End the episode and close its session; the shared sandbox stays for the other environments."""
+        self.break_off()  # a step after this would run without the files and variables of the episode
 
     def _choose(self, options: Mapping[str, Any]) -> int:
         if not isinstance(options, Mapping):

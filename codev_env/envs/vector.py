@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from codev_env.envs.codev_env import CodeVBenchEnv
 from codev_env.envs.image_tool import ImageToolEnv
-from codev_env.errors import ConfigError, EpisodeLost, JudgeError
+from codev_env.errors import ConfigError, EpisodeLost, JudgeError, unknown
 from codev_env.types import Code, Observation, Step, StepInfo, StepScore
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         if not self.envs:
             raise ConfigError("env_fns is empty; a vector environment needs at least one environment.")
         self.num_envs = len(self.envs)
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.autoreset_mode = _mode_of(autoreset_mode)
         first = self.envs[0]
         self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = first.render_mode
@@ -55,7 +55,11 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._observations: list[Observation | None] = [None] * self.num_envs
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
-        self._pool = ThreadPoolExecutor(workers or min(self.num_envs, MAX_WORKERS), thread_name_prefix="codev-env")
+        if workers is None:
+            workers = min(self.num_envs, MAX_WORKERS)
+        elif isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ConfigError(f"workers is {workers!r}; it must be a number of threads, at least 1, or None.")
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="codev-env")
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
@@ -232,6 +236,13 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         if any(self._observations[i] is None for i in np.flatnonzero(~mask)):
             raise ResetNeeded("the first reset must be of all environments; leave reset_mask out.")
         return mask.copy(), {name: value for name, value in options.items() if name != "reset_mask"}
+
+
+def _mode_of(name: str | AutoresetMode) -> AutoresetMode:
+    try:
+        return AutoresetMode(name)
+    except ValueError:
+        raise unknown("autoreset_mode", name, [mode.value for mode in AutoresetMode]) from None
 
 
 class FarmVectorEnv(ImageToolVectorEnv):

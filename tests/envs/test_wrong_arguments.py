@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from types import SimpleNamespace
 
@@ -152,3 +153,30 @@ def test_a_copy_says_that_it_has_no_episode():
 
 def test_the_registry_is_printed_under_the_package():
     assert "===== codev_env =====\nCodeV" in gym.pprint_registry(disable_print=True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("workers", 0, "workers is 0; it must be a number of threads, at least 1"),
+        ("workers", -1, "workers is -1"),
+        ("workers", "4", "workers is '4'"),
+        ("autoreset_mode", "NextStepp", "Did you mean 'NextStep'"),
+    ],
+)
+def test_arguments_of_a_vector_environment(option, value, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        gym.make_vec("CodeV-VStar-v0", num_envs=2, data="synthetic", scenes="toy", **{option: value})
+
+
+def test_no_step_goes_on_after_close():
+    """It would run without the files of the episode."""
+    env = gym.make("CodeV-VStar-v0", data="synthetic", scenes="toy").unwrapped
+    env.reset(seed=0)
+    env.step(CODE)
+    env.close()
+    with pytest.raises(ResetNeeded, match="reset"):
+        env.step(CODE)
+    env.reset(seed=0)
+    assert env.step(CODE)[0]["images"]
+    env.close()
