@@ -353,3 +353,11 @@ def test_an_image_budget_bounds_the_view(policy):
         assert processor.view_pixels == 56 * 56 < whole
     finally:
         processor.image_processor.size = sizes
+
+
+def test_adapters_take_no_gradients_of_the_weights_below_them():
+    # Half of the backward pass through the weights; attention, which has none, and scoring stay.
+    weights, attention, vision = 40 * 14_800 + 2 * 10 * 800, 40 * 1280, 2 * 80 * 1000
+    plain, again = run(lora=LoraOptions(rank=2)), run(lora=LoraOptions(rank=2), gradient_checkpointing=True, kl=0.1)
+    assert estimate.update_flops(SIZE, plain) == 2 * weights + 3 * attention + vision
+    assert estimate.update_flops(SIZE, again) == 4 * weights + 5 * attention + 2 * vision

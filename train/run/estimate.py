@@ -223,7 +223,7 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
     # A bf16 product added to an fp32 embedding is in fp32.
     stream = wide if sharded or options.has_bf16_base else 4
     q, patches = size.heads * size.head_dim, _PATCHES * tokens * options.estimate.images
-    norms = _norms(size.hidden, wide, stream, 1 if wide == stream or sharded else 5 / 2, trained)
+    norms = _norms(size.hidden, wide, stream, 1 if wide == 4 or sharded else 5 / 2, trained)
     language = norms + _attention(size, options, tokens) + wide * 4 * size.intermediate
     if size.qk_norm:
         language += (4 + wide) * (q + size.kv_heads * size.head_dim)
@@ -246,8 +246,8 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
 def _norms(hidden: int, wide: int, stream: int, uses: float, trained: bool) -> float:
     """Return the bytes that the two norms of a layer keep of one token.
 
-    Their inputs in fp32; normalised, for the gradient of their weights; and their outputs, of which autocast makes a
-    bf16 copy for each layer that uses them where they are in fp32.
+    Their inputs in fp32; normalised, for the gradient of their weights; and their outputs, of which each layer that
+    uses them gets a bf16 copy from autocast. With LoRA, whose inputs are in bf16 at once, that is an upper bound.
     """
     return 2 * hidden * (4 + (stream if trained else 0) + wide * uses)
 
@@ -356,19 +356,19 @@ def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
 def update_flops(size: ModelSize, options: TrainOptions) -> float:
     """Return the operations that training on one mean trajectory takes.
 
-    2 per parameter and token forward, 4 backward, 2 more with gradient checkpointing; the head for sampled tokens only;
-    attention 4 s q / 2 per token and layer forward, for it is causal. A frozen vision tower is run forward only,
-    and all processes that share a row run it. Own log-probabilities and those of a reference are a forward pass each.
+    2 per parameter and token forward, 4 backward (2 with LoRA), 2 more with gradient checkpointing; the head for
+    sampled tokens only; attention 4 s q / 2 per token and layer forward, for it is causal. A frozen vision tower is run
+    forward only, by all processes that share a row. Own log-probabilities and a reference's are a forward pass each.
     """
     mean, sampled = mean_trajectory(options), sampled_tokens(options)
-    attention = 2 * mean * size.heads * size.head_dim * size.layers
-    forward = mean * (2 * size.language + attention) + 2 * sampled * size.table
+    attention = 2 * mean**2 * size.heads * size.head_dim * size.layers
+    weights = 2 * (mean * size.language + sampled * size.table)
     vision = 2 * _PATCHES * mean * options.estimate.images * size.vision * options.sequence_parallel
-    passes = 4 if options.gradient_checkpointing else 3
+    passes, forward = 4 if options.gradient_checkpointing else 3, weights + attention
     vision_passes = passes if options.train_vision and not options.lora.rank else 1
-    several = options.epochs * options.minibatches > 1 and options.correction != "ratio"
-    scoring = int(several) + int(bool(options.kl))
-    return options.epochs * (passes * forward + vision_passes * vision) + scoring * (forward + vision)
+    scoring = int(options.epochs * options.minibatches > 1 and options.correction != "ratio") + int(options.kl > 0)
+    spared = weights if options.lora.rank else 0
+    return options.epochs * (passes * forward - spared + vision_passes * vision) + scoring * (forward + vision)
 
 
 def push_bytes(size: ModelSize, options: TrainOptions) -> float:
