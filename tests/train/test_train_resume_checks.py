@@ -74,10 +74,14 @@ def test_a_cold_start_that_finds_no_room_is_not_one_to_resume(tmp_path, monkeypa
         def save(self, folder):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(start, "cold_start", lambda *_: Large())
+    made = start.make_accelerator()
+    made.native_amp = True  # as in a run of bf16
+    precisions = []
+    monkeypatch.setattr(start, "make_accelerator", lambda: made)
+    monkeypatch.setattr(start, "cold_start", lambda *given: precisions.append(given[2].native_amp) or Large())
     options = start.SFTOptions(out=str(tmp_path))
     with pytest.raises(CheckpointError, match="disk space and start again with the same command") as caught:
         start.make_start(options, tmp_path / "start")
-    assert "--resume" not in str(caught.value)
+    assert "--resume" not in str(caught.value) and precisions == [False]
     with pytest.raises(CheckpointError, match="continue with --resume"), replace_folder(tmp_path / "model"):
         raise OSError(28, "No space left on device")

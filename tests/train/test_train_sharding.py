@@ -12,12 +12,13 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 from process_group import launcher_variables, run_group
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.testing import assert_close
 from toy_families import NAMES, toy_policy
 
 from codev_train.learn import reference, trained
 from codev_train.learn.checkpoint import checkpoints
-from codev_train.learn.sharding import Layout, layout_of, make_accelerator
+from codev_train.learn.sharding import Layout, computing_in_fp32, layout_of, make_accelerator
 from codev_train.run.options import TrainOptions
 
 LAUNCH = resources.files("codev_train.run.launch")
@@ -168,3 +169,14 @@ def test_gradients_are_never_divided_by_the_accumulation_steps_of_a_launcher(mon
     weight = torch.ones(1, requires_grad=True)
     accelerator.backward(weight.sum())
     assert weight.grad.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_cold_start_computes_in_fp32_in_a_run_of_bf16(sharded):
+    """The folder of its result is that of `codev sft`, which knows no precision."""
+    plugin = SimpleNamespace(mixed_precision_policy="bf16")
+    accelerator = SimpleNamespace(native_amp=True, is_fsdp2=sharded, state=SimpleNamespace(fsdp_plugin=plugin))
+    with computing_in_fp32(accelerator):
+        assert not accelerator.native_amp
+        assert not sharded or plugin.mixed_precision_policy == MixedPrecisionPolicy()
+    assert plugin.mixed_precision_policy == "bf16"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,24 @@ def make_accelerator(precision: str | None = None, handlers: Sequence[KwargsHand
             file=sys.stderr,
         )
     return accelerator
+
+
+@contextlib.contextmanager
+def computing_in_fp32(accelerator: Accelerator) -> Iterator[None]:
+    """Modules that are prepared inside compute in fp32, whatever the precision of the run.
+
+    All accelerators of a process share one precision and one plugin for FSDP2.
+    """
+    accelerator.native_amp = False
+    plugin = accelerator.state.fsdp_plugin if accelerator.is_fsdp2 else None
+    policy = plugin.mixed_precision_policy if plugin else None
+    if plugin:
+        plugin.mixed_precision_policy = MixedPrecisionPolicy()
+    try:
+        yield
+    finally:
+        if plugin:
+            plugin.mixed_precision_policy = policy
 
 
 def reads_weights(accelerator: Accelerator) -> bool:

@@ -13,7 +13,7 @@ from accelerate.utils import set_seed
 
 from codev_env.errors import ConfigError
 from codev_train.learn import checkpoint
-from codev_train.learn.sharding import make_accelerator
+from codev_train.learn.sharding import computing_in_fp32, make_accelerator
 from codev_train.run.config import START_OPTIONS, Request, fingerprint
 from codev_train.run.interrupt import Interrupted
 from codev_train.run.machine import cpu_threads, make_folder
@@ -53,7 +53,8 @@ def make_start(options: SFTOptions, folder: Path) -> None:
         )
     monitor = Monitor(folder.with_name(folder.name + "-log"), accelerator.is_main_process)
     try:
-        with cpu_threads(options.threads):
+        # As by `codev sft`: the name of the folder says nothing of the precision of a run that makes it.
+        with cpu_threads(options.threads), computing_in_fp32(accelerator):
             policy = cold_start(options, monitor, accelerator)
     except KeyboardInterrupt as error:
         message = f"stopped in the cold start, of which nothing is saved. {_AGAIN.capitalize()}."
