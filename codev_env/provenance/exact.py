@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ Array = NDArray[np.floating]
 
 _TESTED, _RESIZED, _RECOLOURED = 256, 96, 16
 """Pieces that are compared with one output: of its size, of others, and of its size in other colours."""
+_ENLARGED, _MOST_PIXELS = 2, 1 << 19
+"""Pieces that are compared with a larger output in other colours, and pixels of that output, at most."""
 _AKIN = 6
 """Pieces of other sizes that are resized in every way, as one part of them is akin to the output."""
 _POINTS = ((0.5, 0.5), (0.21, 0.33), (0.77, 0.18), (0.36, 0.81), (0.9, 0.62))
@@ -56,6 +58,7 @@ _FILTERS = (
     Image.Resampling.BOX,
     Image.Resampling.HAMMING,
 )
+_ENLARGING = (*_FILTERS[:3], Image.Resampling.NEAREST)
 
 
 def find(output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Piece], secret: int) -> Region | None:
@@ -91,7 +94,13 @@ def find(output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Pi
         if tests.shows(images[piece.image_index], piece):
             smaller = output if output.width < piece.size[0] else _crop(images[piece.image_index], piece)
             return _region(piece, output, images) if variety(smaller) >= _CLEAR else None
-    return None
+    if output.width * output.height > _MOST_PIXELS or variety(output) < _CLEAR:
+        return None
+    smaller_ones = (
+        piece for piece in pieces if _enlargement(piece, output) > 1 and _may_become(piece.size, output.size)
+    )
+    found = (piece for piece in islice(smaller_ones, _ENLARGED) if _is_enlarged(output, images, piece))
+    return next((_region(piece, output, images) for piece in found), None)
 
 
 def affine_of(piece: Piece, size: Size) -> Array:
@@ -140,6 +149,23 @@ def _is_recoloured(
     if key not in known:
         known[key] = Recoloured(_crop(images[piece.image_index], piece))
     return known[key].shows(output if piece.turn == IDENTITY else transform_image(output, inverse(piece.turn)))
+
+
+def _enlargement(piece: Piece, output: Image.Image) -> float:
+    """By how much a piece was enlarged along both sides, the larger factor; 0 if one side is smaller than before."""
+    across, down = (new / old for new, old in zip(output.size, piece.size, strict=True))
+    return max(across, down) if min(across, down) >= 1 else 0.0
+
+
+def _is_enlarged(output: Image.Image, images: Sequence[Image.Image], piece: Piece) -> bool:
+    """Whether an output is a piece, enlarged and then put in other colours."""
+    back = output if piece.turn == IDENTITY else transform_image(output, inverse(piece.turn))
+    crop, enlarged = _crop(images[piece.image_index], piece), _enlargement(piece, output)
+    for first in (crop, crop.convert("L").convert("RGB")):
+        made = chain((first.resize(back.size, kind) for kind in _ENLARGING), _in_other_ways(first, back.size))
+        if any(Recoloured(one, enlarged).shows(back) for one in made):
+            return True
+    return False
 
 
 def _is_copy(output: Image.Image, images: Sequence[Image.Image], piece: Piece) -> bool:

@@ -20,8 +20,10 @@ Pixels = NDArray[np.uint8]
 
 _SAMPLE = 32
 """Points per side at which a change is looked for first."""
-_REPEATED = 24
-"""Pixels that share a value, on average: fewer would let a table fit anything."""
+_REPEATED, _WIDE = 24, 32
+"""Pixels that share a value, on average, and of the shorter side: fewer would let a table fit anything."""
+_NARROW = 12
+"""Pixels of the shorter side that are enough if every table keeps the order of values, or turns it round."""
 _SHIFTS = ((3, 2), (-2, 3), (9, -7))
 _OTHER = 0.04
 """Share of pixels that contradict the table where the cut is shifted against the output."""
@@ -32,6 +34,9 @@ _VARIES, _LEAST, _FADED = 24, 4, 12
 that factor is faded, too."""
 _READ = 192
 """Pixels per side, at most, in which it is read."""
+_SLIM, _REACH = 48, 2
+"""Pixels of the shorter side up to which an ordered table may move the contrast of a cell by so many pixels: strokes of
+print end where a threshold says, and no other means says what such a cut shows."""
 _CROWD = 4
 """Faded cells of 3 x 3: single ones are edges between two colours that the change makes one."""
 
@@ -41,10 +46,12 @@ class Recoloured:
 
     Args:
         cut: The part of an input, RGB.
+        enlarged: It was enlarged by so much, along the side that was enlarged more. Neighbours are alike then, and only
+            tables that keep the order of values or turn it round count.
     """
 
-    def __init__(self, cut: Image.Image) -> None:
-        self._cut = cut
+    def __init__(self, cut: Image.Image, enlarged: float = 1.0) -> None:
+        self._cut, self._enlarged = cut, enlarged
         few = cut.resize((_SAMPLE, _SAMPLE), Image.Resampling.NEAREST)
         self._few = [value(few) for value in _VALUES]
 
@@ -65,8 +72,14 @@ class Recoloured:
             values, pixels = value(self._cut), np.asarray(output)
             if values.shape[2] == 1 and (few == few[..., :1]).all() and (pixels == pixels[..., :1]).all():
                 pixels = pixels[..., :1]  # One channel says it all.
-            if _fits(values, pixels) and _is_no_chance(values, pixels):
-                return _is_visible(np.asarray(self._cut), pixels) and _is_legible(self._cut, output)
+            if not _fits(values, pixels):
+                continue
+            ordered = all(map(_is_ordered, _by_channel(values, pixels)))
+            if _is_no_chance(values, pixels, ordered, self._enlarged):
+                step = max(-(-max(self._cut.size) // _SIDE), int(self._enlarged))  # The cut's own resolution.
+                reach = _REACH if ordered and min(self._cut.size) < _SLIM * self._enlarged else 0
+                visible = _is_visible(np.asarray(self._cut)[::step, ::step], pixels[::step, ::step], reach)
+                return visible and _is_legible(self._cut, output)
         return False
 
 
@@ -86,15 +99,17 @@ def _table(values: Values, channel: Values) -> Values:
     return table
 
 
-def _is_no_chance(values: Values, pixels: Pixels) -> bool:
-    """Whether values repeat, and the same tables contradict the output where the cut is shifted."""
+def _is_no_chance(values: Values, pixels: Pixels, ordered: bool, enlarged: float) -> bool:
+    """Whether values repeat or keep their order, and the same tables contradict the output where the cut is shifted."""
     height, width = pixels.shape[:2]
     tables = [_table(key, channel) for key, channel in _by_channel(values, pixels)]
     used = sum(int((np.bincount(key.ravel(), minlength=256) > 0).sum()) for key, _ in _by_channel(values, pixels))
-    if pixels.size < _REPEATED * used or min(height, width) < 32:
+    repeated = enlarged == 1 and pixels.size >= _REPEATED * used and min(height, width) >= _WIDE
+    if not repeated and (not ordered or min(height, width) < _NARROW * enlarged):
         return False
     step = max(1, min(height, width) // (2 * _SAMPLE))
     for x, y in _SHIFTS:
+        x, y = round(x * enlarged), round(y * enlarged)
         one = slice(max(y, 0), height + min(y, 0), step), slice(max(x, 0), width + min(x, 0), step)
         other = slice(max(-y, 0), height + min(-y, 0), step), slice(max(-x, 0), width + min(-x, 0), step)
         pairs = zip(tables, _by_channel(values[one], pixels[other]), strict=True)
@@ -104,10 +119,16 @@ def _is_no_chance(values: Values, pixels: Pixels) -> bool:
     return True
 
 
-def _is_visible(cut: Pixels, pixels: Pixels) -> bool:
-    """Whether the places that vary in a cut vary in the output."""
-    step = -(-max(cut.shape) // _SIDE)
-    before, after = (_ranges(part[::step, ::step]) for part in (cut, pixels))
+def _is_ordered(pair: tuple[Values, Values]) -> bool:
+    """Whether the table that leads from values to a channel never falls, or never rises."""
+    values, channel = pair
+    steps = np.diff(_table(values, channel)[np.unique(values)].astype(np.int16))
+    return bool((steps >= 0).all() or (steps <= 0).all())
+
+
+def _is_visible(cut: Pixels, pixels: Pixels, reach: int) -> bool:
+    """Whether the places that vary in a cut vary in the output, there or in reach of so many pixels."""
+    before, after = _ranges(cut, 0), _ranges(pixels, reach)
     faded = (before >= _VARIES) & (after < np.maximum(_LEAST, before / _FADED))
     return not (faded & (box_sum(faded.astype(np.float32), 1) >= _CROWD)).any()
 
@@ -119,14 +140,23 @@ def _is_legible(cut: Image.Image, output: Image.Image) -> bool:
     return legible(before, after)
 
 
-def _ranges(pixels: Pixels) -> NDArray[np.int16]:
-    """By how much cells vary in the channel that varies most."""
+def _ranges(pixels: Pixels, reach: int) -> NDArray[np.int16]:
+    """By how much cells, with so many pixels around them, vary in the channel that varies most."""
     height, width = (side // _CELL * _CELL for side in pixels.shape[:2])
-    rows = pixels[:height, :width].reshape(height // _CELL, _CELL, width, -1)
-    low, high = (
-        extreme(extreme(rows, 1).reshape(-1, width // _CELL, _CELL, pixels.shape[2]), 2) for extreme in (np.min, np.max)
-    )
-    return np.asarray((high.astype(np.int16) - low).max(-1))
+    found = []
+    for extreme, merge in ((np.min, np.minimum), (np.max, np.maximum)):
+        around = pixels
+        for axis in (0, 1) * reach:
+            around = merge.reduce([around, *(_moved(around, axis, by) for by in (-1, 1))])
+        rows = around[:height, :width].reshape(height // _CELL, _CELL, width, -1)
+        found.append(extreme(extreme(rows, 1).reshape(-1, width // _CELL, _CELL, pixels.shape[2]), 2))
+    return np.asarray((found[1].astype(np.int16) - found[0]).max(-1))
+
+
+def _moved(pixels: Pixels, axis: int, by: int) -> Pixels:
+    """Pixels moved along an axis by 1 or -1; the line at the border is repeated."""
+    places = np.clip(np.arange(pixels.shape[axis]) + by, 0, pixels.shape[axis] - 1)
+    return np.take(pixels, places, axis)
 
 
 def _grey_of_pillow(image: Image.Image) -> Values:
