@@ -63,6 +63,7 @@ _real_save = Image.Image.save
 _real_filter = Image.Image.filter
 _real_transform = Image.Image.transform
 _real_crop = Image.Image.crop
+_real_merge = Image.merge
 
 
 def _open(fp: Any, mode: str = "r", formats: Any = None) -> Image.Image:
@@ -150,6 +151,15 @@ def _frombuffer(mode: str, size: Any, data: Any, decoder_name: str = "raw", *arg
     return _frombytes(mode, size, data, decoder_name, *args)
 
 
+def _merge(mode: str, bands: Any) -> Image.Image:
+    """`Image.merge` of images only: the method `_new` of anything else would receive the buffer itself."""
+    bands = list(bands)  # a copy, which no band can change while it is read
+    for band in bands:
+        if not isinstance(band, Image.Image):
+            raise TypeError(f"Image.merge takes images, not {type(band).__name__}")
+    return _real_merge(mode, bands)
+
+
 def _floodfill(image: Image.Image, *args: Any, **kwargs: Any) -> None:
     """`ImageDraw.floodfill`, which by itself would not change an image that shares its pixels."""
     if image.readonly:
@@ -217,6 +227,7 @@ def _truetype(font: Any = None, size: float = 10, *_args: Any, **_kwargs: Any) -
 def patch() -> None:
     """Replace, in this process, the methods of Pillow that touch files, windows or raw buffers."""
     Image.open = _open  # type: ignore[assignment]
+    Image.merge = _merge
     methods = {"save": _save, "show": _show, "filter": _filter, "transform": _transform, "crop": _crop}
     name_after(methods)
     for name, method in methods.items():
