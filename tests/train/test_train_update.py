@@ -424,3 +424,19 @@ def test_imitated_samples_weigh_the_same_in_a_minibatch_of_their_own(policy, rol
 def test_where_bf16_rounds_the_limit_is_named(trained, rollouts, precision, said):
     with pytest.raises(EngineMismatch, match=said):
         run_update(trained, falsified(rollouts, 0.01), precision=precision)
+
+
+def test_imitated_tokens_are_not_compared_with_the_reference(policy, trained, rollouts):
+    """However improbable they have become: their estimate would overflow."""
+
+    class Far(torch.nn.Module):
+        def forward(self, *inputs):
+            logprobs, entropy = scorer(*inputs)
+            return logprobs + 200, entropy
+
+    scorer = TokenScorer(trained.model)
+    optimizer, chosen = torch.optim.SGD(scorer.parameters(), lr=1.0), options(kl=0.1)
+    updater = Updater(scorer, optimizer, policy.processor, chosen, Accelerator(), Far())
+    sample = dataclasses.replace(make_samples(rollouts, ADVANTAGES)[0], is_imitated=True)
+    stats = updater.update([sample], np.random.default_rng(0))
+    assert math.isfinite(stats.grad_norm) and movement(policy, trained).isfinite().all()

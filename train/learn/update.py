@@ -309,8 +309,9 @@ class Updater:
             values, truncated = values * weights, (whole > weights)[counted].sum()
         if self.reference is not None:
             other = torch.cat([work.reference[row] for row in rows]).to(now.device)
-            estimate = kl_estimate(logprobs, other)
-            values, reference = values + options.kl * estimate * counted, estimate.detach()[counted].sum()
+            # Not times 0: what is imitated may be so improbable that its estimate overflows, and 0 * inf is NaN.
+            estimate = kl_estimate(torch.where(counted, logprobs, other), other)
+            values, reference = values + options.kl * estimate, estimate.detach().sum()
         if options.entropy > 0:
             values = values - options.entropy * entropy * counted
         loss = (values * kind.average.share(batch.sequences)).sum()
