@@ -72,7 +72,7 @@ def lower_tags(text: str) -> str:
     return _ANY_CASE.sub(lambda tag: tag[0].lower(), text)
 
 
-def read_code(text: str, start: int, *, last: bool = False) -> Block:
+def read_code(text: str, start: int, *, last: bool = False, ahead: _Markup | None = None) -> Block:
     """Read the code after a `<code>` tag: inside its fences if it has any, else up to `</code>` or the end.
 
     Several fences are one program. One without a language is output where a fence of Python and prose come before it.
@@ -82,8 +82,10 @@ def read_code(text: str, start: int, *, last: bool = False) -> Block:
         text: The turn.
         start: Where the tag ends.
         last: Only the last fence runs, of those that name Python if any does.
+        ahead: The markup of this text, for blocks that are read one after the other.
     """
-    fences, position = _read_fences(text, start)
+    ahead = ahead or _Markup(text)
+    fences, position = _read_fences(text, start, ahead)
     if not fences:
         end = text.find("</code>", start)
         stop = len(text) if end < 0 else end
@@ -93,26 +95,25 @@ def read_code(text: str, start: int, *, last: bool = False) -> Block:
         fences = [fence for fence in fences if fence[0]][-1:] or fences[-1:]
     codes = [_without_language(code) for _, code in fences]
     content = codes[0] if len(codes) == 1 else "\n".join(code.strip("\r\n") for code in codes)
-    end = text.find("</code>", position)
+    end, after = ahead.code_ends(position)
     # Prose may come before the end tag; a tag that opens something else shows that this block has none.
-    if end < 0 or _OPENING.search(text, position, end):
+    if end == after or _OPENING.search(text, position, end):
         return Block("code", content, position, False)
-    return Block("code", content, end + len("</code>"), True)
+    return Block("code", content, after, True)
 
 
-def _read_fences(text: str, start: int) -> tuple[list[tuple[bool, str]], int]:
+def _read_fences(text: str, start: int, ahead: _Markup) -> tuple[list[tuple[bool, str]], int]:
     """Return the fences of a block, whether each names Python and its content, and where the last one ends."""
-    code_ends, openings, fence_ends = (_Ahead(pattern, text) for pattern in (_CODE_END, _OPENING, _FENCE_END))
     fences: list[tuple[bool, str]] = []
     position = start
     while True:
-        end, _ = code_ends(position)
-        stop = min(end, openings(position)[0]) if fences else end
+        end, _ = ahead.code_ends(position)
+        stop = min(end, ahead.openings(position)[0]) if fences else end
         fence = _FENCE.search(text, position, stop)
         if fence is None:
             return fences, position
         named, between = fence[1] is not None, text[position : fence.start()]
-        content_end, after = fence_ends(fence.end())
+        content_end, after = ahead.fence_ends(fence.end())
         if fences and not named and content_end > stop:
             position = fence.end()  # a second end of the fence before it
             continue
@@ -144,6 +145,15 @@ class _Ahead:
             match = self._pattern.search(self._text, position)
             self._span = match.span() if match else (len(self._text), len(self._text))
         return self._span
+
+
+class _Markup:
+    """Finds the markup of blocks of code in a text, which is read once however many blocks it has."""
+
+    def __init__(self, text: str) -> None:
+        self.code_ends, self.openings, self.fence_ends = (
+            _Ahead(pattern, text) for pattern in (_CODE_END, _OPENING, _FENCE_END)
+        )
 
 
 def _without_language(code: str) -> str:
@@ -332,9 +342,9 @@ def tagged_turn(block: Block, rest: str, problems: list[str], *, join: bool = Fa
 
 def _later_code(rest: str) -> list[str]:
     """Return the contents of the code blocks in the text after the first one."""
-    found, start = list[str](), 0
+    found, start, ahead = list[str](), 0, _Markup(rest)
     while (start := rest.find("<code>", start)) >= 0:
-        block = read_code(rest, start + len("<code>"))
+        block = read_code(rest, start + len("<code>"), ahead=ahead)
         found.append(block.content)
         start = block.end
     return found

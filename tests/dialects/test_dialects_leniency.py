@@ -189,3 +189,9 @@ def test_many_fences_are_read_in_linear_time(dialect: Any, run: str) -> None:
         '<tool_call>{"name": "code_image_tool", "arguments": "',
     ):
         assert isinstance(dialect.parse(start + run * (200_000 // len(run))), (Code, Answer, Invalid))
+
+
+def test_many_code_blocks_are_read_in_linear_time() -> None:
+    """In quadratic time this would take a minute."""
+    turn = get_dialect("codev").parse("<code>\n```python\nx\n```\n" * 40_000)
+    assert isinstance(turn, Code) and turn.code == "\n".join("x" * 40_000)
