@@ -41,7 +41,7 @@ def find_problems(options: TrainOptions, processes: int = 1, layout: Layout | No
         yield make_problem("sharding", options.sharding, "none with one process (--processes), which shards nothing")
     elif layout:
         yield from _layout_problems(options, processes, layout)
-    if options.minibatches > rollouts:
+    if options.minibatches > rollouts > 0:  # none are left by what is wrong with --prompts
         yield make_problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
     if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():
         yield make_problem("vllm.folder", options.vllm.folder, "a folder that exists")

@@ -11,7 +11,7 @@ from collections import namedtuple
 import pytest
 
 from codev_env.app.cli import main
-from codev_train.run import dryrun
+from codev_train.run import dryrun, schedule
 from codev_train.run.config import presets
 from codev_train.run.options import TrainOptions
 from codev_train.run.sizes import KNOWN_MODELS
@@ -194,3 +194,10 @@ def test_the_history_of_a_run_that_was_killed_while_it_wrote_is_read(elsewhere):
 def test_groups_that_are_played_in_place_of_others_are_not_in_the_estimate(times, said):
     size, options = KNOWN_MODELS["Qwen2.5-VL-3B"], TrainOptions(resample=times)
     assert said in dryrun.report(size, options) + "\n"
+
+
+def test_too_few_prompts_are_one_problem_and_no_table_is_without_rows(capsys):
+    code, statuses, said = look(capsys, "--preset", "smoke", "--estimate.gpus", "8")
+    assert code == 1 and status(statuses, "prompts") == "fail"
+    assert "because of 1 of the checks above: prompts." in said and "rollouts" not in said
+    assert schedule.table(KNOWN_MODELS["Qwen2.5-VL-3B"], TrainOptions(prompts=4, estimate={"gpus": 4})) == ""

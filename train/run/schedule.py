@@ -311,16 +311,17 @@ def splits(size: ModelSize, options: TrainOptions, gpus: int) -> tuple[Split, Sp
 
 
 def table(size: ModelSize, options: TrainOptions, numbers: Sequence[int] = (8, 16, 32, 64, 128, 256)) -> str:
-    """Write the two schedules for several numbers of GPUs; empty without GPUs."""
+    """Write the two schedules for several numbers of GPUs; empty without GPUs, or where no number has room."""
     if not options.estimate.gpus:
         return ""
     staleness = max(1, options.staleness)
-    lines = [
+    head = [
         f"in turn, and ahead by --staleness {staleness} with some GPUs as vllm-server, simulated (seconds of an "
         f"update; lengths of episodes spread by {options.estimate.spread:g})",
         f"  {'GPUs':>4} {'in turn':>9} {'ahead':>9} {'ratio':>6} {'servers':>8} {'trainer idle':>13} "
         f"{'engines idle':>13} {'lag':>5} {'dropped':>8}",
     ]
+    lines = []
     for gpus in numbers:
         if options.prompts >= gpus and (found := splits(size, options, gpus)):
             turn, ahead = found
@@ -329,4 +330,4 @@ def table(size: ModelSize, options: TrainOptions, numbers: Sequence[int] = (8, 1
                 f"  {gpus:4} {turn.schedule.seconds:9.1f} {s.seconds:9.1f} {turn.schedule.seconds / s.seconds:6.2f} "
                 f"{ahead.servers:8} {s.idle_trainer:13.0%} {s.idle_engines:13.0%} {s.lag:5.2f} {s.dropped:8.1f}"
             )
-    return "\n".join(lines)
+    return "\n".join([*head, *lines]) if lines else ""
