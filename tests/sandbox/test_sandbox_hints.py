@@ -32,3 +32,12 @@ def test_a_setting_that_is_refused_says_what_to_do(session: Session, code: str, 
 )
 def test_only_magic_methods_of_the_program_itself_can_be_read(session: Session, code: str) -> None:
     assert session.run(code).stop == "refused"
+
+
+def test_an_inset_has_no_axes_of_another_class(session: Session) -> None:
+    pytest.importorskip("matplotlib")
+    start = "import matplotlib.pyplot as plt\nfrom mpl_toolkits.axes_grid1 import inset_locator as made\n"
+    named = session.run(f"{start}made.inset_axes(plt.gca(), 1, 1, axes_class=print)")
+    by_place = session.run(f"{start}made.inset_axes(plt.gca(), 1, 1, 'center', None, None, print)")
+    assert named.stop == "refused" and "leave axes_class out" in str(named.error)
+    assert by_place.stop == "error" and by_place.stdout == ""

@@ -238,12 +238,29 @@ def _drawing(module: Any) -> Facade:
 def _toolkits() -> dict[str, Facade]:
     try:
         from mpl_toolkits import axes_grid1, mplot3d
+        from mpl_toolkits.axes_grid1 import inset_locator
     except ImportError:
         return {}
-    grid = Facade("mpl_toolkits.axes_grid1", pick(axes_grid1, "make_axes_locatable ImageGrid"))
+    insets = {name: _inset(getattr(inset_locator, name)) for name in ("inset_axes", "zoomed_inset_axes")}
+    inset = Facade("mpl_toolkits.axes_grid1.inset_locator", {**insets, **pick(inset_locator, "mark_inset")})
+    parts = pick(axes_grid1, "make_axes_locatable ImageGrid")
+    grid = Facade("mpl_toolkits.axes_grid1", {**parts, "inset_locator": inset})
     solid = Facade("mpl_toolkits.mplot3d", pick(mplot3d, "Axes3D"))
     package = Facade("mpl_toolkits", {"axes_grid1": grid, "mplot3d": solid})
-    return {"mpl_toolkits": package, "mpl_toolkits.axes_grid1": grid, "mpl_toolkits.mplot3d": solid}
+    found = {"axes_grid1": grid, "axes_grid1.inset_locator": inset, "mplot3d": solid}
+    return {"mpl_toolkits": package, **{f"mpl_toolkits.{name}": facade for name, facade in found.items()}}
+
+
+def _inset(real: Any) -> Any:
+    """A function that makes an inset, whose axes are as those of `pyplot`."""
+
+    @functools.wraps(real)
+    def inset(*args: Any, axes_class: Any = None, **kwargs: Any) -> Any:
+        if axes_class is not None:
+            raise RefusedCall("axes have a class of their own here: leave axes_class out.")
+        return real(*args, axes_class=matplotlib.axes.Axes, **kwargs)
+
+    return inset
 
 
 class Canvas:
