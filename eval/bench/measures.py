@@ -94,7 +94,11 @@ def rates(episodes: Sequence[Trajectory], seed: int = 0, boxless: bool | None = 
     groups = by_cluster(episodes)
     if len(groups) == len(episodes):
         return found
-    intervals = {name: share_interval(cluster_counts(name, episodes, boxless), seed) for name in SHARES}
+    intervals = {
+        # A share is undefined, too, where calls were judged by several definitions.
+        name: None if found[name] is None else share_interval(cluster_counts(name, episodes, boxless), seed)
+        for name in SHARES
+    }
     for name, value_of in MEANS.items():
         intervals[name] = mean_interval([(sum(map(value_of, group)), len(group)) for group in groups.values()], seed)
     return found | {"ci95": intervals}

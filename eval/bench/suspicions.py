@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from PIL import Image
 
 from codev_env.geometry import image_of, iou
 from codev_env.scoring.metrics import is_lazy
 from codev_env.trajectory import Trajectory
+from codev_env.trajectory.images import ImageFiles, same_images
 from codev_env.types import Box, Step
 
 SUSPICIONS = {
@@ -78,5 +81,18 @@ def _repeats(calls: list[Step]) -> bool:
 
 
 def _unchanged(trajectory: Trajectory, turn: Step) -> bool:
-    sizes = [(r, trajectory.size_of(r.image_index)) for r in turn.regions if r.image_index < len(trajectory.images)]
-    return any(size and r.box == (0, 0, *size) and r.orientation == "rot0" and r.scale == 1 for r, size in sizes)
+    for place, region in enumerate(turn.regions):
+        index = region.image_index
+        size = trajectory.size_of(index) if index < len(trajectory.images) else None
+        whole = size is not None and region.box == (0, 0, *size) and region.orientation == "rot0" and region.scale == 1
+        if whole and not _differ(turn.images[place : place + 1], trajectory.images[index : index + 1]):
+            return True
+    return False
+
+
+def _differ(shown: Sequence[Image.Image], original: Sequence[Image.Image]) -> bool:
+    """Whether an image of the size of another one has other pixels; files are named by these and not decoded."""
+    if isinstance(shown, ImageFiles) and isinstance(original, ImageFiles):
+        names = [[path.name for path in files.files] for files in (shown, original)]
+        return shown.sizes == original.sizes and names[0] != names[1]
+    return [one.size for one in shown] == [one.size for one in original] and not same_images(shown, original)
