@@ -41,3 +41,15 @@ def test_an_inset_has_no_axes_of_another_class(session: Session) -> None:
     by_place = session.run(f"{start}made.inset_axes(plt.gca(), 1, 1, 'center', None, None, print)")
     assert named.stop == "refused" and "leave axes_class out" in str(named.error)
     assert by_place.stop == "error" and by_place.stdout == ""
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit", "raise SystemExit(0)", "import sys\nraise SystemExit('no crop')"])
+def test_a_program_that_raises_system_exit_is_told_what_to_call(session: Session, code: str) -> None:
+    execution = session.run(f"print('before')\n{code}")
+    assert (execution.stop, execution.stdout) == ("refused", "before\n")
+    assert "call exit()" in str(execution.error)
+
+
+def test_catching_system_exit_is_no_error_of_its_own(session: Session) -> None:
+    code = "try:\n    1 / 0\nexcept SystemExit:\n    print('exit')\nexcept ZeroDivisionError:\n    print('zero')"
+    assert session.run(code).stdout == "zero\n"

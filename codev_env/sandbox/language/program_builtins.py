@@ -150,6 +150,13 @@ def exit_program(*_args: Any) -> None:
     raise ProgramExit
 
 
+class _SystemExit(RefusedCall):
+    """Stands for `SystemExit`: the error of a program that raises it names `exit`."""
+
+    def __init__(self, *_args: Any) -> None:
+        super().__init__("SystemExit is not available here: call exit().")
+
+
 _PLAIN = (
     "all any ascii bin bytearray bytes classmethod dict enumerate filter format frozenset iter list map max min next "
     "object property reversed set sorted staticmethod sum super tuple zip StopAsyncIteration TimeoutError "
@@ -173,6 +180,7 @@ def make_builtins(
     for name in ("SystemExit", "KeyboardInterrupt", "GeneratorExit"):
         names.pop(name, None)
     names.update(
+        SystemExit=_SystemExit,
         __import__=import_,
         __metaclass__=SandboxClass,
         _getattr_=guarded_getattr,
