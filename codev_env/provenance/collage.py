@@ -18,6 +18,7 @@ from codev_env.provenance import codes, exact
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.bars import CLEAR
 from codev_env.provenance.cuts import Piece
+from codev_env.provenance.joints import joined
 from codev_env.provenance.outputs import part_of
 from codev_env.provenance.panels import WHOLE, parts_of, same_place
 from codev_env.provenance.reading import read_code, read_crop
@@ -84,7 +85,14 @@ class Collage:
         found = [copies.get(part) or self._coded_region(part) for part in layout]
         for at, part in enumerate(layout):
             found[at] = found[at] or self._proved(part, [one for one in found if one])
-        return parts_of(layout, found, region or guess or Region(), self.output.size, thorough) if any(found) else None
+        if not any(found):
+            return None
+        parts = joined(list(zip(layout, found, strict=True)))
+        whole = self._continued(parts) if region is None else None
+        if whole is not None:
+            return whole
+        bounds, found = [part for part, _ in parts], [one for _, one in parts]
+        return parts_of(bounds, found, region or guess or Region(), self.output.size, thorough)
 
     @cached_property
     def _layouts(self) -> list[Layout]:
@@ -197,12 +205,34 @@ class Collage:
                     return make_region(panel.affine, panel.bounds, self.images[index].size, index, share)
         return None
 
+    def _continued(self, parts: Sequence[tuple[Bounds, Region | None]]) -> Region | None:
+        """The region of the whole output if it goes on with what its only part with a place shows, by a proof."""
+        bounds = 0, 0, *self.output.size
+        known = [(part, region.image_index) for part, region in parts if region is not None]
+        if len(known) != 1 or not _shares_a_side(known[0][0], bounds):
+            return None
+        part, index = known[0]
+        panel = next(iter(self._read_weave(part)[index]), None)
+        if panel is None:
+            return None
+        start = panel.affine @ (-part[0], -part[1], 1.0)
+        affine = np.column_stack([panel.affine[:, :2], start])
+        wide = panel._replace(bounds=bounds, affine=affine, found=np.ones((1, 1), bool))
+        whole = self.prove(bounds, [[]] * index + [[wide]])
+        # Of another crop beside the part, chance and plain areas bear a good share out.
+        return whole if whole is not None and whole.original_share >= WHOLE else None
+
     def _proved(self, part: Bounds, found: Sequence[Region]) -> Region | None:
         """The region of a part by the weave; none of one that another part was found to show."""
         place = self._place(part)
         if place is None or any(same_place(place, region) for region in found):
             return None
         return self.prove(part, self._read_weave(part))
+
+
+def _shares_a_side(part: Bounds, whole: Bounds) -> bool:
+    """Whether a part of an output is as wide or as high as all of it."""
+    return part[0::2] == whole[0::2] or part[1::2] == whole[1::2]
 
 
 def _pixels(bounds: Bounds) -> int:
