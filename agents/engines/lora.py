@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from codev_agents.engines import vision
 from codev_agents.engines.options import LoraOptions
 from codev_agents.engines.weights import whole
 from codev_env.errors import ConfigError
@@ -53,8 +54,9 @@ def add_adapters(model: Any, options: LoraOptions, seed: int = 0) -> None:
 
 
 def _cast_unless_autocast(self: Any, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Turn a layer's input to the type of its adapters, except where autocast turns it back at once."""
-    return x if torch.is_autocast_enabled(x.device.type) else x.to(dtype)
+    """Turn a layer's input to the type of its adapters, except on GPUs where autocast turns it back at once."""
+    kept = x.device.type in vision.DEVICES and torch.is_autocast_enabled(x.device.type)
+    return x if kept else x.to(dtype)
 
 
 def has_adapters(model: Any) -> bool:

@@ -173,8 +173,13 @@ class Arrivals:
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.create_task(self._ask(prompt, sampling, key))
-            task.add_done_callback(lambda _: self._tasks.pop(key))
+            task.add_done_callback(lambda task: self._ended(key, task))
         return await asyncio.shield(task)
+
+    def _ended(self, key: Key, task: asyncio.Task[Completion]) -> None:
+        del self._tasks[key]
+        if not task.cancelled():
+            task.exception()  # taken note of, also where nobody waits for it any longer
 
     async def close(self) -> None:
         """Cancel the requests under way, and stop the clock."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from codev_agents.engines import vision
 from codev_agents.engines.batch import collate
 from codev_agents.engines.lora import ADAPTERS, WithoutAdapters, has_adapters
 from codev_agents.engines.options import LoraOptions
@@ -126,7 +127,8 @@ def test_weights_in_bf16_have_adapters_in_fp32_and_are_merged_without_rounding(p
     assert not torch.equal(wanted, wanted.bfloat16().float())
 
 
-def test_autocast_gets_inputs_as_they_are_and_adapters_work_without_it(policy, batch):
+def test_autocast_gets_inputs_as_they_are_and_adapters_work_without_it(policy, batch, monkeypatch):
+    monkeypatch.setattr(vision, "DEVICES", ("cpu",))  # as on a GPU
     pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
     made = fresh(policy)
     made.model.to(torch.bfloat16)
