@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageChops
 
 from codev_env.provenance.cuts import Piece, Size
+from codev_env.provenance.outputs import is_grey
 from codev_env.provenance.regions import make_region
 from codev_env.provenance.tables import Recoloured
 from codev_env.transforms import IDENTITY, inverse, transform_box, transform_image
@@ -161,7 +162,7 @@ def _is_enlarged(output: Image.Image, images: Sequence[Image.Image], piece: Piec
     """Whether an output is a piece, enlarged and then put in other colours."""
     back = output if piece.turn == IDENTITY else transform_image(output, inverse(piece.turn))
     crop, enlarged = _crop(images[piece.image_index], piece), _enlargement(piece, output)
-    for first in (crop, crop.convert("L").convert("RGB")):
+    for first in (crop, crop.convert("L").convert("RGB")) if is_grey(output) else (crop,):
         made = chain((first.resize(back.size, kind) for kind in _ENLARGING), _in_other_ways(first, back.size))
         if any(Recoloured(one, enlarged).shows(back) for one in made):
             return True
