@@ -73,6 +73,7 @@ class DeepEyesDialect(Dialect):
     stop = ("</tool_call>", "</answer>")
     persist = "images"
     repairs = ()
+    least_side = MIN_SIDE + 1
 
     def system_prompt(self) -> str:
         """Return the text of the system message, with the tool's schema."""

@@ -49,6 +49,7 @@ class Dialect(ABC):
             repair is named in `Execution.repairs`.
         observation_role: The role of observations after the first: `"user"`, each is a message of its own;
             `"assistant"`, each is appended to the model's message, which stays open.
+        least_side: The shortest side of a box that `crop` can show, in pixels: scripted agents grow smaller ones.
     """
 
     name: ClassVar[str]
@@ -57,6 +58,7 @@ class Dialect(ABC):
     persist: ClassVar[Literal["images", "variables"]] = "images"
     repairs: ClassVar[tuple[str, ...]] = REPAIRS
     observation_role: ClassVar[Literal["user", "assistant"]] = "user"
+    least_side: ClassVar[int] = 1
 
     def __init_subclass__(cls) -> None:
         """Check the declared tags, and neutralise the data that the class's methods put into prompts."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -17,6 +18,7 @@ from codev_agents import (
     expand_box,
     run_episode,
 )
+from codev_agents.scripted import grow_box
 from codev_env.dialects import get_dialect
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError
@@ -162,3 +164,35 @@ def test_scripted_agents_are_agents_and_refuse_nonsense():
     for bad in (lambda: Oracle(margin=-1), lambda: Oracle(snap=0), lambda: RandomCrop(side=2)):
         with pytest.raises(ConfigError, match="need"):
             bad()
+
+
+@pytest.mark.parametrize(
+    ("box", "grown"),
+    [
+        ((10, 10, 50, 50), (10, 10, 50, 50)),
+        ((10, 10, 20, 50), (0, 10, 31, 50)),
+        ((90, 95, 100, 100), (69, 69, 100, 100)),
+        ((40, 40, 41, 41), (25, 25, 56, 56)),
+    ],
+)
+def test_small_boxes_are_grown_within_the_image(box, grown):
+    assert grow_box(box, (100, 100), 31) == grown
+
+
+def test_a_box_grows_to_the_whole_width_of_a_narrow_image():
+    assert grow_box((2, 40, 9, 46), (20, 100), 31) == (0, 28, 20, 59)
+
+
+def test_the_expert_shows_small_targets_in_a_dialect_that_refuses_small_boxes():
+    env = ImageToolEnv(SmallTargets(), dialect="deepeyes")
+    found = run_episode(env, Oracle(margin=0), options={"index": 0})
+    assert found.turns[0].error is None and found.turns[0].images[0].size == (31, 31)
+    env.close()
+
+
+class SmallTargets(SmallTasks):
+    """The targets have sides of 6 pixels."""
+
+    def __getitem__(self, index):
+        task = super().__getitem__(index)
+        return dataclasses.replace(task, targets=((40, 40, 46, 46),))
