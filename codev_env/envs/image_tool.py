@@ -298,7 +298,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             return render.frame(self.episode)
         if self.render_mode == "ansi":
             return render.text(self.episode)
-        print(render.text(self.episode), flush=True)
+        render.print_text(self.episode)
         return None
 
     def close(self) -> None:

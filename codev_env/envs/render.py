@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 
 import numpy as np
@@ -57,6 +58,12 @@ def text(episode: Episode) -> str:
         verdict = "correct" if episode.is_correct else "not correct"
         lines.append(f"--- end ({episode.stop_reason}): {verdict}")
     return "\n".join(lines)
+
+
+def print_text(episode: Episode) -> None:
+    """Print `text`, with a question mark for what the terminal cannot show: models write any character."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text(episode).encode(encoding, "replace").decode(encoding), flush=True)
 
 
 def _last_run(episode: Episode) -> Step | None:
