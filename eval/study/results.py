@@ -177,7 +177,8 @@ def read_run(out: Path, run: Run) -> Found | None:
     options = summary["options"]
     episodes = options["prompts"] * options["group"]
     rows = read_history(folder / "history.jsonl")
-    history = {name: [float(row[name]) for row in rows] for name in CURVES}
+    # Null: nothing of that update was judged.
+    history = {name: [math.nan if row[name] is None else float(row[name]) for row in rows] for name in CURVES}
     seconds = summary["seconds"].get("training", 0.0)
     learned = learned_after(history["faithful"], episodes)
     return Found(run, values, history, episodes, seconds, learned, start, this_machine(), definition)
