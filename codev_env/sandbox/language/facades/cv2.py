@@ -90,7 +90,7 @@ def modules() -> dict[str, Facade]:
     hints = {"VideoCapture": "there are only pictures here", "dnn": "there are no models here"}
     kinds = tuple(value for value in vars(cv2).values() if isinstance(value, type))  # some have no common base
     guards.hide(kinds, "save", "read", "write")
-    guards.allow_setting(cv2.SimpleBlobDetector_Params, *_BLOB_OPTIONS.split())
+    guards.allow_setting(names["SimpleBlobDetector_Params"], *_BLOB_OPTIONS.split())
     return {"cv2": Facade("cv2", names, hints)}
 
 
