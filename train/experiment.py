@@ -164,6 +164,11 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
     """Say what is going to happen."""
     if request.ignored:
         say(f"--preset and --config are not read again: {run / OPTIONS} holds; name single options that are to change.")
+    if options.resume and (known := _other_start(run, options)):
+        say(
+            f"--model is {options.model} and was {known}: right only if it holds the same weights, to which the adapters "
+            "or the KL term belong."
+        )
     if options.resume and _is_evaluated_otherwise(run, options):
         say(f"{run / 'before'} is kept, though made with other --eval options: before and after do not compare.")
     if request.about:
@@ -183,11 +188,24 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
 
 def _is_evaluated_otherwise(run: Path, options: TrainOptions) -> bool:
     """Whether a run that is resumed has its evaluation before, by other options than those of the one after."""
-    if not ((run / OPTIONS).is_file() and (run / "before" / "metrics.json").exists()):
+    if not (run / "before" / "metrics.json").exists():
         return False
-    known = yaml.safe_load((run / OPTIONS).read_text("utf-8"))["train"].get("eval", {})
+    known = _written_options(run).get("eval", {})
     now = dataclasses.asdict(options.eval) | {"every": known.get("every")}
     return any(known.get(name, value) != value for name, value in now.items())
+
+
+def _other_start(run: Path, options: TrainOptions) -> str:
+    """The model that a run began with, if another is named now and weights of it are still needed; else empty."""
+    known = str(_written_options(run).get("model", ""))
+    moved = Path(known).resolve() != Path(options.model).resolve()
+    return known if moved and (options.kl or options.lora.rank) else ""
+
+
+def _written_options(run: Path) -> dict[str, Any]:
+    """The options that a run was started with; empty if it has none."""
+    path = run / OPTIONS
+    return dict(yaml.safe_load(path.read_text("utf-8"))["train"]) if path.is_file() else {}
 
 
 def _write_options(run: Path, request: Request, options: TrainOptions) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from codev_train import checks
-from codev_train.experiment import _is_evaluated_otherwise
+from codev_train.experiment import _is_evaluated_otherwise, _other_start
 from codev_train.learn.checkpoint import CheckpointError, replace_folder
 from codev_train.problems import kept_problems
 from codev_train.run import estimate
@@ -67,6 +67,15 @@ def test_a_run_whose_evaluation_before_was_another_one_says_so(run):
     assert _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, contrast={"cue_p": 0})))
     (run / "before" / "metrics.json").unlink()
     assert not _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, episodes=16)))
+
+
+def test_another_model_under_adapters_is_named(run):
+    (run / OPTIONS).write_text(yaml.safe_dump({"train": asdict(TrainOptions(model="base"))}))
+    lora = replace(TrainOptions().lora, rank=8)
+    assert _other_start(run, TrainOptions(model="other", lora=lora)) == "base"
+    assert _other_start(run, TrainOptions(model="other", kl=0.1)) == "base"
+    assert not _other_start(run, TrainOptions(model="other")), "the weights come from the checkpoint"
+    assert not _other_start(run, TrainOptions(model=str(Path("base").resolve()), lora=lora))
 
 
 def test_a_cold_start_that_finds_no_room_is_not_one_to_resume(tmp_path, monkeypatch):
