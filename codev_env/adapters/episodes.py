@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.error import ClosedEnvironmentError
 
 from codev_env.envs.image_tool import unwrap
 from codev_env.types import Answer, Code, Observation, StopReason
@@ -22,17 +24,22 @@ class EpisodeRunner:
     """Plays episodes of one environment and sums the rewards of the running one, by term.
 
     Libraries make an object per trajectory; `close` keeps the environment, with its tasks loaded, for the next one that
-    is made with the same arguments in this process.
+    is made with the same arguments in this process. A library that cancels an episode may close it while a turn is
+    still running in a thread; the environment is kept from the next episode until that turn has ended.
 
     Args:
         env: The id of an environment of this package, any other Gymnasium id with its module, or a function that makes
             one.
         options: Arguments of the environment, as for `gymnasium.make`.
+
+    Raises:
+        gymnasium.error.ClosedEnvironmentError: `reset`, `step`, `conclude` or `cut_off` after `close`.
     """
 
     def __init__(self, env: str | Callable[..., gym.Env[Any, Any]] = "CodeV-VStar-v0", **options: Any) -> None:
         self._key: Hashable = _key([env, options])
         self._made_by = (env, options)
+        self._calls, self._closed, self._state = 0, False, threading.Lock()
         self.env = _take(self._key) or _make(env, options)
         self.base = unwrap(self.env)
         self._begin({})
@@ -45,17 +52,19 @@ class EpisodeRunner:
         """
         named = {"index": None if index is None else int(index), "task_id": task_id}
         chosen = {name: value for name, value in named.items() if value is not None}
-        observation, info = self.env.reset(seed=seed, options=chosen or None)
-        self._begin(info)
+        with self._call():
+            observation, info = self.env.reset(seed=seed, options=chosen or None)
+            self._begin(info)
         return observation
 
     def step(self, text: str) -> Observation:
         """Take one turn of the model, its raw text."""
-        observation, _, terminated, truncated, info = self.env.step(text)
-        self._add(info["reward_terms"])
-        self.info, self.done = info, terminated or truncated
-        self.turns += 1
-        self.tool_calls += info["action_kind"] == "code"
+        with self._call():
+            observation, _, terminated, truncated, info = self.env.step(text)
+            self._add(info["reward_terms"])
+            self.info, self.done = info, terminated or truncated
+            self.turns += 1
+            self.tool_calls += info["action_kind"] == "code"
         return observation
 
     def conclude(self, text: str) -> None:
@@ -69,7 +78,9 @@ class EpisodeRunner:
 
     def cut_off(self, reason: StopReason) -> None:
         """End the episode for a reason outside it, such as a budget of tokens; it counts as truncated."""
-        if not self.done:
+        if self.done:
+            return
+        with self._call():
             self._add(self.base.cut_off(reason))
             self.info, self.done = {**self.info, "stop_reason": reason}, True
 
@@ -94,13 +105,36 @@ class EpisodeRunner:
         }
 
     def close(self) -> None:
-        """Give the environment back; the runner must not be used any more."""
-        if self._key:
-            if not self.done:
-                self.base.break_off()
-            with _lock:
-                _idle.setdefault(self._key, []).append((self._made_by, self.env))
-            self._key = None
+        """Give the environment back, or let a turn that is running do so when it ends; no other call may follow."""
+        with self._state:
+            now = not self._closed and not self._calls
+            self._closed = True
+        if now:
+            self._give_back()
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Count a call into the environment; the last one after `close` gives the environment back."""
+        with self._state:
+            if self._closed:
+                raise ClosedEnvironmentError(
+                    "this episode was closed, and its environment may be another one's by now."
+                )
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._state:
+                self._calls -= 1
+                last = self._closed and not self._calls
+            if last:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        if not self.done:
+            self.base.break_off()
+        with _lock:
+            _idle.setdefault(self._key, []).append((self._made_by, self.env))
 
     def _begin(self, info: dict[str, Any]) -> None:
         self.info, self.done, self.turns, self.tool_calls = info, False, 0, 0

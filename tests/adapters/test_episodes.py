@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+
 import gymnasium as gym
 import pytest
 from chat_server import SCENES
-from gymnasium.error import ResetNeeded
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from PIL import Image
 
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.sandbox import Limits
 from codev_env.tasks import load_tasks
+from codev_env.types import StepScore
 
 
 def test_an_environment_is_used_again_by_a_player_of_the_same_arguments():
@@ -39,6 +42,51 @@ def test_an_episode_that_nobody_plays_on_is_over():
     assert again.env is player.env
     with pytest.raises(ResetNeeded):
         again.env.step("<answer>1</answer>")
+
+
+class WaitingJudge:
+    """A judge, as one behind a server, whose score comes when it is told to."""
+
+    name, needs_boxes = "waiting", False
+
+    def __init__(self):
+        self.asked, self.told = threading.Event(), threading.Event()
+
+    def score(self, task, step, before):
+        self.asked.set()
+        assert self.told.wait(20)
+        return StepScore(1.0, "it waited", True)
+
+
+def test_a_turn_that_still_runs_when_its_episode_is_closed_does_not_land_in_another_one():
+    """As where a library cancels an episode: its coroutine ends at once, the thread of its turn does not."""
+    judge = WaitingJudge()
+    cancelled = EpisodeRunner(**SCENES, judge=judge)
+    cancelled.reset(index=0)
+    turn = threading.Thread(target=cancelled.step, args=[cancelled.code_turn("show(image)")])
+    turn.start()
+    assert judge.asked.wait(20)
+    cancelled.close()
+    cancelled.close()
+    other = EpisodeRunner(**SCENES, judge=judge)
+    other.reset(index=1)
+    judge.told.set()
+    turn.join(20)
+    other.step("<answer>1</answer>")
+    assert other.info["turn"] == 1 and not other.info["is_faithful"]
+    assert other.env is not cancelled.env
+    assert EpisodeRunner(**SCENES, judge=judge).env is cancelled.env  # given back when its turn had ended, once
+    assert EpisodeRunner(**SCENES, judge=judge).env is not cancelled.env
+
+
+def test_a_closed_episode_refuses_to_go_on():
+    player = EpisodeRunner(**SCENES)
+    player.reset(index=0)
+    player.close()
+    for call in (player.reset, lambda: player.step("<answer>1</answer>"), lambda: player.cut_off("no_answer")):
+        with pytest.raises(ClosedEnvironmentError, match="closed"):
+            call()
+    assert player.summary()["turns"] == 0
 
 
 def rows(word):
