@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from codev_eval.bench.clusters import cluster_of, clustered
 from codev_eval.bench.folder import METRICS, PLAIN, TRAJECTORIES, read_played
 from codev_eval.bench.measures import bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
-from codev_eval.bench.paired import difference_interval, mcnemar, share
+from codev_eval.bench.paired import difference_interval, share, sign_flip
 from codev_eval.bench.replay import judged_again
 from codev_eval.bench.unchanged import question_of
 from codev_eval.report.differences import compared, who_is_right
@@ -80,7 +81,8 @@ def compare(
 
     Returns:
         For each benchmark `tasks`; `rates`, each with `a`, `b`, `difference` (b - a) and its paired `ci95` over tasks;
-        and `mcnemar` of the first samples, with `both`, `only_a`, `only_b`, `neither` and the exact two-sided `p`.
+        and `mcnemar` of the first samples, with the tasks that `both`, `only_a`, `only_b` and `neither` have right, and
+        the exact two-sided `p` over questions.
 
     Raises:
         ConfigError: If the two did not evaluate the same tasks, or judged by different definitions of *faithful*.
@@ -127,8 +129,11 @@ def _compare_bench(
             "ci95": None if x is None or y is None else difference_interval(by_a, by_b, seed),
         }
     table = {(x, y): 0 for x in (True, False) for y in (True, False)}
-    for name in names:
-        table[_first(of_a[name]).is_correct, _first(of_b[name]).is_correct] += 1
+    gained: Counter[Hashable] = Counter()
+    for name, cluster in zip(names, clusters, strict=True):
+        right = _first(of_a[name]).is_correct, _first(of_b[name]).is_correct
+        table[right] += 1
+        gained[cluster] += right[1] - right[0]
     counted = {
         "both": table[True, True],
         "only_a": table[True, False],
@@ -139,7 +144,7 @@ def _compare_bench(
         "tasks": len(names),
         "faithful_definition": definition,
         "rates": rates,
-        "mcnemar": counted | {"p": mcnemar(counted["only_a"], counted["only_b"])},
+        "mcnemar": counted | {"p": sign_flip(list(gained.values()))},
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
+from codev_env.benches import BENCHES
 from codev_env.scoring.intervals import Counts
 from codev_env.scoring.metrics import task_meta_of
+from codev_env.tasks.readers.annotated import original_id
 from codev_env.trajectory import Trajectory
 
 
@@ -15,13 +17,16 @@ def source_of(t: Trajectory) -> str:
 
 
 def cluster_of(t: Trajectory) -> Hashable:
-    """Return the question that an episode is about, the same for all samples, variants and cycles of a task.
+    """Return the question that an episode is about, the same for all samples, variants, cycles and repeats of a task.
 
-    HR-Bench asks each question in four orders of its options, its cycles.
+    HR-Bench asks each question in four orders of its options, its cycles. MME-RealWorld-Lite repeats rows.
     """
-    if task_meta_of(t).get("cycle_category") is not None and t.choices:
+    meta = task_meta_of(t)
+    if meta.get("cycle_category") is not None and t.choices:
         return t.question, tuple(sorted(t.choices)), t.answer
-    return source_of(t)
+    bench = BENCHES.get(str(meta.get("bench")))
+    repeats = bench is not None and bench.reader_options.get("repeats")
+    return original_id(source_of(t)) if repeats else source_of(t)
 
 
 def by_cluster(episodes: Sequence[Trajectory]) -> dict[Hashable, list[Trajectory]]:

@@ -49,6 +49,29 @@ def mcnemar(only_a: int, only_b: int) -> float:
     return min(1.0, 2 * tail / 2**n)
 
 
+def sign_flip(differences: Sequence[int]) -> float:
+    """Return the exact two-sided p-value of a sum of differences, each of which may as well have the other sign.
+
+    With differences of -1, 0 and 1 it is McNemar's test. Others are those of questions with several tasks, such as the
+    cycles of HR-Bench, whose answers depend on each other.
+
+    Args:
+        differences: For each question, how many more of its tasks the second run has right than the first.
+
+    Returns:
+        How likely a sum at least this far from 0 is where both runs are equally good.
+    """
+    sizes = [abs(difference) for difference in differences if difference]
+    if max(sizes, default=0) <= 1:
+        return mcnemar(sum(d < 0 for d in differences), sum(d > 0 for d in differences))
+    reach, found = sum(sizes), abs(sum(differences))
+    chances = np.zeros(2 * reach + 1)  # of each sum, from -reach
+    chances[reach] = 1.0
+    for size in sizes:
+        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
+    return min(1.0, float(chances[np.abs(np.arange(-reach, reach + 1)) >= found].sum()))
+
+
 def pass_at(k: int, correct: int, samples: int) -> float:
     """Return the unbiased estimate of pass@k: 1 - C(n-c, k) / C(n, k) (Chen et al., arXiv 2107.03374).
 

@@ -9,6 +9,7 @@ open-compass/VLMEvalKit (MME-RealWorld-Lite and BLINK as TSV). CharXiv is in the
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ _NAMES = {
 """The columns of each field, the first one that a table has."""
 _PLACES = ("imgs", "data", "..")
 """Folders of the images beside the annotations, where they are not in the annotations' folder or its `images/`."""
+_REPEAT = re.compile(r"#[0-9]+$")
 
 
 def open_annotated(
@@ -269,6 +271,11 @@ class AnnotatedReader:
             category=plain(row.get(names.get("category", ""))),
             meta={**rest, **scorer_meta(self.bench, question_type=kind), **label},
         )
+
+
+def original_id(task_id: str) -> str:
+    """Return the id of the row that a row of a benchmark with repeated rows repeats; its own if it repeats none."""
+    return _REPEAT.sub("", task_id)
 
 
 def _numbered(ids: Sequence[str], rows: Iterable[object]) -> list[str]:

@@ -1,0 +1,69 @@
+"""Tasks that ask the same question count as one where chance is measured: repeated rows, cycles and variants."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import product
+
+import pytest
+from eval_samples import trajectory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codev_env.tasks.readers.annotated import original_id
+from codev_eval.bench.clusters import cluster_of
+from codev_eval.bench.measures import measure
+from codev_eval.bench.paired import mcnemar, sign_flip
+from codev_eval.compare import compare
+
+
+def played(task_id: str, right: bool, **task):
+    made = trajectory(0, looks=True, right=right)
+    return dataclasses.replace(made, task_id=task_id, meta={"task": task})
+
+
+def repeated(rights):
+    """Rows of MME-RealWorld-Lite, each three times."""
+    names = [
+        (f"mme-realworld-lite-{row}{again}", right) for row, right in enumerate(rights) for again in ("", "#2", "#3")
+    ]
+    return [played(name, right, bench="mme-realworld-lite") for name, right in names]
+
+
+def test_repeated_rows_of_a_benchmark_are_one_question():
+    episodes = repeated([True, False])
+    assert [cluster_of(t) for t in episodes] == ["mme-realworld-lite-0"] * 3 + ["mme-realworld-lite-1"] * 3
+    turned = played(
+        "mme-realworld-lite-0#2~jpeg", True, bench="mme-realworld-lite", source_task_id="mme-realworld-lite-0#2"
+    )
+    assert cluster_of(turned) == "mme-realworld-lite-0"
+    assert original_id("a#2b") == "a#2b" and cluster_of(played("mine#2", True, bench="dataset")) == "mine#2"
+
+
+def test_intervals_do_not_count_repeated_rows_as_more_questions():
+    once = measure([t for t in repeated([True, False] * 6) if "#" not in t.task_id], "vstar")["ci95"]["accuracy"]
+    thrice = measure(repeated([True, False] * 6), "vstar")["ci95"]["accuracy"]
+    assert thrice[1] - thrice[0] >= 0.9 * (once[1] - once[0])
+
+
+def test_a_comparison_tests_questions_and_counts_tasks():
+    found = compare({"": repeated([False] * 5)}, {"": repeated([True] * 5)})[""]["mcnemar"]
+    assert found["only_b"] == 15 and found["p"] == pytest.approx(2 / 2**5)
+    found = compare({"": repeated([False, True])}, {"": repeated([True, False])})[""]["mcnemar"]
+    assert found["p"] == 1.0
+
+
+@given(st.lists(st.integers(-4, 4), max_size=7))
+def test_signs_are_flipped_exactly(differences):
+    sums = [
+        abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
+    expected = sum(total >= abs(sum(differences)) for total in sums) / len(sums)
+    assert sign_flip(differences) == pytest.approx(expected)
+
+
+@given(st.lists(st.integers(-1, 1), max_size=30))
+def test_with_a_task_for_each_question_it_is_mcnemars_test(differences):
+    assert sign_flip(differences) == mcnemar(differences.count(-1), differences.count(1))
+    assert sign_flip([2 * d for d in differences]) == pytest.approx(sign_flip(differences))
