@@ -208,7 +208,8 @@ class Farm:
         """Choose a node for an episode with these images and count it there."""
         end = time.monotonic() + self.options.wait_s
         with self._changed:
-            while not self._links:
+            # One that is just being lost has nothing to do, and would be chosen by every episode.
+            while not (there := [link for link in self._links.values() if not link.lost]):
                 if self._closed.is_set():
                     raise FarmError("this farm is closed; make the environments again.")
                 if not self._changed.wait(max(0.0, min(1.0, end - time.monotonic()))) and time.monotonic() >= end:
@@ -218,7 +219,7 @@ class Farm:
                 # Up to half a program per core: a node that has the images is worth that much of a queue.
                 return link.episodes / link.spec.slots - (0.5 if images and link.knows(images) else 0.0)
 
-            chosen = min(self._links.values(), key=load)
+            chosen = min(there, key=load)
             chosen.episodes += 1
             return chosen
 

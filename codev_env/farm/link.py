@@ -154,10 +154,10 @@ class NodeLink:
             self._waiting.clear()
             self._under_way.clear()
             self._changed.notify_all()
-        self._handle.kill()
         self._on_lost(self)
         for future in left:
             future.set_exception(NodeGone(reason))
+        self._handle.kill()  # last: over a network that is down it takes a while
 
     def _send(self) -> None:
         while True:

@@ -160,3 +160,35 @@ def test_a_lost_episode_that_finds_no_node_ends_those_of_the_batch(cluster: Loca
     with pytest.raises(gym.error.ResetNeeded):
         envs.step(("nothing", "nothing"))
     envs.close()
+
+
+def test_a_node_that_takes_long_to_kill_gets_no_episodes_meanwhile(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has nothing to do any more, so it would be the first choice."""
+    cluster.add("node-1")
+    farm, dead = cluster.farm(), threading.Event()
+    monkeypatch.setattr(LocalNode, "kill", lambda node: (dead.wait(20), node.killed.set()))
+    env = gym.make(ID, farm=farm, **ARGS)
+    link = next(iter(farm._links.values()))
+    thread = threading.Thread(target=link.lose, args=("told to be",))
+    thread.start()
+    until(lambda: link.lost)
+    try:
+        for index in range(2):
+            env.reset(options={"index": index})
+            assert len(env.step(LOOK)[0]["images"]) == 1
+    finally:
+        dead.set()
+        thread.join()
+        farm.close()
+
+
+def test_a_node_that_is_being_lost_is_passed_over(cluster: LocalCluster) -> None:
+    cluster.add("node-1")
+    farm = cluster.farm()
+    first, second = farm._links.values()
+    first.lost = "told to be"
+    second.episodes = 5
+    assert farm.enter(()) is second
+    farm.close()
