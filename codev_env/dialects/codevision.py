@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from codev_env.dialects.dialect import Dialect, execution_lines, invalid_lines, question_lines
+from codev_env.dialects.future import without_future
 from codev_env.dialects.markup import call_turn, shift_lines, unfenced, write_call
 from codev_env.python_text import parse
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Execution, Task, Turn
@@ -123,7 +124,9 @@ class CodeVisionDialect(Dialect):
         prologue = f"image = img = Image.open({json.dumps(name, ensure_ascii=False)})"
         if "draw" in turn.code:
             prologue += "; draw = ImageDraw.Draw(image)"
-        return f"{prologue}\n{turn.code}{self._epilogue(turn.code, self.image_name(len(images)))}"
+        future, code = without_future(turn.code)
+        first = f"{future}; {prologue}" if future else prologue
+        return f"{first}\n{code}{self._epilogue(turn.code, self.image_name(len(images)))}"
 
     def _epilogue(self, code: str, name: str) -> str:
         assigned, changed = _effects(code)

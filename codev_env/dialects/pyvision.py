@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from codev_env.dialects.dialect import HINTS, Dialect, invalid_lines, question_lines
+from codev_env.dialects.future import without_future
 from codev_env.dialects.markup import (
     UNBALANCED,
     boxed_turn,
@@ -114,11 +115,14 @@ class PyVisionDialect(Dialect):
     def program(self, turn: Code, images: Sequence[str]) -> str:
         """Return the code after two lines that make the variables of the inputs, unless a program changed them."""
         names = [name for i, name in enumerate(images) if name == self.image_name(i)]
-        if not names:
-            return f"pass\npass\n{turn.code}"
         inputs = ", ".join(names)
         opened = ", ".join(f'Image.open("{name}")' for name in names)
-        return f"try: {inputs}\nexcept NameError: {inputs} = {opened}\n{turn.code}"
+        prologue = f"try: {inputs}\nexcept NameError: {inputs} = {opened}" if names else "pass\npass"
+        future, code = without_future(turn.code)
+        first, _, rest = code.partition("\n")
+        if future and not first.strip():  # the place of the first line is free for it
+            return f"{future}\n{prologue}\n{rest}"
+        return f"{prologue}\n{turn.code}"
 
     def report(self, execution: Execution, images: Sequence[str]) -> Execution:
         """Return the execution with the line numbers of the model's code and the shown images numbered on."""
