@@ -15,12 +15,14 @@ from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, LostAgain, OpenRe
 from codev_agents.rollout.engine import EngineError
 
 T = TypeVar("T")
+_GIVEN_UP = "nobody waits for this completion any more"
 _HOMES = 100_000  # remembered, beside those with requests under way
 HOME_S = 60.0
 """Seconds after its last request in which a task stays with its server; later its caches are of others."""
 LOAD_S = 60.0  # time to load weights after which a server is checked, in seconds
 NOTICE_S = 1.0  # longest wait for a server that nobody asks, in seconds
-TRIES = 5  # per completion; between two of them all servers may be gone for up to `patience` seconds
+TRIES = 5  # per completion, and one for each further server; all may be gone between two, for `patience` seconds
+GIVEN_UP_S = 0.5  # longest wait for servers of a request that was given up, in seconds
 
 
 @dataclass(eq=False)
@@ -142,14 +144,15 @@ class Servers:
         Raises:
             EngineError: A server refused, none is there, or too many tries failed.
         """
-        for _ in range(TRIES):
-            chosen = self._choose(home)
+        tries = TRIES + len(self.clients) - 1  # all may be gone at once, and each is lost when it is asked
+        for _ in range(tries):
+            chosen = self._choose(home, asked)
             client = chosen.client
             try:
                 return action(client)
             except ServerLost as error:
                 if asked and asked.given_up:  # it was cut off here, which says nothing of the server
-                    raise EngineError("nobody waits for this completion any more") from error
+                    raise EngineError(_GIVEN_UP) from error
                 reason = error
                 self._lose(client, error)
             finally:
@@ -158,7 +161,7 @@ class Servers:
                     chosen.under_way -= 1
                     chosen.left_at = time.monotonic()
         raise EngineError(
-            f"the vLLM server at {client.url} is there, but {TRIES} tries of one request failed; the last: "
+            f"the vLLM server at {client.url} is there, but {tries} tries of one request failed; the last: "
             f"{reason}. It has to be vLLM 0.32 or newer; its log says more."
         )
 
@@ -167,10 +170,10 @@ class Servers:
             raise RuntimeError("the engine is gone")
         return restore(client)
 
-    def _choose(self, home: Hashable) -> _Home:
+    def _choose(self, home: Hashable, asked: OpenRequest | None) -> _Home:
         """Choose a server and count a request there."""
         with self._changed:
-            there = self._wait()
+            there = self._wait(asked)
             chosen = self._homes.get(home) if home is not None else None
             if chosen is None or chosen.client not in there or chosen.is_left:
                 chosen = _Home(min(there, key=lambda one: self._load[one]))
@@ -182,9 +185,11 @@ class Servers:
             chosen.under_way += 1
             return chosen
 
-    def _wait(self) -> list[Client]:
+    def _wait(self, asked: OpenRequest | None = None) -> list[Client]:
         """Return the servers that are there, once there are any; the lock is held."""
         while not (there := [client for client in self.clients if client not in self._lost]):
+            if asked and asked.given_up:
+                raise EngineError(_GIVEN_UP)
             left = self._gone + self._patience - time.monotonic()
             if left <= 0:
                 which = "servers" if len(self.clients) > 1 else "server"
@@ -194,7 +199,7 @@ class Servers:
                     f"{self._patience:g} s ({reason}). Start it, or give its address: --vllm.url. Then continue with "
                     "--resume."
                 ) from reason
-            self._changed.wait(left)
+            self._changed.wait(min(left, GIVEN_UP_S) if asked else left)
         return there
 
     def _lose(self, client: Client, reason: Exception) -> None:
@@ -223,11 +228,11 @@ class Servers:
                         del self._lost[client]
                         self._changed.notify_all()
                         return
-            except Exception as error:  # also a full disk, or other flags than before: both may be mended
+            except Exception as error:  # also a full disk, or other flags than before: they may be mended
                 with self._changed:
                     self._lost[client] = error
                     self.losses += isinstance(error, LostAgain)
-                if not isinstance(error, ServerLost | EngineError) and not told and self._method():
+                if not isinstance(error, ServerLost) and not told and self._method():
                     told = True
                     print(f"the vLLM server at {client.url} is left out: {error}", file=sys.stderr)
                 time.sleep(pause)

@@ -389,3 +389,52 @@ def test_a_server_that_falls_silent_while_it_loads_holds_no_push(two, policy, mo
     queue = engine.sync(policy.model)["server/0_queue"]
     assert queue == (-1 if silent_for == "every path" else 0) and time.monotonic() - started < LONG_S / 2
     ends.set()
+
+
+def test_more_servers_than_tries_may_be_gone_at_the_same_time():
+    """As after a power failure; the requests wait for those that come back."""
+    restorer = Restorer(*[ServerLost("not yet")] * 40)
+    made = servers_of(restorer, *[f"http://127.0.0.1:{port}" for port in range(1, 9)])
+    back = threading.Event()
+
+    def action(client: Client) -> str:
+        if not back.is_set():
+            raise ServerLost("told to be")
+        return client.url
+
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(made.ask(action)), daemon=True)
+    thread.start()
+    until(lambda: made.queues == [-1] * 8)
+    back.set()
+    with made._changed:
+        made._lost.clear()
+        made._changed.notify_all()
+    thread.join(LONG_S)
+    assert len(found) == 1
+
+
+def test_a_request_that_is_given_up_waits_for_no_server():
+    """Else the process could not end while all of them are gone."""
+    made, asked, said = servers_of(Restorer(), "http://127.0.0.1:1"), OpenRequest(), []
+
+    def ask() -> None:
+        with pytest.raises(EngineError) as found:
+            made.ask(lambda client: client.post("/any", {}, asked), None, asked)
+        said.append(str(found.value))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    until(lambda: made.queues == [-1])
+    asked.give_up()
+    thread.join(LONG_S / 4)
+    assert said == ["nobody waits for this completion any more"]
+
+
+def test_a_server_that_refuses_when_it_is_back_is_named(monkeypatch, capsys):
+    """As one that was started without the endpoints for weights."""
+    made = servers_of(restorer := Restorer(*[EngineError("refused with status 404")] * 2), "http://one", "http://two")
+    monkeypatch.setattr(Client, "get", lambda *given: None)
+    made._lose(made.clients[0], ServerLost("told to be"))
+    until(lambda: made.queues == [0, 0])
+    assert capsys.readouterr().err.count("http://one is left out: refused with status 404") == 1 and not restorer.fails
