@@ -53,7 +53,7 @@ class HFEngine:
         self.max_batch = max_batch
         self.device = torch.device(device)
         self.generator = torch.Generator(device=device).manual_seed(seed)
-        self._stop_ids = {processor.eos_id, processor.pad_id}
+        self._stop_ids = processor.end_ids
         self._prefixes = PrefixStore()
         self.sync(model)
 

@@ -46,7 +46,7 @@ def sampling_params(sampling: Sampling, processor: ChatProcessor, seed: int | No
         "max_tokens": sampling.max_tokens,
         "stop": list(sampling.stop),
         "include_stop_str_in_output": True,
-        "stop_token_ids": sorted({processor.eos_id, processor.pad_id}),
+        "stop_token_ids": sorted(processor.end_ids),
         "skip_special_tokens": False,
         "spaces_between_special_tokens": False,
         "logit_bias": dict.fromkeys(processor.banned_ids, NEVER),

@@ -103,6 +103,8 @@ class ChatProcessor:
     Attributes:
         opening: The start of a reply that the chat template writes for the model, `<think>` and white space; empty for
             most templates.
+        end_ids: The tokens that end a reply: that of the end of a turn, and the one for padding, which some models
+            sample in its place.
 
     Raises:
         ConfigError: The tokenizer has no chat template, or one that this class cannot split.
@@ -114,6 +116,7 @@ class ChatProcessor:
         self.family = family
         self.eos_id: int = tokenizer.eos_token_id
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        self.end_ids = frozenset({self.eos_id, self.pad_id})
         self.image_id: int = tokenizer.convert_tokens_to_ids(family.image_token)
         known = tokenizer.get_vocab()
         self.banned_ids = [known[name] for name in family.control if name in known]
@@ -188,8 +191,8 @@ class ChatProcessor:
         return self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"] if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of sampled ids, without the end-of-turn token."""
-        return self.tokenizer.decode([i for i in ids if i != self.eos_id], skip_special_tokens=False)
+        """Return the text of sampled ids, without the token that ends them."""
+        return self.tokenizer.decode([i for i in ids if i not in self.end_ids], skip_special_tokens=False)
 
     def reply(self, ids: Sequence[int], after: Sequence[int]) -> str:
         """Return the text of a reply: sampled ids, after the opening if the template has written one.
@@ -264,7 +267,7 @@ class ChatProcessor:
             role: `Dialect.observation_role`. With `"assistant"` the reply continues with the observation, unless the
                 model ended it: then the observation is a user message after all.
         """
-        if role == "assistant" and not (after and after[-1] == self.eos_id):
+        if role == "assistant" and not (after and after[-1] in self.end_ids):
             return self._content(text, images)
         between = self._frame["between"]
         if after and between and after[-1] == between[0] == self.eos_id:

@@ -244,6 +244,14 @@ def test_decode_leaves_out_only_the_end_of_turn(processor):
     assert processor.decode([*processor.tokenizer.convert_tokens_to_ids(["<|im_start|>"]), *ids]) == "<|im_start|>yes"
 
 
+def test_a_reply_that_padding_ends_has_no_other_text_and_is_over(processor):
+    """Some models sample it in place of the end of a turn; engines end a completion there."""
+    ids = [*processor.encode("<answer>yes"), processor.pad_id]
+    assert processor.pad_id != processor.eos_id and processor.decode(ids) == "<answer>yes"
+    assert processor.observation("more", [], ids, "assistant") == processor.observation("more", [], ids)
+    assert processor.observation("more", [], ids[:-1], "assistant") == processor.encode("more")
+
+
 def test_actions_must_bring_a_logprob_for_each_id():
     with pytest.raises(ValueError, match="2 sampled ids but 1 log-probabilities"):
         TokenSequence().add_action([1, 2], [0.0], 0)
