@@ -41,6 +41,13 @@ _UNITS = {
     **{"percent": "%", "per cent": "%", "pct": "%", "degrees": "°", "degree": "°", "deg": "°"},
     **{"dollar": "$", "dollars": "$", "usd": "$", "euro": "€", "euros": "€", "eur": "€", "gbp": "£", "yen": "¥"},
 }
+_WORDS_OF = {
+    **{"mm": "millimeter millimetre", "cm": "centimeter centimetre", "m": "meter metre", "km": "kilometer kilometre"},
+    **{"mg": "milligram", "g": "gram", "kg": "kilogram", "ml": "milliliter millilitre", "l": "liter litre"},
+    **{"s": "second sec", "min": "minute min", "h": "hour hr", "in": "inch", "ft": "foot", "yd": "yard", "mi": "mile"},
+}
+_UNITS |= {name + end: unit for unit, names in _WORDS_OF.items() for name in names.split() for end in ("", "s")}
+_UNITS |= {"inches": "in", "feet": "ft"}
 _SIGNS = frozenset({"%", "‰", "°", *_CURRENCIES})
 """Units of one sign, which an answer may leave out."""
 _SAFE = frozenset({"°", *_CURRENCIES})
@@ -72,6 +79,8 @@ _DEGREES = re.compile(r"\s*\^?\s*(?:\{\s*\\circ\s*\}|\\circ\b|\\degree\b)")
 _TIMES = re.compile(r"\s*\\(?:times|cdot)\b\s*")
 _UNIT = re.compile(r"°?[^\W\d_]+(?:[23]|\^-?\d|(?: ?[/·*] ?[^\W\d_]+))*\.?|[%‰°′″'\"]")
 _RANGE = re.compile(r"(.*[\d%°!)]) ?(?:-| to ) ?([^\s-].*)", re.DOTALL)
+_BETWEEN = re.compile(r"(?:from|between) (.*\S) (?:to|and) (.*)", re.DOTALL | re.IGNORECASE)
+_NEGATIVE = re.compile(r"^(?:minus|negative) (?=[\d.$€£¥])", re.IGNORECASE)
 _INTERVAL = re.compile(r"([\[(])([^,;]+)[,;]([^,;]+)([\])])")
 
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])", re.ASCII)
@@ -131,6 +140,7 @@ def read(text: str) -> Quantity | None:
         text = _THIN.sub(" ", _WORDS.sub(r"\1", text))
         text = _TIMES.sub("×", _DEGREES.sub("°", text)).strip()
     text = text.replace("{,}", ",")
+    text = _NEGATIVE.sub("-", text)
     interval = _INTERVAL.fullmatch(text)
     if interval and interval[1] + interval[4] in ("[)", "(]"):
         return _span(interval[2], interval[3], interval[1] + interval[4])
@@ -139,7 +149,7 @@ def read(text: str) -> Quantity | None:
         number = _signed(text[end:])
         return number and replace(number, relation=_RELATIONS.get(found[1], found[1]))
     number = _signed(text)
-    if number is None and (ends := _RANGE.fullmatch(text)):
+    if number is None and (ends := _BETWEEN.fullmatch(text) or _RANGE.fullmatch(text)):
         return _span(ends[1], ends[2], "-")
     return number
 

@@ -17,7 +17,7 @@ from codev_env.types import Task
 _END = r"[.,;:]?$"
 _LOUD_END = r"[.,;:!]?$"
 _STYLE = r"\\(?:boxed|fbox|text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox)"
-_KIND = r"(?:(?:final|best|correct|right) )?(?:answer|option|choice)"
+_KIND = r"(?:(?:final|best|correct|right) )?(?:answer|option|choice|letter)"
 _LEAD = r"(?:(?:so|thus|hence|therefore|i (?:think|believe)(?: that)?),? ){0,3}"
 PHRASE = rf"{_LEAD}(?:(?:the|my) )?{_KIND}"
 """Pattern of what leads to an answer: "So the final answer"."""
@@ -26,6 +26,7 @@ _CHINESE = (
     r"(?:(?:正确|最终)?答案(?:是|为|:):?|(?:答案|选[项择]?):?(?= ?[(\[*]*[A-Za-z](?![A-Za-z])))"
 )
 _IS_RIGHT = rf" is (?:correct|(?:the |my )?{_KIND})"
+_FORMULA = re.compile(rf"\$\$?([^$]+)\$\$?|{_STYLE}\{{(.+)\}}|\\\((.+)\\\)|\\\[(.+)\\\]", re.DOTALL)
 _WRAPPERS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -53,6 +54,8 @@ _MAX_WRAPPERS = 6
 _LETTER_FIRST = re.compile(r"^\s*(?:[(\[{]\s*([A-Za-z])\s*[)\]}][.:,]?|([A-Za-z])\s*[.):])(?:\s+|$)(.*)$", re.DOTALL)
 # "(B)red", "B.red", "B, red", "B - red": read where the option's own text follows, so that "A-frame" is none.
 _LETTER_JOINED = re.compile(r"^\s*(?:[(\[{]\s*([A-Za-z])\s*[)\]}]|([A-Za-z])(?=\s*[^\w\s]))(.*)$", re.DOTALL)
+# "red (B)", where the option's own text comes first.
+_LETTER_LAST = re.compile(r"^(.*\S)\s*[(\[]\s*([A-Za-z])\s*[)\]][.]?$", re.DOTALL)
 _CAPITAL = re.compile("[A-Z]")
 _JOINT = re.compile(r"^\s*(?:[.,:;)、]|—|[-–](?=\s))?\s*")
 _LETTER_ALONE = re.compile(r"^\s*[(\[{]?\s*([A-Za-z])\s*[)\]}]?\s*[.:,;!]?\s*$")
@@ -215,6 +218,9 @@ def _choice(text: str, letters: dict[str, str]) -> tuple[str, str, How] | None:
     alone = _LETTER_ALONE.match(unmarked)
     if alone and alone[1].upper() in letters:
         return alone[1].upper(), letters[alone[1].upper()], "letter"
+    last = _LETTER_LAST.match(unmarked)
+    if last and (own := letters.get(last[2].upper())) and _same(last[1], own):
+        return last[2].upper(), own, "letter"
     # Of options that differ in punctuation or brackets alone, the one that is written so: 550 or (550).
     exact = [choice for choice in letters.values() if choice == text]
     same = set(exact) if len(exact) == 1 else {c for c in letters.values() if _same(text, c) == "text"}
@@ -278,7 +284,12 @@ def _contradicts(rest: str, letter: str, letters: dict[str, str]) -> bool:
 
 
 def _same(text: str, gold: str) -> How | None:
-    """Return how two open answers are the same, or `None`."""
+    """Return how two open answers are the same, or `None`; the right one may be written as a formula: $5$."""
+    formula = _FORMULA.fullmatch(gold)
+    return _same_as(text, gold) or (_same(text, formula[formula.lastindex or 0].strip()) if formula else None)
+
+
+def _same_as(text: str, gold: str) -> How | None:
     if needs_text(gold, text):
         return "text" if _same_text(text, gold) else None
     if same_moment(text, gold):

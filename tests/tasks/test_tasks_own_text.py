@@ -190,3 +190,22 @@ def test_options_of_videos_are_read_alike(tmp_path, choices):
         {"video": "a.mp4", "question": "Which?", "answer": "C", "choices": choices}, "line 1"
     )
     assert (draft.answer, draft.choices[-2:]) == ("cat", ("dog", "cat"))
+
+
+@pytest.mark.parametrize(
+    ("written", "choices", "answer"),
+    [
+        ("<answer> 3 </answer>", None, "3"),
+        ("<ANSWER>red\n</ANSWER>", None, "red"),
+        ("<answer> B </answer>", ["red", "blue"], "blue"),
+        ("see <answer>3</answer>", None, "see <answer>3</answer>"),
+        ("<answer>3</answer><answer>4</answer>", None, "<answer>3</answer><answer>4</answer>"),
+    ],
+)
+def test_answers_in_the_tags_of_a_model_are_taken_out_of_them(written, choices, answer):
+    assert task(answer=written, choices=choices).answer == answer
+
+
+def test_an_answer_of_tags_alone_is_empty():
+    with pytest.raises(TaskError, match="the answer is empty"):
+        task(answer="<answer> </answer>")

@@ -14,6 +14,7 @@ from codev_env.tasks.readers.fields import LETTERS, brief, plain, split_options
 _NUMBER = re.compile(r"([0-9]{1,2})(?:\.0+)?")  # of a choice; a column with gaps holds floats
 _DIGIT = re.compile(r"[0-9]")
 _PLACES = re.compile(r"(?:\s*<image>)+\s*")
+_TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.IGNORECASE)
 _LETTER = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.:)])\s+(?=\S)")
 
 
@@ -118,10 +119,14 @@ def _options(value: Mapping[Any, Any] | Sequence[Any], gaps: bool) -> list[Named
 def read_answer(value: Any, options: Sequence[NamedChoice], where: str) -> str:
     """Return the answer's text: of an option named by its text, its key, its letter, letter and text, or its number.
 
+    Answers in the tags that models are to write, `<answer> 3 </answer>`, are taken out of them.
+
     Raises:
         TaskError: Empty, no single text, none of the options, or the text of one and the key or number of another.
     """
     value = single_text(value, "answer", where)
+    if tagged := _TAGGED.fullmatch(plain(value)):
+        value = tagged[1].strip()
     text = plain(value)
     if not text:
         raise TaskError(f"{where}: the answer is empty.")

@@ -1,0 +1,51 @@
+"""Units, signs and ranges in words, formulas as right answers, and options named by text and letter."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from codev_env.scoring import is_correct
+from codev_env.types import Task
+
+COLORS = ("red", "blue", "green")
+
+
+def right(gold: str, answer: str, choices: tuple[str, ...] = ()) -> bool:
+    return is_correct(Task("t", (Image.new("RGB", (1, 1)),), "?", gold, choices), answer)
+
+
+@pytest.mark.parametrize(
+    ("gold", "same", "others"),
+    [
+        ("5 cm", ("5 centimeters", "5 Centimetres"), ("5 meters", "5 inches", "50 millimeters")),
+        ("5 hours", ("5 h", "5 hrs", "5 hour"), ("5 minutes", "5")),
+        ("12 ft", ("12 feet", "12 foot"), ("12 inches",)),
+        ("5 m", ("5 meters", "5 metres"), ("5 M", "5 million", "5 minutes")),
+        ("90 km/h", ("90 km/h",), ("90 kilometers", "90 hours")),
+        ("-5", ("minus 5", "Negative 5"), ("5", "minus -5", "not minus 5")),
+        ("10-20", ("from 10 to 20", "between 10 and 20"), ("from 10 to 30", "between 10 and 20 or 30", "10 and 20")),
+        ("5%-7%", ("between 5% and 7%",), ("between 5 and 7 cm",)),
+        ("$3$", ("3", "$3$", "\\boxed{3}", "3.0"), ("4", "$", "")),
+        ("\\boxed{\\text{left}}", ("left", "\\text{left}"), ("right", "boxed")),
+        ("\\(x^2\\)", ("x^2", "$x^2$"), ("x2", "x")),
+        ("$5", ("5", "$5"), ("5 cm",)),
+    ],
+)
+def test_open_answers(gold, same, others):
+    assert [answer for answer in same if not right(gold, answer)] == []
+    assert [answer for answer in others if right(gold, answer)] == []
+
+
+@pytest.mark.parametrize(
+    "answer", ["blue (B)", "**blue** (B)", "Blue [b].", "The answer is blue (B).", "The correct letter is B"]
+)
+def test_an_option_may_be_named_by_its_text_and_then_its_letter(answer):
+    assert right("blue", answer, COLORS) and not right("red", answer, COLORS)
+
+
+@pytest.mark.parametrize(
+    "answer", ["red (B)", "blue (A)", "blue (D)", "A or blue (B)", "blue or green (B)", "not blue (B)"]
+)
+def test_text_and_letter_must_agree(answer):
+    assert [color for color in COLORS if right(color, answer, COLORS)] == []
