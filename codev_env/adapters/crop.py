@@ -46,7 +46,8 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
         env: The environment to wrap.
         grid: Cells per side. An action is one number: a cell's middle, times one of `sizes`. `None`: an action is four
             numbers from -1 to 1: the crop's middle (x, y), from edge to edge, and its width and height, from the least
-            of `sizes` to the greatest. Crops that would reach over an edge are moved inside.
+            of `sizes` to the greatest. Crops that would reach over an edge are moved inside, and those that are too
+            small for the dialect are enlarged.
         sizes: Sides of the crops as shares of the image's sides.
         answer: The turn after the last crop: `"none"`, nothing; `"oracle"`, the right answer; or a function of the task
             and the last crop.
@@ -148,11 +149,21 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
         if self._grid is None:
             low, high = min(self._sizes), max(self._sizes)
             x, y, *sides = (np.clip(np.asarray(action, float), -1, 1) + 1) / 2
-            return _inside((x, y), [low + (high - low) * side for side in sides], self._core.task.image.size)
+            return self._inside((x, y), [low + (high - low) * side for side in sides])
         cell, size = divmod(int(action), len(self._sizes))
         row, column = divmod(cell, self._grid)
         middle = (column + 0.5) / self._grid, (row + 0.5) / self._grid
-        return _inside(middle, [self._sizes[size]] * 2, self._core.task.image.size)
+        return self._inside(middle, [self._sizes[size]] * 2)
+
+    def _inside(self, middle: Sequence[float], sides: Sequence[float]) -> Box:
+        """Return the box around a middle, both in shares of the image's (width, height), moved inside it."""
+        low, high = [], []
+        for at, share, length in zip(middle, sides, self._core.task.image.size, strict=True):
+            side = min(length, max(self._core.dialect.least_side, round(share * length)))
+            start = min(max(0, round(at * length - side / 2)), length - side)
+            low.append(start)
+            high.append(start + side)
+        return low[0], low[1], high[0], high[1]
 
     def _give_answer(self, image: NDArray[np.uint8] | None) -> str:
         if callable(self._answer):
@@ -190,14 +201,3 @@ def encode(text: str, size: int) -> Array:
 @lru_cache(maxsize=65_536)
 def _direction(part: str, size: int) -> NDArray[np.float64]:
     return np.random.default_rng(zlib.crc32(part.encode())).choice((-1.0, 1.0), size)
-
-
-def _inside(middle: Sequence[float], sides: Sequence[float], size: tuple[int, int]) -> Box:
-    """Return the box around a middle, both in shares of the image's (width, height), moved inside it."""
-    low, high = [], []
-    for at, share, length in zip(middle, sides, size, strict=True):
-        side = max(1, round(share * length))
-        start = min(max(0, round(at * length - side / 2)), length - side)
-        low.append(start)
-        high.append(start + side)
-    return low[0], low[1], high[0], high[1]

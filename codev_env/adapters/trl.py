@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.errors import ConfigError
 from codev_env.messages import image_blocks
 
 SYSTEM_PROMPT = """\
@@ -68,8 +69,23 @@ def environment_factory(
         env: Which environment, see `EpisodeRunner`.
         options: Its arguments, for example `data="synthetic"`. `max_turns` counts the answer: set the trainer's
             `max_tool_calling_iterations` to one less, so that the model is asked for an answer in its last turn.
+
+    Raises:
+        ConfigError: From the function that is returned: the environment's dialect cannot write any program.
     """
-    return lambda: ToolEnvironment(EpisodeRunner(env, **options))
+
+    def make() -> ToolEnvironment:
+        player = EpisodeRunner(env, **options)
+        try:
+            player.code_turn("pass")
+        except ConfigError as error:
+            player.close()
+            raise ConfigError(
+                f"dialect {player.base.dialect.name!r} cannot run the programs of run_python ({error}). Give another."
+            ) from error
+        return ToolEnvironment(player)
+
+    return make
 
 
 def prompt_rows(indices: Iterable[int], system: str = SYSTEM_PROMPT) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ import gymnasium as gym
 import numpy as np
 
 from codev_env.adapters.episodes import EpisodeRunner
-from codev_env.errors import ConfigError
+from codev_env.envs.image_tool import RESET_OPTIONS
+from codev_env.errors import ConfigError, unknown
 from codev_env.geometry import image_of
 from codev_env.messages import restore_stop
 from codev_env.python_text import literal
@@ -84,6 +85,9 @@ class CodeVVisGymEnv(gym.Env[np.ndarray, str], VLMEnvMixin):
         """Start an episode: of the task in `init_state` or `options`, by `index` or `task_id`, else of one drawn."""
         super().reset(seed=seed)
         chosen = {**(options or {}), **(init_state or {})}
+        for name in chosen:
+            if name not in RESET_OPTIONS:
+                raise unknown("reset option", name, RESET_OPTIONS)
         observation = self._player.reset(seed=seed, **chosen)
         self._question = observation["text"].replace(IMAGE_PLACEHOLDER, "").strip()
         return self._observe(observation), self._info()
@@ -132,9 +136,12 @@ class CodeVVisGymEnv(gym.Env[np.ndarray, str], VLMEnvMixin):
             name, payload = literal(action.strip())
         except (ValueError, TypeError):
             name, payload = "", action
-        if name not in (RUN, ANSWER):
-            return restore_stop(action, dialect.stop)
-        return dialect.write(Code(str(payload)) if name == RUN else Answer(str(payload)))
+        if name == ANSWER:
+            return dialect.write(Answer(str(payload)))
+        try:
+            return dialect.write(Code(str(payload))) if name == RUN else restore_stop(action, dialect.stop)
+        except ConfigError:  # a program that the dialect has no words for is an action of no known form
+            return action
 
     def _observe(self, observation: Observation) -> np.ndarray:
         images = observation["images"]

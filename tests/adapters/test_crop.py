@@ -227,3 +227,13 @@ def test_no_room_for_crops_and_foreign_environments_are_refused() -> None:
     env = gym.make("CodeV-VStar-v0", data="synthetic", scenes="toy")
     with pytest.raises(ConfigError, match="scene_side is 0"):
         CropWrapper(env, scene_side=0)
+
+
+@pytest.mark.parametrize("grid", [8, None])
+def test_crops_that_are_too_small_for_a_dialect_are_enlarged(grid):
+    env = make(dialect="deepeyes", crops={"grid": grid, "sizes": (0.01, 0.02)})
+    env.reset(seed=0)
+    *_, info = env.step(0 if grid else np.full(4, -1.0, np.float32))
+    ((x1, y1, x2, y2),) = info["crop_boxes"]
+    assert (x2 - x1, y2 - y1) == (31, 31)
+    env.close()

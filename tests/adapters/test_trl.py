@@ -11,7 +11,7 @@ from chat_server import LOOKED_RIGHT, SCENES
 
 from codev_agents import expand_box
 from codev_env.adapters.trl import environment_factory, episode_reward, prompt_rows
-from codev_env.errors import JudgeError
+from codev_env.errors import ConfigError, JudgeError
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 needs_trl = pytest.mark.skipif(
@@ -119,3 +119,8 @@ def test_the_example_trains_on_the_images_of_the_tool(tmp_path, monkeypatch):
         parts = sum(step[f"codev/reward_{name}"] for name in LOOKED_RIGHT)
         assert step["reward"] == pytest.approx(step["codev/reward"], abs=1e-5) == pytest.approx(parts, abs=1e-5)
     assert images[True] == 2 * 8 * 2  # steps x rollouts x (scene and crop)
+
+
+def test_a_dialect_without_programs_is_refused_before_the_first_rollout():
+    with pytest.raises(ConfigError, match="dialect 'deepeyes' cannot run the programs of run_python"):
+        environment_factory(**SCENES, dialect="deepeyes")()

@@ -125,3 +125,17 @@ def test_its_interactor_plays_an_episode(tags):
     assert stats["terminated"] and stats["step"] == 2
     assert stats["reward"] == pytest.approx(sum(LOOKED_RIGHT.values()))
     env.close()
+
+
+@pytest.mark.parametrize("action", ["('run', 'show(image)')", "('run', 5)", "('run', None)"])
+def test_a_program_that_a_dialect_has_no_words_for_is_answered_with_feedback(action):
+    env = CodeVVisGymEnv(**OPTIONS, dialect="deepeyes")
+    env.reset(seed=1)
+    *_, info = env.step(action)
+    assert info["action_kind"] == "invalid" and info["env_feedback"]
+    env.close()
+
+
+def test_unknown_options_of_a_reset_are_named(env):
+    with pytest.raises(ConfigError, match="unknown reset option 'split'"):
+        env.reset(options={"split": "test"})
