@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,8 @@ from codev_env.types import Box, Observation, Task
 class ScriptedAgent:
     """Crops the boxes its plan names, one per turn, then answers.
 
-    Subclasses choose the boxes and the answer; the text of the turns comes from `writing`.
+    Subclasses choose the boxes and the answer; the text of the turns comes from `writing`. Of the images of a task they
+    see those that the dialect can crop, and the targets on them: without any, the expert answers at once.
     """
 
     name = "scripted"
@@ -33,7 +35,7 @@ class ScriptedAgent:
         dialect, task = base.dialect, base.task
         # Seeded by the task, so that neither the order of episodes nor the number of workers changes the turns.
         rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode())))
-        boxes = self.boxes(task, rng)
+        boxes = self.boxes(_croppable(task, dialect.croppable), rng)
         grown = [grow_box(box, task.images[image_of(box)].size, dialect.least_side) for box in boxes]
         self._plan = [crop_turn(dialect, one, image_of(box)) for box, one in zip(boxes, grown, strict=True)]
         self._plan.append(answer_turn(dialect, self.answer(task, rng), bool(boxes)))
@@ -153,6 +155,13 @@ class DecorativeCrop(ScriptedAgent):
     def answer(self, task: Task, rng: np.random.Generator) -> str:
         """The gold answer."""
         return task.answer
+
+
+def _croppable(task: Task, count: int | None) -> Task:
+    """Return a task with only its first images, and the targets on them."""
+    if count is None or len(task.images) <= count:
+        return task
+    return replace(task, images=task.images[:count], targets=tuple(b for b in task.targets if image_of(b) < count))
 
 
 def _any_image(task: Task, rng: np.random.Generator) -> tuple[int, tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from codev_agents.scripted import ScriptedAgent
+from codev_agents.scripted import ScriptedAgent, grow_box
 from codev_agents.writing import LOOK, answer_turn, crop_turn
 from codev_env.dialects.dialect import Dialect
 from codev_env.envs.image_tool import unwrap
@@ -81,8 +81,13 @@ def programs(*codes: str) -> Plan:
 
 
 def crop_plan(boxes: Callable[[Task, np.random.Generator], Sequence[Box]]) -> Plan:
-    """Return the plan that shows boxes of the image, one a turn, as its dialect crops."""
-    return lambda task, dialect, rng: [crop_turn(dialect, box) for box in boxes(task, rng)]
+    """Return the plan that shows boxes of the image, one a turn, as its dialect crops; it grows those too small."""
+
+    def plan(task: Task, dialect: Dialect, rng: np.random.Generator) -> list[str]:
+        found = boxes(task, rng)
+        return [crop_turn(dialect, grow_box(box, task.image.size, dialect.least_side)) for box in found]
+
+    return plan
 
 
 def place(rng: np.random.Generator, size: tuple[int, int], side: float) -> Box:

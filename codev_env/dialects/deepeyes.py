@@ -74,6 +74,7 @@ class DeepEyesDialect(Dialect):
     persist = "images"
     repairs = ()
     least_side = MIN_SIDE + 1
+    croppable = 1
 
     def system_prompt(self) -> str:
         """Return the text of the system message, with the tool's schema."""

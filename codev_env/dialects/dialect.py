@@ -50,6 +50,7 @@ class Dialect(ABC):
         observation_role: The role of observations after the first: `"user"`, each is a message of its own;
             `"assistant"`, each is appended to the model's message, which stays open.
         least_side: The shortest side of a box that `crop` can show, in pixels: scripted agents grow smaller ones.
+        croppable: How many of a task's images `crop` can show, from the first; `None`: all. Scripted agents crop these.
     """
 
     name: ClassVar[str]
@@ -59,6 +60,7 @@ class Dialect(ABC):
     repairs: ClassVar[tuple[str, ...]] = REPAIRS
     observation_role: ClassVar[Literal["user", "assistant"]] = "user"
     least_side: ClassVar[int] = 1
+    croppable: ClassVar[int | None] = None
 
     def __init_subclass__(cls) -> None:
         """Check the declared tags, and neutralise the data that the class's methods put into prompts."""
