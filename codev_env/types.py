@@ -204,6 +204,8 @@ class Region:
         seen: Which points of the part that `polygon` outlines stem from the original: a grid of bool, shape
             (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared.
         others: What other parts of the same output show, as of a collage; they have none themselves.
+        repeated: Share of the output's pixels that show the same place once more, as a copy of a crop in other colours
+            beside it; not among `original_share`.
     """
 
     polygon: tuple[Point, Point, Point, Point] | None = None
@@ -215,6 +217,7 @@ class Region:
     how: Literal["probe", "match", "unknown", "late"] = "unknown"
     seen: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
     others: tuple[Region, ...] = ()
+    repeated: float = 0.0
 
     @property
     def parts(self) -> tuple[Region, ...]:
@@ -224,7 +227,7 @@ class Region:
     @property
     def traced_share(self) -> float:
         """Share of the output's pixels that stem from the originals, over all parts."""
-        return sum(part.original_share for part in self.parts)
+        return sum(part.original_share + part.repeated for part in self.parts)
 
 
 @dataclass(frozen=True)

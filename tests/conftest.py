@@ -53,6 +53,7 @@ logging.getLogger("codev_env.farm").addHandler(RaisesErrors())
 HERE = Path(__file__).parent
 SLOWEST = [
     "train/test_default_run.py",
+    "train/test_train_engine_vllm.py",
     "sandbox/test_sandbox_programs.py",
     "cheats/test_cheats.py",
     "sandbox/test_sandbox_corpus.py",

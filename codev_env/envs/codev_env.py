@@ -36,7 +36,11 @@ def _names_near_arguments(init: Callable[..., None]) -> Callable[..., None]:
     def checked(self: CodeVBenchEnv, *args: Any, **kwargs: Any) -> None:
         for name in kwargs:
             if name not in known:
-                error = unknown("argument of the environment", name, known)
+                from codev_env.tasks.readers.dataset import open_dataset
+
+                error = str(unknown("argument of the environment", name, known))
+                if name in inspect.signature(open_dataset).parameters:
+                    error = f"unknown argument of the environment {name!r}: of a reader, give reader={{{name!r}: …}}."
                 raise ArgumentError(f"{error} (__init__() got an unexpected keyword argument {name!r})")
         init(self, *args, **kwargs)
 

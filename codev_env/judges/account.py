@@ -2,8 +2,9 @@
 
 A *look* is an image, or one of the parts of a collage, with a known place in the task's first image that leaves out a
 tenth of it or more; where a target is on another image, or the images are frames, with a place in any of them. Several
-views of one place in an image, such as two orientations, count once. Where a look shows a target, all that was shown to
-find it counts, of several images in shares of their own areas: the union of that look with every other look that
+views of one place in an image, such as two orientations or a copy in other colours, count once. Where a look shows a
+target, all that was shown to find it counts, of several images in shares of their own areas: the union of that look
+with every other look that
 
 - shows no target clearly, judged alone, and
 - is small enough to have shown this target as its main content; wider ones are overviews, which cannot show it.
@@ -149,7 +150,7 @@ class Account:
         """
         places = _places(parts)
         shown = [
-            shown_share(_without_repeats(part, parts, places), image, self.task.images[part.image_index])
+            shown_share(part, image, self.task.images[part.image_index], _repeated_share(part, parts, places))
             for part in parts
         ]
         own = [area_share(part, self._size(part.image_index)) for part in parts]
@@ -180,8 +181,8 @@ def _places(parts: Sequence[Region]) -> list[int]:
     return found
 
 
-def _without_repeats(part: Region, parts: Sequence[Region], places: Sequence[int]) -> Region:
-    """A part with the share that it fills of the image without further views of a place, be it this one or another."""
+def _repeated_share(part: Region, parts: Sequence[Region], places: Sequence[int]) -> float:
+    """The share that further views of a place fill of an image, be it the place of this part or another."""
     counted = [part, *(parts[at] for at in places if parts[at] is not part and not same_place(parts[at], part))]
-    repeated = sum(one.original_share for one in parts if not any(one is other for other in counted))
-    return replace(part, original_share=part.original_share / max(1.0 - repeated, part.original_share, 1e-9))
+    views = sum(one.original_share for one in parts if not any(one is other for other in counted))
+    return views + sum(one.repeated for one in parts)

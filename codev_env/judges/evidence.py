@@ -195,25 +195,27 @@ def union_share(regions: list[Region], size: tuple[int, int]) -> float:
     return union_area([clip(region.polygon or (), (0, 0, *size)) for region in regions]) / (size[0] * size[1])
 
 
-def shown_share(region: Region, image: Image.Image, original: Image.Image) -> float:
+def shown_share(region: Region, image: Image.Image, original: Image.Image, repeated: float = 0.0) -> float:
     """Return the share of the original that an image counts as showing: that of its region, and the rest of the image.
 
     Whatever else there is in the image, such as other parts of a collage, counts as if it were shown at the region's
-    scale. An even background, such as the margins of a plot, does not.
+    scale. An even background, such as the margins of a plot, does not, and neither do further views of a place.
 
     Args:
         region: The region that the image shows; its polygon must be known.
         image: The image.
         original: The image that the region is a part of.
+        repeated: Share of the image that shows this region, or another one that counts, once more.
     """
     own, share = area_share(region, original.size), region.original_share
     if region.seen is not None:  # Pixels painted over inside the region are no rest of the image.
         share /= max(float(region.seen.mean()), share, 1e-9)
-    if share >= 1 - 1 / _THUMBNAIL or share <= 0 or region.box is None:
+    if share + repeated >= 1 - 1 / _THUMBNAIL or share <= 0 or region.box is None:
         return own
-    content = 1 - min(1 - share, _plain_share(image, (0, 0, *image.size)))
-    own_content = share * (1 - _plain_share(original, region.box))
-    return own * min(1 / share, max(1.0, content / max(own_content, 1e-9)))
+    content = 1 - min(1 - share - repeated, _plain_share(image, (0, 0, *image.size)))
+    varied = 1 - _plain_share(original, region.box)
+    rest = max(0.0, content - (share + repeated) * varied)
+    return own * min((1 - repeated) / share, 1 + rest / max(share * varied, 1e-9))
 
 
 def _plain_share(image: Image.Image, box: Box) -> float:

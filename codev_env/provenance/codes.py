@@ -6,6 +6,7 @@ Coordinates are of pixel centres, as everywhere in this package: pixel (column 0
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,14 @@ class PixelCode:
 def pixel_code(sizes: tuple[Size, ...]) -> PixelCode:
     """The pixel code for input images of these (width, height); cached."""
     return PixelCode(sizes)
+
+
+def phase_images(sizes: Sequence[Size], coded: int, axis: int) -> tuple[Image.Image, ...]:
+    """The wave images of one input; the other inputs are flat, so that only this one is seen."""
+    return tuple(
+        phase_image(size, axis) if index == coded else Image.new("RGB", size, (128, 128, 128))
+        for index, size in enumerate(sizes)
+    )
 
 
 @kept(lambda size, axis: size[0] * size[1])

@@ -23,7 +23,7 @@ from codev_env.provenance.outputs import part_of
 from codev_env.provenance.panels import WHOLE, parts_of, same_place
 from codev_env.provenance.reading import read_code, read_crop
 from codev_env.provenance.regions import Bounds, Grid, dice, make_region
-from codev_env.provenance.seams import Layout, layouts
+from codev_env.provenance.seams import SIZES, Layout, layouts
 from codev_env.provenance.weave import WovenPart, read_weave
 from codev_env.types import Region
 
@@ -31,8 +31,6 @@ Array = NDArray[np.floating]
 Prove = Callable[[Bounds, Sequence[list[WovenPart]]], Region | None]
 """The region of a part of the output by the panels that show the weave of each input, with the runs that it takes."""
 
-_SIZES = 6
-"""Sizes of cuts that layouts are made of."""
 _MANY, _FEW = 32, 4
 """Parts that are compared with cuts or coded places, and with the weave, which takes longer."""
 _FOUND = 0.8
@@ -97,7 +95,7 @@ class Collage:
     @cached_property
     def _layouts(self) -> list[Layout]:
         sizes = dict.fromkeys(piece.size for piece in self.pieces)
-        return layouts(self.output, islice(sizes, _SIZES))
+        return layouts(self.output, islice(sizes, SIZES))
 
     @cached_property
     def _code(self) -> codes.PixelCode:

@@ -18,6 +18,8 @@ Pixels = NDArray[np.uint8]
 Size = tuple[int, int]
 Layout = tuple[Bounds, ...]
 
+SIZES = 6
+"""Sizes of cuts that layouts are made of, at most."""
 _MOST = 8
 """Parts of one layout."""
 _LEAST_SHARE, _LEAST_SIDE = 0.04, 16

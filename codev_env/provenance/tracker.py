@@ -42,6 +42,7 @@ from codev_env.provenance.outputs import few, is_grey, pair, part_of
 from codev_env.provenance.panels import MOST, WHOLE, panels, parts_of
 from codev_env.provenance.reading import Reading, read_code, read_crop
 from codev_env.provenance.regions import Bounds
+from codev_env.provenance.repeats import with_repeats
 from codev_env.provenance.search import find_copy
 from codev_env.provenance.stripes import FEWEST_PLANES, StripeReader, Stripes, planes, read_stripes
 from codev_env.provenance.waves import read_phase
@@ -175,7 +176,9 @@ class Tracker:
         found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
         found = self._by_stripes(execution, found)
         regions = [one or guess or UNKNOWN for one, guess in zip(found, guesses, strict=True)]
-        return tuple(collages[at] or self._with_others(execution, at, region) for at, region in enumerate(regions))
+        found = [collages[at] or self._with_others(execution, at, region) for at, region in enumerate(regions)]
+        seen = zip(found, execution.images, strict=True)
+        return tuple(with_repeats(region, output, self._images, self._cuts.pieces()) for region, output in seen)
 
     @cached_property
     def _secret(self) -> int:
@@ -285,7 +288,9 @@ class Tracker:
             names = [f"phase-{index}-{axis}" for axis in (0, 1)]
             if not any(open_) or not self._affords("phase code", 2, names):
                 break
-            waves = [self._run_in(name, self._phase_images(index, axis)) for axis, name in enumerate(names)]
+            waves = [
+                self._run_in(name, codes.phase_images(self._sizes, index, axis)) for axis, name in enumerate(names)
+            ]
             found = [
                 read_phase(output, np.asarray(x), np.asarray(y), self._images[index], index, self._secret)
                 if missing and x is not None and y is not None
@@ -326,13 +331,6 @@ class Tracker:
                 for region, reader, output in zip(found, readers, execution.images, strict=True)
             ]
         return found
-
-    def _phase_images(self, coded: int, axis: int) -> tuple[Image.Image, ...]:
-        """The wave images of one input; the other inputs are flat, so that only this one is seen."""
-        return tuple(
-            codes.phase_image(size, axis) if index == coded else Image.new("RGB", size, (128, 128, 128))
-            for index, size in enumerate(self._sizes)
-        )
 
     def _affords(self, stage: str, runs: int, views: Sequence[str] = ()) -> bool:
         """Whether so many runs of the present program, and those of earlier ones that they need, are left.

@@ -121,7 +121,7 @@ def calls(episode: Episode) -> int:
 
 def is_view(region: Region) -> bool:
     """Whether an image has a known place in one of the task's images, and half of its pixels stem from there."""
-    return region.polygon is not None and region.box is not None and region.original_share >= STEMS
+    return region.polygon is not None and region.box is not None and region.original_share + region.repeated >= STEMS
 
 
 def has_seen(episode: Episode) -> bool:

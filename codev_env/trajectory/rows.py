@@ -32,7 +32,7 @@ Row = dict[str, Any]
 Save = Callable[[Image.Image], str]
 """Saves an image and returns the path of its file."""
 
-_REGION = tuple(f.name for f in fields(Region) if f.compare and f.name != "others")
+_REGION = tuple(f.name for f in fields(Region) if f.compare and f.name not in ("others", "repeated"))
 _TRAJECTORY = {f.name for f in fields(Trajectory)}
 _TURN_REQUIRED = {"action", "kind"}
 _TURN_1: Row = {
@@ -198,6 +198,7 @@ def _box_of(row: Sequence[int]) -> Box:
 
 def _region_row(region: Region) -> Row:
     row = {name: getattr(region, name) for name in _REGION}
+    row |= {"repeated": region.repeated} if region.repeated else {}
     return row | ({"others": [_region_row(other) for other in region.others]} if region.others else {})
 
 

@@ -142,6 +142,11 @@ def test_an_unknown_argument_names_the_nearest(given, near):
         make(**{given: "x"})
 
 
+def test_an_option_of_the_reader_is_told_its_place():
+    with pytest.raises(ConfigError, match=r"'boxes': of a reader, give reader=\{'boxes': …\}"):
+        gym.make("CodeV-Dataset-v0", data=[{"question": "?"}], boxes="xyxy")
+
+
 def test_a_copy_says_that_it_has_no_episode():
     env = make()
     env.reset(seed=0)
