@@ -131,9 +131,9 @@ def _compare_bench(
     table = {(x, y): 0 for x in (True, False) for y in (True, False)}
     gained: Counter[Hashable] = Counter()
     for name, cluster in zip(names, clusters, strict=True):
-        right = _first(of_a[name]).is_correct, _first(of_b[name]).is_correct
-        table[right] += 1
-        gained[cluster] += right[1] - right[0]
+        before, after = _first(of_a[name]).is_correct, _first(of_b[name]).is_correct
+        table[before, after] += 1
+        gained[cluster] += after - before
     counted = {
         "both": table[True, True],
         "only_a": table[True, False],

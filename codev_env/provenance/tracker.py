@@ -176,9 +176,9 @@ class Tracker:
         found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
         found = self._by_stripes(execution, found)
         regions = [one or guess or UNKNOWN for one, guess in zip(found, guesses, strict=True)]
-        found = [collages[at] or self._with_others(execution, at, region) for at, region in enumerate(regions)]
-        seen = zip(found, execution.images, strict=True)
-        return tuple(with_repeats(region, output, self._images, self._cuts.pieces()) for region, output in seen)
+        known = [collages[at] or self._with_others(execution, at, region) for at, region in enumerate(regions)]
+        pairs = zip(known, execution.images, strict=True)
+        return tuple(with_repeats(region, output, self._images, self._cuts.pieces()) for region, output in pairs)
 
     @cached_property
     def _secret(self) -> int:
