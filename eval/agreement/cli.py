@@ -78,7 +78,8 @@ def run_agreement(options: AgreementOptions) -> dict[str, Any]:
     ]
     _check_folder(options)
     # Written beside and copied at the end: a study that fails leaves nothing behind and removes nothing.
-    scratch = options.out.with_name(f".{options.out.name}.partial")
+    out = options.out.resolve()  # "." has no name
+    scratch = out.with_name(f".{out.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         record = _measure(options, sets, judge, reference, scratch)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.envs.image_tool import unwrap
-from codev_env.geometry import overlap
+from codev_env.geometry import ImageBox, boxes_on, image_of, overlap
 from codev_env.types import Box, Execution, Task
 from codev_eval.bench.options import Perturbation
 
@@ -60,8 +60,8 @@ def replaced(kind: Perturbation, image: Pixels, task: Task, box: Box | None, rng
     Args:
         kind: `"mask"`, `"noise"` or `"other"`.
         image: The image that the tool returned.
-        task: The task, whose first image `"other"` crops.
-        box: Which part of that image was shown, `None` where unknown.
+        task: The task, whose images `"other"` crops.
+        box: Which part of which image was shown, `None` where unknown: then the first image is cropped.
         rng: Draws noise and places.
     """
     if kind == "mask":
@@ -69,25 +69,26 @@ def replaced(kind: Perturbation, image: Pixels, task: Task, box: Box | None, rng
     if kind == "noise":
         return np.clip(rng.normal(127.5, 64.0, image.shape), 0, 255).astype(np.uint8)
     place = other_place(task, box, rng)
-    crop = task.image.crop(place).resize((image.shape[1], image.shape[0]), Image.Resampling.BILINEAR)
+    crop = task.images[image_of(place)].crop(place).resize((image.shape[1], image.shape[0]), Image.Resampling.BILINEAR)
     return np.asarray(crop.convert("RGB"))
 
 
 def other_place(task: Task, box: Box | None, rng: np.random.Generator) -> Box:
-    """Return a random box in a task's first image that overlaps neither `box` nor a target, as large as `box`.
+    """Return a random box that overlaps neither `box` nor a target, as large as `box` and on the same image.
 
     Where none is found the box shrinks; of all those tried, the one that overlaps least is taken.
     """
-    width, height = task.image.size
+    on = image_of(box)
+    width, height = task.images[on].size
     x1, y1, x2, y2 = box or (0, 0, max(1, width // 4), max(1, height // 4))
-    avoid = [b for b in (box, *task.targets) if b is not None]
+    avoid = boxes_on(on, (box, *task.targets))
     best: tuple[int, Box] | None = None
     for number in range(_TRIES):
         shrink = 2 ** (number * 4 // _TRIES)
         w = min(width, max(1, (x2 - x1) // shrink))
         h = min(height, max(1, (y2 - y1) // shrink))
         x, y = int(rng.integers(0, width - w + 1)), int(rng.integers(0, height - h + 1))
-        place = (x, y, x + w, y + h)
+        place = ImageBox((x, y, x + w, y + h), on)
         shared = sum(overlap(place, b) for b in avoid)
         if not shared:
             return place

@@ -414,3 +414,11 @@ def test_the_table_shows_what_is_not_defined():
     }
     assert record["faithful"]["kappa"] is None and record["faithful"]["ci95"]["kappa"] is None
     assert "faithful: kappa                   –" in text_table(record)
+
+
+def test_the_working_folder_takes_the_results(tmp_path, monkeypatch):
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    assert main(["agreement", "--judge", "ground_truth", "--n", "1", "--out", "."]) == 0
+    assert (place / "agreement.json").is_file() and list(tmp_path.iterdir()) == [place]

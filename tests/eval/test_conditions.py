@@ -10,7 +10,7 @@ from PIL import Image
 
 from codev_env.dialects import dialect_names, get_dialect
 from codev_env.envs.tool_free import ToolFree
-from codev_env.geometry import overlap
+from codev_env.geometry import ImageBox, image_of, overlap
 from codev_env.types import Answer, Code, Invalid, Task
 from codev_eval.bench.conditions import other_place, replaced
 
@@ -71,3 +71,15 @@ def test_every_dialect_can_do_without_its_tool(name):
     assert isinstance(inner.parse(inner.write(inner.crop((0, 0, 9, 9)))), Code)
     assert "your answer" in free.system_prompt() and "no tools" in free.system_prompt()
     assert free.stop == inner.stop and free.first_message(task()) == inner.first_message(task())
+
+
+def test_another_place_is_on_the_image_that_was_shown():
+    images = (Image.new("RGB", (20, 20), "red"), Image.fromarray(PIXELS))
+    album = Task("t", images, "q", "a", targets=((0, 0, 20, 20), ImageBox((100, 0, 200, 160), 1)))
+    shown = ImageBox((0, 0, 40, 40), 1)
+    for seed in range(20):
+        place = other_place(album, shown, np.random.default_rng(seed))
+        assert image_of(place) == 1 and (place[2] - place[0], place[3] - place[1]) == (40, 40)
+        assert overlap(place, shown) == overlap(place, (100, 0, 200, 160)) == 0
+    other = replaced("other", PIXELS[:40, :40], album, shown, np.random.default_rng(0))
+    assert not (other == (255, 0, 0)).all()
