@@ -110,6 +110,9 @@ class CodeVServer(GymnasiumServer):
         except (ConfigError, TaskError, TypeError, ValueError, gym.error.Error) as error:
             runner.close()
             raise HTTPException(422, f"no episode of {named}: {error}") from error
+        except Exception as error:
+            runner.close()
+            raise HTTPException(500, f"{type(error).__name__}: {error}") from error
         replaced = self.session_state.pop(session_id, None)
         self.session_state[session_id] = _Session(runner)
         await _close(replaced)

@@ -27,7 +27,7 @@ from responses_api_models.vllm_model.app import VLLMModel  # noqa: E402
 from codev_agents import answer_turn, crop_turn, expand_box  # noqa: E402
 from codev_env.adapters.episodes import EpisodeRunner  # noqa: E402
 from codev_env.adapters.nemo_gym import CodeVAgent, CodeVServer, rows, turn_text  # noqa: E402
-from codev_env.errors import ConfigError, JudgeError  # noqa: E402
+from codev_env.errors import ConfigError, JudgeError, SandboxError  # noqa: E402
 from codev_env.messages import from_data_url  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples/nemo_gym"
@@ -331,6 +331,23 @@ def test_a_close_beside_a_turn_that_fails_cuts_off_no_other_episode(servers, mon
     [failed, closed], steps = call(play())
     assert (failed[0], closed[0]) == (500, 200) and closed[1]["reward"] == 0.0 and closed[1]["truncated"]
     assert sum(step["reward"] for _, step in steps) == pytest.approx(1.8)
+
+
+def test_a_reset_that_fails_gives_its_environment_back_and_says_why(servers, monkeypatch):
+    closed = []
+
+    def fail(self, **named):
+        raise SandboxError("no node is left")
+
+    async def play():
+        async with Caller(servers, rows([1], **SCENES)[0]) as caller:
+            monkeypatch.setattr(EpisodeRunner, "reset", fail)
+            monkeypatch.setattr(EpisodeRunner, "close", lambda self: closed.append(self))
+            return await caller.reset()
+
+    status, got = call(play())
+    assert status == 500 and got["detail"] == "SandboxError: no node is left"
+    assert len(closed) == 1 and servers["env"].session_state == {}
 
 
 def test_a_failing_judge_is_an_error_and_never_a_score(servers, monkeypatch):
