@@ -105,6 +105,8 @@ def tapo(
                         ahead.settle()
                     with interrupt.at_once():
                         row |= evaluate_step(engine, policy.processor, options, run, step + 1, accelerator)
+                    if ahead:
+                        learner.seed(step + 1)  # An evaluation has seeded the engine, each one with the same seed.
                 monitor.update(row, step + 1)
                 if step % options.show_every == 0:
                     monitor.episodes([r.trajectory for r in rollouts[:: options.group][:4]], step + 1)
@@ -221,15 +223,19 @@ class _Learner:
     def ahead(self, run: Path, done: int) -> Ahead:
         """Play the rollouts of later updates while the policy is updated, in the order of the batches of tasks."""
         options, prompts = self.options, self.options.prompts // self.accelerator.num_processes
-        # Once, before it samples: seeding it again would wait for a round under way, and repeat nothing.
-        rng = np.random.default_rng((options.seed, done, self.accelerator.process_index))
-        self.engine.seed(int(rng.integers(2**62)))
+        # Before it samples, and not before each update: that would wait for a round under way, and repeat nothing.
+        self.seed(done)
 
         def tasks(batch: int) -> Sequence[int]:
             rng = np.random.default_rng((options.seed, batch, self.accelerator.process_index)).spawn(1)[0]
             return self._choose(rng)(prompts)
 
         return Ahead(options, self.runner, self.engine, tasks, run, done, self.accelerator)
+
+    def seed(self, done: int) -> None:
+        """Seed the engine for the rollouts that follow so many updates."""
+        rng = np.random.default_rng((self.options.seed, done, self.accelerator.process_index))
+        self.engine.seed(int(rng.integers(2**62)))
 
     def _play(self, rng: np.random.Generator) -> Selection:
         options, prompts = self.options, self.options.prompts // self.accelerator.num_processes

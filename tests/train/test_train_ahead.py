@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -69,6 +70,14 @@ def test_the_history_of_a_run_that_plays_ahead(ahead):
         assert row["lag/0_share"] + row["lag/1_share"] == pytest.approx(1)
     assert rows[0]["lag/0_share"] == 1, "nothing is older than the first weights"
     check_groups(ahead, 3)
+
+
+def test_an_evaluation_does_not_repeat_the_draws_of_the_rollouts_after_it(arguments, monkeypatch):
+    seeds, seed = [], HFEngine.seed
+    monkeypatch.setattr(HFEngine, "seed", lambda self, value: [seeds.append(value), seed(self, value)][1])
+    assert main(["train", *arguments("seeded", "--staleness", "1", "--steps", "3", "--eval.every", "1")]) == 0
+    turns = [value for value, _ in itertools.groupby(seeds)]  # evaluations, and rollouts between them
+    assert len(turns) == 7 and len(set(turns[0::2])) == 1 and len(set(turns[1::2])) == 3
 
 
 @pytest.mark.parametrize("done", [1, 2])
