@@ -47,6 +47,11 @@ class _State:
     error: BaseException | None = None
 
 
+def _in_order(group: EndedGroup) -> tuple[int, int]:
+    """The order in which groups are taken: those with the oldest tokens first, then as they were drawn."""
+    return group.oldest or 0, group.number
+
+
 class RolloutStream:
     """Plays groups in a thread; the trainer takes them as they are complete.
 
@@ -114,12 +119,10 @@ class RolloutStream:
         Raises:
             Exception: As `RolloutRunner.play`.
         """
-        options, state = self.options, self._state
+        state = self._state
         with self._changed:
             if not self._planned:
-                self._changed.wait_for(
-                    lambda: self._failed or len(state.ready) >= options.count or not self._may_grow()
-                )
+                self._changed.wait_for(lambda: self._failed or self._is_next_ready() or not self._may_grow())
             self._check()
             chosen = self._choose()
             state.update += 1
@@ -151,9 +154,16 @@ class RolloutStream:
             by_number = {group.number: group for group in state.ready}
             chosen = [by_number[number] for number in self._planned.popleft()]
         else:
-            chosen = sorted(state.ready, key=lambda group: (group.oldest or 0, group.number))[: self.options.count]
+            chosen = sorted(state.ready, key=_in_order)[: self.options.count]
         state.ready = [group for group in state.ready if group not in chosen]
         return chosen
+
+    def _is_next_ready(self) -> bool:
+        """Whether enough groups have ended, and those that come first are saved, too; the lock is held."""
+        count, ready = self.options.count, self._state.ready
+        saving = [group for group in self._ended.values() if group.wanted and not self._is_too_old(group)]
+        chosen = sorted([*ready, *saving], key=_in_order)[:count]
+        return len(ready) >= count and all(group in ready for group in chosen)
 
     @contextlib.contextmanager
     def updating(self) -> Iterator[None]:
@@ -220,13 +230,16 @@ class RolloutStream:
 
     def _drop(self) -> None:
         """Forget the groups that have ended and that the next update could not use."""
-        options, state = self.options, self._state
+        state = self._state
         for group in list(state.ready):
-            if group.oldest is not None and state.update - group.oldest > options.staleness:
+            if self._is_too_old(group):
                 state.ready.remove(group)
                 state.noted.append((group.number, group.outcome))
                 state.dropped += 1
                 state.replaced += 1
+
+    def _is_too_old(self, group: EndedGroup) -> bool:
+        return group.oldest is not None and self._state.update - group.oldest > self.options.staleness
 
     # --- the side of the thread, as a `GroupSource` ---
 
@@ -310,7 +323,7 @@ class RolloutStream:
         with self._changed:
             wanted = wanted or state.spared >= options.spare * options.count
             state.spared += not wanted
-        self._ended[group.number] = ended = EndedGroup.of(group.number, group.index, rollouts, wanted)
+            self._ended[group.number] = ended = EndedGroup.of(group.number, group.index, rollouts, wanted)
         await asyncio.to_thread(self._save, ended)
 
     def end(self, group: Group, rollouts: list[Rollout]) -> None:

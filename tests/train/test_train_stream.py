@@ -386,3 +386,21 @@ def test_a_stream_that_is_closed_replaces_no_weights(stage, in_flight):
         thread.start()
     thread.join(2)
     assert found == ["the stream of rollouts is closed"] and stage.engine.version == 0
+
+
+def test_a_group_that_is_saved_slowly_is_taken_before_younger_ones(stage):
+    """Groups that have ended are taken in the order in which they were drawn, whichever file is written first."""
+    saved: list[int] = []
+    disk = {number: threading.Event() for number in range(4)}
+
+    def save(group: EndedGroup) -> None:
+        saved.append(group.number)
+        assert disk[group.number].wait(LONG_S)
+
+    stream = stage.stream(1, save=save)
+    until(lambda: len(saved) == 4)
+    for number in (2, 3, 1):
+        disk[number].set()
+    until(lambda: len(stream._state.ready) == 3)
+    threading.Timer(0.2, disk[0].set).start()
+    assert stream.take().trained == [0, 1] and stream.take().trained == [2, 3]
