@@ -78,3 +78,22 @@ def unknown(kind: str, name: object, known: Iterable[str], error: type[ConfigErr
     if len(parts) > 1 and set(parts) <= set(names):
         hint = f" Give each name as a word or an entry of its own: {' '.join(parts)}."
     return error(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+
+
+def unexpected(word: str, flags: Iterable[str], prog: str) -> UsageError:
+    """Make the error for a word of a command line that its command does not know.
+
+    Args:
+        word: The word, such as `--stesp=3`.
+        flags: The options of the command.
+        prog: The command as users type it, such as `codev train`.
+
+    Returns:
+        An error that names the nearest option: one of a group by its last name, too (`--lr` for `--optimizer.lr`).
+    """
+    if not word.startswith("--"):
+        return UsageError(f"unexpected argument {word!r}; `{prog} --help` shows the options.")
+    flag, known = word.partition("=")[0], list(flags)
+    near = [name for name in known if name.endswith(f".{flag[2:]}")] or difflib.get_close_matches(flag, known, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return UsageError(f"unknown option {flag}.{hint} `{prog} --help` shows all.")

@@ -112,8 +112,9 @@ def _with_resumed_options(request: Request) -> Request:
     for word, value in zip(request.arguments, (*request.arguments[1:], ""), strict=False):
         name, _, attached = word.partition("=")
         given[name] = attached or value
-    if "--resume" in given:
-        run = Path(given["--resume"])
+    folder = given.get("--resume", "")
+    if folder and not folder.startswith("--"):  # else the parser refuses it
+        run = Path(folder)
         if not run.exists():
             raise ConfigError(
                 f"--resume: there is no folder {run}. A run that was stopped in its cold start has none yet: start "

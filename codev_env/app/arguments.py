@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import inspect
 import re
 import shutil
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, get_origin
 
 from codev_env.app.options import Option, OptionError, Problem, build, options_of
-from codev_env.errors import UsageError, unknown
+from codev_env.errors import UsageError, unexpected, unknown
 
 Kind = TypeVar("Kind")
 _NEGATIVE = re.compile(r"-\.?\d")
@@ -62,15 +61,16 @@ class Parser(argparse.ArgumentParser):
         kind: The option class.
         prog: The command, for example `"codev eval"`.
         about: Text of the help; the docstring of the class without.
+        beside: Options that are read before this parser is asked, for suggestions.
 
     `--help` shows the options that the class names in `COMMON`, `--help-all` all of them; a class without it has few.
     """
 
-    def __init__(self, kind: type[Any], prog: str, about: str = "") -> None:
+    def __init__(self, kind: type[Any], prog: str, about: str = "", beside: Sequence[str] = ()) -> None:
         self.kind, self.options = kind, {option.name: option for option in options_of(kind)}
         self._common = frozenset(vars(kind).get("COMMON", self.options))
         self._hidden = [option.name for option in self.options.values() if not self._is_common(option)]
-        self._shows_all = False
+        self._shows_all, self._beside = False, tuple(beside)
         self._many = {option.flag for option in self.options.values() if option.many}
         places = [option.flag for option in self.options.values() if option.positional]
         width = min(shutil.get_terminal_size((120, 24)).columns, 140) - 2
@@ -129,16 +129,16 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
     def format_help(self) -> str:
-        """Return the text of `--help`; that of `--help-all` where it was asked for."""
-        hidden = [] if self._shows_all else [action for action in self._actions if action.dest in self._hidden]
-        helps = [action.help for action in hidden]
-        for action in hidden:
-            action.help = argparse.SUPPRESS
-        text = super().format_help()
-        for action, about in zip(hidden, helps, strict=True):
-            action.help = about
-        more = f"\n`--help-all` shows {len(self._hidden)} more options.\n"
-        return text if self._shows_all or not self._hidden else text + more
+        """Return the text of `--help`, which has no groups; that of `--help-all` where it was asked for."""
+        if self._shows_all or not self._hidden:
+            return super().format_help()
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, [], [])
+        formatter.add_text(self.description)
+        formatter.start_section("options")
+        formatter.add_arguments([action for action in self._actions if action.dest not in self._hidden])
+        formatter.end_section()
+        return f"{formatter.format_help()}\n`--help-all` shows {len(self._hidden)} more options.\n"
 
     def show_all(self) -> None:
         """Let the help show all options."""
@@ -183,12 +183,8 @@ class Parser(argparse.ArgumentParser):
         return {name: _number(value) for name, value in zip(words[::2], words[1::2], strict=True)}
 
     def _refuse(self, word: str) -> NoReturn:
-        if not word.startswith("--"):
-            self.error(f"unexpected argument {word!r}; `{self.prog} --help` shows the options.")
-        flag = word.partition("=")[0]
-        near = difflib.get_close_matches(flag, [option.flag for option in self.options.values()], n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        self.error(f"unknown option {flag}.{hint} `{self.prog} --help` shows all.")
+        flags = [*self._beside, *(option.flag for option in self.options.values())]
+        self.error(str(unexpected(word, flags, self.prog)))
 
 
 def _wrapped(text: str, width: int) -> str:

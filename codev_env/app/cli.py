@@ -122,6 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage(), file=sys.stderr)
         return USAGE
     name, rest = args[0], args[1:]
+    if name == "help" and rest:
+        name, rest = rest[0], [*rest[1:], "--help"]
     if name in ("-h", "--help", "help"):
         print(usage())
         return OK
@@ -129,8 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"codev {__version__}")
         return OK
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-        hint = f" Did you mean `codev {near[0]}`?" if near else ""
+        hint = f" Did you mean `{near}`?" if (near := _nearest(name)) else ""
         print(f"codev: unknown command {name!r}.{hint} Known: {', '.join(COMMANDS)}.", file=sys.stderr)
         return USAGE
     try:
@@ -158,6 +159,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if message is None:
             raise
         return _fail(name, message, debug)
+
+
+def _nearest(name: str) -> str:
+    """Return the command line that a word of no command may stand for; empty if none is near."""
+    paths: Any = load("codev_env.app.completion:OPTIONS")
+    below = [f"codev {path}" for path in paths if path.endswith(f" {name}")]  # `codev compare`
+    near = difflib.get_close_matches(name, [*COMMANDS, "--debug", "--help", "--version"], n=1, cutoff=0.5)
+    return next(iter([*below, *(f"codev {word}" for word in near)]), "")
 
 
 def run() -> NoReturn:

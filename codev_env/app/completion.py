@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from codev_env.app.arguments import parse
+from codev_env.app.options import POSITIONAL, option_class, options_of
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -34,7 +36,7 @@ OPTIONS = {
     "judge ping": "codev_eval.agreement.options:PingOptions",
     "study tapo": "codev_eval.study.options:StudyOptions",
 }
-"""By command: the class of its options. A command that is missing here parses its options with argparse."""
+"""By command: the class of its options; `doctor` and `completion` have none here."""
 
 _UNREAD = {
     "--loss": ("grpo", "dapo", "dr_grpo", "gspo", "cispo"),
@@ -50,14 +52,17 @@ _PATHS = ("--data", "--env.data", "--eval.data", "--model", "--resume", "--confi
 _TRAINING = ("--preset", "--config", "--dry-run")
 
 
+@option_class
+class CompletionOptions:
+    """Print a script that completes commands and options; docs/completion.md says where to put it."""
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], POSITIONAL]
+    """The shell: bash, zsh or fish."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `codev completion SHELL` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="codev completion",
-        description="Print a script that completes commands and options; docs/completion.md says where to put it.",
-    )
-    parser.add_argument("shell", choices=SHELLS)
-    shell = parser.parse_args(argv).shell
+    shell = parse(CompletionOptions, argv or (), "codev completion").shell
     print({"bash": bash, "zsh": zsh, "fish": fish}[shell](completions()))
     return 0
 
@@ -74,8 +79,6 @@ def completions() -> dict[str, list[str]]:
             if path in OPTIONS:
                 # A command whose packages are not installed cannot run: there is nothing to complete.
                 with contextlib.suppress(ImportError):
-                    from codev_env.app.options import options_of
-
                     options = [option.flag for option in options_of(load(OPTIONS[path])) if not option.positional]
             elif not below and name != "completion":
                 options = [*_help_options(load(command.target))]
@@ -111,8 +114,6 @@ def option_values() -> dict[str, Values]:
                 if takes_value:
                     found.setdefault(flag, Values())
     for kind in _option_classes():
-        from codev_env.app.options import options_of
-
         for option in options_of(kind):
             if option.positional or option.kind is bool:
                 continue
@@ -196,8 +197,6 @@ def _paths_where(fits: Callable[[Any], bool]) -> set[str]:
 
 def _has_places(kind: Any) -> bool:
     """Whether a command takes arguments by place, such as a folder."""
-    from codev_env.app.options import options_of
-
     return any(option.positional for option in options_of(kind))
 
 
@@ -305,7 +304,7 @@ def fish(words: dict[str, list[str]]) -> str:
 
 
 def _help_options(command: Callable[..., Any]) -> dict[str, bool]:
-    """Return the options in the help of a command that uses argparse, and whether each takes a value."""
+    """Return the options in the help of a command without a class of options, and whether each takes a value."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         command(["--help"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.metadata
 import importlib.util
@@ -19,9 +18,18 @@ from typing import Any
 from codev_env import __version__
 from codev_env.app.check import Check, as_text
 from codev_env.app.sandbox_check import sandbox
-from codev_env.errors import SandboxError
+from codev_env.errors import SandboxError, unexpected
 
 DISTRIBUTION = "codev-env"
+# Read without the classes of `options`: the doctor has to work where pydantic is broken.
+HELP = """\
+usage: codev doctor [options]
+
+Report what works on this machine, with advice on the rest.
+
+options:
+  -h, --help  show this help message and exit
+  --json      print the same as JSON"""
 
 PURPOSE = {
     "train": "`codev train` and `codev sft`",
@@ -57,15 +65,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 if everything required works, else 1.
+
+    Raises:
+        UsageError: There is no such option.
     """
-    parser = argparse.ArgumentParser(
-        prog="codev doctor", description="Report what works on this machine, with advice on the rest."
-    )
-    parser.add_argument("--json", action="store_true", help="print the same as JSON")
-    options = parser.parse_args(argv)
+    words = list(argv or ())
+    if {"-h", "--help"} & set(words):
+        print(HELP)
+        return 0
+    if rest := [word for word in words if word != "--json"]:
+        raise unexpected(rest[0], ("--json", "--help"), "codev doctor")
     checks = examine()
     works = all(check.status != "fail" for check in checks)
-    if options.json:
+    if words:
         report = {"version": __version__, "ok": works, "checks": [asdict(check) for check in checks]}
         print(json.dumps(report, indent=2))
     else:

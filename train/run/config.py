@@ -162,7 +162,7 @@ def _parser(section: str, kind: type[Any], command: str) -> Parser:
         f"{kind.__doc__}\n\n--preset NAME ({', '.join(presets())}) and --config FILE.yaml set many options at once; "
         f"options on the command line override them.{dry}"
     )
-    return Parser(kind, command, about)
+    return Parser(kind, command, about, beside=("--preset", "--config", *["--dry-run"][: section == "train"]))
 
 
 def read_request(argv: Sequence[str]) -> Request:

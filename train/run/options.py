@@ -221,10 +221,8 @@ class TrainOptions:
 
     # The options that `--help` shows.
     COMMON = (
-        "name", "out", "seed", "model", "resume", "processes", "sharding", "reward", "steps", "prompts", "group",
-        "max_tokens", "max_length", "engine", "staleness", "loss", "epochs", "optimizer.lr", "lora.rank",
-        "token_budget",
-        "env.id", "env.data", "env.dialect", "env.judge", "env.max_turns", "eval.every", "save_every", "push_to_hub",
+        "name", "out", "seed", "model", "resume", "reward", "steps", "prompts", "group", "max_tokens", "engine",
+        "optimizer.lr", "lora.rank", "env.id", "env.data", "env.judge", "env.max_turns", "eval.every", "save_every",
     )  # fmt: skip
     name: FolderName = "tapo"
     """Name of the run."""

@@ -1,0 +1,73 @@
+"""Words that `codev` does not know: one line each, with what may be meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from codev_env.app import cli
+
+pytest.importorskip("pydantic")
+
+
+def refused(capsys: pytest.CaptureFixture[str], line: str) -> str:
+    """Run a command line that is not one; return its message."""
+    try:
+        code = cli.main(line.split())
+    except SystemExit as ended:
+        code = ended.code
+    out, err = capsys.readouterr()
+    assert code == 2 and not out and err.count("\n") == 1, err
+    return err.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("doctor --jsn", "codev doctor: unknown option --jsn. Did you mean --json? `codev doctor --help` shows all."),
+        ("doctor all", "codev doctor: unexpected argument 'all'; `codev doctor --help` shows the options."),
+        ("completion", "codev completion: the following arguments are required: SHELL"),
+        ("completion csh", "codev completion: SHELL is csh; it must be 'bash', 'zsh' or 'fish'."),
+        ("completion bash --fst", "codev completion: unknown option --fst. `codev completion --help` shows all."),
+        ("compare a b", "codev: unknown command 'compare'. Did you mean `codev eval compare`?"),
+        ("ping", "codev: unknown command 'ping'. Did you mean `codev judge ping`?"),
+        ("--debg eval", "codev: unknown command '--debg'. Did you mean `codev --debug`?"),
+        ("evl", "codev: unknown command 'evl'. Did you mean `codev eval`?"),
+        ("help evl", "codev: unknown command 'evl'. Did you mean `codev eval`?"),
+    ],
+)
+def test_a_wrong_word_names_the_near_one(capsys, line, said):
+    assert refused(capsys, line).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("train --prest tiny", "unknown option --prest. Did you mean --preset?"),
+        ("train --dry-rn", "unknown option --dry-rn. Did you mean --dry-run?"),
+        ("sft --confg x", "unknown option --confg. Did you mean --config?"),
+        ("train --lr 1", "unknown option --lr. Did you mean --optimizer.lr?"),
+        ("train --resume", "argument --resume: expected one argument"),
+        ("train --resume --steps 5", "argument --resume: expected one argument"),
+    ],
+)
+def test_options_of_the_trainer_that_are_read_first_or_grouped_are_suggested_too(capsys, line, said):
+    pytest.importorskip("yaml")
+    assert refused(capsys, line).startswith(f"codev {line.split()[0]}: {said}")
+
+
+def test_the_help_of_training_fits_on_a_screen(capsys, monkeypatch):
+    pytest.importorskip("yaml")
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 40
+    assert all(flag in text for flag in ("--preset", "--model", "--steps", "--reward", "--env.data", "--dry-run"))
+
+
+def test_help_takes_the_name_of_a_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["help", "data", "show"])
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("usage: codev data show [options]")
+    assert cli.main(["help", "doctor"]) == 0 and "--json" in capsys.readouterr().out
+    assert cli.main(["help"]) == 0 and "commands:" in capsys.readouterr().out
