@@ -20,14 +20,18 @@ async def run_one(client: AsyncOpenAI, model: str, index: int) -> dict[str, floa
     player = EpisodeRunner("CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
     stop = list(player.base.dialect.stop)
     messages = [{"role": "system", "content": player.base.system_prompt}]
-    observation = await asyncio.to_thread(player.reset, index=index)
-    while not player.done:
-        messages.append({"role": "user", "content": content_parts(**observation)})
-        reply = await client.chat.completions.create(model=model, messages=messages, stop=stop)
-        text = restore_stop(reply.choices[0].message.content or "", stop)
-        messages.append({"role": "assistant", "content": text})
-        observation = await asyncio.to_thread(player.step, text)
-    player.close()
+    try:
+        observation = await asyncio.to_thread(player.reset, index=index)
+        while not player.done:
+            messages.append({"role": "user", "content": content_parts(**observation)})
+            reply = await client.chat.completions.create(model=model, messages=messages, stop=stop)
+            text = reply.choices[0].message.content or ""
+            if reply.choices[0].finish_reason == "stop":  # not a limit of tokens
+                text = restore_stop(text, stop)
+            messages.append({"role": "assistant", "content": text})
+            observation = await asyncio.to_thread(player.step, text)
+    finally:
+        player.close()
     return player.summary()
 
 

@@ -23,7 +23,9 @@ def play(env: gym.Env, client: OpenAI, model: str, index: int) -> float:
     while not done:
         messages.append({"role": "user", "content": content_parts(**observation)})
         reply = client.chat.completions.create(model=model, messages=messages, stop=list(base.dialect.stop))
-        text = restore_stop(reply.choices[0].message.content or "", base.dialect.stop)
+        text = reply.choices[0].message.content or ""
+        if reply.choices[0].finish_reason == "stop":  # not a limit of tokens
+            text = restore_stop(text, base.dialect.stop)
         messages.append({"role": "assistant", "content": text})
         observation, reward, terminated, truncated, info = env.step(text)
         total, done = total + reward, terminated or truncated

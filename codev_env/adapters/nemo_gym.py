@@ -130,9 +130,7 @@ class CodeVServer(GymnasiumServer):
             if session.over:
                 raise HTTPException(409, "the episode of this session ended while this call waited for the last one.")
             try:
-                observation = await asyncio.to_thread(
-                    runner.step, restore_stop(turn_text(action), runner.base.dialect.stop)
-                )
+                observation = await asyncio.to_thread(runner.step, _turn(action, runner))
             except Exception as error:
                 self._forget(session_id, session)
                 raise HTTPException(500, f"{type(error).__name__}: {error}") from error
@@ -260,6 +258,12 @@ def turn_text(response: NeMoGymResponse) -> str:
     """Return the model's text of a turn, with the reasoning that the model server took out of it in its tags."""
     thoughts = [part.text for item in response.output if item.type == "reasoning" for part in item.summary]
     return "".join(f"<think>{thought}</think>" for thought in thoughts) + (extract_text(response) or "")
+
+
+def _turn(response: NeMoGymResponse, runner: EpisodeRunner) -> str:
+    """Return the text of a turn with its stop string, unless a limit of tokens ended it."""
+    text = turn_text(response)
+    return text if response.incomplete_details else restore_stop(text, runner.base.dialect.stop)
 
 
 def _content(observation: Observation) -> Content:

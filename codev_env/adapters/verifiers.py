@@ -125,7 +125,10 @@ class CodeVEnv(vf.Env[CodeVEnvConfig]):
                     segment = await conversation.turn([{"role": "user", "content": parts}])
                     if segment.terminated:
                         break
-                    observation = await asyncio.to_thread(player.step, restore_stop(segment.last_reply, data.stop))
+                    text = segment.last_reply
+                    if not conversation.trace.is_truncated:  # by a limit of tokens; else a stop string ended it
+                        text = restore_stop(text, data.stop)
+                    observation = await asyncio.to_thread(player.step, text)
             if conversation.trace.ok:
                 player.cut_off("no_answer")
                 _record(conversation.trace, player)

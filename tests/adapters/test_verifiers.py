@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed: pip install verifiers")
 
+import chat_server  # noqa: E402
 from chat_server import LOOKED_RIGHT, SCENES, ChatServer, images_of, oracle  # noqa: E402
 
 from codev_env.adapters import episodes  # noqa: E402
@@ -81,3 +84,21 @@ def test_the_example_runs(capsys):
         episodes = asyncio.run(evaluate(server.url, "toy", 2))
     assert [episode.ok for episode in episodes] == [True, True]
     assert "reward 1.80" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("finish_reason", "said"), [("stop", "<answer>1</answer>"), ("length", "<answer>1")])
+def test_a_turn_that_a_limit_of_tokens_ended_gets_no_end_tag(monkeypatch, finish_reason, said):
+    turns = []
+
+    def dumps(reply):
+        reply["choices"][0]["finish_reason"] = finish_reason
+        return json.dumps(reply)
+
+    def step(self, text, played=episodes.EpisodeRunner.step):
+        turns.append(text)
+        return played(self, text)
+
+    monkeypatch.setattr(chat_server, "json", SimpleNamespace(loads=json.loads, dumps=dumps))
+    monkeypatch.setattr(episodes.EpisodeRunner, "step", step)
+    play(lambda messages: "<answer>1", 0)
+    assert turns == [said]
