@@ -226,6 +226,6 @@ def tables(record: Mapping[str, Any]) -> list[Table]:
 def _title(record: Mapping[str, Any]) -> str:
     """Return the names of both folders, or as much of their paths as differs."""
     a, b = (list(Path(record[run]).resolve().parts[1:]) for run in "ab")
-    while len(a) > 1 and len(b) > 1 and a[-1] == b[-1]:
+    while a != b and len(a) > 1 and len(b) > 1 and a[-1] == b[-1]:
         a.pop(), b.pop()
     return f"{a[-1]} and {b[-1]}" if a and b else "Comparison"

@@ -78,9 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise unknown("bench", given.bench, BENCHES)
     if given.out is not None and given.out.exists() and not given.out.is_dir():
         raise ConfigError(f"--out {given.out} is a file; give a folder.")
+    tasks = _tasks(given)
+    if given.index is not None and not 0 <= given.index < len(tasks):
+        raise ConfigError(f"--index is {given.index}; {tasks.name} has the tasks 0 to {len(tasks) - 1}.")
     player = EpisodeRunner(
         env_id_of(given.bench),
-        data=_tasks(given),
+        data=tasks,
         dialect=given.dialect,
         scorer=given.scorer,
         reward=given.reward,

@@ -108,7 +108,10 @@ class RolloutJournal:
             raise
 
     def _open(self, settings: dict[str, Any]) -> None:
-        """Read the rollouts and remove a torn last line, left by a process that died while writing."""
+        """Read the rollouts and remove a torn last line, left by a process that died while writing.
+
+        A file without any rollout is begun again: nothing in it depends on its settings.
+        """
         try:
             lock_file(self._file, wait=False)
         except BlockingIOError as error:
@@ -118,8 +121,8 @@ class RolloutJournal:
         lines = data[:whole].splitlines()
         if lines:
             self._read(lines, settings)
-        self._file.truncate(whole)
-        if not lines:
+        self._file.truncate(whole if self._ids else 0)
+        if not self._ids:
             self._write({"settings": settings})
 
     def check(self, tasks: TaskSet) -> None:
@@ -176,7 +179,7 @@ class RolloutJournal:
                     f"{self.path}, line {number}: is not what `codev data filter` writes ({error!r}). "
                     "Remove the file to start again."
                 ) from error
-            if found != settings:
+            if found != settings and len(lines) > 1:
                 differ = [key for key in settings if found.get(key) != settings[key]]
                 other = [f"{key} {found.get(key)!r}, not {settings[key]!r}" for key in differ]
                 raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 from codev_env.app.arguments import parse
 from codev_env.app.options import POSITIONAL, Field, option_class
 from codev_env.errors import ConfigError
-from codev_eval.bench.folder import METRICS, PLAIN, STATE, read_played
+from codev_eval.bench.folder import METRICS, PLAIN, STATE, TRAJECTORIES, read_played
 from codev_eval.bench.measures import bench_of, sample_of
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.rendering import require
@@ -40,7 +41,11 @@ def report(argv: Sequence[str]) -> int:
     """Run `codev report` and return its exit code."""
     folder = parse(ReportOptions, argv, "codev report").folder
     require()
-    print(report_again(folder) if (folder / METRICS).is_file() else write_run_report(folder))
+    parts = (folder,) if (folder / METRICS).is_file() else (folder / "before", folder / "after")
+    print(report_again(folder) if len(parts) == 1 else write_run_report(folder))
+    if not any((part / TRAJECTORIES).is_file() for part in parts):
+        names = " or ".join(str(part / TRAJECTORIES) for part in parts)
+        print(f"It shows no episodes: there is no {names}.", file=sys.stderr)
     return 0
 
 

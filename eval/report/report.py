@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -197,6 +198,12 @@ def read_summary(run: Path) -> dict[str, Any]:
     try:
         summary = json.loads(path.read_text("utf-8"))
     except OSError as error:
+        if not path.exists() and (run / "history.jsonl").is_file():
+            folder = shlex.quote(str(run))
+            raise ReportError(
+                f"{run} is a run of `codev train` that has not ended, so it has no results yet. `codev view {folder}` "
+                f"shows how far it is; `codev train --resume {folder}` continues one that was stopped."
+            ) from error
         raise ReportError(
             f"cannot read {path}: {error.strerror}. Give the folder of a finished training run or evaluation, which "
             f"holds summary.json or metrics.json{runs_below(run, ('summary.json', 'metrics.json'))}."

@@ -39,7 +39,8 @@ def serve(folder: Path, port: int, ready: Callable[[ThreadingHTTPServer], None] 
     try:
         server = _Server((HOST, port), _handler(Live(folder)))
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"--port {port}: {error}. Give another port, or 0 for one that is free.") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--port {port}: {why}. Give another port, or 0 for one that is free.") from error
     with server:
         print(f"Live view of {folder}: http://{HOST}:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
         if ready is not None:

@@ -231,3 +231,17 @@ def test_the_replay_command(tmp_path, capsys):
         data.main(arguments)
     with pytest.raises(ConfigError, match="--n"):
         data.main([*arguments, "--n", "0"])
+
+
+def test_a_journal_without_rollouts_takes_other_settings(tmp_path):
+    path = tmp_path / "tasks.jsonl.rollouts"
+    RolloutJournal(path, {"agent": "a wrong one"}).close()
+    journal = RolloutJournal(path, {"agent": "the right one"})
+    journal.add(0, "t-0", 0, True)
+    journal.close()
+    assert path.read_text().count("settings") == 1
+    again = RolloutJournal(path, {"agent": "the right one"})
+    assert again.has(0, 0)
+    again.close()
+    with pytest.raises(ConfigError, match="holds rollouts with other settings"):
+        RolloutJournal(path, {"agent": "another"})

@@ -1,0 +1,65 @@
+"""`codev report` and `codev eval compare` on folders that lack something, and how their pages name what they show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from eval_samples import episodes, make_run
+
+from codev_env.app import cli
+from codev_env.scoring.metrics import summarize
+from codev_env.trajectory import write_trajectories
+from codev_eval.report.plots import histogram
+from codev_eval.report.rendering import load
+
+
+def evaluation(folder: Path, count: int = 4) -> Path:
+    """Write the folder of an evaluation."""
+    played = episodes(True, count)
+    write_trajectories(folder, played)
+    (folder / "metrics.json").write_text(json.dumps({"model": "m", "benches": {"vstar": summarize(played, seed=0)}}))
+    return folder
+
+
+def test_a_report_without_episodes_says_so(tmp_path, capsys):
+    folder = evaluation(tmp_path / "e")
+    assert cli.main(["report", str(folder)]) == 0 and not capsys.readouterr().err
+    (folder / "trajectories.jsonl").unlink()
+    assert cli.main(["report", str(folder)]) == 0
+    assert capsys.readouterr().err == f"It shows no episodes: there is no {folder / 'trajectories.jsonl'}.\n"
+
+
+def test_a_report_of_a_training_run_without_episodes_says_so(tmp_path, capsys):
+    run = make_run(tmp_path, count=2)
+    (run / "before" / "trajectories.jsonl").unlink()
+    assert cli.main(["report", str(run)]) == 0 and not capsys.readouterr().err
+    (run / "after" / "trajectories.jsonl").unlink()
+    assert cli.main(["report", str(run)]) == 0
+    assert "no episodes" in capsys.readouterr().err
+
+
+def test_a_run_that_has_not_ended_is_named_as_one(tmp_path, capsys):
+    run = make_run(tmp_path / "a run", count=2)
+    (run / "summary.json").unlink()
+    assert cli.main(["report", str(run)]) == 1
+    err = capsys.readouterr().err
+    assert "has not ended" in err and f"`codev view '{run}'`" in err and f"`codev train --resume '{run}'`" in err
+
+
+def test_a_run_beside_itself_is_named_by_its_folder(tmp_path, capsys):
+    folder = evaluation(tmp_path / "e")
+    assert cli.main(["eval", "compare", str(folder), str(folder), "--out", str(tmp_path / "c")]) == 0
+    assert "<title>e and e" in (tmp_path / "c" / "comparison.html").read_text("utf-8")
+
+
+def test_the_counts_of_a_histogram_are_named():
+    svg = load("plots.html.j2").module.histogram(histogram("IoU", [1, 0, 3]))
+    assert ">episodes</text>" in svg
+
+
+@pytest.mark.parametrize("index", ["-1", "1000"])
+def test_play_names_the_option_of_a_task_that_is_not_there(capsys, index):
+    assert cli.main(["play", "--scenes", "toy", "--index", index]) == 1
+    assert capsys.readouterr().err.startswith(f"codev play: --index is {index}; ")
