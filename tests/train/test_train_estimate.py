@@ -216,6 +216,11 @@ def test_an_update_learns_from_what_is_kept_and_imitated():
     assert changed.update == pytest.approx(plain.update * 9 / 8) and changed.decode == plain.decode
 
 
+def test_guessed_answers_take_time_before_an_update():
+    plain, guessed = (estimate.seconds(SIZE, run(prompts=2, group=4, candidates=n), SLOW) for n in (1, 6))
+    assert guessed.prefill == pytest.approx(plain.prefill * (8 + 12) / 8) and guessed.decode == plain.decode
+
+
 def test_a_push_crosses_the_network_where_weights_are_elsewhere():
     for changes in ({"engine": "vllm-server"}, {"engine": "vllm", "shards": 2}):
         assert estimate.seconds(SIZE, run(**changes), SLOW).push == pytest.approx(20_000 / 1e3)

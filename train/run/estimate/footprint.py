@@ -1,22 +1,24 @@
-"""Memory and time of a run, computed from the sizes of its model before anything is started. Pure functions.
-
-Bytes and seconds are those of one process (one GPU). The assumptions are in `EstimateOptions` and beside
-each function; what is allocated inside kernels, fragmentation and the CUDA context (some GiB) are not counted.
-`benchmarks/memory.py` compares the bytes of an update with those of its tensors.
-"""
+"""Bytes that a process holds, by what they hold."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 
+from codev_train.run.estimate.loads import (
+    PATCHES,
+    decoding_gpus,
+    longest_trajectory,
+    mean_trajectory,
+    sampled_tokens,
+    tokens_per_pass,
+)
 from codev_train.run.options import TrainOptions
-from codev_train.run.sizes import GPUS, Gpu, ModelSize
+from codev_train.run.sizes import GPUS, ModelSize
 
 LOGITS_CHUNK = 1024
 """Sampled tokens whose logits exist at the same time, as in `logprobs.py`."""
 _LOGITS_COPIES = 5  # fp32, for the entropy: logits, log-probabilities, probabilities, masked log-probabilities, product
-_PATCHES = 4  # vision patches that make one token
+_SERVER_SHARE = 0.9  # of a GPU, that a vLLM server takes by default
 
 
 @dataclass(frozen=True)
@@ -171,43 +173,6 @@ def optimizer_bytes(size: ModelSize, options: TrainOptions) -> float:
     return 8 * trained
 
 
-def tokens_per_pass(options: TrainOptions) -> int:
-    """Return the tokens of the largest forward pass: the budget or one trajectory, or a padded batch of the longest."""
-    longest = longest_trajectory(options)
-    if options.token_budget:
-        return max(options.token_budget, longest)
-    per_process = options.prompts // max(1, options.estimate.gpus) * options.group
-    return min(options.micro_batch, max(1, -(-per_process // options.minibatches))) * longest
-
-
-def learned(options: TrainOptions) -> int:
-    """Return how many trajectories an update learns from: those left by `down_sample`, and imitated ones."""
-    told, imitation = min(options.group, options.down_sample or options.group), options.imitation
-    return options.prompts * told + imitation.answers + imitation.calls + imitation.targets
-
-
-def passes_per_step(options: TrainOptions) -> int:
-    """Return how many forward passes of a process one optimizer step accumulates, full ones of mean trajectories."""
-    groups = max(1, options.estimate.gpus // options.sequence_parallel)
-    episodes = learned(options) / groups / options.minibatches
-    return math.ceil(episodes * mean_trajectory(options) / tokens_per_pass(options))
-
-
-def longest_trajectory(options: TrainOptions) -> int:
-    """Return the tokens of the longest trajectory: `max_length`, or twice the given mean if that is less."""
-    return min(options.max_length, 2 * options.estimate.trajectory or options.max_length)
-
-
-def mean_trajectory(options: TrainOptions) -> int:
-    """Return the tokens of a mean trajectory: as given, else half of `max_length`."""
-    return options.estimate.trajectory or options.max_length // 2
-
-
-def sampled_tokens(options: TrainOptions) -> int:
-    """Return the sampled tokens of a mean trajectory: as given, else half of those that are no image."""
-    return options.estimate.response or int(mean_trajectory(options) * (1 - options.estimate.images) / 2)
-
-
 def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tuple[float, float]:
     """Return the bytes that one forward pass keeps for the backward pass, and the most that this adds in a layer.
 
@@ -222,7 +187,7 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
     wide, sharded, trained = _width(options), options.estimate.shards > 1, not options.lora.rank
     # A bf16 product added to an fp32 embedding is in fp32.
     stream = wide if sharded or options.has_bf16_base else 4
-    q, patches = size.heads * size.head_dim, _PATCHES * tokens * options.estimate.images
+    q, patches = size.heads * size.head_dim, PATCHES * tokens * options.estimate.images
     norms = _norms(size.hidden, wide, stream, 1 if wide == 4 or sharded else 5 / 2, trained)
     language = norms + _attention(size, options, tokens) + wide * 4 * size.intermediate
     if size.qk_norm:
@@ -276,7 +241,7 @@ def engine_bytes(size: ModelSize, options: TrainOptions) -> float:
     if options.engine == "hf":
         gathered = 4.0 * size.parameters if options.estimate.shards > 1 else 0.0
         cached = size.kv_values * episodes_at_once(size, options) * longest_trajectory(options)
-        return gathered + float(_sampling_width(options)) * cached
+        return gathered + float(sampling_width(options)) * cached
     return 0.0
 
 
@@ -284,9 +249,6 @@ def cache_tokens(size: ModelSize, options: TrainOptions) -> float:
     """Return the tokens for which vLLM's key-value cache on one GPU has room, beside its bf16 weights; 0 or more."""
     share = options.vllm.memory if options.engine == "vllm" else _SERVER_SHARE
     return max(0.0, share * GPUS[options.estimate.gpu].memory - 2 * size.parameters) / (2 * size.kv_values)
-
-
-_SERVER_SHARE = 0.9  # of a GPU, that a vLLM server takes by default
 
 
 def episodes_at_once(size: ModelSize, options: TrainOptions) -> int:
@@ -298,97 +260,13 @@ def episodes_at_once(size: ModelSize, options: TrainOptions) -> int:
     return max(0, min(episodes, options.engine_batch, room))
 
 
-def decoding_gpus(options: TrainOptions) -> int:
-    """Return how many GPUs decode: the server's, or the trainer's."""
-    estimate = options.estimate
-    return max(1, estimate.servers if options.engine == "vllm-server" and estimate.servers else estimate.gpus)
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """Seconds of one update by phase; environments and judges are taken to overlap with decoding.
-
-    Attributes:
-        prefill: Reading prompts and tool outputs.
-        decode: Sampling.
-        update: Forward and backward passes.
-        push: Weights to the engine.
-    """
-
-    prefill: float
-    decode: float
-    update: float
-    push: float
-
-    @property
-    def total(self) -> float:
-        """All phases."""
-        return self.prefill + self.decode + self.update + self.push
-
-
-def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
-    """Estimate the time of one update on `estimate.gpus` GPUs of a kind.
-
-    Computation reaches `estimate.mfu` of the peak, decoding `estimate.decode` of the memory bandwidth, the network
-    `estimate.network`. A decoding step reads the engine's weights and the cache of all its trajectories, half
-    grown. All trajectories are of mean length: stragglers come on top.
-    """
-    estimate, episodes = options.estimate, options.prompts * options.group
-    speed = gpu.flops * estimate.mfu
-    mean, sampled = mean_trajectory(options), sampled_tokens(options)
-    images = mean * estimate.images
-    active = size.language + size.table
-    read = 2 * (mean - sampled) * size.language + 2 * _PATCHES * images * size.vision
-    per_gpu = episodes / decoding_gpus(options)
-    together = episodes_at_once(size, options)
-    wide = _sampling_width(options)
-    traffic = wide * ((size.parameters - size.vision) + together * mean / 2 * size.kv_values)
-    step = max(traffic / (gpu.bandwidth * estimate.decode), 2 * active * together / speed)
-    waves = math.ceil(per_gpu / together) if together else math.inf
-    return Seconds(
-        prefill=per_gpu * read / speed,
-        decode=waves * sampled * step,
-        update=learned(options) / max(1, estimate.gpus) * update_flops(size, options) / speed,
-        push=push_bytes(size, options) / (estimate.network * 1e9),
-    )
-
-
-def update_flops(size: ModelSize, options: TrainOptions) -> float:
-    """Return the operations that training on one mean trajectory takes.
-
-    2 per parameter and token forward, 4 backward (2 with LoRA), 2 more with gradient checkpointing; the head for
-    sampled tokens only; attention 4 s q / 2 per token and layer forward, for it is causal. A frozen vision tower is run
-    forward only, by all processes that share a row. Own log-probabilities and a reference's are a forward pass each.
-    """
-    mean, sampled = mean_trajectory(options), sampled_tokens(options)
-    attention = 2 * mean**2 * size.heads * size.head_dim * size.layers
-    weights = 2 * (mean * size.language + sampled * size.table)
-    vision = 2 * _PATCHES * mean * options.estimate.images * size.vision * options.sequence_parallel
-    passes, forward = 4 if options.gradient_checkpointing else 3, weights + attention
-    vision_passes = passes if options.train_vision and not options.lora.rank else 1
-    scoring = int(options.epochs * options.minibatches > 1 and options.correction != "ratio") + int(options.kl > 0)
-    spared = weights if options.lora.rank else 0
-    return options.epochs * (passes * forward - spared + vision_passes * vision) + scoring * (forward + vision)
-
-
-def push_bytes(size: ModelSize, options: TrainOptions) -> float:
-    """Return the bytes that cross the network for one push of weights to each engine.
-
-    None with `hf`, or with `vllm` if every process holds all weights; else all in bf16: gathered from the other
-    shards, or written for the server. Servers that do not share a machine read them once each, at the same time.
-    """
-    if options.engine == "hf" or (options.engine == "vllm" and options.estimate.shards == 1):
-        return 0.0
-    return 2.0 * size.parameters
-
-
 def checkpoint_bytes(size: ModelSize, options: TrainOptions) -> float:
     """Return the disk space of a run: `keep` checkpoints and one being written, and the policy at the end."""
     one = 4.0 * size.parameters + optimizer_bytes(size, options)
     return (options.keep + 1) * one + 4.0 * size.parameters
 
 
-def _sampling_width(options: TrainOptions) -> int:
+def sampling_width(options: TrainOptions) -> int:
     """Return the bytes of a number in the engine; `hf` gathers sharded weights in fp32."""
     if options.engine != "hf":
         return 2

@@ -1,0 +1,91 @@
+"""Seconds that an update takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from codev_train.run.estimate.footprint import episodes_at_once, sampling_width
+from codev_train.run.estimate.loads import PATCHES, decoding_gpus, learned, mean_trajectory, sampled_tokens
+from codev_train.run.options import TrainOptions
+from codev_train.run.sizes import Gpu, ModelSize
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds of one update by phase; environments and judges are taken to overlap with decoding.
+
+    Attributes:
+        prefill: Reading prompts and tool outputs, and the prompts of tasks whose answers are guessed.
+        decode: Sampling.
+        update: Forward and backward passes; those that score looks for self-imitation are not counted.
+        push: Weights to the engine.
+    """
+
+    prefill: float
+    decode: float
+    update: float
+    push: float
+
+    @property
+    def total(self) -> float:
+        """All phases."""
+        return self.prefill + self.decode + self.update + self.push
+
+
+def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
+    """Estimate the time of one update on `estimate.gpus` GPUs of a kind.
+
+    Computation reaches `estimate.mfu` of the peak, decoding `estimate.decode` of the memory bandwidth, the network
+    `estimate.network`. A decoding step reads the engine's weights and the cache of all its trajectories, half
+    grown. All trajectories are of mean length: stragglers come on top. A guess is taken to read as much as an episode,
+    which is more than its prompt; the few tokens that it samples are not counted.
+    """
+    estimate, episodes = options.estimate, options.prompts * options.group
+    speed = gpu.flops * estimate.mfu
+    mean, sampled = mean_trajectory(options), sampled_tokens(options)
+    images = mean * estimate.images
+    active = size.language + size.table
+    read = 2 * (mean - sampled) * size.language + 2 * PATCHES * images * size.vision
+    per_gpu = episodes / decoding_gpus(options)
+    guessed = options.prompts * options.candidates / decoding_gpus(options) if options.candidates > 1 else 0.0
+    together = episodes_at_once(size, options)
+    wide = sampling_width(options)
+    traffic = wide * ((size.parameters - size.vision) + together * mean / 2 * size.kv_values)
+    step = max(traffic / (gpu.bandwidth * estimate.decode), 2 * active * together / speed)
+    waves = math.ceil(per_gpu / together) if together else math.inf
+    return Seconds(
+        prefill=(per_gpu + guessed) * read / speed,
+        decode=waves * sampled * step,
+        update=learned(options) / max(1, estimate.gpus) * update_flops(size, options) / speed,
+        push=push_bytes(size, options) / (estimate.network * 1e9),
+    )
+
+
+def update_flops(size: ModelSize, options: TrainOptions) -> float:
+    """Return the operations that training on one mean trajectory takes.
+
+    2 per parameter and token forward, 4 backward (2 with LoRA), 2 more with gradient checkpointing; the head for
+    sampled tokens only; attention 4 s q / 2 per token and layer forward, for it is causal. A frozen vision tower is run
+    forward only, by all processes that share a row. Own log-probabilities and a reference's are a forward pass each.
+    """
+    mean, sampled = mean_trajectory(options), sampled_tokens(options)
+    attention = 2 * mean**2 * size.heads * size.head_dim * size.layers
+    weights = 2 * (mean * size.language + sampled * size.table)
+    vision = 2 * PATCHES * mean * options.estimate.images * size.vision * options.sequence_parallel
+    passes, forward = 4 if options.gradient_checkpointing else 3, weights + attention
+    vision_passes = passes if options.train_vision and not options.lora.rank else 1
+    scoring = int(options.epochs * options.minibatches > 1 and options.correction != "ratio") + int(options.kl > 0)
+    spared = weights if options.lora.rank else 0
+    return options.epochs * (passes * forward - spared + vision_passes * vision) + scoring * (forward + vision)
+
+
+def push_bytes(size: ModelSize, options: TrainOptions) -> float:
+    """Return the bytes that cross the network for one push of weights to each engine.
+
+    None with `hf`, or with `vllm` if every process holds all weights; else all in bf16: gathered from the other
+    shards, or written for the server. Servers that do not share a machine read them once each, at the same time.
+    """
+    if options.engine == "hf" or (options.engine == "vllm" and options.estimate.shards == 1):
+        return 0.0
+    return 2.0 * size.parameters
