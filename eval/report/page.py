@@ -108,7 +108,7 @@ def render_page(
     """
     tasks = pair(played)
     store = ImageStore(*image_size(min(limit, len(tasks))))
-    episodes = _episodes(played, tasks, limit, store)
+    episodes = _episodes(played, tasks, limit, store, bool(live))
     files = resources.files("codev_eval.report") / "templates"
     script = (files / "report.js").read_text("utf-8")
     return render(
@@ -147,12 +147,14 @@ def pair(played: Played) -> list[list[tuple[str, Trajectory]]]:
 
 
 def _episodes(
-    played: Played, tasks: Sequence[Sequence[tuple[str, Trajectory]]], limit: int, store: ImageStore
+    played: Played, tasks: Sequence[Sequence[tuple[str, Trajectory]]], limit: int, store: ImageStore, is_live: bool
 ) -> Episodes | None:
     if not tasks:
         return None
     shown = tasks[:limit]
-    return Episodes(_which(shown, tasks), _filters(played, shown), tuple(task_of(runs, store) for runs in shown))
+    # A live page gets the newest tasks alone, whose number says nothing of how many there are.
+    which = counted(len(shown), "task") if is_live else _which(shown, tasks)
+    return Episodes(which, _filters(played, shown), tuple(task_of(runs, store) for runs in shown))
 
 
 def _which(shown: Sequence[Any], tasks: Sequence[Sequence[tuple[str, Trajectory]]]) -> str:

@@ -150,11 +150,11 @@ def metrics_section(results: Results, title: str = "", key: str = "results") -> 
         return None
     names = names_of(results)
     counts = " and ".join(dict.fromkeys(str(metrics["n"]) for _, metrics in results if is_number(metrics.get("n"))))
-    trained = any(run in ("before", "after") for run, _ in results)
+    parts = [run for run, _ in results if run in ("before", "after")]
     return Section(
         key,
-        title or ("Before and after training" if trained else "Results"),
-        f"{counts} {'held-out ' if trained else ''}episodes; " if counts else "",
+        title or (f"{' and '.join(parts)} training".capitalize() if parts else "Results"),
+        f"{counts} {'held-out ' if parts else ''}episodes; " if counts else "",
         tuple(_row(name, results, plots.SHARES) for name in names if name in TILES),
         tuple(run for run, _ in results),
         _groups([name for name in names if name in MAIN], results),

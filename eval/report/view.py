@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +16,7 @@ from codev_env.scoring.metrics import judges_boxless, summarize
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_eval.bench.folder import is_condition
+from codev_eval.bench.measures import key_of
 from codev_eval.report.condition_pages import beside_plain, condition_of
 from codev_eval.report.report import live_page
 
@@ -81,7 +82,7 @@ class Live:
     def _make(self, version: str) -> str:
         parts = {part: self._episodes(part) for part in ("before", "after", "")}
         played: dict[str, Sequence[Trajectory]] = {part: found for part, found in parts.items() if found}
-        newest = {part: found[-SHOWN:][::-1] for part, found in played.items()}
+        newest = _newest(played)
         label = ""
         if last := self._last_condition():
             condition, found = condition_of(last.name), read_trajectories(last)
@@ -101,6 +102,17 @@ class Live:
         if not (self.folder / part / TRAJECTORIES).is_file():
             return []
         return read_trajectories(self.folder / part)
+
+
+def _newest(played: Mapping[str, Sequence[Trajectory]]) -> dict[str, Sequence[Trajectory]]:
+    """Return the newest episodes of the last part, the newest first, and those of the same tasks of the part before."""
+    if not played:
+        return {}
+    *earlier, last = played
+    newest = played[last][-SHOWN:][::-1]
+    places = {key_of(t): place for place, t in enumerate(newest)}
+    same = {part: [t for t in played[part] if key_of(t) in places] for part in earlier}
+    return {part: sorted(found, key=lambda t: places[key_of(t)]) for part, found in same.items()} | {last: newest}
 
 
 def _stat(path: Path) -> tuple[int, int]:

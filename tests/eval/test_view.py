@@ -125,3 +125,17 @@ def test_a_browser_that_leaves_early_is_no_error(tmp_path, capsys, error, printe
         except error:
             running.server.handle_error(None, ("127.0.0.1", 1))
     assert ("Traceback" in capsys.readouterr().err) == printed
+
+
+def test_the_newest_episodes_of_the_second_evaluation_are_shown_beside_those_of_the_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("codev_eval.report.view.SHOWN", 4)
+    monkeypatch.setattr("codev_eval.report.report.RUN_TASKS", 1)  # the live page holds five times as many
+    write_trajectories(tmp_path / "before", episodes(False, 9))
+    with Running(tmp_path) as running:
+        page = running.get()
+        assert "4 tasks, the newest first" in page and ">Before training</h2>" in page
+        write_trajectories(tmp_path / "after", episodes(True, 2))
+        page = running.get()
+    assert ">Before and after training</h2>" in page and page.count('data-run="after"') == 2
+    assert page.count('data-run="before"') == 2
+    assert page.index('aria-label="Task 1"') < page.index('aria-label="Task 0"')
