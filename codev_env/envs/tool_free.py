@@ -20,7 +20,7 @@ class ToolFree(Dialect):
 
     def __init__(self, inner: Dialect) -> None:
         self.inner = inner
-        for attribute in ("name", "stop", "persist", "repairs", "observation_role"):
+        for attribute in ("name", "stop", "persist", "repairs", "observation_role", "least_side", "croppable"):
             setattr(self, attribute, getattr(inner, attribute))
 
     def system_prompt(self) -> str:

@@ -10,7 +10,10 @@ from small_tasks import SmallTasks
 
 from codev_agents import DecorativeCrop, LazyCrop, Oracle, RandomCrop, run_episode
 from codev_agents.cheats import crop_plan
+from codev_env.dialects import get_dialect
+from codev_env.dialects.dialect import Dialect
 from codev_env.envs.image_tool import ImageToolEnv
+from codev_env.envs.tool_free import ToolFree
 from codev_env.geometry import ImageBox, image_of
 
 
@@ -43,4 +46,14 @@ def test_plans_of_crops_grow_boxes_that_a_dialect_cannot_show():
     (turn,) = plan(SmallTasks()[0], env.dialect, np.random.default_rng(0))
     env.reset(options={"index": 0})
     assert env.step(turn)[4]["crop_boxes"] == ((28, 28, 59, 59),)
+    env.close()
+
+
+def test_a_dialect_without_its_tool_is_cropped_like_the_dialect():
+    inner = get_dialect("deepeyes")
+    free = ToolFree(inner)
+    told = [name for name in Dialect.__annotations__ if name != "tags"]  # tags are of the class
+    assert {name: getattr(free, name) for name in told} == {name: getattr(inner, name) for name in told}
+    env = ImageToolEnv(TwoImages(), dialect=free)
+    assert run_episode(env, RandomCrop(), options={"index": 1}).turns[0].kind == "invalid"
     env.close()
