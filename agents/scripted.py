@@ -12,7 +12,7 @@ import numpy as np
 from codev_agents.writing import answer_turn, crop_turn
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
-from codev_env.geometry import ImageBox, image_of, same_image
+from codev_env.geometry import ImageBox, grow_box, image_of, same_image
 from codev_env.types import Box, Observation, Task
 
 
@@ -184,26 +184,6 @@ def expand_box(box: Box, size: tuple[int, int], margin: float = 0.0, snap: int |
     low = [int((value // grid) * grid) for value in (x1 - dx, y1 - dy)]
     high = [int(-(-value // grid) * grid) for value in (x2 + dx, y2 + dy)]
     return max(0, low[0]), max(0, low[1]), min(size[0], high[0]), min(size[1], high[1])
-
-
-def grow_box(box: Box, size: tuple[int, int], least: int) -> Box:
-    """Grow a box about its middle until no side is shorter than `least` pixels, or than the image.
-
-    Args:
-        box: (x1, y1, x2, y2) in pixels, within the image.
-        size: (width, height) of the image.
-        least: The shortest side, in pixels.
-    """
-    x1, y1, x2, y2 = box
-    (left, right), (top, bottom) = _grow(x1, x2, size[0], least), _grow(y1, y2, size[1], least)
-    return left, top, right, bottom
-
-
-def _grow(low: int, high: int, end: int, least: int) -> tuple[int, int]:
-    if high - low >= least:
-        return low, high
-    start = max(0, min(low - (least - (high - low)) // 2, end - least))
-    return start, min(end, start + least)
 
 
 SCRIPTED = {agent.name: agent for agent in (Oracle, RandomCrop, LazyCrop, NoTool)}

@@ -45,6 +45,26 @@ def outward(box: Sequence[float], size: tuple[int, int]) -> Box:
     return max(0, math.floor(x1)), max(0, math.floor(y1)), min(size[0], math.ceil(x2)), min(size[1], math.ceil(y2))
 
 
+def grow_box(box: Box, size: tuple[int, int], least: int) -> Box:
+    """Grow a box about its middle until no side is shorter than `least` pixels, or than the image.
+
+    Args:
+        box: (x1, y1, x2, y2) in pixels, within the image.
+        size: (width, height) of the image.
+        least: The shortest side, in pixels.
+    """
+    x1, y1, x2, y2 = box
+    (left, right), (top, bottom) = _grow(x1, x2, size[0], least), _grow(y1, y2, size[1], least)
+    return left, top, right, bottom
+
+
+def _grow(low: int, high: int, end: int, least: int) -> tuple[int, int]:
+    if high - low >= least:
+        return low, high
+    start = max(0, min(low - (least - (high - low)) // 2, end - least))
+    return start, min(end, start + least)
+
+
 def union_area(polygons: Sequence[Sequence[Point]]) -> float:
     """Return the area that convex polygons cover together: exact for upright rectangles, to about 1 % for tilted ones.
 

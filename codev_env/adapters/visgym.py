@@ -16,7 +16,7 @@ import numpy as np
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.envs.image_tool import RESET_OPTIONS
 from codev_env.errors import ConfigError, unknown
-from codev_env.geometry import image_of
+from codev_env.geometry import grow_box, image_of, same_image
 from codev_env.messages import restore_stop
 from codev_env.python_text import literal
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Box, Code, Observation
@@ -115,9 +115,14 @@ class CodeVVisGymEnv(gym.Env[np.ndarray, str], VLMEnvMixin):
         return {"task_id": self._player.base.task.task_id}
 
     def solve(self, **_: Any) -> list[str]:
-        """Return the actions of an expert: a crop of each target, and the answer."""
-        task = self._player.base.task
-        return [*map(self._crop, task.targets), str((ANSWER, task.answer))]
+        """Return the actions of an expert: a crop of each target that the dialect can show, and the answer."""
+        task, dialect = self._player.base.task, self._player.base.dialect
+        crops = [
+            self._crop(same_image(grow_box(box, task.images[image_of(box)].size, dialect.least_side), box))
+            for box in task.targets
+            if dialect.croppable is None or image_of(box) < dialect.croppable
+        ]
+        return [*crops, str((ANSWER, task.answer))]
 
     def close(self) -> None:
         """Give the environment back."""

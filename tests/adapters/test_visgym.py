@@ -139,3 +139,16 @@ def test_a_program_that_a_dialect_has_no_words_for_is_answered_with_feedback(act
 def test_unknown_options_of_a_reset_are_named(env):
     with pytest.raises(ConfigError, match="unknown reset option 'split'"):
         env.reset(options={"split": "test"})
+
+
+def test_the_expert_shows_what_a_dialect_can_crop():
+    env = CodeVVisGymEnv(data="synthetic", scenes="album", dialect="deepeyes", max_turns=9)
+    shown = 0
+    for index in range(4):
+        env.reset(options={"index": index})
+        for action in env.solve():
+            *_, info = env.step(action)
+            shown += any(info["crop_boxes"])
+        assert info["is_correct"]
+    assert 0 < shown < 4  # targets on the first image
+    env.close()
