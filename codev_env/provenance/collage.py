@@ -22,7 +22,7 @@ from codev_env.provenance.joints import joined
 from codev_env.provenance.outputs import part_of
 from codev_env.provenance.panels import WHOLE, parts_of, same_place
 from codev_env.provenance.reading import read_code, read_crop
-from codev_env.provenance.regions import Bounds, Grid, dice, make_region
+from codev_env.provenance.regions import Bounds, Grid, affine_over, area_of, dice, make_region
 from codev_env.provenance.seams import SIZES, Layout, layouts
 from codev_env.provenance.weave import WovenPart, read_weave
 from codev_env.types import Region
@@ -116,7 +116,7 @@ class Collage:
                 if part not in known:
                     known[part] = read(part) if len(known) < most else None
             found = {part: region for part in layout if (region := known[part]) and region.original_share >= WHOLE}
-            area = sum(map(_pixels, found))
+            area = sum(map(area_of, found))
             if area > covered:
                 covered, best = area, (layout, found)
             if covered >= WHOLE * self.output.width * self.output.height:
@@ -166,9 +166,7 @@ class Collage:
         grid = Grid((0, 0, *output.size), dice(output, self.secret))
         samples = np.asarray(part_of(self.coded, part))[grid.v.ravel(), grid.u.ravel()]
         index, xy = self._code.decode_smooth(samples)
-        origin, across, _, down = np.array(region.polygon)
-        affine = np.column_stack([(across - origin) / output.width, (down - origin) / output.height, origin])
-        off = geometry.apply(affine, grid.uv) - xy
+        off = geometry.apply(affine_over(region, (0, 0, *output.size)), grid.uv) - xy
         right = (index == region.image_index) & geometry.both_within(off, 1.6 * self._code.step + 0.6)
         return region if right.mean() >= WHOLE else None
 
@@ -198,7 +196,7 @@ class Collage:
         """The place that most of a part shows by the weave, unproved."""
         for index, some in enumerate(self._read_weave(part)):
             for panel in some:
-                share = float(panel.found.mean()) * _pixels(panel.bounds) / _pixels(part)
+                share = float(panel.found.mean()) * area_of(panel.bounds) / area_of(part)
                 if panel.score >= CLEAR and share >= _FOUND:
                     return make_region(panel.affine, panel.bounds, self.images[index].size, index, share)
         return None
@@ -231,8 +229,3 @@ class Collage:
 def _shares_a_side(part: Bounds, whole: Bounds) -> bool:
     """Whether a part of an output is as wide or as high as all of it."""
     return part[0::2] == whole[0::2] or part[1::2] == whole[1::2]
-
-
-def _pixels(bounds: Bounds) -> int:
-    left, top, right, bottom = bounds
-    return (right - left) * (bottom - top)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codev_env.provenance import coordinates as geometry
-from codev_env.provenance.regions import GRID, Bools, Bounds
+from codev_env.provenance.regions import GRID, Bools, Bounds, affine_over, area_of
 from codev_env.types import Region
 
 Array = NDArray[np.floating]
@@ -55,20 +55,20 @@ def _join(one: Part, other: Part) -> Part | None:
         assert region is not None and expected is not None and expected.polygon is not None
         corners = np.array(expected.polygon)
         most = max(_PIXELS, _OFF * float(np.linalg.norm(np.ptp(corners, axis=0))))
-        if np.abs(np.array(geometry.polygon_of(_affine(region, bounds), beside)) - corners).max() > most:
+        if np.abs(np.array(geometry.polygon_of(affine_over(region, bounds), beside)) - corners).max() > most:
             return None
     bounds = min(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])
     p, q = first.polygon, second.polygon
     polygon = (p[0], q[1], q[2], p[3]) if axis == 0 else (p[0], p[1], q[2], q[3])
     boxes = [region.box for region in (first, second) if region.box is not None]
     lows, highs = (np.array([box[side : side + 2] for box in boxes]) for side in (0, 2))
-    shares = first.original_share * _area(a) + second.original_share * _area(b)
+    shares = first.original_share * area_of(a) + second.original_share * area_of(b)
     return bounds, replace(
         first,
         polygon=polygon,
         box=(*lows.min(0).tolist(), *highs.max(0).tolist()) if boxes else None,
         scale=min(first.scale or 0.0, second.scale or 0.0) or None,
-        original_share=min(1.0, shares / (_area(a) + _area(b))),
+        original_share=min(1.0, shares / (area_of(a) + area_of(b))),
         seen=_seen(first, second, axis, (a[2 + axis] - bounds[axis]) / (bounds[2 + axis] - bounds[axis])),
     )
 
@@ -76,14 +76,6 @@ def _join(one: Part, other: Part) -> Part | None:
 def _is_filled(region: Region) -> bool:
     seen = 1.0 if region.seen is None else float(region.seen.mean())
     return region.original_share >= _FILLED * seen
-
-
-def _affine(region: Region, bounds: Bounds) -> Array:
-    """The map from an output to the image, by what a part of it shows."""
-    left, top, right, bottom = bounds
-    origin, across, _, down = np.array(region.polygon)
-    by_u, by_v = (across - origin) / (right - left), (down - origin) / (bottom - top)
-    return np.column_stack([by_u, by_v, origin - left * by_u - top * by_v])
 
 
 def _seen(first: Region, second: Region, axis: int, start: float) -> Bools | None:
@@ -103,8 +95,3 @@ def _seen(first: Region, second: Region, axis: int, start: float) -> Bools | Non
             )
             found[:, where] = seen[np.ix_(rows, columns)]
     return found if axis == 0 else found.T
-
-
-def _area(bounds: Bounds) -> int:
-    left, top, right, bottom = bounds
-    return (right - left) * (bottom - top)

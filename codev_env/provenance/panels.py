@@ -16,7 +16,7 @@ from PIL import Image
 from codev_env.geometry import iou
 from codev_env.provenance import codes
 from codev_env.provenance import coordinates as geometry
-from codev_env.provenance.regions import Bools, Bounds, Grid, Indices, dice
+from codev_env.provenance.regions import Bools, Bounds, Grid, Indices, affine_over, area_of, dice
 from codev_env.types import Region
 
 Array = NDArray[np.floating]
@@ -62,7 +62,7 @@ def panels(output: Image.Image, probe: Image.Image, code: codes.PixelCode, secre
         index, xy = decode(samples)
         index[~free] = -1
         found += _solid_parts(grid, index, xy, tolerance, output.size, free)
-    return sorted(found, key=_pixels, reverse=True)[:MOST]
+    return sorted(found, key=area_of, reverse=True)[:MOST]
 
 
 def parts_of(
@@ -78,7 +78,7 @@ def parts_of(
         doubtful: The region of the whole may be wrong.
     """
     regions = [
-        replace(region, original_share=region.original_share * _pixels(part) / (size[0] * size[1]))
+        replace(region, original_share=region.original_share * area_of(part) / (size[0] * size[1]))
         for part, region in zip(bounds, found, strict=True)
         if region is not None and region.polygon is not None
     ]
@@ -100,7 +100,7 @@ def _stands(main: Region, bounds: Sequence[Bounds], found: Sequence[Region | Non
     if main.polygon is None or main.box is None or own >= WHOLE:
         return main.polygon is not None
     clear = [
-        (part, region, _pixels(part) / (size[0] * size[1]))
+        (part, region, area_of(part) / (size[0] * size[1]))
         for part, region in zip(bounds, found, strict=True)
         if region is not None and region.polygon is not None and region.original_share >= WHOLE
     ]
@@ -122,9 +122,7 @@ def _stands(main: Region, bounds: Sequence[Bounds], found: Sequence[Region | Non
 
 def _claimed(main: Region, part: Bounds, size: Size) -> Array:
     """The points that a claim of a whole output says the corners of a part show, shape (4, 2)."""
-    origin, across, _, down = np.array(main.polygon)
-    affine = np.column_stack([(across - origin) / size[0], (down - origin) / size[1], origin])
-    return np.array(geometry.polygon_of(affine, part))
+    return np.array(geometry.polygon_of(affine_over(main, (0, 0, *size)), part))
 
 
 def same_place(one: Region, other: Region) -> bool:
@@ -172,8 +170,3 @@ def _extent(right: Bools, axis: int) -> tuple[int, int]:
     counts = right.sum(1 - axis)
     lines = np.flatnonzero(counts >= _MANY * counts.max())
     return int(lines[0]), int(lines[-1]) + 1
-
-
-def _pixels(bounds: Bounds) -> int:
-    left, top, right, bottom = bounds
-    return (right - left) * (bottom - top)

@@ -122,6 +122,20 @@ def make_region(
     )
 
 
+def affine_over(region: Region, bounds: Bounds) -> Array:
+    """The map from an output to the image by which a part of the output shows a region with a polygon."""
+    left, top, right, bottom = bounds
+    origin, across, _, down = np.array(region.polygon)
+    by_u, by_v = (across - origin) / (right - left), (down - origin) / (bottom - top)
+    return np.column_stack([by_u, by_v, origin - left * by_u - top * by_v])
+
+
+def area_of(bounds: Bounds) -> int:
+    """The pixels of a part."""
+    left, top, right, bottom = bounds
+    return (right - left) * (bottom - top)
+
+
 def scales(affine: Array) -> tuple[float, float]:
     """Original pixels per output pixel along the output's rows and along its columns."""
     return math.hypot(*affine[:, 0].tolist()), math.hypot(*affine[:, 1].tolist())

@@ -17,7 +17,7 @@ from PIL import Image
 from codev_env.provenance import detail
 from codev_env.provenance.cuts import Piece
 from codev_env.provenance.panels import WHOLE
-from codev_env.provenance.regions import Bools, Bounds, Indices, OutputPart, scales
+from codev_env.provenance.regions import Bools, Bounds, Indices, OutputPart, affine_over, area_of, scales
 from codev_env.provenance.seams import SIZES, layouts
 from codev_env.provenance.seen import without_unlike
 from codev_env.types import Region
@@ -58,10 +58,10 @@ def with_repeats(region: Region, output: Image.Image, images: Sequence[Image.Ima
 
     sizes = dict.fromkeys(piece.size for piece in pieces)
     for layout in layouts(output, islice(sizes, SIZES)):
-        area = sum(map(_pixels, layout))
+        area = sum(map(area_of, layout))
         for number, place in enumerate(places):
             shares = [alike(number, part) for part in layout]
-            shown = sum(share * _pixels(part) for share, part in zip(shares, layout, strict=True))
+            shown = sum(share * area_of(part) for share, part in zip(shares, layout, strict=True))
             if len(layout) > 1 and all(shares) and shown >= WHOLE * area:
                 return replace(_repeated(place, shown / pixels), others=())
             most[number] = max(most[number], shown / pixels)
@@ -76,7 +76,7 @@ def _is_seen(place: Region) -> bool:
 
 def _has_shape(part: Bounds, place: Region) -> bool:
     """Whether a part has about the ratio of the sides of what a place shows."""
-    across, down = scales(_affine(place, part))
+    across, down = scales(affine_over(place, part))
     return 1 / _STRETCHED <= across / max(down, 1e-9) <= _STRETCHED
 
 
@@ -86,7 +86,7 @@ def _repeated(place: Region, share: float) -> Region:
 
 def _shown(place: Region, part: Bounds, output: Image.Image, images: Sequence[Image.Image]) -> float:
     """The share of the points of a part that look like a place, in whatever colours; 0 if it shows something else."""
-    affine, image = _affine(place, part), images[place.image_index]
+    affine, image = affine_over(place, part), images[place.image_index]
     overview = detail.overview(output, part, _everywhere)
     likeness = detail.likeness(overview.expected(affine, image), overview)
     if likeness is None or abs(likeness) < _ALIKE:
@@ -98,16 +98,3 @@ def _shown(place: Region, part: Bounds, output: Image.Image, images: Sequence[Im
 
 def _everywhere(v: Indices, u: Indices) -> Bools:
     return np.ones(np.broadcast_shapes(v.shape, u.shape), bool)
-
-
-def _affine(place: Region, bounds: Bounds) -> Array:
-    """The map from an output to the image by which a part of it shows a place."""
-    left, top, right, bottom = bounds
-    origin, across, _, down = np.array(place.polygon)
-    by_u, by_v = (across - origin) / (right - left), (down - origin) / (bottom - top)
-    return np.column_stack([by_u, by_v, origin - left * by_u - top * by_v])
-
-
-def _pixels(bounds: Bounds) -> int:
-    left, top, right, bottom = bounds
-    return (right - left) * (bottom - top)
