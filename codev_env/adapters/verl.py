@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+from verl.utils.profiler import simple_timer
 
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.messages import image_blocks
@@ -38,6 +39,7 @@ class _Tokens:
         logprobs: Per token after the prompt, 0 where it was not sampled; `None` if the server returns none.
         messages: The conversation so far.
         images: All images so far.
+        metrics: Seconds of sampling and of programs, and how often the server preempted a request, as verl logs them.
     """
 
     ids: list[int]
@@ -45,6 +47,7 @@ class _Tokens:
     images: list[Any]
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
 
 
 @register(NAME)
@@ -83,11 +86,13 @@ class CodeVAgentLoop(AgentLoopBase):
         tokens = await self._start(player.base.system_prompt, await asyncio.to_thread(player.reset, **task))
         request = uuid4().hex
         while True:
-            text = await self._sample(tokens, params, request)
+            with simple_timer("generate_sequences", tokens.metrics):
+                text = await self._sample(tokens, params, request)
             if len(tokens.mask) >= longest:
                 player.cut_off("length")
                 break
-            observation = await asyncio.to_thread(player.step, text)
+            with simple_timer("tool_calls", tokens.metrics):
+                observation = await asyncio.to_thread(player.step, text)
             if player.done or not await self._show(tokens, text, observation, longest):
                 player.cut_off("length")
                 break
@@ -100,7 +105,7 @@ class CodeVAgentLoop(AgentLoopBase):
             multi_modal_data={"images": tokens.images},
             reward_score=player.reward,
             num_turns=2 * player.turns,
-            metrics=AgentLoopMetrics(tool_calls=player.tool_calls),
+            metrics=AgentLoopMetrics(**tokens.metrics),
             extra_fields={"reward_extra_info": player.summary()},
         )
 
@@ -116,6 +121,8 @@ class CodeVAgentLoop(AgentLoopBase):
         output = await self.server_manager.generate(
             request_id=request, prompt_ids=tokens.ids, sampling_params=params, image_data=tokens.images
         )
+        if output.num_preempted is not None:
+            tokens.metrics["num_preempted"] = tokens.metrics.get("num_preempted", 0) + output.num_preempted
         if output.log_probs and tokens.logprobs is None:
             tokens.logprobs = []
         merged, tokens.mask, tokens.logprobs = await self.ct_merge_assistant_token(

@@ -129,6 +129,22 @@ def test_a_server_without_log_probabilities_will_do(processor):
     assert output.response_logprobs is None and output.reward_score == pytest.approx(1.8)
 
 
+def test_the_times_are_seconds_and_no_counts(processor, monkeypatch):
+    """verl logs them as timings, and finds the slowest trajectory by them."""
+
+    class Slow(Server):
+        async def generate(self, *args, **request):
+            await asyncio.sleep(0.05)
+            found = await super().generate(*args, **request)
+            return found.model_copy(update={"num_preempted": 2})
+
+    monkeypatch.setitem(globals(), "Server", Slow)
+    output, _ = play(processor, expert())
+    assert 0.1 <= output.metrics.generate_sequences < 10 and output.metrics.num_preempted == 4
+    assert 0 < output.metrics.tool_calls != 1
+    assert output.extra_fields["reward_extra_info"]["tool_calls"] == 1
+
+
 def test_the_example_writes_what_verl_reads(tmp_path):
     import pyarrow.parquet
     import verl_agent_loop
