@@ -254,3 +254,35 @@ def test_images_that_were_shown_otherwise_are_both_kept(tmp_path):
     turn = read_trajectories(tmp_path)[0].turns[0]
     assert turn.images[1].tobytes() == picture(2, (3, 4)).tobytes()
     assert turn.execution.images[1].tobytes() == picture(3, (3, 4)).tobytes()
+
+
+def test_a_line_that_is_taken_back_takes_no_line_of_another_process_with_it(tmp_path):
+    """Two evaluations may continue one folder; here each has a file of its own, as in two processes."""
+    with TrajectoryWriter(tmp_path) as full, TrajectoryWriter(tmp_path) as other:
+        file, thread = full._file, threading.Thread(target=other.append, args=(episode(1),))
+
+        class Full:
+            def write(self, line: bytes) -> int:
+                thread.start()
+                thread.join(0.3)
+                return file.write(line[:9])
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(file, name)
+
+        full._file = Full()
+        with pytest.raises(OSError, match="disk full"):
+            full.append(episode(0))
+        thread.join()
+        full._file = file
+    assert read_trajectories(tmp_path) == [episode(1)]
+
+
+def test_numbers_of_numpy_are_written_as_numbers(tmp_path):
+    """A judge, a scorer or a reward of one's own may compute with NumPy."""
+    score = StepScore(np.float32(0.5), "mine", np.bool_(True), any_crop=np.bool_(False), spread=np.bool_(True))
+    turn = Step("a", Code("b"), Execution(), score=score, reward=np.float64(0.25))
+    written = [Trajectory("t", turns=(turn,), is_correct=np.bool_(True), share=np.float32(0.5), index=np.int64(3))]
+    write_trajectories(tmp_path, written)
+    (found,) = read_trajectories(tmp_path)
+    assert [found] == written and type(found.turns[0].score_value) is float and found.is_correct is True

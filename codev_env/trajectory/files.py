@@ -6,11 +6,14 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TrajectoryError
+from codev_env.files import lock_file
 from codev_env.trajectory.images import ImageSaver
 from codev_env.trajectory.record import Trajectory
 from codev_env.trajectory.rows import FILE_NAME, SCHEMAS, row_of, trajectory_of
@@ -20,7 +23,7 @@ class TrajectoryWriter:
     """Appends trajectories to a folder; what was written stays readable if the process dies at any moment.
 
     Image files, named by their content, are complete on disk before the line that names them. A line is written whole,
-    in one call, or (disk full) taken back. Safe to use from several threads.
+    in one call, or (disk full) taken back. Safe to use from several threads, and by several processes at once.
 
     Args:
         folder: Made if missing; an existing file is continued, and a torn last line removed with a warning.
@@ -31,7 +34,8 @@ class TrajectoryWriter:
         self.path = self.folder / FILE_NAME
         self._images = ImageSaver(self.folder)
         self._lock = threading.Lock()
-        _mend_tail(self.path)
+        with _locked(self.path):
+            _mend_tail(self.path)
         self._file = open(self.path, "ab", buffering=0)  # closed in close()
 
     def append(self, trajectory: Trajectory) -> None:
@@ -41,7 +45,7 @@ class TrajectoryWriter:
             line = _dump(row)
         except (TypeError, ValueError) as error:
             raise TrajectoryError(f"trajectory {trajectory.task_id!r} is not JSON: {error}.") from error
-        with self._lock:
+        with self._lock, _locked(self.path):  # else taking a line back could take another process's with it
             start = os.fstat(self._file.fileno()).st_size
             try:
                 if self._file.write(line) != len(line):
@@ -84,17 +88,18 @@ def read_trajectories(folder: str | os.PathLike[str]) -> list[Trajectory]:
     """
     path = Path(folder)
     path = path if path.is_file() else path / FILE_NAME
+    found: list[Trajectory] = []
     try:
-        lines = path.read_bytes().split(b"\n")
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    found += [_parse(path, number, line)] if line.strip() else []
+                except TrajectoryError:
+                    if line.endswith(b"\n"):
+                        raise
+                    _warn_torn(path, number)
     except OSError as error:
         raise TrajectoryError(f"cannot read {path}: {error.strerror}. Give the folder a run wrote to.") from error
-    complete, tail = lines[:-1], lines[-1]
-    found = [_parse(path, number, line) for number, line in enumerate(complete, 1) if line.strip()]
-    if tail.strip():
-        try:
-            found.append(_parse(path, len(lines), tail))
-        except TrajectoryError:
-            _warn_torn(path, len(lines))
     return found
 
 
@@ -123,20 +128,30 @@ def _parse(path: Path, number: int, line: bytes) -> Trajectory:
         raise TrajectoryError(f"{where}: not a trajectory of schema {schema} ({error}).") from error
 
 
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes from writing to a file, where its disk has locks."""
+    with path.open("ab") as file:
+        with suppress(OSError):  # as on some network disks
+            lock_file(file)
+        yield
+
+
 def _mend_tail(path: Path) -> None:
     """Make an existing file end with a whole line, so that the next one does not join a torn one."""
     if not path.exists() or not path.stat().st_size:
         return
     with open(path, "r+b") as file:
-        data = file.read()
-        if data.endswith(b"\n"):
+        file.seek(-1, os.SEEK_END)
+        if file.read() == b"\n":
             return
-        start = data.rfind(b"\n") + 1
+        file.seek(0)
+        [(number, last)] = deque(enumerate(file, 1), 1)
         try:
-            json.loads(data[start:])
+            json.loads(last)
         except ValueError:
-            _warn_torn(path, data.count(b"\n") + 1)
-            file.truncate(start)
+            _warn_torn(path, number)
+            file.truncate(file.tell() - len(last))
         else:
             file.write(b"\n")
 

@@ -16,6 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from codev_env.geometry import ImageBox, numbered
@@ -71,7 +72,7 @@ _TURN_2: Row = _TURN_1 | {
 
 def row_of(trajectory: Trajectory, save: Save) -> Row:
     """Return the row of a trajectory; its images are saved first."""
-    row = {f.name: getattr(trajectory, f.name) for f in fields(trajectory)}
+    row = {f.name: _plain(getattr(trajectory, f.name)) for f in fields(trajectory)}
     row["targets"] = [numbered(box) for box in trajectory.targets]
     if row["share"] is None:
         del row["share"]
@@ -105,7 +106,7 @@ def trajectory_of(row: Row, folder: Path) -> Trajectory:
 def _turn_row(step: Step, save: Save) -> Row:
     turn, execution = step.turn, step.execution
     returned = None if execution is None or same_images(execution.images, step.images) else execution.images
-    return {
+    row = {
         "action": step.action,
         "kind": step.kind,
         "code": step.code,
@@ -135,6 +136,12 @@ def _turn_row(step: Step, save: Save) -> Row:
         "repairs": execution.repairs if execution else (),
         "returned": None if returned is None else _saved(returned, save),
     }
+    return {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy, such as a judge may compute, as one of Python; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _step_of_schema_1(row: Row, folder: Path, final_answer: str | None) -> Step:
