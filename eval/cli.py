@@ -10,7 +10,7 @@ from codev_env.app.arguments import parse
 from codev_env.files import write_json
 from codev_env.scoring.metrics import judges_boxless
 from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
-from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, SUITE, WITHOUT_TOOL
+from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, SUITE, WITHOUT_TOOL, refuse_data_folder
 from codev_eval.bench.measures import dual, evidence_gain, measure, sample_of, suite_table, usage
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.zoom import zooming_gap
@@ -53,6 +53,8 @@ def run_eval(options: EvalOptions) -> list[FailedEpisode]:
         ConfigError: If an option cannot be used; nothing is written then.
         EvaluationError: If not a single episode could be evaluated.
     """
+    for data in options.data:
+        refuse_data_folder(options.out, data)
     if options.as_:
         print(announcement(options.as_, options.fixed()), flush=True)
     played = Evaluation(options).play()

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from codev_env.errors import ConfigError
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, Trajectory, read_trajectories
 from codev_eval.bench.measures import bench_of, key_of
@@ -18,6 +19,14 @@ PLAIN, WITHOUT_TOOL, SUITE, PERTURBED = "", "without-tool", "suite-", "perturbed
 """Names of conditions, which are also the names of their folders; the last two are prefixes."""
 _IMAGE_FILE = re.compile(rf'"({IMAGE_DIR}/[0-9a-f]+\.png)"'.encode())
 """An image file as the lines of a trajectory file name it."""
+
+
+def refuse_data_folder(out: Path, data: str) -> None:
+    """Raise `ConfigError` if results would be written among the data: the folder could not be read again."""
+    if Path(data).is_dir() and out.resolve() == Path(data).resolve():
+        raise ConfigError(
+            f"--out {out} is the folder of the data; give another one, such as runs/{out.resolve().name}."
+        )
 
 
 def read_played(out: Path) -> dict[str, list[Trajectory]]:

@@ -17,15 +17,23 @@ from codev_env.errors import CodevError, ConfigError
 from codev_env.farm.farm import get_farm
 from codev_env.tasks import check_tasks
 from codev_env.tasks.check import summary
+from codev_eval.bench.folder import refuse_data_folder
 from codev_eval.bench.models import parse_model
 from codev_eval.bench.runner import Failure
 from codev_eval.data.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun, summary_table
 from codev_eval.data.demonstrations.run import SUMMARY
-from codev_eval.data.difficulty import RolloutJournal, RolloutOptions, measure, select, write_rows
+from codev_eval.data.difficulty import (
+    RolloutJournal,
+    RolloutOptions,
+    check_rows_file,
+    measure,
+    select,
+    write_rows,
+)
 from codev_eval.data.hub import run_pull, run_push
 from codev_eval.data.options import CheckCommand, FilterCommand, PullCommand, PushCommand, ReplayCommand, ShowCommand
 from codev_eval.data.progress import progress
-from codev_eval.data.sheet import sheet
+from codev_eval.data.sheet import check_place, save, sheet
 
 COMMANDS = {
     "show": "write a contact sheet of tasks",
@@ -56,12 +64,13 @@ def _run(name: str, words: list[str]) -> int:
 
 def run_show(command: ShowCommand) -> int:
     """Write a contact sheet and return the exit code, 0."""
+    check_place(command.out)
     tasks = command.load()
     indices = _indices(len(tasks), command.n or len(tasks), command.start, command.seed)
     page = sheet(tasks, indices, command.per_row, command.width)
     try:
         command.out.parent.mkdir(parents=True, exist_ok=True)
-        page.save(command.out)
+        save(page, command.out)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--out {command.out}: cannot be written ({error}). Give a file name such as sheet.png."
@@ -104,6 +113,7 @@ def run_replay(command: ReplayCommand) -> int:
     """Replay, print the counts and return the exit code: 1 if nothing was kept."""
     if command.dialect is not None:
         get_dialect(command.dialect)
+    refuse_data_folder(command.out, str(command.data))
     demos = DemonstrationSet(command.format, command.data)
     options = ReplayOptions(command.dialect, command.wall_s, command.recorded_errors)
     total = len(demos) if command.n is None else min(command.n, len(demos))
@@ -140,8 +150,7 @@ def run_filter(command: FilterCommand) -> int:
         command.farm,
     )
     low, high = command.keep
-    if command.out.is_dir():
-        raise ConfigError(f"--out {command.out} is a folder; give a file, such as {command.out / 'tasks.jsonl'}.")
+    check_rows_file(command.out)
 
     def make_agent(rollout: int) -> Callable[[], Agent]:
         # The same seed would sample the same rollout again.

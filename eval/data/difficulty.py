@@ -266,6 +266,22 @@ def select(
     return kept, left_out, count - len(known)
 
 
+def check_rows_file(path: Path) -> None:
+    """Raise `ConfigError` for a file that `write_rows` must not replace, such as the data, and for a folder."""
+    if path.is_dir():
+        raise ConfigError(f"--out {path} is a folder; give a file, such as {path / 'tasks.jsonl'}.")
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        line = file.readline()
+    try:
+        is_ours = not line or {"task_id", "rate", "rollouts"} <= json.loads(line).keys()
+    except (ValueError, AttributeError):
+        is_ours = False
+    if not is_ours:
+        raise ConfigError(f"--out {path} exists and is not what `codev data filter` writes: give another file.")
+
+
 def write_rows(path: Path, rows: Sequence[Difficulty]) -> None:
     """Write the tasks as JSON lines, whole or not at all."""
     write_text(path, "".join(json.dumps(row.row()) + "\n" for row in rows))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import ExifTags, Image, ImageDraw, ImageFont
 
 from codev_env.errors import ConfigError
 from codev_env.geometry import area, boxes_on, image_of
@@ -19,6 +20,8 @@ _MARK = (225, 20, 60)
 _TEXT, _GREY, _RIGHT = (25, 25, 25), (110, 110, 110), (15, 125, 50)
 _CONTEXT = 1.0  # margin of an inset around the target, in longer sides of the target
 _FONT = 15
+MADE_BY = "codev data show"
+"""Mark of a contact sheet, in its EXIF data."""
 _FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc", "wqy-zenhei.ttc", "Arial Unicode.ttf")
 """Fonts of the machine for texts beyond ASCII, which the font that Pillow brings does not have."""
 
@@ -202,3 +205,23 @@ def _wrap(text: str, width: int) -> list[str]:
                 if word:
                     lines.append("")
     return lines
+
+
+def check_place(path: Path) -> None:
+    """Raise `ConfigError` if a file is there that is no contact sheet, such as an image of the data."""
+    if not path.is_file():
+        return
+    try:
+        with Image.open(path) as image:
+            is_sheet = image.getexif().get(ExifTags.Base.Software) == MADE_BY
+    except (OSError, ValueError, SyntaxError):
+        is_sheet = False
+    if not is_sheet:
+        raise ConfigError(f"--out {path} exists and is no contact sheet of this command: give another file.")
+
+
+def save(page: Image.Image, path: Path) -> None:
+    """Save a contact sheet, marked as one; raises `OSError` or `ValueError`."""
+    mark = Image.Exif()
+    mark[ExifTags.Base.Software] = MADE_BY
+    page.save(path, exif=mark)
