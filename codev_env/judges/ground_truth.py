@@ -29,6 +29,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -91,13 +92,11 @@ class GroundTruthJudge:
     def __init__(
         self, view_pixels: int | None = None, detail_power: float = 1.0, detail_margin: float | None = None
     ) -> None:
-        if view_pixels is not None and (
-            isinstance(view_pixels, bool) or view_pixels != int(view_pixels) or view_pixels < 1
-        ):
+        if view_pixels is not None and not (_is_number(view_pixels) and view_pixels == int(view_pixels) >= 1):
             raise ConfigError(f"view_pixels is {view_pixels!r}; it must be a number of pixels, at least 1, or None.")
-        if isinstance(detail_power, (bool, str)) or not 0 < detail_power <= MOST_POWER:
+        if not (_is_number(detail_power) and 0 < detail_power <= MOST_POWER):
             raise ConfigError(f"detail_power is {detail_power!r}; it must be above 0 and at most {MOST_POWER}.")
-        if detail_margin is not None and (isinstance(detail_margin, (bool, str)) or not 1 <= detail_margin < math.inf):
+        if detail_margin is not None and not (_is_number(detail_margin) and detail_margin >= 1):
             raise ConfigError(f"detail_margin is {detail_margin!r}; it must be at least 1, or None.")
         self.view = ModelView(view_pixels, float(detail_power), detail_margin)
 
@@ -156,6 +155,10 @@ class GroundTruthJudge:
             any_crop=any(look.finds for looks in scoring.looks for look in looks),
         )
         return JudgedStep(score, tuple(scores))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class _Scoring:

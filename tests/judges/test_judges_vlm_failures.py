@@ -31,7 +31,7 @@ from fake_judge_server import (
 from judged import OPEN_TASK, TASK, crop, decoded, judge_of, step_of
 
 from codev_env.errors import ConfigError, JudgeError
-from codev_env.judges import VLMJudge
+from codev_env.judges import VLMJudge, get_judge
 from codev_env.judges.cache import VerdictCache
 from codev_env.judges.client import LONGEST_ASKED_PAUSE_S, asked_pause
 from codev_env.judges.rubrics import Verdict, read_verdict
@@ -477,3 +477,42 @@ def test_replies_read_by_hand():
     assert read_verdict(json.dumps({**GOOD, "check": 7, "why": "a\n b" + "x" * 999}), 7).why == "a b" + "x" * 297
     assert read_verdict("}{ {" + text, 7) is None or read_verdict("}{ {" + text, 7).score == 1.0
     assert read_verdict(None, 7) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "ground_truth", "view_pixels": "big"},
+        {"name": "ground_truth", "view_pixels": float("nan")},
+        {"name": "auto", "view_pixels": [1]},
+        {"name": "auto", "detail_power": [1]},
+        {"name": "auto", "detail_margin": {}},
+        {"model": "m", "base_url": "localhost:8000/v1"},
+        {"model": "m", "base_url": 5},
+        {"model": "m", "cache": 5},
+        {"model": "m", "cache": ""},
+        {"model": "m", "api_key_env": None},
+    ],
+)
+def test_options_of_a_wrong_kind_are_named(options):
+    """JSON may hold anything."""
+    (name,) = options.keys() - {"name", "model"}
+    with pytest.raises(ConfigError, match=f"{name} is .*; it must be"):
+        get_judge(options)
+
+
+def test_blanks_around_a_key_are_left_out(monkeypatch):
+    """A secret that was written to a file often ends with a line break, which no header may hold."""
+    monkeypatch.setenv("JUDGE_KEY", "key-of-a-file\n")
+    with FakeJudgeServer() as server:
+        judge = VLMJudge("toy", server.url, api_key_env="JUDGE_KEY")
+        assert judge.score(TASK, step_of(crop()), ()).value == 1
+    assert server.keys == {"bearer key-of-a-file"}
+
+
+def test_a_key_that_cannot_be_sent_is_named_and_not_shown():
+    with FakeJudgeServer() as server:
+        judge = VLMJudge("toy", server.url, "sécret-key")
+        with pytest.raises(ConfigError, match="cannot be sent: correct api_key") as found:
+            judge.ping()
+    assert "cret" not in str(found.value) and not server.requests
