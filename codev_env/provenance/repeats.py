@@ -1,7 +1,8 @@
 """Parts of an output that show once more what another part was found to show: a crop beside its enhanced copies.
 
 A copy in other colours is no further place. It takes no run to see that: the place of the crop is known, and a part
-that looks like it in nearly every point, up to one change of colours, shows nothing else.
+that looks like it in nearly every point, up to one change of colours, shows nothing else. Neither does one whose
+brightness is nearly a function of the place's, as under a threshold.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ Array = NDArray[np.floating]
 
 _ALIKE, _SEEN = 0.8, 0.8
 """Of a part: the least correlation with the place, and the least share of its points that are alike."""
+_AKIN = 0.85
+"""Least kinship of a part with the place."""
 _STRETCHED = 1.35
 """Factor by which the ratio of the sides may differ."""
 _MOST = 24
@@ -85,15 +88,20 @@ def _repeated(place: Region, share: float) -> Region:
 
 
 def _shown(place: Region, part: Bounds, output: Image.Image, images: Sequence[Image.Image]) -> float:
-    """The share of the points of a part that look like a place, in whatever colours; 0 if it shows something else."""
+    """The share of a part that is explained by a place, in whatever colours; 0 if it shows something else."""
     affine, image = affine_over(place, part), images[place.image_index]
     overview = detail.overview(output, part, _everywhere)
-    likeness = detail.likeness(overview.expected(affine, image), overview)
-    if likeness is None or abs(likeness) < _ALIKE:
+    expected = overview.expected(affine, image)
+    likeness = detail.likeness(expected, overview)
+    if likeness is None:
         return 0.0
-    kept = min(1.0, (place.scale or 1.0) * max(scales(affine)))
-    alike = without_unlike(OutputPart(part, 1.0, None), output, affine, image, kept, "changed")
-    return alike.share if alike is not None and alike.share >= _SEEN else 0.0
+    if abs(likeness) >= _ALIKE:
+        kept = min(1.0, (place.scale or 1.0) * max(scales(affine)))
+        alike = without_unlike(OutputPart(part, 1.0, None), output, affine, image, kept, "changed")
+        if alike is not None and alike.share >= _SEEN:
+            return alike.share
+    kinship = detail.kinship(expected, overview)
+    return kinship**2 if kinship >= _AKIN else 0.0
 
 
 def _everywhere(v: Indices, u: Indices) -> Bools:

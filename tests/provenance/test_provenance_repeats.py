@@ -86,6 +86,16 @@ def test_copies_count_as_the_crop_alone(sandbox, image, arranged):
     assert shown(image, one) == pytest.approx(shown(image, traced(sandbox, image, "show(c)")), rel=0.15)
 
 
+def test_a_copy_under_a_threshold_is_no_other_place(sandbox, image):
+    code = (
+        "g = c.convert('L')\nm = float(np.array(g).mean())\nt = g.point(lambda p: 255 if p > m else 0)\n"
+        "show(np.hstack([np.array(c), np.array(t.convert('RGB'))]))"
+    )
+    one = traced(sandbox, image, code)
+    assert iou(one.region.box, CROP) > 0.97 and 0.3 < one.region.repeated < 0.5
+    assert shown(image, one) < 1.3 * shown(image, traced(sandbox, image, "show(c)"))
+
+
 @pytest.mark.parametrize("arranged", OTHERS)
 def test_another_place_counts(sandbox, image, arranged):
     one = traced(sandbox, image, OTHERS[arranged])
