@@ -378,10 +378,16 @@ def get_farm(farm: str | Mapping[str, Any] | FarmOptions | Farm, **more: Any) ->
 
 
 def farm_metrics() -> dict[str, float]:
-    """Return the numbers of this process's farm, as `Farm.metrics`; empty without one."""
+    """Return the numbers of this process's farms, as `Farm.metrics`: sums, and means of idle shares; empty without."""
     with _lock:
         farms = [farm for (process, _), farm in _farms.items() if process == os.getpid() and not farm._closed.is_set()]
-    return {name: value for farm in farms for name, value in farm.metrics().items()}
+    found = [(max(1, farm.slots), farm.metrics()) for farm in farms]
+    values: dict[str, float] = {}
+    for name in dict.fromkeys(name for _, metrics in found for name in metrics):
+        own = [(cores, metrics[name]) for cores, metrics in found if name in metrics]
+        cores = sum(one for one, _ in own)
+        values[name] = sum(n * v / cores for n, v in own) if "/idle_share" in name else sum(v for _, v in own)
+    return values
 
 
 @atexit.register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -192,3 +193,23 @@ def test_a_node_that_is_being_lost_is_passed_over(cluster: LocalCluster) -> None
     second.episodes = 5
     assert farm.enter(()) is second
     farm.close()
+
+
+def test_numbers_of_several_farms_are_added_up(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where training and evaluation have other options; a node may be in both."""
+    other = LocalCluster(1, slots=6)
+    made = [cluster.farm(), other.farm(wait_s=5.0)]
+    monkeypatch.setattr(farms, "_farms", {(os.getpid(), farm.options): farm for farm in made})
+    made[0].moved()
+    made[1].moved()
+    then = time.monotonic() - 10
+    for farm, busy_s in zip(made, (20.0, 0.0), strict=True):
+        farm._seen = (then, {})
+        farm._links["node-0"].since, farm._links["node-0"].busy_s = then, busy_s
+    numbers = farms.farm_metrics()
+    assert numbers["farm/nodes"] == numbers["farm/programs_moved"] == 2
+    assert numbers["farm/idle_share"] == pytest.approx(0.75, abs=0.05)
+    assert numbers["farm/idle_share/node-0"] == pytest.approx(0.75, abs=0.05)
+    for farm in made:
+        farm.close()
+    other.nodes["node-0"].work.close()
