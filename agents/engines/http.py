@@ -17,6 +17,7 @@ from codev_agents.rollout.engine import EngineError
 
 PAUSE_S = 10.0  # longest pause between two checks for a lost server, in seconds
 LOOK_S = 10.0  # longest wait for the answer to one check, in seconds
+_AGAIN = (408, 425, 429)  # of a gateway in front of a server: too slow, too early, too many requests
 
 
 class ServerLost(Exception):
@@ -157,7 +158,7 @@ class Client:
             return json.loads(content) if content else None
         except urllib.error.HTTPError as error:
             said = _text(error)
-            if error.code >= 500:
+            if error.code >= 500 or error.code in _AGAIN:
                 raise ServerLost(f"status {error.code}: {said}") from error
             raise EngineError(f"{request.full_url} refused with status {error.code}: {said}") from error
         except (OSError, http.client.HTTPException, ValueError) as error:

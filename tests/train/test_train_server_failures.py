@@ -438,3 +438,13 @@ def test_a_server_that_refuses_when_it_is_back_is_named(monkeypatch, capsys):
     made._lose(made.clients[0], ServerLost("told to be"))
     until(lambda: made.queues == [0, 0])
     assert capsys.readouterr().err.count("http://one is left out: refused with status 404") == 1 and not restorer.fails
+
+
+def test_a_gateway_that_asks_to_wait_does_not_end_a_run(two, policy, prompts):
+    engine = engine_of([two[0].url], policy)
+    two[0].failures += [429, 408]
+    (found,) = engine.generate(prompts, GREEDY)
+    assert found.ids == HFEngine(policy.model, policy.processor).generate(prompts, GREEDY)[0].ids
+    two[0].failures.append(400)
+    with pytest.raises(EngineError, match="refused with status 400"):
+        engine.generate(prompts, GREEDY)
