@@ -286,3 +286,11 @@ def test_numbers_of_numpy_are_written_as_numbers(tmp_path):
     write_trajectories(tmp_path, written)
     (found,) = read_trajectories(tmp_path)
     assert [found] == written and type(found.turns[0].score_value) is float and found.is_correct is True
+
+
+def test_an_image_file_that_a_power_failure_left_empty_is_written_again(tmp_path):
+    write_trajectories(tmp_path, [episode(0)])
+    for path in (tmp_path / "images").iterdir():
+        path.write_bytes(b"")
+    write_trajectories(tmp_path, [episode(0)])
+    assert read_trajectories(tmp_path) == [episode(0)] * 2

@@ -107,7 +107,7 @@ class ImageSaver:
         """
         name = image_name(image)
         path = self.folder / name
-        if name not in self._saved and not path.exists():
+        if name not in self._saved and not (path.exists() and path.stat().st_size):  # empty after a power failure
             # Written aside and renamed: a file under its final name is always complete.
             temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
             try:
