@@ -152,10 +152,15 @@ class VllmServerEngine:
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order; all are requested at the same time."""
-        asked = [
+        requests = [
             self._request(p, sampling, seed) for p, seed in zip(prompts, self._seeds.take(len(prompts)), strict=True)
         ]
-        return list(self._threads.map(self._complete, asked))
+        asked = [OpenRequest() for _ in requests]
+        try:
+            return list(self._threads.map(self._complete, requests, asked))
+        finally:
+            for one in asked:  # after an error or Ctrl-C others may be under way
+                one.give_up()
 
     def new_seed(self) -> int:
         """Return a number that depends on `seed` and on how many numbers were taken since."""

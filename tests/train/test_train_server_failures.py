@@ -448,3 +448,27 @@ def test_a_gateway_that_asks_to_wait_does_not_end_a_run(two, policy, prompts):
     two[0].failures.append(400)
     with pytest.raises(EngineError, match="refused with status 400"):
         engine.generate(prompts, GREEDY)
+
+
+def test_the_other_requests_of_a_batch_that_fails_are_given_up(two, policy, prompts, monkeypatch):
+    """As after Ctrl-C: the process cannot end before its requests."""
+    engine, answer, begun = engine_of([two[0].url], policy), two[0].answer, threading.Event()
+    ends, long = threading.Event(), Prompt([*prompts[0].ids, *prompts[0].ids])
+
+    def refusing(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path != vllm_server.GENERATE:
+            return answer(path, body)
+        if len(body["token_ids"]) == len(long.ids):
+            begun.set()
+            ends.wait(LONG_S)
+            return 200, None
+        assert begun.wait(LONG_S)
+        return 400, {"error": "told to fail"}
+
+    monkeypatch.setattr(two[0], "answer", refusing)
+    started = time.monotonic()
+    with pytest.raises(EngineError, match="status 400"):
+        engine.generate([*prompts, long], GREEDY)
+    until(lambda: engine._servers.queues == [0])
+    assert time.monotonic() - started < LONG_S / 2 and engine._servers.losses == 0
+    ends.set()
