@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
+from PIL import Image
 
 from codev_env.app import cli
 
@@ -71,3 +76,29 @@ def test_help_takes_the_name_of_a_command(capsys):
     assert ended.value.code == 0 and capsys.readouterr().out.startswith("usage: codev data show [options]")
     assert cli.main(["help", "doctor"]) == 0 and "--json" in capsys.readouterr().out
     assert cli.main(["help"]) == 0 and "commands:" in capsys.readouterr().out
+
+
+def test_an_error_names_the_command_below(capsys, tmp_path):
+    assert cli.main(["eval", "compare", str(tmp_path), str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("codev eval compare: ")
+    assert cli.main(["data", "show", "--scenes", "toi"]) == 1
+    assert capsys.readouterr().err.startswith("codev data show: unknown scene preset 'toi'")
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_a_warning_is_one_line_without_the_code_that_gives_it(tmp_path, debug):
+    good = tmp_path / "rows.jsonl"
+    Image.new("RGB", (40, 40)).save(tmp_path / "a.png")
+    row = '{"image": "a.png", "question": "q", "answer": "1"}'
+    good.write_text(f"{row}\n{{\n")
+    words = ["data", "show", "--bench", "dataset", "--data", str(good), "--on-error", "skip", "--out", "s.png"]
+    program = f"import sys; from codev_env.app.cli import run; sys.argv = ['codev', *{words!r}]; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "CODEV_DEBUG": debug},
+    )
+    assert done.returncode == 0 and "left out 1 of 2 rows" in done.stderr
+    assert done.stderr.startswith("warning: ") is not bool(debug) and ("UserWarning" in done.stderr) is bool(debug)

@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,10 +139,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_command(COMMANDS[name], rest)
     except KeyboardInterrupt as error:
         # The message of a command says what it saved and how to continue.
-        print(f"codev {name}: {str(error) or 'interrupted.'}", file=sys.stderr)
+        print(f"codev {_whole(name, rest)}: {str(error) or 'interrupted.'}", file=sys.stderr)
         return INTERRUPTED
     except CodevError as error:
-        code = _fail(name, str(error), debug)
+        code = _fail(_whole(name, rest), str(error), debug)
         return USAGE if isinstance(error, UsageError) else code
     except BrokenPipeError:  # `codev ... | head`
         _discard_output()
@@ -153,12 +154,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = problem_of_files(error)
         if message is None:
             raise
-        return _fail(name, message, debug)
+        return _fail(_whole(name, rest), message, debug)
     except ImportError as error:
         message = missing_package(error, COMMANDS[name].extra)
         if message is None:
             raise
         return _fail(name, message, debug)
+
+
+def _whole(name: str, rest: Sequence[str]) -> str:
+    """Return the command with the one below it, such as `data show`, for messages."""
+    paths: Any = load("codev_env.app.completion:OPTIONS")
+    below = " ".join([name, *rest[:1]])
+    return below if below in paths else name
 
 
 def _nearest(name: str) -> str:
@@ -174,6 +182,8 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")  # a terminal without some character must not end hours of work
+    if os.environ.get("CODEV_DEBUG", "") in ("", "0"):
+        warnings.formatwarning = _one_line
     try:
         code = main()
     except SystemExit as ended:  # a usage text, or one of several processes, whose main one says why
@@ -196,6 +206,16 @@ def run() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _one_line(message: Warning | str, category: type[Warning], *place: Any) -> str:
+    """Write a warning for users without the line of code that gives it; one for programmers as Python does."""
+    if category is UserWarning:
+        return f"warning: {' '.join(str(message).split())}\n"
+    return _format_warning(message, category, *place)
+
+
+_format_warning = warnings.formatwarning
 
 
 def run_command(command: Command, argv: list[str]) -> int:
