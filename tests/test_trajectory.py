@@ -294,3 +294,20 @@ def test_an_image_file_that_a_power_failure_left_empty_is_written_again(tmp_path
         path.write_bytes(b"")
     write_trajectories(tmp_path, [episode(0)])
     assert read_trajectories(tmp_path) == [episode(0)] * 2
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"images": [{"file": "a.png", "size": [1]}]},
+        {"probed": [True]},
+        {"reward": None},
+        {"reward_terms": None},
+        {"reward_terms": {"tool": "much"}},
+    ],
+)
+def test_a_turn_that_another_program_wrote_wrongly_is_an_error_of_its_line(tmp_path, turn):
+    row = {"schema": 2, "task_id": "a", "turns": [{"action": "b", "kind": "code"} | turn]}
+    (tmp_path / "trajectories.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(TrajectoryError, match="line 1: not a trajectory of schema 2"):
+        read_trajectories(tmp_path)

@@ -124,7 +124,7 @@ def _parse(path: Path, number: int, line: bytes) -> Trajectory:
         raise TrajectoryError(f"{where}: schema {schema!r} is unknown; this version reads schema {known}.")
     try:
         return trajectory_of(row, path.parent)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise TrajectoryError(f"{where}: not a trajectory of schema {schema} ({error}).") from error
 
 

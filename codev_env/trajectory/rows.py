@@ -90,7 +90,7 @@ def trajectory_of(row: Row, folder: Path) -> Trajectory:
         folder: Where its image files are.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: It is not such a row.
+        LookupError, TypeError, ValueError, AttributeError: It is not such a row.
     """
     schema, row = row["schema"], {name: value for name, value in row.items() if name != "schema"}
     _check_names(row, _TRAJECTORY, {"task_id", "turns"})
@@ -169,8 +169,8 @@ def _step_of(row: Row, folder: Path, final_answer: str | None) -> Step:
         observation=row["observation"],
         images=images,
         crop_boxes=tuple(None if box is None else _box_of(box) for box in row["crop_boxes"]),
-        reward=row["reward"],
-        reward_terms=row["reward_terms"],
+        reward=float(row["reward"]),
+        reward_terms={name: float(value) for name, value in row["reward_terms"].items()},
     )
 
 
