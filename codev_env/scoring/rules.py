@@ -6,12 +6,13 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from codev_env.scoring import numbers
 from codev_env.scoring.labels import needs_text, same_moment
 from codev_env.scoring.plain import normalize, same_brackets
-from codev_env.scoring.scorer import How, Score, is_right_letter, letters_of
+from codev_env.scoring.scorer import How, Score, is_right_letter, letters_of, right_answers
 from codev_env.types import Task
 
 _END = r"[.,;:]?$"
@@ -117,8 +118,8 @@ def score_rules(task: Task, answer: str, /) -> Score:
     if box := _boxed(text):
         forms += _forms(box)
     if not task.choices:
-        for form in forms:
-            same = "letter" if _is_letter_first(form, task.answer) else _same(form, task.answer)
+        for form, gold in product(forms, right_answers(task)):
+            same = "letter" if _is_letter_first(form, gold) else _same(form, gold)
             if same is not None:
                 return Score(True, form, same, "the same")
         kind: How = "number" if numbers.read(forms[-1]) is not None else "text" if forms[-1] else "none"

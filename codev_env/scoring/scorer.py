@@ -66,6 +66,13 @@ def letters_of(task: Task) -> dict[str, str]:
     return dict(zip(string.ascii_uppercase, task.choices, strict=False))
 
 
+def right_answers(task: Task) -> tuple[str, ...]:
+    """Return the right answer, and the texts that `meta["accepted_answers"]` lists beside it."""
+    others = task.meta.get("accepted_answers")
+    listed = others if isinstance(others, list | tuple) else ()
+    return task.answer, *(text for text in listed if isinstance(text, str) and text)
+
+
 def untagged(answer: str) -> str:
     """Return the content of the last `<answer>…</answer>`, or the text itself, without space around it."""
     found = _TAGGED.findall(answer)

@@ -9,7 +9,8 @@ from PIL import Image
 from real_data import encoded, open_codev_rl, open_codevision_rl, open_deepeyes, own_cache, verl_row, write_parquet  # noqa: F401
 
 from codev_env.errors import ConfigError, TaskError
-from codev_env.scoring import is_correct
+from codev_env.scoring import get_scorer, is_correct
+from codev_env.types import Task
 
 OPENERS = {"codev-rl": open_codev_rl, "codevision-rl": open_codevision_rl, "deepeyes": open_deepeyes}
 
@@ -120,6 +121,21 @@ def test_a_box_outside_its_image_is_found_when_asked_for(tmp_path):
 def test_several_answers(tmp_path):
     tasks = opened(tmp_path, verl_row(0, reward_model={"ground_truth": ["park", "the park"], "style": "rule"}))
     assert (tasks[0].answer, tasks[0].meta["answers"]) == ("park", ["park", "the park"])
+
+
+def test_each_of_several_right_answers_is_right(tmp_path):
+    several = verl_row(0, reward_model={"ground_truth": ["park", "the green"], "style": "rule"})
+    one = verl_row(1, reward_model={"ground_truth": ["park"], "style": "rule"})
+    first, plain = opened(tmp_path, several, one)
+    assert [is_correct(first, text) for text in ("park", "The answer is the green.", "green", "a")] == [1, 1, 0, 0]
+    assert get_scorer("answer")(first, "the green").correct and "accepted_answers" not in plain.meta
+    json.dumps(dict(first.meta), allow_nan=False)
+
+
+@pytest.mark.parametrize("told", ["yes", True, 5, {"a": 1}, [1, None]])
+def test_a_column_of_that_name_with_other_content_changes_nothing(told):
+    task = Task("t", (Image.new("RGB", (1, 1)),), "?", "park", meta={"accepted_answers": told})
+    assert is_correct(task, "park") and not any(is_correct(task, text) for text in ("y", "True", "5", "a", "1"))
 
 
 def test_transforms(tmp_path):

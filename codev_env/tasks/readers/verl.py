@@ -49,7 +49,9 @@ def open_verl(
     """Open a data set in verl's form.
 
     A task's category is its `data_source`, for example `vstar`, `chart` or `thinklite_eureka`. `Task.transform` names
-    what was done to the image; the row's own list, which also says whether a crop is needed, is `meta["transform"]`.
+    what was done to the image; the row's own list, which also says whether a crop is needed, is `meta["transform"]`. Of
+    several right answers to an open question the first is the task's; the others are `meta["accepted_answers"]`, which
+    `rules` and `answer` take as well.
     Some ThinkLite images of CodeV-RL-Data have less than 28 pixels a side: see `ImageRules.small`.
 
     Args:
@@ -135,6 +137,7 @@ class VerlReader:
                 **rest,
                 "extra_info": other_fields(extra, ()),
                 "answers": list(accepted),
+                **({"accepted_answers": list(accepted[1:])} if len(accepted) > 1 and not choices else {}),
                 **own,
                 "transform": list(done),
             },
