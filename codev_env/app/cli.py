@@ -208,11 +208,13 @@ def run() -> NoReturn:
     os._exit(code)
 
 
-def _one_line(message: Warning | str, category: type[Warning], *place: Any) -> str:
+def _one_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
     """Write a warning for users without the line of code that gives it; one for programmers as Python does."""
     if category is UserWarning:
         return f"warning: {' '.join(str(message).split())}\n"
-    return _format_warning(message, category, *place)
+    return _format_warning(message, category, filename, lineno, line)
 
 
 _format_warning = warnings.formatwarning
