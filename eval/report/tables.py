@@ -270,7 +270,8 @@ def _provenance(found: Mapping[str, Any], definition: str) -> Table:
         "faithful_and_correct": "the same, and correct",
         "agreement": "the judge agrees in",
     }
-    rows = [(text, share(found[key])) for key, text in labels.items() if found]
-    if found:
-        rows.append(("Cohen's kappa", UNDEFINED if found["kappa"] is None else f"{found['kappa']:.2f}"))
-    return Table("The judge against target boxes", definition, ("", f"{found.get('n', 0)} episodes"), tuple(rows))
+    if not found.get("n"):  # no task has boxes to compare with
+        return Table("The judge against target boxes", definition, (), ())
+    rows = [(text, share(found[key])) for key, text in labels.items()]
+    rows.append(("Cohen's kappa", UNDEFINED if found["kappa"] is None else f"{found['kappa']:.2f}"))
+    return Table("The judge against target boxes", definition, ("", f"{found['n']} episodes"), tuple(rows))

@@ -13,6 +13,7 @@ from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import write_trajectories
 from codev_eval.report.plots import histogram
 from codev_eval.report.rendering import load
+from codev_eval.report.tables import tables
 
 
 def evaluation(folder: Path, count: int = 4) -> Path:
@@ -63,3 +64,10 @@ def test_the_counts_of_a_histogram_are_named():
 def test_play_names_the_option_of_a_task_that_is_not_there(capsys, index):
     assert cli.main(["play", "--scenes", "toy", "--index", index]) == 1
     assert capsys.readouterr().err.startswith(f"codev play: --index is {index}; ")
+
+
+def test_a_judge_is_compared_with_boxes_only_where_there_are_some():
+    nothing = dict.fromkeys(("faithful", "faithful_given_correct", "faithful_and_correct", "agreement", "kappa"))
+    for count, shown in ((0, False), (2, True)):
+        titles = [table.title for table in tables({"provenance": {"n": count, **nothing}})]
+        assert ("The judge against target boxes" in titles) is shown
