@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     if options.out is not None and options.out.exists() and not options.out.is_dir():
         raise ConfigError(f"--out {options.out} is a file; give a folder.")
     (of_a, a), (of_b, b) = (_read(folder) for folder in (options.a, options.b))
-    differ = _differing(of_a, of_b, ("judge", "max_turns"))
+    differ = _differing(of_a, of_b, ("judge", "max_turns", "samples"))
     if "scorer" in _differing(of_a, of_b, ("scorer",)):
         raise ConfigError(
             f"the answers were scored by different scorers ({of_a['scorer']!r} and {of_b['scorer']!r}), whose "

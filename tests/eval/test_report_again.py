@@ -71,3 +71,12 @@ def test_a_judge_is_compared_with_boxes_only_where_there_are_some():
     for count, shown in ((0, False), (2, True)):
         titles = [table.title for table in tables({"provenance": {"n": count, **nothing}})]
         assert ("The judge against target boxes" in titles) is shown
+
+
+def test_other_numbers_of_samples_are_named(tmp_path, capsys):
+    folders = [evaluation(tmp_path / name) for name in "ab"]
+    for samples, folder in enumerate(folders, 1):
+        record = json.loads((folder / "metrics.json").read_text())
+        (folder / "metrics.json").write_text(json.dumps(record | {"samples": samples}))
+    assert cli.main(["eval", "compare", *map(str, folders)]) == 0
+    assert "The runs had other options: --samples 1 (A) and 2 (B)." in capsys.readouterr().out
