@@ -39,6 +39,7 @@ from codev_env.errors import ConfigError, JudgeError
 from codev_env.geometry import iou
 from codev_env.judges.account import Account, JudgedImage, JudgedLook
 from codev_env.judges.evidence import TOTAL, ModelView, Showing
+from codev_env.judges.images import as_given
 from codev_env.provenance.coordinates import area, clip
 from codev_env.transforms import CROP, needed, orientation
 from codev_env.types import Region, Step, StepScore, Task
@@ -264,7 +265,7 @@ def _unchanged(region: Region, image: Image.Image, original: Image.Image) -> boo
     if region.box != (0, 0, *original.size) or region.orientation != _AS_GIVEN:
         return False
     rows = original.width, max(1, original.height // 16)
-    samples = [one.resize(rows, Image.Resampling.NEAREST).tobytes() for one in (image, original)]
+    samples = [one.resize(rows, Image.Resampling.NEAREST).tobytes() for one in (image, as_given(original))]
     return samples[0] == samples[1]
 
 

@@ -13,6 +13,13 @@ LOSSLESS_PIXELS = 128 * 128
 JPEG_QUALITY = 95
 
 
+def as_given(image: Image.Image) -> Image.Image:
+    """Return a task's image as programs get it: another mode than RGB, L and RGBA, as one of palettes, is converted."""
+    if image.mode in ("RGB", "L", "RGBA"):
+        return image
+    return image.convert("RGBA" if image.mode.endswith(("A", "a")) else "RGB")
+
+
 def data_url(image: Image.Image, side: int) -> str:
     """Encode an image as a data URL.
 

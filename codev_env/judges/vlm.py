@@ -18,6 +18,7 @@ from codev_env.chat_model import import_openai
 from codev_env.errors import JudgeError
 from codev_env.judges.client import Asker, Question
 from codev_env.judges.ground_truth import RED_LINE
+from codev_env.judges.images import as_given
 from codev_env.judges.judge import Item
 from codev_env.judges.options import JudgeStats, VLMOptions, make_options
 from codev_env.judges.rubrics import MAX_PRINTED, VERSION, question_of, rubric_of
@@ -205,7 +206,7 @@ class VLMJudge:
 
     def _settled(self, task: Task, step: Step, history: Sequence[Step]) -> list[SettledScore | None]:
         """Return, for each image of a step, its score if no model has to look at it, else `None`."""
-        seen = [*task.shown_images, *(image for earlier in history for image in shown(earlier))]
+        seen = [*map(as_given, task.shown_images), *(image for earlier in history for image in shown(earlier))]
         parts: list[SettledScore | None] = []
         for i, image in enumerate(shown(step)):
             region = step.regions[i] if i < len(step.regions) else Region()

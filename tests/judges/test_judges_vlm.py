@@ -343,3 +343,15 @@ def test_options_may_be_json():
     for text in ("{", '{"name": "vlm"'):
         with pytest.raises(ConfigError, match="is not JSON"):
             get_judge(text)
+
+
+@pytest.mark.parametrize("judge", [GroundTruthJudge(), VLMJudge("toy", "http://127.0.0.1:9/v1", retries=0)])
+@pytest.mark.parametrize(("mode", "shown"), [("P", "RGB"), ("LA", "RGBA"), ("CMYK", "RGB"), ("L", "L")])
+def test_an_image_of_any_mode_is_known_again_when_it_is_shown_as_it_is(judge, mode, shown):
+    """Programs get it in a plain mode; no request is sent for it."""
+    image = IMAGE.convert(mode)
+    corners = ((0, 0), (400, 0), (400, 300), (0, 300))
+    whole = Region(corners, (0, 0, 400, 300), orientation="rot0", scale=1.0, original_share=1.0, how="probe")
+    step = step_of(image.convert(shown), regions=(whole,))
+    score = judge.score(replace(TASK, images=(image,)), step, ())
+    assert score.value == RED_LINE and "no-op" in score.why
