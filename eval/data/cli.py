@@ -155,7 +155,13 @@ def run_filter(command: FilterCommand) -> int:
     def make_agent(rollout: int) -> Callable[[], Agent]:
         # The same seed would sample the same rollout again.
         seed = command.seed * 1_000_003 + rollout
-        return parse_model(command.agent, seed=seed, temperature=command.temperature, max_tokens=command.max_tokens)
+        return parse_model(
+            command.agent,
+            seed=seed,
+            temperature=command.temperature,
+            max_tokens=command.max_tokens,
+            option="--agent",
+        )
 
     make_agent(0)
     tasks = command.load()

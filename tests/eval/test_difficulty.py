@@ -245,3 +245,10 @@ def test_a_journal_without_rollouts_takes_other_settings(tmp_path):
     again.close()
     with pytest.raises(ConfigError, match="holds rollouts with other settings"):
         RolloutJournal(path, {"agent": "another"})
+
+
+@pytest.mark.parametrize("agent", ["scripted:rando", ".", "http://localhost:8000/v1"])
+def test_a_wrong_agent_is_named_by_its_option(tmp_path, agent):
+    with pytest.raises(ConfigError) as caught:
+        data.main([*filter_options(tmp_path / "kept.jsonl"), "--agent", agent])
+    assert "--agent" in str(caught.value) and "--model" not in str(caught.value) and "folder" not in str(caught.value)
