@@ -5,7 +5,7 @@ each function; what is allocated inside kernels, fragmentation and the CUDA cont
 `benchmarks/memory.py` compares the bytes of an update with those of its tensors.
 """
 
-from codev_train.run.estimate.footprint import (
+from codev_train.run.footprint import (
     Memory,
     activation_bytes,
     cache_tokens,
@@ -19,7 +19,7 @@ from codev_train.run.estimate.footprint import (
     step_bytes,
     trained_parameters,
 )
-from codev_train.run.estimate.loads import (
+from codev_train.run.loads import (
     decoding_gpus,
     learned,
     longest_trajectory,
@@ -28,7 +28,7 @@ from codev_train.run.estimate.loads import (
     sampled_tokens,
     tokens_per_pass,
 )
-from codev_train.run.estimate.pace import Seconds, push_bytes, seconds, update_flops
+from codev_train.run.pace import Seconds, push_bytes, seconds, update_flops
 
 __all__ = [
     "Memory",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from codev_train.run.estimate.footprint import episodes_at_once, sampling_width
-from codev_train.run.estimate.loads import PATCHES, decoding_gpus, learned, mean_trajectory, sampled_tokens
+from codev_train.run.footprint import episodes_at_once, sampling_width
+from codev_train.run.loads import PATCHES, decoding_gpus, learned, mean_trajectory, sampled_tokens
 from codev_train.run.options import TrainOptions
 from codev_train.run.sizes import Gpu, ModelSize
 

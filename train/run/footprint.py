@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from codev_train.run.estimate.loads import (
+from codev_train.run.loads import (
     PATCHES,
     decoding_gpus,
     longest_trajectory,
