@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Literal
 
 import pytest
 from PIL import Image
 
-from codev_env.app import cli
+from codev_env.app import cli, plain
 
 pytest.importorskip("pydantic")
 
@@ -102,3 +103,15 @@ def test_a_warning_is_one_line_without_the_code_that_gives_it(tmp_path, debug):
     )
     assert done.returncode == 0 and "left out 1 of 2 rows" in done.stderr
     assert done.stderr.startswith("warning: ") is not bool(debug) and ("UserWarning" in done.stderr) is bool(debug)
+
+
+def test_allowed_words_read_alike_without_pydantic():
+    @plain.dataclass
+    class One:
+        shell: Literal["bash", "zsh", "fish"]
+        only: Literal["a"] = "a"
+
+    with pytest.raises(plain.ValidationError) as caught:
+        One(shell="csh", only="b")
+    said = [one["msg"] for one in caught.value.errors()]
+    assert said == ["Input should be 'bash', 'zsh' or 'fish'", "Input should be 'a'"]

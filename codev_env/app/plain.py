@@ -225,7 +225,8 @@ def _converted(kind: Any, value: Any) -> Any:
         for allowed in inner:
             if str(allowed) == str(value):
                 return allowed
-        raise _Refused("literal_error", " or ".join(repr(allowed) for allowed in inner))
+        *first, last = map(repr, inner)
+        raise _Refused("literal_error", " or ".join(filter(None, [", ".join(first), last])))
     if origin is tuple:
         given = list(value) if isinstance(value, list | tuple) else [value]
         kinds = inner[:1] * len(given) if inner[-1:] == (Ellipsis,) else inner
