@@ -186,6 +186,18 @@ def test_a_target_that_the_dialect_cannot_crop_is_not_shown(policy, runner, roll
     assert stats["imitation/targets"] == 1 and "image_zoom_in_tool" in covered(policy, sample)
 
 
+def test_a_small_target_is_shown_as_large_as_the_dialect_can_crop(policy, runner, rollouts):
+    trajectory = rollouts[2].trajectory
+    small = dataclasses.replace(
+        rollouts[2], trajectory=dataclasses.replace(trajectory, targets=((100, 100, 104, 103),))
+    )
+    imitation = dataclasses.replace(make_imitation(policy, runner, targets=1), dialect=get_dialect("deepeyes"))
+    action = imitation._call_on_target(small)
+    x1, y1, x2, y2 = json.loads(re.search(r"\[[^]]*\]", action)[0])
+    assert min(x2 - x1, y2 - y1) >= get_dialect("deepeyes").least_side
+    assert x1 <= 100 and y1 <= 100 and x2 >= 104 and y2 >= 103
+
+
 def test_shown_targets_change_no_other_draw(policy, runner, rollouts):
     without, _ = imitate(policy, runner, rollouts, answers=8, calls=8)
     added = [dataclasses.replace(rollouts[3], group=rollouts[3].group + 1)]

@@ -41,7 +41,7 @@ from codev_agents.scripted import expand_box
 from codev_agents.writing import crop_turn
 from codev_env.dialects import Dialect
 from codev_env.errors import ConfigError
-from codev_env.geometry import image_of
+from codev_env.geometry import grow_box, image_of
 from codev_env.types import Answer, Box
 from codev_train.learn.looks import AnsweredLook, PastLooks
 from codev_train.learn.sample import Sample
@@ -157,8 +157,10 @@ class Imitation:
             return ""
         target = trajectory.targets[0]
         on = image_of(target)
+        size = trajectory.size_of(on) or (0, 0)
         # A grid that the box is widened to is margin enough.
-        box = expand_box(target, trajectory.size_of(on) or (0, 0), 0.0 if snap else _MARGIN, snap or None)
+        box = expand_box(target, size, 0.0 if snap else _MARGIN, snap or None)
+        box = grow_box(box, size, self.dialect.least_side)
         try:
             return crop_turn(self.dialect, box, on)
         except ConfigError:
