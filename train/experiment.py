@@ -166,8 +166,8 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
         say(f"--preset and --config are not read again: {run / OPTIONS} holds; name single options that are to change.")
     if options.resume and (known := _other_start(run, options)):
         say(
-            f"--model is {options.model} and was {known}: right only if it holds the same weights, to which the adapters "
-            "or the KL term belong."
+            f"--model is {options.model} and was {known}: right only if it holds the same weights, since adapters and "
+            "the KL term belong to these."
         )
     if options.resume and _is_evaluated_otherwise(run, options):
         say(f"{run / 'before'} is kept, though made with other --eval options: before and after do not compare.")
