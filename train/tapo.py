@@ -329,8 +329,9 @@ def describe(
 ) -> dict[str, float]:
     """Return statistics of the rollouts of one update, as means over episodes of all processes.
 
-    `faithful` is the share among the episodes of `judged_episodes`, NaN where there are none. A group has no signal if
-    all its `advantages` are 0; without them, if its judged rewards are equal.
+    `faithful` is the share among the episodes of `judged_episodes`, NaN where there are none. Rewards are means over
+    the episodes whose judge did not fail, or over all where it failed for each. A group has no signal if all its
+    `advantages` are 0; without them, if its judged rewards are equal.
     """
     trajectories = [r.trajectory for r in rollouts]
     count, known = len(trajectories), judged_episodes(trajectories)
@@ -342,8 +343,9 @@ def describe(
     else:
         silent = sum(not advantages[groups == g].any() for g in groups.unique())
     records = [turn for t in trajectories for turn in t.turns]
+    paid = _mean_rewards([r for r in rollouts if not r.judge_failed], rollouts, accelerator)
     values = {
-        "reward": totals.mean().item(),
+        "reward": paid.pop("reward"),
         "accuracy": sum(t.is_correct for t in trajectories) / count,
         "faithful": faithful / all_known if all_known else math.nan,
         "tool_calls": sum(r.kind == "code" for r in records) / count,
@@ -357,7 +359,18 @@ def describe(
         "share/judge_failed": sum(r.judge_failed for r in rollouts) / count,
         "share/groups_without_signal": silent / len(groups.unique()),
     }
-    for name in records[0].reward_terms:
-        values[f"reward/{name}"] = sum(r.reward_terms[name] for r in records) / count
+    values |= paid
     means = accelerator.reduce(torch.tensor(list(values.values()), device=accelerator.device), "mean").tolist()
     return dict(zip(values, means, strict=True))
+
+
+def _mean_rewards(judged: Sequence[Rollout], rollouts: Sequence[Rollout], accelerator: Accelerator) -> dict[str, float]:
+    """The mean reward and that of each term, of the judged episodes of all processes, or of all if none is."""
+    terms = rollouts[0].trajectory.turns[0].reward_terms
+    own = {"reward": float(sum(sum(r.rewards) for r in judged))}
+    for name in terms:
+        own[f"reward/{name}"] = sum(turn.reward_terms[name] for r in judged for turn in r.trajectory.turns)
+    *sums, count = summed([*own.values(), len(judged)], accelerator)
+    if not count:
+        return _mean_rewards(rollouts, rollouts, accelerator)
+    return {name: total / count for name, total in zip(own, sums, strict=True)}

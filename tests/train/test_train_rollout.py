@@ -383,6 +383,12 @@ def test_a_rollout_without_a_judge_is_left_out_and_counted(policy, env, env_opti
     assert found_advantages[:, 0].tolist() == pytest.approx([0.5**0.5, 0.0, -(0.5**0.5)], abs=1e-4)
     row = describe(found, rewards, turns, groups, Accelerator(cpu=True))
     assert row["share/judge_failed"] == pytest.approx(1 / 3) and row["share/groups_without_signal"] == 0.0
+    judged = [float(rewards[0].sum()), float(rewards[2].sum())]
+    assert row["reward"] == pytest.approx(sum(judged) / 2), "its reward lacks the tool's"
+    terms = sum(value for name, value in row.items() if name.startswith("reward/"))
+    assert terms == pytest.approx(row["reward"])
+    none = describe([found[1]] * 2, rewards[1:2].expand(2, -1), turns[1:2].expand(2), groups[:2], Accelerator(cpu=True))
+    assert none["reward"] == pytest.approx(float(rewards[1].sum())), "finite where all failed"
     alone = describe(found[:2], rewards[:2], turns[:2], groups[:2], Accelerator(cpu=True))
     assert alone["share/groups_without_signal"] == 1.0, "one judged rollout has nobody to be compared with"
 
