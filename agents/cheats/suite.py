@@ -10,11 +10,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from codev_agents.scripted import ScriptedAgent, grow_box
+from codev_agents.scripted import ScriptedAgent
 from codev_agents.writing import LOOK, answer_turn, crop_turn
 from codev_env.dialects.dialect import Dialect
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError, TaskError
+from codev_env.geometry import grow_box
 from codev_env.types import Box, Code, Observation, Task
 
 Plan = Callable[[Task, Dialect, np.random.Generator], Sequence[str]]

@@ -39,7 +39,7 @@ def _names_near_arguments(init: Callable[..., None]) -> Callable[..., None]:
                 from codev_env.tasks.readers.dataset import open_dataset
 
                 error = str(unknown("argument of the environment", name, known))
-                if name in inspect.signature(open_dataset).parameters:
+                if name in inspect.signature(open_dataset).parameters:  # nearer than any name of the environment's own
                     error = f"unknown argument of the environment {name!r}: of a reader, give reader={{{name!r}: …}}."
                 raise ArgumentError(f"{error} (__init__() got an unexpected keyword argument {name!r})")
         init(self, *args, **kwargs)

@@ -2,7 +2,7 @@
 
 A copy in other colours is no further place. It takes no run to see that: the place of the crop is known, and a part
 that looks like it in nearly every point, up to one change of colours, shows nothing else. Neither does one whose
-brightness is nearly a function of the place's, as under a threshold.
+brightness is nearly a function of the place's, as under a threshold, or of its edges.
 """
 
 from __future__ import annotations
