@@ -1,7 +1,8 @@
 """Python source in texts that models or files hold, parsed by one thread at a time.
 
 CPython 3.11 keeps the depth of the tree that it builds in the interpreter, not in the thread. If the garbage collector
-lets another thread parse in between, both can end in `SystemError: AST constructor recursion depth mismatch`.
+lets another thread parse in between, both can end in `SystemError: AST constructor recursion depth mismatch`. Threads
+of other libraries hold no lock (each traceback that is written parses lines), so what ended so is parsed once more.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import ast
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-_LOCK = threading.Lock()
+_Read = TypeVar("_Read")
+
+_LOCK = threading.RLock()  # what the garbage collector ends while a text is parsed may itself parse or fork
 os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
@@ -23,8 +25,7 @@ def parse(source: str) -> ast.Module:
     Raises:
         ValueError: It is not Python, or is nested too deeply.
     """
-    with _parsing():
-        return ast.parse(source)
+    return _read(ast.parse, source)
 
 
 def literal(source: str) -> Any:
@@ -33,14 +34,17 @@ def literal(source: str) -> Any:
     Raises:
         ValueError: It is no literal, or is nested too deeply.
     """
-    with _parsing():
-        return ast.literal_eval(source)
+    return _read(ast.literal_eval, source)
 
 
-@contextmanager
-def _parsing() -> Iterator[None]:
-    try:
-        with _LOCK:
-            yield
-    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+def _read(read: Callable[[str], _Read], source: str) -> _Read:
+    for last in [*[False] * 9, True]:
+        try:
+            with _LOCK:
+                return read(source)
+        except SystemError:
+            if last:
+                raise
+        except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+    raise AssertionError
