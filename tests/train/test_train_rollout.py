@@ -270,7 +270,7 @@ def test_a_group_with_a_straggler_and_a_cut_episode_is_rewarded_once(policy, env
         made.unwrapped.execute = slow
         return made
 
-    runner = RolloutRunner(make, policy.processor, workers=4, step_timeout=2.0, max_length=10**6)
+    runner = RolloutRunner(make, policy.processor, workers=4, step_timeout=5.0, max_length=10**6)
     try:
         whole = runner.play(ScriptedEngine(policy.processor, [looks]), [1], 1, SAMPLING)[0]
         runner.max_length = whole.tokens.turns.index(1) + SAMPLING.max_tokens - 1

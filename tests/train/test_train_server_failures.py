@@ -30,7 +30,7 @@ from codev_env.errors import ConfigError
 from codev_train.learn.ahead import Ahead
 
 GREEDY = Sampling(temperature=0.0, max_tokens=8)
-LONG_S = 20.0  # a wait that only a broken implementation sits through
+LONG_S = 60.0  # a wait that only a broken implementation sits through
 
 
 class Socket:

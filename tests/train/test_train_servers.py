@@ -63,7 +63,7 @@ def engine_of(servers, policy, apart: bool = True, patience: float = 20.0, versi
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -20,7 +20,7 @@ from codev_env.types import Answer
 from codev_train.learn.resample import has_signal
 from codev_train.run.environments import make_env
 
-LONG_S = 20.0  # a wait that only a broken implementation sits through
+LONG_S = 60.0  # a wait that only a broken implementation sits through
 SAMPLING = Sampling(1.0, 64)
 
 
@@ -384,7 +384,7 @@ def test_a_stream_that_is_closed_replaces_no_weights(stage, in_flight):
     held.set()
     if in_flight:
         thread.start()
-    thread.join(2)
+    thread.join(LONG_S)
     assert found == ["the stream of rollouts is closed"] and stage.engine.version == 0
 
 
