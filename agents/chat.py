@@ -11,7 +11,7 @@ import gymnasium as gym
 from codev_agents.agent import AgentError
 from codev_env.chat_model import ChatReply, ReplyError, import_openai, read_reply
 from codev_env.envs.image_tool import unwrap
-from codev_env.errors import ConfigError
+from codev_env.errors import ConfigError, unstopped
 from codev_env.messages import content_parts, restore_stop
 from codev_env.types import Observation
 
@@ -120,7 +120,7 @@ class ChatAgent:
             reply = read_reply(self._client.post("/chat/completions", body=body, cast_to=object))
         except openai.NotFoundError as error:
             raise ConfigError(
-                f"{self._where()} has no model {self.model!r}: {error}. {self._known_models()}"
+                f"{self._where()} has no model {self.model!r}: {unstopped(error)}. {self._known_models()}"
             ) from error
         except openai.APITimeoutError as error:
             raise AgentError(f"{self._where()} did not answer in time: raise timeout_s or check its load.") from error

@@ -59,6 +59,11 @@ class TrajectoryError(CodevError, ValueError):
     """A trajectory file that cannot be read back."""
 
 
+def unstopped(error: BaseException) -> str:
+    """Return an error's text without a full stop at its end, for a sentence that goes on after it."""
+    return str(error).rstrip().removesuffix(".")
+
+
 def unknown(kind: str, name: object, known: Iterable[str], error: type[ConfigError] = ConfigError) -> ConfigError:
     """Make the error for a name that is not in a registry.
 

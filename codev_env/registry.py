@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from codev_env.errors import ConfigError, unknown
+from codev_env.errors import ConfigError, unknown, unstopped
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def _raised(error: Exception) -> str:
     """Return an error of a module with the place where it was raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"
-    return f"{type(error).__name__}: {str(error).rstrip('.')}{place}"
+    return f"{type(error).__name__}: {unstopped(error)}{place}"
 
 
 class Registry(Mapping[str, Any], Generic[T]):

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, LostAgain, OpenRequest, ServerLost
 from codev_agents.rollout.engine import EngineError
+from codev_env.errors import unstopped
 
 T = TypeVar("T")
 _GIVEN_UP = "nobody waits for this completion any more"
@@ -162,7 +163,7 @@ class Servers:
                     chosen.left_at = time.monotonic()
         raise EngineError(
             f"the vLLM server at {client.url} is there, but {tries} tries of one request failed; the last: "
-            f"{reason}. It has to be vLLM 0.32 or newer; its log says more."
+            f"{unstopped(reason)}. It has to be vLLM 0.32 or newer; its log says more."
         )
 
     def _restore(self, client: Client) -> str:

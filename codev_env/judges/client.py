@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from PIL import Image
 
 from codev_env.chat_model import import_openai
-from codev_env.errors import ConfigError, JudgeError
+from codev_env.errors import ConfigError, JudgeError, unstopped
 from codev_env.judges.cache import VerdictCache
 from codev_env.judges.images import data_url
 from codev_env.judges.options import JudgeStats, VLMOptions
@@ -293,7 +293,7 @@ class Asker:
         """Return an error's kind and text, without the key that a server may repeat."""
         if isinstance(error, self._openai.APIConnectionError) and error.__cause__:
             error = error.__cause__  # Says what is wrong with the connection; the error itself does not.
-        text = " ".join(f"{type(error).__name__}: {error}".split())
+        text = " ".join(f"{type(error).__name__}: {unstopped(error)}".split())
         return text.replace(self._key, "***")[:300] if len(self._key) >= 8 else text[:300]
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:

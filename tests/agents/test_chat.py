@@ -168,6 +168,14 @@ def test_lasting_failures_say_what_to_do(env):
         play(env, server)
 
 
+def test_a_sentence_of_the_server_ends_once(env):
+    with (
+        Server(error(404, "There is no such model.")) as server,
+        pytest.raises(ConfigError, match="model. It serves: toy"),
+    ):
+        play(env, server)
+
+
 def test_missing_package_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(ConfigError, match="pip install"):

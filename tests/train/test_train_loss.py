@@ -186,6 +186,16 @@ def broken(given: LossTokens, clip: Clip):
     raise ZeroDivisionError("oh no")
 
 
+def test_a_sentence_of_a_failed_loss_ends_once():
+    with pytest.raises(ConfigError) as said:
+        check_loss(f"{__name__}:sentence")
+    assert str(said.value).endswith("ValueError: Give me more.")
+
+
+def sentence(given: LossTokens, clip: Clip):
+    raise ValueError("Give me more.")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

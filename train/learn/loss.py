@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from codev_env.errors import ConfigError
+from codev_env.errors import ConfigError, unstopped
 from codev_env.registry import Registry
 
 
@@ -166,7 +166,8 @@ def check_loss(name: str) -> None:
         loss, hit = surrogate(tokens, Clip(0.2, 0.2))
         shapes = loss.shape, hit.shape
     except Exception as error:
-        raise ConfigError(f"loss {name!r} failed on three tokens: {type(error).__name__}: {error}.") from error
+        reason = f"{type(error).__name__}: {unstopped(error)}"
+        raise ConfigError(f"loss {name!r} failed on three tokens: {reason}.") from error
     if shapes != (values.shape, values.shape) or not loss.requires_grad:
         raise ConfigError(
             f"loss {name!r} returned tensors of shapes {[*map(list, shapes)]} for three tokens; it must return "

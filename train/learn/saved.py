@@ -27,7 +27,7 @@ from codev_agents.rollout.groups import EndedGroup
 from codev_agents.rollout.player import Rollout
 from codev_agents.rollout.selection import PlayedGroup
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
-from codev_env.errors import ConfigError, TrajectoryError
+from codev_env.errors import ConfigError, TrajectoryError, unstopped
 from codev_env.files import write_bytes
 from codev_env.trajectory import SCHEMA, Trajectory
 from codev_env.trajectory.images import ImageFiles, image_name, write_png
@@ -84,8 +84,8 @@ class SavedGroups:
                 first, self._failed = not self._failed, True
             if first:
                 tqdm.write(
-                    f"cannot save a group of episodes in {self._folder}: {error}. Training goes on; if it is killed, "
-                    "groups that could not be saved are played again.",
+                    f"cannot save a group of episodes in {self._folder}: {unstopped(error)}. Training goes on; if it "
+                    "is killed, groups that could not be saved are played again.",
                     file=sys.stderr,
                 )
 
