@@ -112,6 +112,28 @@ def test_nothing_is_left_in_the_temporary_folder(monkeypatch, capsys, tmp_path):
     assert "codev-play-" in capsys.readouterr().out and not list(tmp_path.glob("codev-play-*"))
 
 
+def test_a_folder_is_played_into_again(monkeypatch, capsys, tmp_path, task):
+    for _ in range(2):
+        code, out = play(monkeypatch, capsys, tmp_path, f"/crop {crop(task)}\n/answer {task.answer}\n")
+        assert code == 0 and "turn1_1.png" in out
+
+
+@pytest.mark.parametrize("name", ["input.png", "turn2_1.png"])
+@pytest.mark.parametrize("content", ["image", "text"])
+def test_files_of_others_are_not_written_over(monkeypatch, capsys, tmp_path, name, content):
+    mine = tmp_path / "seen" / name
+    mine.parent.mkdir()
+    if content == "image":
+        Image.new("RGB", (9, 9), "red").save(mine)
+    else:
+        mine.write_text("mine")
+    before = mine.read_bytes()
+    monkeypatch.setattr("sys.stdin", io.StringIO("/crop 1 1 50 50\n/crop 1 1 50 50\n"))
+    assert cli.main(["play", "--scenes", "toy", "--index", "3", "--out", str(mine.parent)]) == 1
+    assert f"{mine.parent} holds {name}" in capsys.readouterr().err
+    assert mine.read_bytes() == before and [path.name for path in mine.parent.iterdir()] == [name]
+
+
 @pytest.fixture
 def own_rows(tmp_path):
     """A file of rows under column names of its own, with its images in another folder."""

@@ -9,9 +9,12 @@ import sys
 import tempfile
 import textwrap
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.app.arguments import parse
@@ -31,6 +34,8 @@ Write a turn as a model would. It ends with {stop}, or with a line that holds on
   /help               show this text; so does help or ?
   /quit               end; so do quit, exit and Ctrl-D"""
 ENDS = ("quit", "exit", "/quit", "/exit")
+_SOFTWARE = "codev play"
+_TURN_FILE = re.compile(r"turn\d+_\d+\.png")
 
 
 @option_class
@@ -107,14 +112,19 @@ def play(player: EpisodeRunner, folder: Path, *, index: int | None, seed: int, s
         index: Index of the task; `None` draws one.
         seed: Seed of the draw.
         show: Open each image in the program of the desktop.
+
+    Raises:
+        ConfigError: The folder has a file of another program where an image may be written.
     """
     observation = player.reset(index=index, seed=seed)
     base = player.base
-    _tell(_help(base.dialect.stop))
-    _tell(f"\nTask {player.info['index']}: {player.info['task_id']}, at most {base.max_turns} turns\n")
     names = [base.dialect.image_name(i) for i in range(len(observation["images"]))]
     # In some dialects the name is that of a variable.
-    _show(observation, [folder / (name if name.endswith(".png") else f"{name}.png") for name in names], show)
+    paths = [folder / (name if name.endswith(".png") else f"{name}.png") for name in names]
+    _check_free([*paths, *(path for path in folder.iterdir() if _TURN_FILE.fullmatch(path.name))])
+    _tell(_help(base.dialect.stop))
+    _tell(f"\nTask {player.info['index']}: {player.info['task_id']}, at most {base.max_turns} turns\n")
+    _show(observation, paths, show)
     while not player.done:
         text = _read_turn(player, f"\n[turn {player.turns + 1} of {base.max_turns}]")
         if text is None:
@@ -198,11 +208,29 @@ def _shortcut(player: EpisodeRunner, line: str) -> str | None:
     return None
 
 
+def _check_free(paths: Iterable[Path]) -> None:
+    """Raise `ConfigError` for the first file that is there and was not written by `codev play`."""
+    for path in paths:
+        try:
+            with Image.open(path) as image:
+                mine = image.info.get("Software") == _SOFTWARE
+        except FileNotFoundError:
+            continue
+        except OSError:  # No image.
+            mine = False
+        if not mine:
+            raise ConfigError(
+                f"--out {path.parent} holds {path.name}, which is not of codev play: give another folder."
+            )
+
+
 def _show(observation: Observation, paths: list[Path], show: bool) -> None:
     """Save the images and print the text, with paths in place of the images."""
     text = _wrapped(observation["text"])
+    mark = PngInfo()
+    mark.add_text("Software", _SOFTWARE)
     for image, path in zip(observation["images"], paths, strict=True):
-        to_pil(image).save(path)
+        to_pil(image).save(path, pnginfo=mark)
         text = text.replace(IMAGE_PLACEHOLDER, f"[image: {path}]", 1)
         if show:
             webbrowser.open(path.resolve().as_uri())
