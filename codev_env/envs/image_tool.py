@@ -166,10 +166,12 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             ConfigError: If an option is unknown or cannot be used.
             TaskError: If there is no such task, or it cannot be read.
         """
+        from codev_env.tasks.readers.images import in_rgb
+
         super().reset(seed=seed)
         self.break_off()  # Whatever fails below, the last episode is over.
         self._index = self._choose(options or {})
-        task = self.tasks[self._index]
+        task = in_rgb(self.tasks[self._index])
         self._episode, self._paid = Episode(task), {}
         observation: Observation = {
             "text": self.dialect.first_message(task),

@@ -392,6 +392,33 @@ def test_limits_and_sandbox_exclude_each_other(env: ImageToolEnv) -> None:
         ImageToolEnv(Tasks(), sandbox=env.sandbox, limits={"wall_s": 1.0})
 
 
+class Coloured(Tasks):
+    """One of the pictures, in another mode of Pillow."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+
+    def __getitem__(self, index: int) -> Task:
+        task = super().__getitem__(index)
+        wide = Image.fromarray(np.arange(90 * 120, dtype=np.uint16).reshape(90, 120) * 6)
+        return dataclasses.replace(task, images=[wide if self.mode == "I;16" else task.image.convert(self.mode)])
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
+def test_crops_of_images_that_are_not_rgb_have_a_place(mode: str) -> None:
+    env = ImageToolEnv(Coloured(mode))
+    seen, _ = env.reset(options={"index": 0})
+    observation, _, _, _, info = env.step(code("print(image.mode)\nshow(image.crop((10, 20, 70, 60)))"))
+    assert "RGB\n" in observation["text"] and info["crop_boxes"] == ((10, 20, 70, 60),)
+    assert np.array_equal(observation["images"][0], seen["images"][0][20:60, 10:70])
+    assert seen["images"][0].std() > 20  # 16 bits are scaled, not cut off
+
+
+def test_images_without_a_range_are_refused() -> None:
+    with pytest.raises(TaskError, match="task 't1': the image has floating point pixels"):
+        ImageToolEnv(Coloured("F")).reset(options={"index": 1})
+
+
 def test_an_empty_task_set_is_refused() -> None:
     class Empty(Tasks):
         def __len__(self) -> int:

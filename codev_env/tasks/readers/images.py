@@ -6,7 +6,7 @@ import functools
 import io
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.tasks.readers.fields import is_number
 from codev_env.transforms import IDENTITY, compose, inverse, transform_image
+from codev_env.types import Task
 
 Small = Literal["upscale", "raise", "keep"]
 """Treatment of images that are too small."""
@@ -154,6 +155,19 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> D
     width, height = pixels.size
     stored = (height, width) if orientation >= 5 else (width, height)
     return DecodedImage(_sized(pixels, where, rules), stored, orientation)
+
+
+def in_rgb(task: Task) -> Task:
+    """Return a task whose images are RGB, converted as `decode` does; frames that are decoded when they are read are.
+
+    Raises:
+        TaskError: The pixels of an image have no known range.
+    """
+    images = task.images if isinstance(task.images, tuple | list) else ()
+    if all(image.mode == "RGB" for image in images):
+        return task
+    where = f"task {task.task_id!r}"
+    return replace(task, images=tuple(image if image.mode == "RGB" else _to_rgb(image, where) for image in images))
 
 
 def image_size(data: bytes | Path, where: str, *, upright: bool = False) -> tuple[int, int]:
