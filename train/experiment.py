@@ -41,6 +41,8 @@ from codev_train.tapo import tapo
 
 PATIENCE = datetime.timedelta(hours=6)  # processes wait for the one whose episodes or judge are slowest
 SUMMARY = "summary.json"
+EVALUATION_OPTIONS = "options.json"
+"""Options of the evaluation before, in its folder, once a run was resumed."""
 
 
 def run_experiment(request: Request, options: TrainOptions, started: float) -> Path | None:
@@ -97,6 +99,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     if accelerator.is_main_process:
         own, announced = dataclasses.replace(options, model=start, resume=""), run
         if options.resume:
+            _keep_evaluation_options(run)
             _write_options(run, request, own)
         else:
             run = _begin(request, own)
@@ -190,9 +193,17 @@ def _is_evaluated_otherwise(run: Path, options: TrainOptions) -> bool:
     """Whether a run that is resumed has its evaluation before, by other options than those of the one after."""
     if not (run / "before" / "metrics.json").exists():
         return False
-    known = _written_options(run).get("eval", {})
+    kept = run / "before" / EVALUATION_OPTIONS
+    known = json.loads(kept.read_text("utf-8")) if kept.is_file() else _written_options(run).get("eval", {})
     now = dataclasses.asdict(options.eval) | {"every": known.get("every")}
     return any(known.get(name, value) != value for name, value in now.items())
+
+
+def _keep_evaluation_options(run: Path) -> None:
+    """Keep the options that the evaluation before was made with, before others are written."""
+    kept = run / "before" / EVALUATION_OPTIONS
+    if (run / "before" / "metrics.json").exists() and not kept.exists():
+        write_json(kept, _written_options(run).get("eval", {}))
 
 
 def _other_start(run: Path, options: TrainOptions) -> str:
@@ -250,6 +261,8 @@ def _summarize(
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "options": dataclasses.asdict(options),
     }
+    if _is_evaluated_otherwise(run, options):
+        summary["evaluation_before"] = "with other --eval options: before and after do not compare"
     write_json(run / SUMMARY, summary)
 
 

@@ -118,7 +118,7 @@ A vision-language model that answers questions about images by writing Python th
 ## Evaluation
 
 {summary["after"]["n"]} held-out episodes of {other or "the same data"} (split `{held_out.split}`, {summary["source"]}),
-the same before and after training, sampled at temperature {held_out.temperature:g}; 95 % intervals in brackets.
+{_sampled(summary, held_out.temperature)}; 95 % intervals in brackets.
 
 ```
 {comparison(summary["before"], summary["after"])}
@@ -145,6 +145,13 @@ hf download {options.push_to_hub} --local-dir model
 codev eval --model model --bench vstar --data DIR --out results
 ```
 """
+
+
+def _sampled(summary: Mapping[str, Any], temperature: float) -> str:
+    """Say how the evaluations before and after were made, and whether they compare."""
+    if "evaluation_before" in summary:
+        return f"sampled at temperature {temperature:g}, before training with other options: the two do not compare"
+    return f"the same before and after training, sampled at temperature {temperature:g}"
 
 
 def _is_of_hub(model: str) -> bool:

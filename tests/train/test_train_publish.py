@@ -92,6 +92,17 @@ def test_the_model_goes_up_with_its_card(finished, online, capsys):
     assert "hf upload lab/glasses" in capsys.readouterr().out
 
 
+def test_the_card_of_a_run_whose_evaluations_differ_says_so(finished, online):
+    run = finished(push_to_hub="lab/glasses")
+    publish(run)
+    assert "the same before and after training, sampled" in online.uploaded["lab/glasses"]["README.md"]
+    summary = json.loads((run / "summary.json").read_text())
+    write_json(run / "summary.json", summary | {"evaluation_before": "with other --eval options"})
+    publish(run)
+    text = online.uploaded["lab/glasses"]["README.md"]
+    assert "the two do not compare" in text and "the same before" not in text
+
+
 class Hub(http.server.BaseHTTPRequestHandler):
     """The few answers of a hub that an upload needs; requests are kept in `server.asked`."""
 

@@ -7,12 +7,13 @@ import shutil
 from collections import namedtuple
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from codev_train import checks
-from codev_train.experiment import _is_evaluated_otherwise, _other_start
+from codev_train import checks, experiment
+from codev_train.experiment import _is_evaluated_otherwise, _keep_evaluation_options, _other_start
 from codev_train.learn.checkpoint import CheckpointError, replace_folder
 from codev_train.problems import kept_problems
 from codev_train.run import estimate
@@ -67,6 +68,23 @@ def test_a_run_whose_evaluation_before_was_another_one_says_so(run):
     assert _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, contrast={"cue_p": 0})))
     (run / "before" / "metrics.json").unlink()
     assert not _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, episodes=16)))
+
+
+def test_a_run_that_is_resumed_twice_still_knows_how_it_was_evaluated_before(run):
+    other = TrainOptions(eval=replace(TrainOptions().eval, temperature=1.0))
+    for _ in range(2):
+        _keep_evaluation_options(run)
+        (run / OPTIONS).write_text(yaml.safe_dump({"train": asdict(other)}))
+    assert _is_evaluated_otherwise(run, other) and not _is_evaluated_otherwise(run, TrainOptions())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_summary_says_whether_before_and_after_compare(run, temperature, monkeypatch):
+    monkeypatch.setattr(experiment, "read_trajectories", lambda folder: [SimpleNamespace(source="generated")])
+    options = TrainOptions(eval=replace(TrainOptions().eval, temperature=temperature))
+    experiment._summarize(run, Request((), ()), options, {}, {}, {})
+    summary = json.loads((run / "summary.json").read_text())
+    assert ("evaluation_before" in summary) == bool(temperature)
 
 
 def test_another_model_under_adapters_is_named(run):
