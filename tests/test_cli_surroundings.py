@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -29,6 +30,26 @@ def test_usage_texts_that_nobody_reads_end_quietly(words, unbuffered):
         process.stdout.close()
         err = process.stderr.read()
     assert (process.returncode, err) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_closed_are_empty(tmp_path, closed):
+    seen = tmp_path / "seen"
+    program = f"""if True:
+        import subprocess, sys
+        from codev_env.app import cli
+
+        def usage():
+            with open({str(seen)!r}, "w") as file:
+                file.write(f"{{sys.stdin.read()!r}} {{subprocess.call(['echo', 'hi'])}}")
+            return "help"
+
+        cli.usage = usage
+        cli.run()
+    """
+    words = ["sh", "-c", f"exec {shlex.join([sys.executable, '-c', program, '--help'])} {closed}"]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stderr, seen.read_text()) == (0, "", "'' 0")
 
 
 def test_a_terminal_without_a_character_shows_another_one():

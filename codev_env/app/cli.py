@@ -179,6 +179,7 @@ def _nearest(name: str) -> str:
 
 def run() -> NoReturn:
     """Run `codev` as a process of its own, and end it with its exit code."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")  # a terminal without some character must not end hours of work
@@ -206,6 +207,15 @@ def run() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Open the null device in place of each stream that the caller closed (`>&-`), else files get its descriptor."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode))
 
 
 def _one_line(
