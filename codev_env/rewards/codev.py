@@ -132,5 +132,6 @@ def _flaw(episode: Episode) -> str:
     answers, closed = tail.count("<answer>"), tail.count("</answer>")
     if answers != closed:
         return "unbalanced <answer>"
-    found = answers or len(_BOXED.findall(tail))
+    # Up to the last brace: no search for one goes through the whole text in vain.
+    found = answers or len(_BOXED.findall(tail, 0, tail.rfind("}") + 1))
     return "" if found == 1 else "several answers" if found else f"no answer ({episode.stop_reason})"

@@ -14,7 +14,7 @@ what they come to.
 
 from __future__ import annotations
 
-import re
+from bisect import bisect
 from collections.abc import Iterator
 
 import numpy as np
@@ -35,8 +35,6 @@ LEAST_MUST = 0.1
 """Value of `must` below which `gated_outcome` is scaled down."""
 _GRID = 16
 _RECOLOURED = 12.0
-_ANSWER = re.compile(r"<answer>.*?</answer>", re.DOTALL)
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 _TURN_OF = {orientation(name): name for name in TRANSFORMS}
 
 
@@ -176,13 +174,23 @@ def _flaw(episode: Episode) -> str:
         return "it does not begin with <think>"
     if text.count("<think>") != text.count("</think>"):
         return "unbalanced <think>"
-    answers = list(_ANSWER.finditer(text))
+    answers = _spans(text, "answer")
     if episode.done and len(answers) != 1:
         return f"{len(answers)} answers"
-    if episode.done and answers[0].end() != len(text):
+    if episode.done and answers[0][1] != len(text):
         return "text after the answer"
-    inside = (t.start() < a.start() < t.end() for t in _THOUGHT.finditer(text) for a in answers)
+    starts = [start for start, _ in answers]
+    inside = (bisect(starts, start) < bisect(starts, end - 1) for start, end in _spans(text, "think"))
     return "an answer inside of <think>" if any(inside) else ""
+
+
+def _spans(text: str, tag: str) -> list[tuple[int, int]]:
+    """Start and end of each `<tag>...</tag>`, from left to right and as short as possible; in linear time."""
+    found, end = [], 0
+    while (start := text.find(f"<{tag}>", end)) >= 0 and (close := text.find(f"</{tag}>", start)) >= 0:
+        end = close + len(f"</{tag}>")
+        found.append((start, end))
+    return found
 
 
 def _views(episode: Episode) -> Iterator[tuple[Region, Image.Image]]:

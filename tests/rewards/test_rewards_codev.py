@@ -8,7 +8,7 @@ import pytest
 from reward_episodes import answer, episode, error, look, region, task
 
 from codev_env.rewards import get_reward
-from codev_env.types import Answer, Code, Episode, Step
+from codev_env.types import Answer, Code, Episode, Invalid, Step
 
 CODE = "<think>a</think><code>x</code>"
 CROP = region((10, 10, 30, 30))
@@ -84,3 +84,10 @@ def test_search_is_the_best_of_three_images(source: str) -> None:
     what = about(source)
     assert paid(episode(what, answer()))["tool"] == 0.0
     assert paid(episode(what, look(CROP, value=0.0), answer()))["tool"] == 0.5 * 0.25
+
+
+@pytest.mark.parametrize(("text", "formed"), [("\\boxed{", False), ("\\boxed{}", False), ("\\boxed{" * 9 + "}", False)])
+def test_repeated_boxes_are_read_in_linear_time(text: str, formed: bool) -> None:
+    """In quadratic time this would take minutes."""
+    played = episode(task(), Step(text * (400_000 // len(text)), Invalid("no answer")), stop="max_turns")
+    assert paid(played)["format"] == 0.3 * formed

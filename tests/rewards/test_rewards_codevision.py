@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from PIL import ImageOps
-from reward_episodes import PICTURE, answer, episode, error, look, region, task, unknown_region
+from reward_episodes import ANSWERED, PICTURE, answer, episode, error, look, region, task, unknown_region
 
 from codev_env.geometry import ImageBox, iou
 from codev_env.rewards import get_reward
 from codev_env.rewards.codevision import improve, needed_operations, operations, used_operations
-from codev_env.types import Answer, Code, Episode, Region, Step, Task
+from codev_env.types import Answer, Code, Episode, Invalid, Region, Step, Task
 
 TARGET = (20, 20, 40, 40)
 HALF = (20, 20, 40, 30)  # IoU with TARGET: 200 / 400
@@ -258,3 +258,13 @@ def test_iou() -> None:
     assert iou(TARGET, TARGET) == 1.0
     assert iou(TARGET, HALF) == 0.5
     assert iou(TARGET, (40, 20, 60, 40)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "text", ["<answer>", "</think><think></think>", "</think>" * 8 + "<think>" * 8, "<think></think><answer></answer>"]
+)
+def test_repeated_tags_are_read_in_linear_time(text: str) -> None:
+    """In quadratic time this would take minutes."""
+    many = f"<think></think>{text * (400_000 // len(text))}"
+    for last in (Step(many, Invalid("no answer")), Step(f"{many}{ANSWERED}", Answer("red"))):
+        assert paid(episode(BOTH, last))["format"] in (0.0, 0.1)
