@@ -297,6 +297,14 @@ def test_tsv_with_a_bare_quote_and_windows_line_ends(tmp_path):
     assert table.where(1).endswith("line 4")
 
 
+def test_tsv_with_a_quote_that_is_never_closed(tmp_path):
+    rows = "".join(f"{i}\t{'x' * 200}\n" for i in range(5000))
+    (tmp_path / "x.tsv").write_text(f'a\tb\n1\tfine\n"2\topen\n{rows}')
+    table = TsvTable(tmp_path / "x.tsv")
+    assert len(table) == 2 and table.row(0) == {"a": "1", "b": "fine"}
+    assert "line 3: has 1 fields, but the header has 2, because a quote is never closed" in table.problems[1]
+
+
 def test_tsv_with_too_many_fields(tmp_path):
     (tmp_path / "rows.tsv").write_text("a\tb\n1\t2\n1\t2\t3\n")
     table = TsvTable(tmp_path / "rows.tsv")

@@ -276,7 +276,8 @@ class TsvTable(_LineTable):
         cells = _cells(record)
         if len(cells) != len(self.columns):
             raise TaskError(
-                f"{where}: has {len(cells)} fields, but the header has {len(self.columns)}. "
+                f"{where}: has {len(cells)} fields, but the header has {len(self.columns)}"
+                f"{', because a quote is never closed' if _leaves_open(record, False) else ''}. "
                 "Restore it or download it again."
             )
         named = zip(self.columns, cells, strict=True)
@@ -316,12 +317,27 @@ class TsvTable(_LineTable):
 
 def _next_record(file: BinaryIO) -> tuple[bytes, int]:
     """Read one record, which may contain line ends inside quotes; returns it with its number of lines."""
-    record = file.readline()
-    lines = 1
-    while b'"' in record and _split(record)[1] and (line := file.readline()):
-        record += line
-        lines += 1
-    return record, lines
+    lines, is_open = [file.readline()], False
+    while is_open := _leaves_open(lines[-1], is_open):
+        if not (line := file.readline()):
+            break
+        lines.append(line)
+    return b"".join(lines), len(lines)
+
+
+def _leaves_open(text: bytes, is_open: bool) -> bool:
+    """Whether the quotes of the last field are open after a text.
+
+    Args:
+        text: A record, a line of one, or the part of a line between two tabs.
+        is_open: Whether they are open before it.
+    """
+    if b'"' not in text:
+        return is_open
+    for piece in text.split(b"\t"):
+        odd = piece.count(b'"') % 2 == 1
+        is_open = not odd if is_open else odd and piece.startswith(b'"')
+    return is_open
 
 
 def _cells(record: bytes) -> list[bytes]:
@@ -333,23 +349,23 @@ def _cells(record: bytes) -> list[bytes]:
     if b'"' not in line:
         return line.split(b"\t")
     found = []
-    for piece in _split(line)[0]:
+    for piece in _split(line):
         quoted = len(piece) >= 2 and piece.startswith(b'"') and piece.endswith(b'"')
         found.append(piece[1:-1].replace(b'""', b'"') if quoted else piece)
     return found
 
 
-def _split(line: bytes) -> tuple[list[bytes], bool]:
-    """Split at tabs outside quotes; also returns whether the last field's quotes are still open."""
-    found: list[bytes] = []
+def _split(line: bytes) -> list[bytes]:
+    """Split at tabs outside quotes."""
+    found: list[list[bytes]] = []
     is_open = False
     for piece in line.split(b"\t"):
         if is_open:
-            found[-1] += b"\t" + piece
+            found[-1].append(piece)
         else:
-            found.append(piece)
-        is_open = found[-1].startswith(b'"') and found[-1].count(b'"') % 2 == 1
-    return found, is_open
+            found.append([piece])
+        is_open = _leaves_open(piece, is_open)
+    return [b"\t".join(pieces) for pieces in found]
 
 
 def _text(cell: bytes, where: str) -> str:
