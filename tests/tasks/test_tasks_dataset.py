@@ -366,6 +366,23 @@ def test_bad_rows(photos, change, message):
         assert [task.task_id for task in open_dataset(path, on_error="skip")] == ["q0", "q2"]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"targets": [0, 0, 10**400, 9]}, "a box is "),
+        ({"targets": [0, 0, 9, 9, 10**400]}, "a box is .*its fifth number"),
+        ({"transform": 5}, "the transform is 5; expected a name"),
+        ({"transform": ["rotate_90", 5]}, "the transform is "),
+    ],
+)
+def test_values_that_no_field_takes(photos, change, message):
+    path = jsonl(photos / "a.jsonl", [row(0), row(1, **change), row(2)])
+    with pytest.raises(TaskError, match=rf"a\.jsonl, line 2: {message}"):
+        open_dataset(path)
+    with pytest.warns(UserWarning, match="left out 1 of 3 rows"):
+        assert len(open_dataset(path, on_error="skip")) == 2
+
+
 def test_lines_that_are_not_json(photos):
     path = jsonl(photos / "a.jsonl", [row(0), row(1)])
     path.write_text(path.read_text().replace('"1.png"', '"1.png'))

@@ -52,7 +52,7 @@ def boxes_from(
         return ()
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise TaskError(f"{where}: the box is {brief(value)}; expected 4 numbers or a list of boxes.")
-    entries = [value] if all(is_number(v) for v in value) else list(value)
+    entries = [value] if any(isinstance(v, int | float) for v in value) else list(value)
     boxes = []
     for entry in entries:
         image, entry = _numbered(entry, where) if numbered else ((), entry)

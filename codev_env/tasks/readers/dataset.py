@@ -14,7 +14,7 @@ from codev_env.tasks.readers.arrow import ArrowTable
 from codev_env.tasks.readers.box_form import likely_form
 from codev_env.tasks.readers.boxes import BoxForm, Frame, ask_form, boxes_from, by_image
 from codev_env.tasks.readers.cells import image_sources, nested_value, parsed
-from codev_env.tasks.readers.fields import other_fields, plain, scorer_meta, shuffled
+from codev_env.tasks.readers.fields import brief, other_fields, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
 from codev_env.tasks.readers.images import Rules, image_size
 from codev_env.tasks.readers.in_memory import table_in_memory
@@ -304,7 +304,7 @@ class DatasetReader:
             )
 
     def _check(self, fields: Mapping[str, Any], where: str) -> tuple[str, str, tuple[str, ...], tuple[Any, ...]]:
-        """Return question, answer, choices and boxes."""
+        """Return question, answer, choices and boxes; also checks the names of transforms."""
         names = {field: several[0] for field, several in self.columns}
         exact = "task" in names  # An export of tasks has to come back as it was.
         question = read_question(fields["question"], where, exact=exact)
@@ -313,6 +313,7 @@ class DatasetReader:
         choices = tuple(option.text for option in options)
         targets = read_targets(fields.get("targets"), where, names.get("targets", ""))
         boxes = boxes_from(targets, where, form=self.boxes, numbered=True)
+        _transforms(fields.get("transform"), where)
         stem = question if exact else without_options(question, choices)
         return stem, read_answer(fields["answer"], options, where), choices, boxes
 
@@ -323,8 +324,6 @@ class DatasetReader:
         if self.shuffle_seed is not None:
             task_id = plain(fields["id"]) if "id" in fields else f"{self.bench}-{index}"
             choices = shuffled(choices, task_id, self.shuffle_seed)
-        transform = parsed(fields.get("transform"), where, plain_text=True)
-        names = [transform] if isinstance(transform, str) else transform or ()
         image = self.image_column.split(".")[0]
         rest = other_fields(row, (image,))
         own = scorer_meta(self.bench, question_type="multi_choice" if choices else "free_form")
@@ -336,11 +335,20 @@ class DatasetReader:
             choices=choices,
             boxes=boxes,
             box_form=self.boxes,
-            transform=tuple(str(name) for name in names if str(name)),
+            transform=_transforms(fields.get("transform"), where),
             category=plain(fields.get("category")),
             meta={**rest, **own} if record.meta is None else record.meta,
             record=record,
         )
+
+
+def _transforms(value: Any, where: str) -> tuple[str, ...]:
+    """Return the names of transforms: of a text one, of a list, also as JSON, several."""
+    names = parsed(value, where, plain_text=True)
+    names = [names] if isinstance(names, str) else names or ()
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str | None) for name in names):
+        raise TaskError(f"{where}: the transform is {brief(value)}; expected a name such as 'rotate_90', or a list.")
+    return tuple(filter(None, names))
 
 
 def _cell(values: Sequence[Any]) -> Any:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import string
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ _TRAILING = re.compile(r"\s*\n\s*(?:Answer |Please |Choose |Select |Think |Outpu
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number and no `bool`."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Return whether a value is a finite number that a float can hold, and no `bool`."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def brief(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from codev_env.benches import Bench
 from codev_env.errors import FormatError, TaskError
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.cells import nested_value
-from codev_env.tasks.readers.fields import brief, jsonable, optional, other_fields, plain, scorer_meta
+from codev_env.tasks.readers.fields import brief, is_number, jsonable, optional, other_fields, plain, scorer_meta
 from codev_env.tasks.readers.files import find_files, json_table, only_split, table_of
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
@@ -131,6 +130,6 @@ def _precision(value: Any, where: str) -> int | None:
     value = optional(value)
     if value is None:
         return None
-    if not isinstance(value, int | float) or not math.isfinite(value) or value != int(value) or not 0 <= value <= 15:
+    if not is_number(value) or value != int(value) or not 0 <= value <= 15:
         raise TaskError(f"{where}: 'precision' is {brief(value)}; expected a whole number of decimals.")
     return int(value)
