@@ -59,6 +59,13 @@ def test_a_terminal_without_a_character_shows_another_one():
     assert (done.returncode, done.stdout, done.stderr) == (0, b"12 ? 34\n", b"")
 
 
+def test_half_a_character_is_shown_as_another_one_in_the_locale_of_containers():
+    program = "import sys; from codev_env.app import cli; cli.usage = lambda: '12 ' + chr(0xD800); cli.run()"
+    env = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": ""}
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"12 ?\n", b"")
+
+
 def test_a_working_folder_that_was_removed_is_named(tmp_path):
     program = f"import os; os.chdir({str(tmp_path)!r}); os.rmdir(os.getcwd()); from codev_env.app import cli; cli.run()"
     done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True)

@@ -181,7 +181,7 @@ def run() -> NoReturn:
     """Run `codev` as a process of its own, and end it with its exit code."""
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")  # a terminal without some character must not end hours of work
     if os.environ.get("CODEV_DEBUG", "") in ("", "0"):
         warnings.formatwarning = _one_line
