@@ -10,8 +10,8 @@ from codev_agents.engines.lora import ADAPTERS
 from codev_env.app.options import Problem
 from codev_env.errors import CodevError
 from codev_train.learn import checkpoint
-from codev_train.learn.credit import get_credit
-from codev_train.learn.curriculum import get_curriculum
+from codev_train.learn.credit import check_credit
+from codev_train.learn.curriculum import check_curriculum
 from codev_train.learn.loss import check_loss
 from codev_train.learn.sharding import Layout
 from codev_train.run.config import OPTIONS, read_file
@@ -45,9 +45,9 @@ def find_problems(options: TrainOptions, processes: int = 1, layout: Layout | No
         yield make_problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
     if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():
         yield make_problem("vllm.folder", options.vllm.folder, "a folder that exists")
-    for find, option in ((get_curriculum, "curriculum"), (get_credit, "credit"), (check_loss, "loss")):
+    for check, option in ((check_curriculum, "curriculum"), (check_credit, "credit"), (check_loss, "loss")):
         try:
-            find(getattr(options, option))
+            check(getattr(options, option))
         except CodevError as error:
             yield Problem(option, f"--{option}: {error}")
 

@@ -111,6 +111,7 @@ def test_an_option_outside_the_sections_of_a_file_is_told_where_it_belongs(tmp_p
         "--clip-low 2",
         "--dual-clip 0.5",
         "--seed -1",
+        "--seed 4294967296",
         "--optimizer.lr -1",
         "--optimizer.decay 2",
         "--env.data auto",
@@ -119,6 +120,8 @@ def test_an_option_outside_the_sections_of_a_file_is_told_where_it_belongs(tmp_p
         "--env.scenes toi",
         "--env.scene sell 3",
         "--env.id codev_env:CodeV-VStar-v9",
+        "--env.id a/b/c",
+        "--env.id no_such_module:CodeV-VStar-v0",
         "--env.data no/such/folder",
         "--max-length 0",
         "--max-tokens 64 --max-length 64",
@@ -307,6 +310,8 @@ def test_the_fingerprint_stands_for_all_values():
     assert start_folder(base) != start_folder(other)
     judged = dataclasses.replace(base, env=dataclasses.replace(base.env, judge="none", view_pixels=9))
     assert start_folder(judged) == start_folder(base), "what a judge says is not learned"
+    afar = dataclasses.replace(base, env=dataclasses.replace(base.env, farm="ray"))
+    assert start_folder(afar) == start_folder(base), "where programs run is not learned"
 
 
 def test_options_of_a_run_are_read_back_as_they_were(tmp_path):
@@ -385,6 +390,8 @@ def test_a_value_of_the_wrong_kind_says_what_is_allowed(capsys, argv, said):
         (["--loss", "micro_run:CONFIG"], "--loss: loss 'micro_run:CONFIG' is a dict; it must be a function"),
         (["--loss", "micro_run:write_config"], "--loss: loss 'micro_run:write_config' failed on three tokens"),
         (["--credit", "turns"], "--credit: unknown credit 'turns'. Did you mean 'turn'?"),
+        (["--credit", "micro_run:write_config"], "--credit: credit 'micro_run:write_config' failed on five"),
+        (["--curriculum", "micro_run:write_config"], "--curriculum: curriculum 'micro_run:write_config' cannot be"),
         (["--temperature", "0"], "--temperature is 0"),
         (["--eval.episodes", "0"], "--eval.episodes is 0"),
         (["--config"], "--config needs a value"),
@@ -406,6 +413,12 @@ def test_a_file_that_is_no_configuration_is_refused_by_name(yaml_file, text):
     path = yaml_file(text)
     with pytest.raises(ConfigError, match=r"options\.yaml"):
         read_file(path)
+
+
+def test_a_file_that_is_no_text_is_refused_by_name(tmp_path):
+    (tmp_path / "weights.yaml").write_bytes(b"\xd0\x00\xff")
+    with pytest.raises(ConfigError, match=r"weights\.yaml is not text in UTF-8"):
+        read_file(str(tmp_path / "weights.yaml"))
 
 
 @pytest.mark.parametrize(

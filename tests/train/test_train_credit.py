@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codev_train.learn.credit import CREDITS, Credit, channel_factors, combine, get_credit, route
+from codev_env.errors import ConfigError
+from codev_train.learn.credit import CREDITS, Credit, channel_factors, check_credit, combine, get_credit, route
 
 ROOT_HALF = math.sqrt(0.5)
 
@@ -229,6 +230,46 @@ def test_a_trajectory_left_out_of_all_channels_changes_nothing_for_the_others(na
 @pytest.mark.parametrize("name", CREDITS)
 def test_a_channel_that_keeps_nobody_gives_nothing(name):
     assert combined(name, [[[1.0], [2.0]]], [1, 1], [0, 0], [1.0], [[False, False]]).tolist() == [[0.0], [0.0]]
+
+
+def median(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    total = rewards.sum(1)
+    return (total - torch.stack([total[groups == group].median() for group in groups]))[:, None].expand_as(rewards)
+
+
+def test_a_credit_is_not_asked_about_a_channel_that_keeps_nobody():
+    """The function stacks a list, which must not be empty; in `hdpo` a channel keeps the right answers alone."""
+    kept = [[True, True], [False, False]]
+    credit, numbers = Credit(median), torch.tensor([1, 1])
+    found = combine(credit, torch.ones(2, 2, 1), numbers, numbers, [1.0, 1.0], torch.tensor(kept))
+    assert found.tolist() == [[0.0], [0.0]]
+
+
+@pytest.mark.parametrize("name", [*CREDITS, f"{__name__}:median", f"{__name__}:LAST_TURN"])
+def test_credits_that_work_pass_the_check(name):
+    check_credit(name)
+
+
+def number(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> float:
+    return 1.0
+
+
+def by_trajectory(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    return rewards.sum(1)
+
+
+def alone_is_nan(rewards: torch.Tensor, turns: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    spread = torch.stack([rewards[groups == group].sum(1).std() for group in groups])
+    return rewards / (1 + spread[:, None])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("number", "failed on five"), ("by_trajectory", r"gave \[5\] advantages"), ("alone_is_nan", "not finite")],
+)
+def test_a_credit_that_cannot_work_is_refused_before_it_is_used(name, said):
+    with pytest.raises(ConfigError, match=said):
+        check_credit(f"{__name__}:{name}")
 
 
 @pytest.mark.parametrize("name", ["trajectory", "trajectory-mean", "turn", "turn-mean"])

@@ -149,15 +149,23 @@ def combine(
         Advantages `[trajectories, turns]`.
 
     Raises:
-        ConfigError: The credit gives advantages of another shape.
+        ConfigError: The credit gives advantages of another shape, or some that are not finite.
     """
     advantages = torch.zeros_like(rewards[0])
     for number, (channel, weight, rows) in enumerate(zip(rewards, weights, kept, strict=True)):
+        if not rows.any():
+            continue
         found = credit(channel[rows], turns[rows], groups[rows])
+        called = getattr(credit.function, "__name__", credit.function)
         if found.shape != channel[rows].shape:
             raise ConfigError(
-                f"credit {getattr(credit.function, '__name__', credit.function)} gave {[*found.shape]} advantages for "
-                f"{[*channel[rows].shape]} rewards; it must give one for each turn of each trajectory."
+                f"credit {called} gave {[*found.shape]} advantages for {[*channel[rows].shape]} rewards; it must give "
+                "one for each turn of each trajectory."
+            )
+        if not found[_within(found, turns[rows]) > 0].isfinite().all():
+            raise ConfigError(
+                f"credit {called} gave advantages that are not finite; a group may be of one trajectory, or of equal "
+                "rewards."
             )
         if gate is not None and number == gate[0]:
             found = route(found, rewards[gate[1], rows], turns[rows])
@@ -215,3 +223,20 @@ def get_credit(name: str) -> Credit:
     """
     found = CREDITS.find(name)
     return found if isinstance(found, Credit) else Credit(found)
+
+
+def check_credit(name: str) -> None:
+    """Try a credit on two groups and a trajectory alone, so that one that cannot work is found before training.
+
+    Raises:
+        ConfigError: There is none, it fails, or it returns something else than one finite advantage for each turn.
+    """
+    rewards = torch.tensor([[0.0, 1.0], [0.5, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    turns, groups = torch.tensor([2, 1, 2, 2, 2]), torch.tensor([0, 0, 1, 1, 2])
+    credit = get_credit(name)
+    try:
+        combine(credit, rewards[None], turns, groups, [1.0], torch.ones(1, len(turns), dtype=torch.bool))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"credit {name!r} failed on five trajectories: {type(error).__name__}: {error}.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,24 @@ def get_curriculum(name: str) -> Choose:
         ConfigError: There is none, or it cannot be called.
     """
     return CURRICULA.find(name)
+
+
+def check_curriculum(name: str) -> None:
+    """Look whether a curriculum takes what `Choose` is given, so that one that does not is found before training.
+
+    Raises:
+        ConfigError: There is none, or it takes other arguments.
+    """
+    choose = get_curriculum(name)
+    try:
+        inspect.signature(choose).bind(None, 1, 1, {})
+    except TypeError as error:
+        raise ConfigError(
+            f"curriculum {name!r} cannot be called with a generator, the number of tasks, how many are wanted and the "
+            f"last visits (TypeError: {error})."
+        ) from error
+    except ValueError:  # Some functions in C have no signature.
+        return
 
 
 class TaskChooser:

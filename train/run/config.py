@@ -46,6 +46,8 @@ def read_file(path: str) -> dict[str, Any]:
         text = Path(path).read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"--config {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--config {path} is not text in UTF-8.") from error
     return _mapping(text, path)
 
 
@@ -192,6 +194,7 @@ def fingerprint(options: SFTOptions) -> str:
     same = ("name", "out", "threads", "processes", "sharding", "replicas")  # the result is for any of these
     unasked = ("judge", "view_pixels")  # an expert's episodes are learned whatever a judge says of them
     values = {k: v for k, v in dataclasses.asdict(options).items() if k not in same}
-    values["env"] = {k: v for k, v in values["env"].items() if k not in unasked}
+    # As without a farm: the place where programs run is not learned.
+    values["env"] = {k: v for k, v in values["env"].items() if k not in unasked} | {"farm": ""}
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

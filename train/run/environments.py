@@ -83,7 +83,7 @@ def make_env(
         dialect: Instead of that of `options`.
 
     Raises:
-        ConfigError: The id is not registered.
+        ConfigError: The id is not registered, or its module cannot be imported.
     """
     wrapped: dict[str, Any] = {"wrap": options.wrap} if options.wrap else {}  # some ids wrap of their own accord
     try:
@@ -103,7 +103,7 @@ def make_env(
             farm=farm_of(options),
             **wrapped,
         )
-    except gym.error.UnregisteredEnv as error:
+    except (gym.error.Error, ModuleNotFoundError) as error:
         raise ConfigError(f"env.id {options.id!r} is not a registered environment: {error}") from error
 
 

@@ -18,6 +18,7 @@ from codev_train.run.ranges import (
     NotNegative,
     Positive,
     PositiveShare,
+    Seed,
     Share,
 )
 
@@ -132,7 +133,7 @@ class SFTOptions:
     """Name of the run."""
     out: str = "runs"
     """Folder of all runs; this one writes `out/name`."""
-    seed: CountOrNone = 0
+    seed: Seed = 0
     """Seed of weights, data and order."""
     model: str = ""
     """Folder or hub name to start from; empty makes a toy model from random weights."""
@@ -228,7 +229,7 @@ class TrainOptions:
     """Name of the run."""
     out: str = "runs"
     """Folder of all runs; this one writes `out/name`."""
-    seed: CountOrNone = 0
+    seed: Seed = 0
     """Seed of data, sampling and order."""
     model: str = ""
     """Folder or hub name of the policy; empty takes the cold start of the same preset, made first if it is missing."""
