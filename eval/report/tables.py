@@ -34,6 +34,11 @@ class Table:
         return tuple(number > 0 and all(NUMBER.match(cell) for cell in cells) for number, cells in enumerate(columns))
 
     @property
+    def prose(self) -> bool:
+        """Whether the last column is text, which narrow screens show below the others."""
+        return len(self.heads) > 2 and not self.numeric[-1]
+
+    @property
     def wide(self) -> bool:
         """Whether the table needs a whole line of the page."""
         return len(self.heads) > NARROW_COLUMNS or any(len(cell) > NARROW_TEXT for row in self.rows for cell in row)

@@ -80,3 +80,10 @@ def test_other_numbers_of_samples_are_named(tmp_path, capsys):
         (folder / "metrics.json").write_text(json.dumps(record | {"samples": samples}))
     assert cli.main(["eval", "compare", *map(str, folders)]) == 0
     assert "The runs had other options: --samples 1 (A) and 2 (B)." in capsys.readouterr().out
+
+
+def test_a_text_in_the_last_column_has_a_line_of_its_own_on_narrow_screens():
+    signs = tables({"suspected": {"lazy": 12}, "pass_at": {"1": {"value": 0.5, "ci95": None}}})
+    assert {table.title: table.prose for table in signs} == {"Hacks suspected": True, "pass@k": False}
+    page = load("results.html.j2").module.tables(signs)
+    assert page.count('<table class="prose">') == 1 and page.count("<table>") == 1
