@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -143,6 +144,15 @@ class EpisodeRunner:
     def _add(self, terms: dict[str, float]) -> None:
         for name, value in terms.items():
             self.reward_terms[name] = self.reward_terms.get(name, 0.0) + value
+
+
+def _after_fork() -> None:
+    """In a forked child: a thread that is not there may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _key(value: Any) -> Hashable:

@@ -53,6 +53,15 @@ def shared_sandbox(limits: Limits) -> Sandbox:
         return _shared[key]
 
 
+def _after_fork() -> None:
+    """In a forked child: a thread that is not there may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 @atexit.register
 def close_shared() -> None:
     """Close the shared sandboxes of this process; the next use starts new ones."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 from PIL import Image
@@ -37,6 +36,7 @@ from codev_env.judges.evidence import (
     target_share_of,
     union_share,
 )
+from codev_env.lazy import LazyProperty
 from codev_env.provenance.panels import same_place
 from codev_env.types import Box, Region, Task
 
@@ -105,7 +105,7 @@ class Account:
             total = self._area([look, *in_vain])
         return look.alone[target].after(max(total, look.alone[target].shown))
 
-    @cached_property
+    @LazyProperty
     def _shown_in_vain(self) -> list[tuple[list[JudgedLook], float]]:
         """For each target the looks that show none but could have shown it as their main content, and their area."""
         found = []

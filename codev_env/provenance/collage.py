@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from codev_env.lazy import LazyProperty
 from codev_env.provenance import codes, exact
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.bars import CLEAR
@@ -92,12 +92,12 @@ class Collage:
         bounds, found = [part for part, _ in parts], [one for _, one in parts]
         return parts_of(bounds, found, region or guess or Region(), self.output.size, thorough)
 
-    @cached_property
+    @LazyProperty
     def _layouts(self) -> list[Layout]:
         sizes = dict.fromkeys(piece.size for piece in self.pieces)
         return layouts(self.output, islice(sizes, SIZES))
 
-    @cached_property
+    @LazyProperty
     def _code(self) -> codes.PixelCode:
         return codes.pixel_code(tuple(image.size for image in self.images))
 
@@ -180,7 +180,7 @@ class Collage:
         reading = read_code(output, probe, self._code, self.images, self.secret)
         return reading.region if reading is not None and reading.sure and reading.region.polygon is not None else None
 
-    @cached_property
+    @LazyProperty
     def _panels(self) -> dict[Bounds, list[list[WovenPart]]]:
         return {}
 

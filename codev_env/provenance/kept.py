@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -26,6 +27,12 @@ def kept(pixels: Callable[P, int]) -> Callable[[Callable[P, T]], Callable[P, T]]
     def decorate(make: Callable[P, T]) -> Callable[P, T]:
         results: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         lock = threading.Lock()
+
+        def after_fork() -> None:
+            nonlocal lock
+            lock = threading.Lock()
+
+        os.register_at_fork(after_in_child=after_fork)
 
         @wraps(make)
         def cached(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -28,13 +28,14 @@ import logging
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image
 
 from codev_env.errors import NoRoom, ViewLost
+from codev_env.lazy import LazyProperty
 from codev_env.provenance import codes, exact, woven
 from codev_env.provenance.collage import Collage, is_doubtful
 from codev_env.provenance.cuts import Cuts
@@ -180,7 +181,7 @@ class Tracker:
         pairs = zip(known, execution.images, strict=True)
         return tuple(with_repeats(region, output, self._images, self._cuts.pieces()) for region, output in pairs)
 
-    @cached_property
+    @LazyProperty
     def _secret(self) -> int:
         """It decides, with an output, where that is looked at; copies of pixels do not need it."""
         secret = zlib.crc32(self._seed.to_bytes(8, "little", signed=True))

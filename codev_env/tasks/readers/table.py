@@ -8,11 +8,11 @@ import sys
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from codev_env.errors import FormatError, TaskError
+from codev_env.lazy import LazyProperty
 from codev_env.tasks.readers.cells import nested_value
 from codev_env.tasks.readers.fields import nearest, parse_json
 
@@ -308,7 +308,7 @@ class TsvTable(_LineTable):
             raise TaskError(f"{self.where(index)}: 'image' is {link!r}, but that row has no image either.")
         return image
 
-    @cached_property
+    @LazyProperty
     def _indexes(self) -> dict[str, int]:
         """The first row of each index."""
         values = self.values("index")
