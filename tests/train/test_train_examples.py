@@ -14,7 +14,7 @@ from codev_agents.scripted import DecorativeCrop
 from codev_train.run.environments import make_env
 from codev_train.run.options import SFTOptions, StageOptions
 from codev_train.sft import cold_start
-from codev_train.sft.examples import Example, ExampleMaker, StageData
+from codev_train.sft.examples import Example, ExampleMaker, StageData, tokenize_trajectory
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,15 @@ def test_recorded_episodes_are_imitated_as_they_were(maker, env_options):
     trajectory = run_episode(make_env(env_options, "train"), Oracle(), options={"index": 1})
     text = learned(maker.imitated(trajectory), maker.processor)
     assert text == "".join(turn.action for turn in trajectory.turns)
+
+
+@pytest.mark.parametrize(("dialect", "ends"), [("thyme", False), ("codev", True)])
+def test_a_call_without_an_observation_does_not_end_a_message_that_goes_on(policy, env_options, dialect, ends):
+    """In `thyme` the observation is part of the reply; the end of an episode at `max_turns` is no end of it."""
+    cut = dataclasses.replace(env_options, dialect=dialect, max_turns=1)
+    trajectory = run_episode(make_env(cut, "train"), Oracle(), options={"index": 1})
+    tokens = tokenize_trajectory(trajectory, policy.processor)
+    assert trajectory.stop_reason == "max_turns" and (tokens.ids[-1] == policy.processor.eos_id) == ends
 
 
 def test_a_stage_mixes_as_asked_and_repeats_with_its_seed(maker):

@@ -69,7 +69,8 @@ def tokenize_trajectory(trajectory: Trajectory, processor: ChatProcessor) -> Tok
     for number, turn in enumerate(trajectory.turns):
         last = number + 1 == len(trajectory.turns)
         # If the observation is part of the same message, the model must not learn to end the message before it.
-        ids = processor.encode_reply(turn.action, tokens.ids) + ([processor.eos_id] if last or role == "user" else [])
+        ended = role == "user" or (last and turn.kind != "code")
+        ids = processor.encode_reply(turn.action, tokens.ids) + [processor.eos_id] * ended
         tokens.add_action(ids, [0.0] * len(ids), number)
         if not last:
             images = [processor.image(image) for image in turn.images]
