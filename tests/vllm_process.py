@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,7 +11,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 FLAGS = [
     *("--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
@@ -58,6 +62,18 @@ class VllmProcess:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Stop the engine behind the server while the block runs; the server itself goes on answering."""
+        engines = psutil.Process(self._process.pid).children(recursive=True)
+        for engine in engines:
+            engine.suspend()
+        try:
+            yield
+        finally:
+            for engine in engines:
+                engine.resume()
 
     def _healthy(self) -> bool:
         try:

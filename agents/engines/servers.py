@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ _HOMES = 100_000  # remembered, beside those with requests under way
 HOME_S = 60.0
 """Seconds after its last request in which a task stays with its server; later its caches are of others."""
 LOAD_S = 60.0  # time to load weights after which a server is checked, in seconds
+SILENT_S = 60.0  # time without an answer to any request after which an engine is checked, in seconds
 NOTICE_S = 1.0  # longest wait for a server that nobody asks, in seconds
 TRIES = 5  # per completion, and one for each further server; all may be gone between two, for `patience` seconds
 GIVEN_UP_S = 0.5  # longest wait for servers of a request that was given up, in seconds
@@ -50,7 +52,8 @@ class Servers:
     """Sends each request to the server that has the fewest, those that belong together to the same one.
 
     A request that finds its server gone is made again by another one. A server that is lost is looked for by a thread
-    of its own, which also gives it the newest weights before it is used again.
+    of its own, which also gives it the newest weights before it is used again. Another thread checks engines that leave
+    all their requests waiting: one may hang behind a server that calls itself healthy.
 
     Args:
         urls: Their addresses.
@@ -58,19 +61,33 @@ class Servers:
         timeout: Longest wait for one answer, in seconds.
         restore: Gives a server the newest weights unless it has them, and returns their name. Referred to weakly: it is
             a method of the engine, whose weights on disk disappear with it.
+        check: Waits for a sign of the engine behind a server, and raises `ServerLost` after ending its requests if
+            there is none. Like `restore`, a method of the engine; `None` checks nothing.
     """
 
-    def __init__(self, urls: Sequence[str], patience: float, timeout: float, restore: Callable[[Client], str]) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        patience: float,
+        timeout: float,
+        restore: Callable[[Client], str],
+        check: Callable[[Client], object] | None = None,
+    ) -> None:
         self.clients = [Client(url, patience, timeout) for url in urls]
         self._patience, self._method = patience, weakref.WeakMethod(restore)
         self._changed = threading.Condition()
         self._load = dict.fromkeys(self.clients, 0)
+        self._heard = dict.fromkeys(self.clients, 0.0)  # when a request ended, or the first of several began
         self._lost: dict[Client, Exception] = {}
         self._gone = 0.0  # since when all of them are lost
         self._newest = ""
         self._homes: dict[Hashable, _Home] = {}
         self.losses = 0
         """How often a server was left out, or has lost its weights."""
+        if check:
+            for client in self.clients:
+                watch = (client, weakref.WeakMethod(check))
+                threading.Thread(target=self._watch, args=watch, name="vllm-watch", daemon=True).start()
 
     @property
     def queues(self) -> list[int]:
@@ -160,7 +177,7 @@ class Servers:
                 with self._changed:
                     self._load[client] -= 1
                     chosen.under_way -= 1
-                    chosen.left_at = time.monotonic()
+                    chosen.left_at = self._heard[client] = time.monotonic()
         raise EngineError(
             f"the vLLM server at {client.url} is there, but {tries} tries of one request failed; the last: "
             f"{unstopped(reason)}. It has to be vLLM 0.32 or newer; its log says more."
@@ -182,9 +199,24 @@ class Servers:
                     self._homes = {key: one for key, one in self._homes.items() if one.under_way}
                 if home is not None:
                     self._homes[home] = chosen
+            if not self._load[chosen.client]:
+                self._heard[chosen.client] = time.monotonic()
             self._load[chosen.client] += 1
             chosen.under_way += 1
             return chosen
+
+    def _watch(self, client: Client, method: weakref.WeakMethod[Callable[[Client], object]]) -> None:
+        """Check the engine of a server each time that it was silent for long."""
+        while check := method():
+            with self._changed:
+                left = self._heard[client] + SILENT_S - time.monotonic()
+                waits = self._load[client] > 0 and client not in self._lost
+            if waits and left <= 0:
+                # Whoever waits for an answer loses the server; one that refuses says something.
+                with contextlib.suppress(ServerLost, EngineError):
+                    check(client)
+            del check
+            time.sleep(left if waits and left > 0 else SILENT_S)
 
     def _wait(self, asked: OpenRequest | None = None) -> list[Client]:
         """Return the servers that are there, once there are any; the lock is held."""

@@ -79,7 +79,7 @@ class VllmServerEngine:
     ) -> None:
         self.processor = processor
         self.dtype = weight_dtype(options.dtype, device)
-        self._servers = Servers(options.url, options.patience, options.timeout, self._restore)
+        self._servers = Servers(options.url, options.patience, options.timeout, self._restore, self._check)
         self._apart, self._version = apart, version - 1  # `sync` counts
         self._in_flight = apart and in_flight
         self._versions: dict[str, int] = {}  # by the name of a push
@@ -232,6 +232,11 @@ class VllmServerEngine:
                 self._check_logprobs(client)
                 self._checked.add(client)
         return folder.name
+
+    def _check(self, client: Client) -> None:
+        """Wait for a sign of a server's engine, which gives none while it loads weights; raises as `_version`."""
+        with client.restoring, locked_if_possible(self._folder.parent / f"lock-{client.name}"):
+            _version(client)
 
     def _load(self, client: Client, folder: Path) -> None:
         """Let a server load weights."""

@@ -1,4 +1,4 @@
-"""A real vLLM server: one that is killed while it samples, and one that serves a saved policy. Needs vLLM's Python."""
+"""A real vLLM server that is killed or hangs while it samples, or serves a saved policy. Needs vLLM's Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from test_train_engine_contract import other_weights, untied
 from test_train_engine_contract import policy as policy  # a toy that vLLM can run; pytest takes it from here
 from vllm_process import VllmProcess
 
-from codev_agents.engines import make_engine
+from codev_agents.engines import make_engine, servers, vllm_server
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.http import Client
 from codev_agents.engines.options import VllmOptions
@@ -72,3 +72,25 @@ def test_a_saved_policy_is_served_as_it_is(policy, tmp_path: Path):
         (choice,) = Client(server.url, 60.0, 60.0).post(GENERATE, asked)["choices"]
     (wanted,) = HFEngine(policy.model, policy.processor).generate([Prompt(ids)], sampling)
     assert choice["token_ids"] == wanted.ids
+
+
+def test_an_engine_that_hangs_behind_its_server_is_left_out_until_it_goes_on(policy, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(servers, "SILENT_S", 2.0)
+    monkeypatch.setattr(vllm_server, "STATE_S", 2.0)
+    own = untied(policy)
+    own.save(tmp_path / "model")
+    prompts, sampling = [Prompt(own.processor.prompt("sys", "hello", []))], Sampling(temperature=0.0, max_tokens=1500)
+    with VllmProcess(tmp_path / "model", tmp_path / "log.txt") as server:
+        engine = make_engine("vllm-server", own.model, own.processor, 4, 0, VllmOptions(url=server.url, patience=300))
+        found: list[list[int]] = []
+        call = threading.Thread(target=lambda: found.extend(c.ids for c in engine.generate(prompts, sampling)))
+        call.start()
+        while not metric(server.url, "num_requests_running"):
+            time.sleep(0.02)
+        with server.hanging():
+            while not engine._servers.losses:
+                time.sleep(0.1)
+            assert engine._servers.queues == [-1] and not found
+            engine._servers.clients[0].get("/health")  # fine, all the while
+        call.join()
+        assert len(found) == 1 and engine._servers.losses == 1

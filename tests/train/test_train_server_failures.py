@@ -353,6 +353,72 @@ def test_requests_of_an_engine_that_hangs_behind_a_healthy_server_go_elsewhere(t
     ends.set()
 
 
+@pytest.mark.parametrize("hangs", [True, False])
+def test_an_engine_that_hangs_is_noticed_before_the_next_push_and_a_slow_one_is_waited_for(
+    two, policy, prompts, monkeypatch, hangs
+):
+    """Its health is fine, since that is asked of the process in front of it."""
+    monkeypatch.setattr(servers, "SILENT_S", 0.1)
+    monkeypatch.setattr(vllm_server, "STATE_S", 0.3 if hangs else LONG_S)
+    engine = engine_of([server.url for server in two], policy)
+    ends, answer, checked = threading.Event(), two[0].answer, threading.Event()
+
+    def answered(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/weight_info":
+            checked.set()
+        if path == vllm_server.GENERATE or (hangs and path != "/health"):
+            ends.wait(LONG_S)
+        return answer(path, body)
+
+    monkeypatch.setattr(two[0], "answer", answered)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(engine.generate(prompts, GREEDY)), daemon=True)
+    thread.start()
+    assert checked.wait(LONG_S)
+    if hangs:
+        thread.join(LONG_S / 2)
+        assert found and engine._servers.losses == 1 and engine._servers.queues == [-1, 0]
+        ends.set()
+        until(lambda: engine._servers.queues == [0, 0])
+    else:
+        time.sleep(0.5)
+        assert not found and engine._servers.losses == 0
+        ends.set()
+        thread.join(LONG_S / 2)
+        assert found
+
+
+def test_an_engine_is_not_checked_while_it_loads_weights(two, policy, prompts, monkeypatch):
+    """A load may take minutes, in which the engine answers nothing."""
+    monkeypatch.setattr(servers, "SILENT_S", 0.05)
+    monkeypatch.setattr(vllm_server, "STATE_S", 0.3)
+    engine = engine_of([two[0].url], policy)
+    asked, loads, ends, answer = threading.Event(), threading.Event(), threading.Event(), two[0].answer
+
+    def answered(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == vllm_server.GENERATE:
+            asked.set()
+            ends.wait(LONG_S)
+        if path == "/collective_rpc":
+            loads.set()
+            time.sleep(1.0)
+        elif loads.is_set() and not ends.is_set() and path == "/weight_info":
+            time.sleep(1.0)  # it waits behind the load
+        found = answer(path, body)
+        if path == "/resume":
+            ends.set()
+        return found
+
+    monkeypatch.setattr(two[0], "answer", answered)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(engine.generate(prompts, GREEDY)), daemon=True)
+    thread.start()
+    assert asked.wait(LONG_S)
+    engine.sync(policy.model)
+    thread.join(LONG_S / 2)
+    assert found and engine._servers.losses == 0
+
+
 def test_a_process_that_does_not_push_notices_a_silent_server_too(two, silent, policy, prompts, monkeypatch):
     monkeypatch.setattr(vllm_server, "STATE_S", 0.3)
     first, second = (engine_of([server.url for server in two], policy) for _ in range(2))
