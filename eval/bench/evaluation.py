@@ -35,6 +35,7 @@ from codev_eval.bench.folder import (
     STATE,
     SUITE,
     WITHOUT_TOOL,
+    check_same,
     evaluation_files,
     has_state,
     is_evaluation,
@@ -43,7 +44,7 @@ from codev_eval.bench.folder import (
     remove_new,
 )
 from codev_eval.bench.measures import bench_of, returned_image, sample_of
-from codev_eval.bench.models import is_folder, parse_model
+from codev_eval.bench.models import is_folder, parse_model, weights_of
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.progress import ProgressBar
 from codev_eval.bench.released import is_saved
@@ -339,6 +340,7 @@ class Evaluation:
             raise ConfigError(f"--out {out} is the folder of a training run: give another one.")
         found = [path for path in evaluation_files(out) if path.exists()]
         mine = json.loads(json.dumps(self.options.fixed()))
+        weights = weights_of(Path(self.options.model)) if is_folder(self.options.model) else ""
         if self.options.overwrite:
             if found and not is_evaluation(out):
                 raise ConfigError(
@@ -347,7 +349,7 @@ class Evaluation:
                 )
             remove_evaluation(out)
         elif read_episodes(out) or (out / METRICS).exists() or (out / REPORT).exists():
-            self._check_same(found[0], mine)
+            check_same(out, found[0], mine, weights)
         elif (out / STATE).exists() and not has_state(out):
             raise ConfigError(f"--out {out} holds {STATE}, which is of no evaluation: give another folder.")
         before = {path for path in (out, *evaluation_files(out)) if path.exists()}
@@ -355,34 +357,8 @@ class Evaluation:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
-        write_json(out / STATE, {"schema": SCHEMA, "options": mine})
+        write_json(out / STATE, {"schema": SCHEMA, "options": mine, "weights": weights})
         return before
-
-    def _check_same(self, found: Path, mine: dict[str, Any]) -> None:
-        out = self.options.out
-        try:
-            theirs = json.loads((out / STATE).read_text("utf-8"))["options"]
-            changed = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
-        except OSError:
-            advice = "give another folder" + (", or add --overwrite" if is_evaluation(out) else "")
-            raise ConfigError(f"--out {out} already holds {found.name}: {advice}.") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(
-                f"{out / STATE} is broken ({error!r}): give another folder, or add --overwrite."
-            ) from None
-        if "n" in changed and _is_more(mine["n"], theirs["n"]):
-            changed.remove("n")  # The tasks so far are the first of the new ones.
-        if changed:
-            was = (f"--{n.replace('_', '-')} was {theirs.get(n)!r} and is {mine.get(n)!r}" for n in changed)
-            raise ConfigError(
-                f"--out {out} holds an evaluation with other options: {', '.join(was)}. Give another folder, or add "
-                "--overwrite."
-            )
-
-
-def _is_more(n: int | None, than: int | None) -> bool:
-    """Whether `--n` is larger than another; `None` is all tasks."""
-    return than is not None and (n is None or n > than)
 
 
 def _each(name: str, tasks: TaskSet) -> TransformedTaskSet:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from codev_env.errors import ConfigError
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
@@ -72,6 +73,47 @@ def has_state(out: Path) -> bool:
         return "options" in json.loads((out / STATE).read_text("utf-8"))
     except (OSError, ValueError, TypeError):
         return False
+
+
+def check_same(out: Path, found: Path, mine: Mapping[str, Any], weights: str) -> None:
+    """Refuse to continue an evaluation with other options, except for more tasks, or with other weights.
+
+    Args:
+        out: The folder.
+        found: A file of the evaluation that it holds.
+        mine: The options now.
+        weights: `weights_of` the model; empty for a model without a folder.
+
+    Raises:
+        ConfigError: Something differs, or the file with the options is missing or broken.
+    """
+    try:
+        state = json.loads((out / STATE).read_text("utf-8"))
+        theirs = state["options"]
+        changed = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
+    except OSError:
+        advice = "give another folder" + (", or add --overwrite" if is_evaluation(out) else "")
+        raise ConfigError(f"--out {out} already holds {found.name}: {advice}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{out / STATE} is broken ({error!r}): give another folder, or add --overwrite.") from None
+    if "n" in changed and _is_more(mine["n"], theirs["n"]):
+        changed.remove("n")  # The tasks so far are the first of the new ones.
+    if changed:
+        was = (f"--{n.replace('_', '-')} was {theirs.get(n)!r} and is {mine.get(n)!r}" for n in changed)
+        raise ConfigError(
+            f"--out {out} holds an evaluation with other options: {', '.join(was)}. Give another folder, or add "
+            "--overwrite."
+        )
+    if state.get("weights", weights) != weights:
+        raise ConfigError(
+            f"--out {out} holds an evaluation of the weights that --model {mine['model']} had before; they have "
+            "changed. Give another folder, or add --overwrite."
+        )
+
+
+def _is_more(n: int | None, than: int | None) -> bool:
+    """Whether `--n` is larger than another; `None` is all tasks."""
+    return than is not None and (n is None or n > than)
 
 
 def remove_evaluation(out: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,30 @@ from codev_env.errors import ConfigError, unknown
 
 AGENTS = f"scripted:{'|'.join(SCRIPTED)}, URL#NAME such as http://localhost:8000/v1#my-model"
 FORMS = f"{AGENTS}, or the folder of a saved model"
+_WEIGHTS = (".safetensors", ".bin")
+_SAMPLES, _BLOCK = 64, 1 << 16
 
 
 def is_folder(spec: str) -> bool:
     """Whether `spec` names a folder on this machine, whose model one of the engines samples from."""
     return bool(spec) and not spec.startswith(("scripted:", "http:", "https:")) and Path(spec).is_dir()
+
+
+def weights_of(folder: Path) -> str:
+    """Return a digest of samples of a saved model's weights, another one after training has gone on.
+
+    Args:
+        folder: The model's folder. Of each file of weights the size and 64 blocks of 64 KiB are read, from start to end.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(path for path in folder.iterdir() if path.suffix in _WEIGHTS):
+        size = path.stat().st_size
+        digest.update(os.fsencode(path.name) + size.to_bytes(8, "big"))
+        with path.open("rb") as file:
+            for place in range(_SAMPLES):
+                file.seek(max(0, size - _BLOCK) * place // (_SAMPLES - 1))
+                digest.update(file.read(_BLOCK))
+    return digest.hexdigest()
 
 
 def parse_model(

@@ -10,8 +10,11 @@ from PIL import Image
 
 from codev_agents import AgentError, Oracle
 from codev_env.app import cli
+from codev_env.errors import ConfigError
 from codev_env.trajectory import read_trajectories
 from codev_eval.bench import evaluation
+from codev_eval.bench.folder import check_same
+from codev_eval.bench.models import weights_of
 
 
 class Failing(Oracle):
@@ -108,3 +111,22 @@ def test_all_options_that_differ_are_named_and_more_tasks_are_none_of_them(tmp_p
     assert run_eval(tmp_path, "--n", "3", "--seed", "1", "--max-turns", "4") == 1
     said = capsys.readouterr().err
     assert "--seed was 0 and is 1" in said and "--max-turns was 6 and is 4" in said and "--n was" not in said
+
+
+@pytest.mark.parametrize("size", [100, 10_000_000])
+@pytest.mark.parametrize("at", [0, -1])
+def test_an_evaluation_goes_on_with_the_same_weights_alone(tmp_path, size, at):
+    model, mine = tmp_path / "model", {"model": "model", "n": 2}
+    model.mkdir()
+    content = bytearray(size)
+    (model / "model.safetensors").write_bytes(content)
+    state = {"options": mine, "weights": weights_of(model)}
+    (tmp_path / "eval.json").write_text(json.dumps(state))
+    (model / "config.json").write_text("{}")
+    check_same(tmp_path, tmp_path / "eval.json", mine, weights_of(model))
+    content[at] = 1
+    (model / "model.safetensors").write_bytes(content)
+    with pytest.raises(ConfigError, match="the weights that --model model had before; they have changed"):
+        check_same(tmp_path, tmp_path / "eval.json", mine, weights_of(model))
+    (tmp_path / "eval.json").write_text(json.dumps({"options": mine}))  # of an earlier version
+    check_same(tmp_path, tmp_path / "eval.json", mine, weights_of(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,18 @@ def test_a_folder_of_weights_plays(saved, tmp_path):
     # Greedy: neither the batch nor stopping in between changes what is written.
     again = evaluated(saved, tmp_path / "b", "--batch", "2")
     assert [[turn.action for turn in t.turns] for t in again] == [[turn.action for turn in t.turns] for t in played]
+
+
+@pytest.mark.integration
+def test_weights_that_were_trained_on_are_another_evaluation(saved, tmp_path, capsys):
+    model = shutil.copytree(saved, tmp_path / "model")
+    evaluated(model, tmp_path / "out", "--n", "1")
+    (weights,) = model.glob("*.safetensors")
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    given = ["--model", str(model), "--data", "synthetic", "--scenes", "toy", "--n", "5", "--max-tokens", "12"]
+    assert cli.main(["eval", *given, "--max-turns", "2", "--out", str(tmp_path / "out")]) == 1
+    assert "they have changed" in capsys.readouterr().err
 
 
 @pytest.mark.integration
