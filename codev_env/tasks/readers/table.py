@@ -15,6 +15,7 @@ from codev_env.errors import FormatError, TaskError
 from codev_env.lazy import LazyProperty
 from codev_env.tasks.readers.cells import nested_value
 from codev_env.tasks.readers.fields import nearest, parse_json
+from codev_env.tasks.readers.tab_separated import cells_of, leaves_open, next_record
 
 _LONG = 4096  # longer texts, which are images most likely, are not kept in memory
 _BUFFER = 1 << 22  # bytes; lines with images are megabytes long
@@ -251,11 +252,11 @@ class TsvTable(_LineTable):
         problems: dict[int, str] = {}
         with open_file(path) as file:
             start, number = 0, 1
-            header, lines = _next_record(file)
-            self.columns = tuple(_text(name, f"{path}, line 1") for name in _cells(header))
+            header, lines = next_record(file)
+            self.columns = tuple(_text(name, f"{path}, line 1") for name in cells_of(header))
             start, number = start + len(header), number + lines
             while True:
-                record, lines = _next_record(file)
+                record, lines = next_record(file)
                 if not record:
                     break
                 if record.strip():
@@ -273,11 +274,11 @@ class TsvTable(_LineTable):
     def _parse(self, record: bytes, number: int, longest: int = sys.maxsize) -> dict[str, Any]:
         """Return a record's fields, without those that are too long."""
         where = f"{self.path}, line {number}"
-        cells = _cells(record)
+        cells = cells_of(record)
         if len(cells) != len(self.columns):
             raise TaskError(
                 f"{where}: has {len(cells)} fields, but the header has {len(self.columns)}"
-                f"{', because a quote is never closed' if _leaves_open(record, False) else ''}. "
+                f"{', because a quote is never closed' if leaves_open(record, False) else ''}. "
                 "Restore it or download it again."
             )
         named = zip(self.columns, cells, strict=True)
@@ -313,59 +314,6 @@ class TsvTable(_LineTable):
         """The first row of each index."""
         values = self.values("index")
         return {values[row]: row for row in reversed(range(len(values)))}
-
-
-def _next_record(file: BinaryIO) -> tuple[bytes, int]:
-    """Read one record, which may contain line ends inside quotes; returns it with its number of lines."""
-    lines, is_open = [file.readline()], False
-    while is_open := _leaves_open(lines[-1], is_open):
-        if not (line := file.readline()):
-            break
-        lines.append(line)
-    return b"".join(lines), len(lines)
-
-
-def _leaves_open(text: bytes, is_open: bool) -> bool:
-    """Whether the quotes of the last field are open after a text.
-
-    Args:
-        text: A record, a line of one, or the part of a line between two tabs.
-        is_open: Whether they are open before it.
-    """
-    if b'"' not in text:
-        return is_open
-    for piece in text.split(b"\t"):
-        odd = piece.count(b'"') % 2 == 1
-        is_open = not odd if is_open else odd and piece.startswith(b'"')
-    return is_open
-
-
-def _cells(record: bytes) -> list[bytes]:
-    """Return a record's fields without their quotes.
-
-    The standard library's reader has a limit on field lengths, one for the whole process, that images exceed.
-    """
-    line = record.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
-    if b'"' not in line:
-        return line.split(b"\t")
-    found = []
-    for piece in _split(line):
-        quoted = len(piece) >= 2 and piece.startswith(b'"') and piece.endswith(b'"')
-        found.append(piece[1:-1].replace(b'""', b'"') if quoted else piece)
-    return found
-
-
-def _split(line: bytes) -> list[bytes]:
-    """Split at tabs outside quotes."""
-    found: list[list[bytes]] = []
-    is_open = False
-    for piece in line.split(b"\t"):
-        if is_open:
-            found[-1].append(piece)
-        else:
-            found.append([piece])
-        is_open = _leaves_open(piece, is_open)
-    return [b"\t".join(pieces) for pieces in found]
 
 
 def _text(cell: bytes, where: str) -> str:
