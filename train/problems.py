@@ -15,6 +15,7 @@ from codev_train.learn.curriculum import check_curriculum
 from codev_train.learn.loss import check_loss
 from codev_train.learn.sharding import Layout
 from codev_train.run.config import OPTIONS, read_file
+from codev_train.run.loads import mean_trajectory
 from codev_train.run.model_files import folder_problem
 from codev_train.run.options import Sharding, TrainOptions
 from codev_train.run.processes import replicas_problem
@@ -43,6 +44,8 @@ def find_problems(options: TrainOptions, processes: int = 1, layout: Layout | No
         yield from _layout_problems(options, processes, layout)
     if options.minibatches > rollouts > 0:  # none are left by what is wrong with --prompts
         yield make_problem("minibatches", options.minibatches, f"at most the {rollouts} rollouts")
+    if options.estimate.response > (mean := mean_trajectory(options)):
+        yield make_problem("estimate.response", options.estimate.response, f"at most {mean}, as a mean trajectory has")
     if options.engine == "vllm-server" and options.vllm.folder and not Path(options.vllm.folder).is_dir():
         yield make_problem("vllm.folder", options.vllm.folder, "a folder that exists")
     for check, option in ((check_curriculum, "curriculum"), (check_credit, "credit"), (check_loss, "loss")):

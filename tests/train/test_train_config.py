@@ -152,6 +152,7 @@ def test_an_option_outside_the_sections_of_a_file_is_told_where_it_belongs(tmp_p
         "--estimate.mfu 0",
         "--step-timeout -1",
         "--estimate.trajectory 999999",
+        "--estimate.trajectory 100 --estimate.response 101",
         "--name a/../../b",
         "--name a\\b",
         "--name ..",
