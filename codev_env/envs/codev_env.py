@@ -62,9 +62,16 @@ class CodeVBenchEnv(ImageToolEnv):
     | `CodeV-HRBench4K-v0`, `CodeV-HRBench8K-v0` | HR-Bench (arXiv 2408.15556): images of 4K and 8K, each question four times with its options in turn |
     | `CodeV-MathVista-v0` | MathVista (arXiv 2310.02255): charts, figures and sums, with choices or open answers |
     | `CodeV-MVTool-v0` | MVToolBench (arXiv 2512.03746): small print in documents that are turned or mirrored |
+    | `CodeV-TreeBench-v0` | TreeBench: photographs with boxes of the evidence |
+    | `CodeV-VisualProbe-v0`, `CodeV-O3Bench-v0` | VisualProbe, O3-Bench: visual search, charts and maps |
+    | `CodeV-MMERealWorldLite-v0`, `CodeV-BLINK-v0` | MME-RealWorld-Lite, BLINK |
+    | `CodeV-CharXiv-v0`, `CodeV-CharXivDescriptive-v0`, `CodeV-ChartQAPro-v0` | CharXiv's reasoning and descriptive questions, ChartQAPro |
+    | `CodeV-TIRBench-v0` | TIR-Bench: 13 tasks, with parts of a point |
+    | `CodeV-ZoomBench-v0`, `CodeV-ZoomBenchCrop-v0` | ZoomBench: the whole image, and the published crop |
     | `CodeV-Orientation-v0` | V*Bench upright, in three rotations and two flips |
     | `CodeV-Corruption-v0` | V*Bench under natural corruptions of five severities |
     | `CodeV-RL-v0`, `CodeVision-RL-v0`, `CodeV-DeepEyes-v0` | the training sets of CodeV, CodeVision and DeepEyes |
+    | `CodeV-Video-v0` | videos, generated or your own: one frame is shown, programs have `frames[i]` and `video.at(seconds)` |
     | `CodeV-Dataset-v0` | your own: a folder, JSONL, Parquet or a data set of the hub |
 
     ## Action Space

@@ -115,6 +115,12 @@ def test_the_docstring_has_the_sections_of_a_gymnasium_page(env_id: str) -> None
 
 
 @every_env
+def test_the_docstring_lists_the_id(env_id: str) -> None:
+    text = inspect.getdoc(load_env_creator(gym.spec(env_id).entry_point)) or ""
+    assert f"`{env_id}`" in text.split("## Action Space")[0]
+
+
+@every_env
 def test_unknown_arguments_are_refused(env_id: str) -> None:
     with pytest.raises(TypeError, match="colour"):
         gym.make(env_id, colour="red", **ARGS)
