@@ -175,6 +175,18 @@ def test_a_text_instead_of_a_list_names_its_column(column, text):
         task(**{column: text})
 
 
+def test_a_video_may_have_one_target_and_no_number_for_it():
+    from codev_env.tasks.readers.video import VideoLimits, VideoReader
+
+    row = {"video": "a.mp4", "question": "Which?", "answer": "cat"}
+    target = {"seconds": 1.0, "box": [1.0, 2.0, 3.0, 4.0]}
+    for written in (target, [target], json.dumps(target)):
+        draft = VideoReader("video", VideoLimits()).read({**row, "targets": written}, "line 1")
+        assert draft.meta["evidence"] == [target]
+    with pytest.raises(TaskError, match="line 1: a target is 5; expected"):
+        VideoReader("video", VideoLimits()).read({**row, "targets": 5}, "line 1")
+
+
 def test_videos_are_read_alike(tmp_path):
     row = {"video": "a.mp4", "question": ["Which?"], "answer": ["cat", "feline"]}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))

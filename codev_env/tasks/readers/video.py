@@ -156,7 +156,8 @@ class VideoReader:
         choices = tuple(option.text for option in options)
         if choices and answer not in choices:
             answer = letter_answer(where, answer, {option.letter: option.text for option in options})
-        evidence = [_evidence(entry, where) for entry in parsed(row.get("targets"), where) or ()]
+        targets = parsed(row.get("targets"), where) or ()
+        evidence = [_evidence(entry, where) for entry in (targets if isinstance(targets, list | tuple) else [targets])]
         rest = other_fields(row, _USED)
         kind = "multi_choice" if choices else "free_form"
         return DraftTask(
