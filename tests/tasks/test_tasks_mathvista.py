@@ -127,6 +127,14 @@ def test_bad_rows(tmp_path, change, message):
         assert len(open_mathvista(path, on_error="skip")) == 1
 
 
+@pytest.mark.parametrize("choices", [5, "12"])
+def test_choices_that_are_no_list_are_refused(tmp_path, choices):
+    bad = {**row("1"), "question_type": "multi_choice", "choices": choices, "answer": "1"}
+    (tmp_path / "testmini.json").write_text(json.dumps({"1": {**bad, "decoded_image": None}}))
+    with pytest.raises(TaskError, match="'choices' is .*; expected 2 to 26 texts"):
+        open_mathvista(tmp_path)
+
+
 def test_nothing_there(tmp_path):
     with pytest.raises(TaskError, match="none of the files that are expected here: testmini"):
         open_mathvista(tmp_path)

@@ -279,6 +279,12 @@ def test_bad_question_file(vstar, line, message):
         VStarTaskSet(vstar)
 
 
+def test_a_name_that_is_too_long_for_a_file_is_a_missing_image(vstar):
+    (vstar / "test_questions.jsonl").write_text(question("x" * 3000))
+    with pytest.raises(TaskError, match=r"line 1: the image .* is missing"):
+        VStarTaskSet(vstar)
+
+
 def test_errors_are_the_projects_own(tmp_path):
     with pytest.raises(CodevError):
         load_tasks(str(tmp_path / "x"), "test")

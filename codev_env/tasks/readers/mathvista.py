@@ -117,7 +117,8 @@ def _check(fields: Mapping[str, Any], where: str) -> tuple[str, str, tuple[str, 
     answer = plain(fields["answer"]) if not isinstance(fields["answer"], str) else fields["answer"].strip()
     if fields["question_type"] == "free_form":
         return plain(fields["question"]), answer, ()
-    choices = tuple(plain(choice) for choice in fields["choices"] or ())
+    listed = fields["choices"]
+    choices = tuple(map(plain, listed)) if isinstance(listed, list | tuple) else ()
     if not 2 <= len(choices) <= 26 or not all(choices):
         raise TaskError(f"{where}: 'choices' is {brief(fields['choices'])}; expected 2 to 26 texts.")
     if answer not in choices:

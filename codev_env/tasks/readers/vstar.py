@@ -11,6 +11,7 @@ from typing import Any
 from codev_env.benches import BENCHES, Bench
 from codev_env.errors import FormatError, TaskError, unknown
 from codev_env.tasks.readers.boxes import Frame, check_inside
+from codev_env.tasks.readers.cells import image_path
 from codev_env.tasks.readers.fields import (
     brief,
     field,
@@ -272,7 +273,7 @@ def _read_question(root: Path, where: str, line: str) -> dict[str, Any]:
     if not all(options.values()):
         raise TaskError(f"{where}: 'text' has an option without text: {brief(options)}.")
     image = root / name
-    if not image.is_file():
+    if image_path(name, root) != image:  # The text may be longer than names can be.
         raise TaskError(f"{where}: the image {image} is missing. Download it, or remove this line.")
     note = image.with_suffix(".json")
     boxes: tuple[tuple[float, ...], ...] = ()
