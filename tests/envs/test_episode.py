@@ -21,7 +21,7 @@ from codev_env.errors import ConfigError, JudgeError, TaskError
 from codev_env.images import to_shown_array
 from codev_env.rewards import Reward, Term
 from codev_env.spaces import MAX_SIDE
-from codev_env.tasks import load_tasks
+from codev_env.tasks import load_tasks, wrap_tasks
 from codev_env.types import IMAGE_PLACEHOLDER, Answer, Code, Observation, Step, StepInfo, StepScore, Task
 
 INFO = {
@@ -412,6 +412,19 @@ def test_crops_of_images_that_are_not_rgb_have_a_place(mode: str) -> None:
     assert "RGB\n" in observation["text"] and info["crop_boxes"] == ((10, 20, 70, 60),)
     assert np.array_equal(observation["images"][0], seen["images"][0][20:60, 10:70])
     assert seen["images"][0].std() > 20  # 16 bits are scaled, not cut off
+
+
+@pytest.mark.parametrize("mode", ["1", "P", "RGBA", "CMYK", "I;16"])
+def test_images_that_are_not_rgb_are_corrupted_as_rgb(mode: str) -> None:
+    pytest.importorskip("albumentations")
+    shown = Image.fromarray(ImageToolEnv(Coloured(mode)).reset(options={"index": 0})[0]["images"][0])
+
+    class Converted(Tasks):
+        def __getitem__(self, index: int) -> Task:
+            return dataclasses.replace(super().__getitem__(index), images=(shown,))
+
+    found, wanted = (wrap_tasks(tasks, ["jpeg:1"])[0].image for tasks in (Coloured(mode), Converted()))
+    assert found.mode == "RGB" and np.array_equal(found, wanted)
 
 
 def test_images_without_a_range_are_refused() -> None:
