@@ -108,6 +108,12 @@ def _dry_run(request: Request, argv: Sequence[str]) -> None:
 
 def _with_resumed_options(request: Request) -> Request:
     """Replace presets and files by the options that a run was started with, if it is resumed."""
+    for layer in request.layers:
+        if resumed := layer.get("train", {}).get("resume"):
+            raise ConfigError(
+                "a file sets resume, and its other options would replace those that the run was started with: "
+                f"give --resume {shlex.quote(str(resumed))} on the command line."
+            )
     given = dict[str, str]()
     for word, value in zip(request.arguments, (*request.arguments[1:], ""), strict=False):
         name, _, attached = word.partition("=")

@@ -416,6 +416,13 @@ def test_a_file_that_is_no_configuration_is_refused_by_name(yaml_file, text):
         read_file(path)
 
 
+@pytest.mark.parametrize("words", [[], ["--dry-run"]])
+def test_a_file_does_not_resume_a_run_with_its_own_options(yaml_file, capsys, words):
+    """A run goes on with the options it was started with, which only `--resume` reads."""
+    assert exit_code(["--config", str(yaml_file("train: {resume: runs/a b, group: 2}")), *words]) == 1
+    assert "give --resume 'runs/a b' on the command line" in capsys.readouterr().err
+
+
 def test_a_file_that_is_no_text_is_refused_by_name(tmp_path):
     (tmp_path / "weights.yaml").write_bytes(b"\xd0\x00\xff")
     with pytest.raises(ConfigError, match=r"weights\.yaml is not text in UTF-8"):
