@@ -60,6 +60,8 @@ _LETTER_LAST = re.compile(r"^(.*\S)\s*[(\[]\s*([A-Za-z])\s*[)\]][.]?$", re.DOTAL
 _CAPITAL = re.compile("[A-Z]")
 _JOINT = re.compile(r"^\s*(?:[.,:;)、]|—|[-–](?=\s))?\s*")
 _LETTER_ALONE = re.compile(r"^\s*[(\[{]?\s*([A-Za-z])\s*[)\]}]?\s*[.:,;!]?\s*$")
+# "- B", an item of a list of Markdown.
+_LETTER_LISTED = re.compile(r"^[-*+•]\s+[(\[{]?([A-Za-z])[)\]}]?[.:,;!]?$")
 _ANOTHER_LETTER = re.compile(
     r"[(\[{]\s*([A-Z])\s*[)\]}]|(?<!\w)([A-Z])(?=[.):])|\b(?:or|and|not)\s+([A-Z])\b|(?<!\w)([A-Z])\s*$"
     rf"|(?<!\w)([A-Z])(?i:{_IS_RIGHT})"
@@ -240,6 +242,8 @@ def _unmarked(text: str) -> str:
 
 def _first_letter(text: str, letters: dict[str, str]) -> str:
     """Return the letter of an option that a text begins with, `""` if it names another one as well."""
+    if (listed := _LETTER_LISTED.match(text)) and listed[1].upper() in letters:
+        return listed[1].upper()
     if found := _LETTER_FIRST.match(text):
         letter = (found[1] or found[2]).upper()
         return letter if letter in letters and not _contradicts(found[3], letter, letters) else ""

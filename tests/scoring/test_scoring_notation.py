@@ -64,6 +64,17 @@ def test_an_option_is_read_in_every_usual_form(answer):
     assert not is_correct(task("red", COLORS), answer)
 
 
+@pytest.mark.parametrize("answer", ["- B", "* B", "+ (B)", "• **B**", "Answer - B", "The answer is:\n\n- B."])
+def test_an_option_may_be_the_item_of_a_list(answer):
+    assert [gold for gold in COLORS if is_correct(task(gold, COLORS), answer)] == ["blue"]
+
+
+@pytest.mark.parametrize("answer", ["- A\n- B", "- A or B", "A. - B", "A - B", "not - B", "-B", "B - A"])
+def test_items_of_a_list_are_not_one_option(answer):
+    assert not any(is_correct(task(gold, COLORS), answer) for gold in COLORS)
+    assert is_correct(task("b", ("-b", "b")), "- b")
+
+
 @pytest.mark.parametrize("gold", COLORS)
 @pytest.mark.parametrize(
     "answer",
