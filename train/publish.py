@@ -15,7 +15,7 @@ import yaml
 from codev_env.app.check import Check, Status
 from codev_env.errors import CodevError
 from codev_env.files import write_text
-from codev_env.rewards import REWARDS
+from codev_env.rewards import REWARDS, get_reward
 from codev_train.evaluate import comparison
 from codev_train.run.config import START_OPTIONS
 from codev_train.run.model_files import folder_problem
@@ -161,9 +161,9 @@ def _is_of_hub(model: str) -> bool:
 
 def _reward_text(options: TrainOptions) -> str:
     """Describe the reward: its weighted terms, or that it is the author's own."""
-    found = REWARDS.get(options.reward)
-    if found is None:
+    if options.reward not in REWARDS:
         return "of the author's own"
+    found = get_reward(options.reward, options.weights)
     terms = ", ".join(f"{term.weight:g} × `{term.name}`" for term in found.all_terms)
     return f"{terms} ({found.source})"
 

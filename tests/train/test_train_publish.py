@@ -252,6 +252,12 @@ def test_the_card_states_reward_and_measure_and_the_report_goes_along_without_it
     assert files["report.html"] == "<article>a look</article>"
 
 
+def test_the_card_states_the_weights_of_the_run(finished, online):
+    publish(finished(push_to_hub="lab/glasses", weights={"tool": 0.125}))
+    card = online.uploaded["lab/glasses"]["README.md"]
+    assert "1 × `outcome`" in card and "0.125 × `tool`" in card and "0.5 × `tool`" not in card
+
+
 def test_a_report_stays_here_where_asked(finished, online):
     run = finished(push_to_hub="lab/glasses", push_report=False)
     (run / "report.html").write_text("<article></article>")
