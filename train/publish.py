@@ -100,7 +100,8 @@ def model_card(summary: Mapping[str, Any], options: TrainOptions) -> str:
         header["base_model"] = start = options.model
     env, held_out = options.env, options.eval
     data = {"synthetic": f"generated scenes (`{env.scenes}`)", "hub": "its data set"}.get(env.data, Path(env.data).name)
-    other = Path(held_out.data or held_out.id).name
+    scenes = f"generated scenes (`{held_out.scenes}`)" if held_out.scenes else "the same data"
+    other = Path(held_out.data or held_out.id).name or scenes
     return f"""---
 {yaml.safe_dump(header, sort_keys=False)}---
 
@@ -117,7 +118,7 @@ A vision-language model that answers questions about images by writing Python th
 
 ## Evaluation
 
-{summary["after"]["n"]} held-out episodes of {other or "the same data"} (split `{held_out.split}`, {summary["source"]}),
+{summary["after"]["n"]} held-out episodes of {other} (split `{held_out.split}`, {summary["source"]}),
 {_sampled(summary, held_out.temperature)}; 95 % intervals in brackets.
 
 ```

@@ -258,6 +258,12 @@ def test_the_card_states_the_weights_of_the_run(finished, online):
     assert "1 × `outcome`" in card and "0.125 × `tool`" in card and "0.5 × `tool`" not in card
 
 
+@pytest.mark.parametrize(("scenes", "said"), [("", "the same data"), ("toy", "generated scenes (`toy`)")])
+def test_the_card_states_the_scenes_of_the_evaluation(finished, online, scenes, said):
+    publish(finished(push_to_hub="lab/glasses", eval={"scenes": scenes}))
+    assert f"held-out episodes of {said} (split `test`" in online.uploaded["lab/glasses"]["README.md"]
+
+
 def test_a_report_stays_here_where_asked(finished, online):
     run = finished(push_to_hub="lab/glasses", push_report=False)
     (run / "report.html").write_text("<article></article>")
