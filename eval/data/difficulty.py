@@ -20,6 +20,9 @@ from codev_eval.bench.unchanged import digest_of, first_changed, is_at
 MakeAgent = Callable[[int], Callable[[], Agent]]
 """Takes the number of a rollout, which seeds its sampling, and returns a function that makes agents for it."""
 
+_BEGINNING = b'{"settings"'
+"""What a journal begins with; a process that dies may have written a part of it."""
+
 
 @dataclass(frozen=True)
 class Difficulty:
@@ -121,6 +124,8 @@ class RolloutJournal:
         lines = data[:whole].splitlines()
         if lines:
             self._read(lines, settings)
+        elif not (data.startswith(_BEGINNING) or _BEGINNING.startswith(data)):
+            raise ConfigError(f"{self.path} holds no rollouts of `codev data filter`: give another --out.")
         self._file.truncate(whole if self._ids else 0)
         if not self._ids:
             self._write({"settings": settings})

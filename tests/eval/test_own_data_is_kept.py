@@ -46,6 +46,16 @@ def test_a_filter_replaces_only_a_file_of_its_own(rows, tmp_path, capsys):
     assert len(kept.read_text().splitlines()) == 2
 
 
+def test_a_filter_continues_only_a_journal_of_its_own(rows, tmp_path, capsys):
+    words = ["data", "filter", "--agent", "scripted:random", "--rollouts", "1", "--workers", "1", "--data", str(rows)]
+    other, torn = rows.parent / "kept.jsonl.rollouts", tmp_path / "torn.jsonl.rollouts"
+    other.write_text("notes of somebody, without an end of line")
+    assert "holds no rollouts" in refused(capsys, rows, *words, "--out", str(rows.parent / "kept.jsonl"))
+    torn.write_text('{"settin')  # of a process that died while it wrote its first line
+    assert cli.main([*words, "--bench", "dataset", "--out", str(tmp_path / "torn.jsonl")]) == 0
+    assert len(torn.read_text().splitlines()) == 3
+
+
 @pytest.mark.parametrize("name", ["sheet.png", "sheet.jpg"])
 def test_a_contact_sheet_replaces_only_another_one(rows, tmp_path, capsys, name):
     words = ["data", "show", "--per-row", "1", "--width", "300", "--n", "1", "--data", str(rows)]
