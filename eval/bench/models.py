@@ -28,7 +28,7 @@ def weights_of(folder: Path) -> str:
     """Return a digest of samples of a saved model's weights, another one after training has gone on.
 
     Args:
-        folder: The model's folder. Of each file of weights the size and 64 blocks of 64 KiB are read, from start to end.
+        folder: The model's folder. Of each file of weights the size and 64 blocks of 64 KiB are read, evenly spread.
     """
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(path for path in folder.iterdir() if path.suffix in _WEIGHTS):
