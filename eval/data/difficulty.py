@@ -21,7 +21,7 @@ MakeAgent = Callable[[int], Callable[[], Agent]]
 """Takes the number of a rollout, which seeds its sampling, and returns a function that makes agents for it."""
 
 _BEGINNING = b'{"settings"'
-"""What a journal begins with; a process that dies may have written a part of it."""
+"""The first bytes of a journal, or some of them where a process died while it wrote them."""
 
 
 @dataclass(frozen=True)
