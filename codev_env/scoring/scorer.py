@@ -14,6 +14,7 @@ from codev_env.types import Task
 How = Literal["letter", "text", "number", "edit distance", "math", "llm", "rules", "math-verify", "none"]
 
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+_END = re.compile("</answer>", re.IGNORECASE)
 
 
 class ScorerError(CodevError, RuntimeError):
@@ -75,7 +76,9 @@ def right_answers(task: Task) -> tuple[str, ...]:
 
 def untagged(answer: str) -> str:
     """Return the content of the last `<answer>…</answer>`, or the text itself, without space around it."""
-    found = _TAGGED.findall(answer)
+    ends = [end.end() for end in _END.finditer(answer)]
+    # Up to the last end: no search for one goes through the whole text in vain.
+    found = _TAGGED.findall(answer, 0, ends[-1]) if ends else []
     return (found[-1] if found else answer).strip()
 
 

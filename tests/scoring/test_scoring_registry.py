@@ -11,6 +11,7 @@ from PIL import Image
 from codev_env.errors import ConfigError
 from codev_env.scoring import BENCHES, SCORERS, Score, aggregate, get_scorer
 from codev_env.scoring.compare import table
+from codev_env.scoring.scorer import untagged
 from codev_env.tasks import VStarTaskSet
 from codev_env.types import Task
 
@@ -188,3 +189,9 @@ def test_the_right_text_is_always_right(folder):
 
 def test_the_benchmarks_with_totals_of_their_own_are_public():
     assert BENCHES == ("vstar", "hrbench4k", "hrbench8k", "mathvista")
+
+
+def test_the_last_answer_in_tags_is_taken_and_hostile_texts_end():
+    assert untagged("<answer>a</answer> or <ANSWER> b </Answer> <answer>c") == "b"
+    assert untagged("<answer>c ") == "<answer>c"
+    assert untagged("<answer>" * 100_000) == "<answer>" * 100_000
