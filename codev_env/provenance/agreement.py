@@ -54,8 +54,9 @@ def agrees(
     expected = resample(image, affine, (0, 0, *output.size), middle)
     mask = Image.fromarray(explained.astype(np.uint8) * 255).resize(small, Image.Resampling.BOX)
     covered = _inside(affine, image.size, output.size, small) & (np.asarray(mask) > 254)
-    # Next to what is not explained, such as padding, cells may hold some of it: the grid is coarse.
-    inner = np.logical_and.reduce(list(_shifts(covered, 1, True)))
+    # Next to what is not explained, such as padding, cells may hold some of it: the grid is coarse, and misses slivers
+    # of it along the output's border.
+    inner = np.logical_and.reduce(list(_shifts(covered, 1, bool(explained.all()))))
     covered = inner if inner.sum() >= 0.5 * covered.sum() else covered
     if covered.sum() < 4:
         return False
@@ -79,10 +80,10 @@ def _correlated(a: Array, b: Array, least: float) -> bool:
 
 
 def _small_size(size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(width, height) in cells, and at twice the resolution."""
+    """(width, height) in cells, and at four times the resolution: less would leave details out between its points."""
     shrink = min(1.0, CELLS / max(size))
     width, height = max(1, round(size[0] * shrink)), max(1, round(size[1] * shrink))
-    return (width, height), (min(size[0], 2 * width), min(size[1], 2 * height))
+    return (width, height), (min(size[0], 4 * width), min(size[1], 4 * height))
 
 
 def _inside(affine: Array, image_size: tuple[int, int], size: tuple[int, int], small: tuple[int, int]) -> Bools:

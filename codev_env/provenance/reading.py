@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -165,17 +165,30 @@ class _Coded:
         if fit is None or fit.right.sum() < 0.5 * (~self.same).sum():
             return None
         image, right = self.images[fit.image_index], fit.right
-        affine = geometry.snap(fit.affine, self.output.size)
-        if not self.code.colours_kept(fit.image_index, geometry.apply(affine, self.grid.uv[right]), samples[right]):
+        if not self.code.colours_kept(fit.image_index, geometry.apply(fit.affine, self.grid.uv[right]), samples[right]):
             return None
-        output = self._ordered(order)
-        if not agrees(output, affine, image, right.reshape(self.grid.u.shape), recoloured=False):
-            return None
+        output, explained = self._ordered(order), right.reshape(self.grid.u.shape)
         originals = self._originals(fit, self.code.decode_smooth, order)
-        # Truncated values, as some libraries leave them, shift the map by half a step.
         most = 1.5 * float(self.code.step.max())
-        region = mixed_region(output, fit.affine, image, fit.image_index, originals, self.rng, most, _LIKE, "kept")
+        for affine in self._maps(fit, output, originals):
+            if agrees(output, geometry.snap(affine, output.size), image, explained, recoloured=False):
+                break
+        else:
+            return None
+        region = mixed_region(output, affine, image, fit.image_index, originals, self.rng, most, _LIKE, "kept")
         return None if region is None else Reading(region, True)
+
+    def _maps(self, fit: _Fit, output: Image.Image, originals: Originals) -> Iterator[Array]:
+        """The map of a fit to mixed pixels, and others: values truncated on the way are up to half a level too low."""
+        yield fit.affine
+        for level in (0.5, 0.25):
+            affine = fit.affine.copy()
+            affine[:, 2] += level * self.code.step
+            yield affine
+        overview = detail.overview(output, (0, 0, *output.size), originals)
+        aligned = detail.align(affine, self.images[fit.image_index], [overview], float(self.code.step.max()))
+        if aligned is not None:
+            yield aligned
 
     def _copied(self, index: Indices, xy: Array, returned: Pixels, order: slice) -> Bools:
         """Which returned pixels are the pixels of the images at the places they claim; all, where places are blocks."""
