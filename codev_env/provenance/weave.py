@@ -131,11 +131,15 @@ def _all_found(panels: list[WovenPart]) -> float:
 
 
 def _brightness(pixels: Array) -> Array:
-    """The component of colours that varies most, shape (rows, columns)."""
+    """The component of colours that varies most within a plain frame, if there is one, shape (rows, columns).
+
+    A white frame would decide itself: the ends of some colour maps are equally dark.
+    """
     if pixels.shape[0] * pixels.shape[1] < 64:
         return pixels.mean(-1)
     few = pixels.reshape(-1, 3)[:: max(1, pixels.shape[0] * pixels.shape[1] // 8192)]
-    _, axes = np.linalg.eigh(np.cov(few.T))
+    inside = few[np.abs(few - pixels[0, 0]).max(-1) > 2] if _is_framed(pixels) else few
+    _, axes = np.linalg.eigh(np.cov((inside if len(inside) >= 64 else few).T))
     return np.asarray(pixels @ axes[:, -1].astype(np.float32))
 
 
@@ -183,9 +187,10 @@ def _outside(detail: Array, panels: list[WovenPart]) -> float:
     return float(rest.sum()) / max(float(detail.sum()), 1e-9)
 
 
-def _is_framed(grey: Array) -> bool:
-    """Whether an image has plain borders all around, as a figure."""
-    return all(np.ptp(line) < 2 for line in (grey[0], grey[-1], grey[:, 0], grey[:, -1]))
+def _is_framed(pixels: Array) -> bool:
+    """Whether an image, in grey or in colours, has plain borders all around, as a figure."""
+    lines = pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]
+    return all(np.ptp(line, axis=0).max() < 2 for line in lines)
 
 
 def _parts(detail: Array) -> list[Bounds]:

@@ -128,3 +128,11 @@ def test_a_fine_texture_tilted_by_a_few_degrees_is_placed_in_one_run(name, angle
     truth = middle + (np.array([(box[x], box[y]) for x, y in ((0, 1), (2, 1), (2, 3), (0, 3))]) - middle) @ turn.T
     assert runs == 1 and region.orientation is None
     assert np.abs(np.array(region.polygon) - truth).max() < 2
+
+
+@pytest.mark.parametrize("bar", ["", "plt.colorbar()\n"])
+def test_a_plot_in_a_colour_map_whose_ends_are_equally_dark_is_placed(bar):
+    code = fill(f'im = Image.open("{NAME}").crop(<box>).convert("L")\nplt.imshow(np.array(im), cmap="jet")\n', BOX)
+    region, runs = trace(f"import matplotlib.pyplot as plt\n{code}{bar}plt.show()")
+    assert region.box == pytest.approx(BOX, abs=2) and runs <= 4
+    assert region.seen is None or region.seen.mean() > 0.9
