@@ -18,7 +18,7 @@ from PIL import Image, ImageChops
 from codev_env.provenance.cuts import Piece, Size
 from codev_env.provenance.outputs import is_grey
 from codev_env.provenance.regions import make_region
-from codev_env.provenance.tables import Recoloured
+from codev_env.provenance.tables import Recoloured, may_show
 from codev_env.transforms import IDENTITY, inverse, transform_box, transform_image
 from codev_env.types import Box, Region
 
@@ -28,6 +28,8 @@ _TESTED, _RESIZED, _RECOLOURED = 256, 96, 16
 """Pieces that are compared with one output: of its size, of others, and of its size in other colours."""
 _ENLARGED, _MOST_PIXELS = 2, 1 << 19
 """Pieces that are compared with a larger output in other colours, and pixels of that output, at most."""
+_BANDS, _BAND = 6, 3
+"""Bands that are compared first, and the rows of each."""
 _AKIN = 6
 """Pieces of other sizes that are resized in every way, as one part of them is akin to the output."""
 _POINTS = ((0.5, 0.5), (0.21, 0.33), (0.77, 0.18), (0.36, 0.81), (0.9, 0.62))
@@ -162,11 +164,20 @@ def _is_enlarged(output: Image.Image, images: Sequence[Image.Image], piece: Piec
     """Whether an output is a piece, enlarged and then put in other colours."""
     back = output if piece.turn == IDENTITY else transform_image(output, inverse(piece.turn))
     crop, enlarged = _crop(images[piece.image_index], piece), _enlargement(piece, output)
+    tops = range(0, back.height - _BAND + 1, max(_BAND, back.height // _BANDS))
+    bands = [(0, top, back.width, top + _BAND) for top in tops]
+    shown = _stacked([back.crop(band) for band in bands])
     for first in (crop, crop.convert("L").convert("RGB")) if is_grey(output) else (crop,):
+        if not may_show(_stacked([_part(first, back.size, _FILTERS[0], band) for band in bands]), shown):
+            continue
         made = chain((first.resize(back.size, kind) for kind in _ENLARGING), _in_other_ways(first, back.size))
         if any(Recoloured(one, enlarged).shows(back) for one in made):
             return True
     return False
+
+
+def _stacked(bands: Sequence[Image.Image]) -> Image.Image:
+    return Image.fromarray(np.concatenate([np.asarray(band) for band in bands]))
 
 
 def _is_copy(output: Image.Image, images: Sequence[Image.Image], piece: Piece) -> bool:

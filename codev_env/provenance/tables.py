@@ -20,6 +20,9 @@ Pixels = NDArray[np.uint8]
 
 _SAMPLE = 32
 """Points per side at which a change is looked for first."""
+_LIKELY = 0.4
+"""Share of the variance of a part that a cut explains if the output shows it: 0.5 at least, measured, and mostly 0.99,
+where other places explain 0.3."""
 _REPEATED, _WIDE = 24, 32
 """Pixels that share a value, on average, and of the shorter side: fewer would let a table fit anything."""
 _NARROW = 12
@@ -81,6 +84,28 @@ class Recoloured:
                 visible = _is_visible(np.asarray(self._cut)[::step, ::step], pixels[::step, ::step], reach)
                 return visible and _is_legible(self._cut, output)
         return False
+
+
+def may_show(part: Image.Image, shown: Image.Image) -> bool:
+    """Whether an output may be a cut, enlarged by any filter and put in other colours, by a part of both.
+
+    Args:
+        part: Of the cut, enlarged by one filter.
+        shown: The same part of the output.
+    """
+    pixels = np.asarray(shown)
+    return any(_explained(value(part), pixels) >= _LIKELY for value in _VALUES)
+
+
+def _explained(values: Values, pixels: Pixels) -> float:
+    """The share of the variance of pixels that values explain, by one mean for each: 1 if a table leads there."""
+    explained = total = 0.0
+    for key, channel in _by_channel(values, pixels):
+        off = channel.ravel() - channel.mean()
+        sums, counts = np.bincount(key.ravel(), off, 256), np.bincount(key.ravel(), minlength=256)
+        explained += float((sums**2 / np.maximum(counts, 1)).sum())
+        total += float(off @ off)
+    return explained / total if total else 1.0
 
 
 def _fits(values: Values, pixels: Pixels) -> bool:

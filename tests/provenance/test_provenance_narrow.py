@@ -7,6 +7,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from test_provenance_exact import left_open, placed
 
+from codev_env.provenance import exact
+
 SIZE, BOX = (420, 315), (30, 40, 140, 66)
 
 
@@ -50,6 +52,15 @@ def test_an_enlarged_cut_in_other_colours(change: str) -> None:
     region = placed(output, (SIZE, BOX), image=PAGE)
     assert (region.box, region.orientation, region.seen) == (BOX, "rot0", None)
     assert region.scale == pytest.approx(output.width / CUT.width)
+
+
+@pytest.mark.parametrize("change", ZOOMED)
+def test_a_few_rows_tell_another_place(change: str, monkeypatch) -> None:
+    def never(*_given: object) -> None:
+        raise AssertionError("all of the output was compared")
+
+    monkeypatch.setattr(exact, "Recoloured", never)
+    assert left_open(ZOOMED[change].convert("RGB"), (SIZE, (30, 70, 140, 96)), image=PAGE)
 
 
 @pytest.mark.parametrize("zoom", [1, 3])
