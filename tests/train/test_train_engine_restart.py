@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_train_engine_contract import other_weights, untied
@@ -35,7 +36,30 @@ def metric(url: str, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm:{name}"))
 
 
-def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
+def until_busy(server: VllmProcess) -> None:
+    while not metric(server.url, "num_requests_running"):
+        time.sleep(0.02)
+
+
+def assert_a_hanging_engine_is_left_out(server: VllmProcess, engine: Any, prompts: Any, sampling: Sampling) -> None:
+    """Until it goes on; the server in front of it calls itself healthy all the while."""
+    found: list[Any] = []
+    call = threading.Thread(target=lambda: found.extend(engine.generate(prompts, sampling)))
+    before = engine._servers.losses
+    call.start()
+    until_busy(server)
+    with server.hanging():
+        while engine._servers.losses == before:
+            time.sleep(0.1)
+        assert engine._servers.queues == [-1] and not found
+        engine._servers.clients[0].get("/health")
+    call.join()
+    assert len(found) == len(prompts)
+
+
+def test_a_server_that_is_killed_or_hangs_loses_nothing(policy, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(servers, "SILENT_S", 5.0)
+    monkeypatch.setattr(vllm_server, "STATE_S", 5.0)
     own = untied(policy)
     Policy(other_weights(own.model), own.processor).save(tmp_path / "model")
     prompts = [Prompt(own.processor.prompt("sys", f"number {i}", [])) for i in range(4)]
@@ -47,12 +71,12 @@ def test_a_killed_server_loses_nothing(policy, tmp_path: Path):
         engine = make_engine("vllm-server", own.model, own.processor, 4, 0, options)
         call = threading.Thread(target=lambda: found.extend(c.ids for c in engine.generate(prompts, sampling)))
         call.start()
-        while not metric(server.url, "num_requests_running"):
-            time.sleep(0.02)
+        until_busy(server)
         server.kill()
     assert not found
-    with VllmProcess(tmp_path / "model", tmp_path / "log.txt", server.port):
+    with VllmProcess(tmp_path / "model", tmp_path / "log.txt", server.port) as server:
         call.join()
+        assert_a_hanging_engine_is_left_out(server, engine, prompts, sampling)
     # Long texts of random weights run in circles; the first tokens tell whose weights wrote them.
     wanted = HFEngine(own.model, own.processor).generate(prompts, Sampling(0.0, 32))
     assert [ids[:32] for ids in found] == [c.ids for c in wanted]
@@ -72,25 +96,3 @@ def test_a_saved_policy_is_served_as_it_is(policy, tmp_path: Path):
         (choice,) = Client(server.url, 60.0, 60.0).post(GENERATE, asked)["choices"]
     (wanted,) = HFEngine(policy.model, policy.processor).generate([Prompt(ids)], sampling)
     assert choice["token_ids"] == wanted.ids
-
-
-def test_an_engine_that_hangs_behind_its_server_is_left_out_until_it_goes_on(policy, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(servers, "SILENT_S", 2.0)
-    monkeypatch.setattr(vllm_server, "STATE_S", 2.0)
-    own = untied(policy)
-    own.save(tmp_path / "model")
-    prompts, sampling = [Prompt(own.processor.prompt("sys", "hello", []))], Sampling(temperature=0.0, max_tokens=1500)
-    with VllmProcess(tmp_path / "model", tmp_path / "log.txt") as server:
-        engine = make_engine("vllm-server", own.model, own.processor, 4, 0, VllmOptions(url=server.url, patience=300))
-        found: list[list[int]] = []
-        call = threading.Thread(target=lambda: found.extend(c.ids for c in engine.generate(prompts, sampling)))
-        call.start()
-        while not metric(server.url, "num_requests_running"):
-            time.sleep(0.02)
-        with server.hanging():
-            while not engine._servers.losses:
-                time.sleep(0.1)
-            assert engine._servers.queues == [-1] and not found
-            engine._servers.clients[0].get("/health")  # fine, all the while
-        call.join()
-        assert len(found) == 1 and engine._servers.losses == 1
