@@ -21,6 +21,7 @@ from codev_train.learn.resample import has_signal
 from codev_train.run.environments import make_env
 
 LONG_S = 60.0  # a wait that only a broken implementation sits through
+HELD_S = 5.0  # the longest time for which an engine is held where nobody lets it go on before
 SAMPLING = Sampling(1.0, 64)
 
 
@@ -128,7 +129,7 @@ def test_nothing_is_played_for_updates_after_the_last(stage):
 
 def test_groups_are_taken_as_they_complete(stage):
     held = threading.Event()
-    stage.engine.before = lambda number: number > 1 or held.wait(LONG_S)
+    stage.engine.before = lambda number: number > 1 or held.wait(HELD_S)
     stream = stage.stream(1)
     until(lambda: stage.engine.asked == 8)
     taken = stream.take()
@@ -250,7 +251,7 @@ def test_an_error_reaches_an_update_that_waits_for_episodes(stage):
 
 def test_closing_gives_up_what_is_under_way(stage):
     held = threading.Event()
-    stage.engine.before = lambda number: held.wait(LONG_S)
+    stage.engine.before = lambda number: held.wait(HELD_S)
     stream = stage.stream(1)
     until(lambda: stage.engine.asked == 8)
     stream.close()
@@ -366,7 +367,7 @@ def test_too_many_tasks_that_are_too_long_end_the_search(policy, env_options):
 def test_a_stream_that_is_closed_replaces_no_weights(stage, in_flight):
     """Whoever waits to replace them when it is closed does not wait for ever."""
     held, found = threading.Event(), []
-    stage.engine.before = lambda number: held.wait(LONG_S)
+    stage.engine.before = lambda number: held.wait(HELD_S)
     stream = stage.stream(1, in_flight=in_flight)
     until(lambda: stage.engine.asked == 8)
 
