@@ -2,7 +2,7 @@
 
 CPython 3.11 keeps the depth of the tree that it builds in the interpreter, not in the thread. If the garbage collector
 lets another thread parse in between, both can end in `SystemError: AST constructor recursion depth mismatch`. Threads
-of other libraries hold no lock (each traceback that is written parses lines), so what ended so is parsed once more.
+of other libraries hold no lock (each traceback that is written parses lines), so what ended so is parsed again.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ def literal(source: str) -> Any:
     return _read(ast.literal_eval, source)
 
 
-def _read(read: Callable[[str], _Read], source: str) -> _Read:
-    for last in [*[False] * 9, True]:
-        try:
-            with _LOCK:
-                return read(source)
-        except SystemError:
-            if last:
-                raise
-        except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
-    raise AssertionError
+def _read(read: Callable[[str], _Read], source: str, tries: int = 10) -> _Read:
+    try:
+        with _LOCK:
+            return read(source)
+    except SystemError:
+        if tries == 1:
+            raise
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return _read(read, source, tries - 1)

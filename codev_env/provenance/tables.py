@@ -21,8 +21,7 @@ Pixels = NDArray[np.uint8]
 _SAMPLE = 32
 """Points per side at which a change is looked for first."""
 _LIKELY = 0.4
-"""Share of the variance of a part that a cut explains if the output shows it: 0.5 at least, measured, and mostly 0.99,
-where other places explain 0.3."""
+"""Share of the variance of a part that a cut explains at least, if the output shows it."""
 _REPEATED, _WIDE = 24, 32
 """Pixels that share a value, on average, and of the shorter side: fewer would let a table fit anything."""
 _NARROW = 12

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from codev_env.errors import ConfigError
+from codev_env.errors import ConfigError, unstopped
 from codev_env.registry import Registry
 
 EPSILON = 1e-6
@@ -239,4 +239,5 @@ def check_credit(name: str) -> None:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"credit {name!r} failed on five trajectories: {type(error).__name__}: {error}.") from error
+        reason = f"{type(error).__name__}: {unstopped(error)}"
+        raise ConfigError(f"credit {name!r} failed on five trajectories: {reason}.") from error
