@@ -15,6 +15,7 @@ from codev_env.adapters import episodes
 from codev_env.envs import pool
 from codev_env.judges.account import Account
 from codev_env.lazy import LazyProperty
+from codev_env.locks import ForkLock
 from codev_env.provenance.collage import Collage
 from codev_env.provenance.kept import kept
 from codev_env.provenance.tracker import Tracker
@@ -104,3 +105,16 @@ def test_a_lock_that_a_thread_holds_is_free_in_a_child(module):
 
     with a_thread_in(hold):
         assert in_child(lambda: module._lock.acquire(timeout=0) or os._exit(1)) == 0
+
+
+def test_a_child_forked_under_a_lock_ends_its_block_and_can_lock_again():
+    lock = ForkLock()
+
+    def again() -> None:
+        lock.release()
+        assert lock.acquire(timeout=0)
+
+    with lock:
+        assert in_child(again) == 0
+        assert not lock.acquire(timeout=0)
+    assert lock.acquire(timeout=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -12,12 +11,13 @@ import gymnasium as gym
 from gymnasium.error import ClosedEnvironmentError
 
 from codev_env.envs.image_tool import unwrap
+from codev_env.locks import ForkLock
 from codev_env.types import Answer, Code, Observation, StopReason
 
 _Idle = tuple[Any, gym.Env[Any, Any]]
 """An idle environment, after the arguments that made it: kept, so that no other object gets their addresses."""
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _idle: dict[Hashable, list[_Idle]] = {}
 
 
@@ -144,15 +144,6 @@ class EpisodeRunner:
     def _add(self, terms: dict[str, float]) -> None:
         for name, value in terms.items():
             self.reward_terms[name] = self.reward_terms.get(name, 0.0) + value
-
-
-def _after_fork() -> None:
-    """In a forked child: a thread that is not there may have held the lock."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _key(value: Any) -> Hashable:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from codev_env.errors import ConfigError, unknown
+from codev_env.locks import ForkLock
 
 if TYPE_CHECKING:
     from codev_env.sandbox import Limits, Sandbox
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _shared: dict[tuple[int, Limits], Sandbox] = {}
 
 
@@ -51,15 +51,6 @@ def shared_sandbox(limits: Limits) -> Sandbox:
         if key not in _shared:
             _shared[key] = Sandbox(limits)
         return _shared[key]
-
-
-def _after_fork() -> None:
-    """In a forked child: a thread that is not there may have held the lock."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import warnings
 import weakref
 from collections.abc import Coroutine, Iterable, Sequence
@@ -22,13 +21,14 @@ from codev_env.judges.images import as_given
 from codev_env.judges.judge import Item
 from codev_env.judges.options import JudgeStats, VLMOptions, make_options
 from codev_env.judges.rubrics import MAX_PRINTED, VERSION, question_of, rubric_of
+from codev_env.locks import ForkLock
 from codev_env.types import Region, Step, StepScore, Task
 
 ORIGINAL_SHARE = 0.25
 DEFINITION = f"vlm {VERSION}"
 """Name and version of what a model calls faithful; the version is that of its prompts."""
 T = TypeVar("T")
-_lock = threading.Lock()
+_lock = ForkLock()
 _judges: weakref.WeakSet[VLMJudge] = weakref.WeakSet()
 _by_options: dict[VLMOptions, VLMJudge] = {}
 """Kept until the process ends: new environments must not reset a budget."""
@@ -269,8 +269,6 @@ async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 def _after_fork() -> None:
     """A forked child has its parent's objects, but neither its threads nor its connections."""
-    global _lock
-    _lock = threading.Lock()
     for judge in list(_judges):
         if judge._running is not None:
             asker, finalizer = judge._running

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import ParamSpec, TypeVar
+
+from codev_env.locks import ForkLock
 
 MOST_BYTES = 128 << 20
 """Bytes of pixels that each function's results may take together; the last result is kept in any case."""
@@ -26,13 +26,7 @@ def kept(pixels: Callable[P, int]) -> Callable[[Callable[P, T]], Callable[P, T]]
 
     def decorate(make: Callable[P, T]) -> Callable[P, T]:
         results: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        lock = threading.Lock()
-
-        def after_fork() -> None:
-            nonlocal lock
-            lock = threading.Lock()
-
-        os.register_at_fork(after_in_child=after_fork)
+        lock = ForkLock()
 
         @wraps(make)
         def cached(*args: P.args, **kwargs: P.kwargs) -> T:

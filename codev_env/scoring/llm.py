@@ -15,12 +15,12 @@ import hashlib
 import json
 import os
 import secrets
-import threading
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from codev_env.chat_model import JsonCache, ReplyError, as_data, import_openai, read_reply
 from codev_env.errors import ConfigError
+from codev_env.locks import ForkLock
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, ScorerError, letters_of, score_option, untagged
 from codev_env.types import Task
@@ -265,7 +265,7 @@ class _Connection:
         return verdict
 
 
-_LOCK = threading.Lock()
+_LOCK = ForkLock()
 _CONNECTIONS: dict[tuple[Any, ...], _Connection] = {}
 
 
@@ -286,12 +286,3 @@ def forget() -> None:
     with _LOCK:
         for place in [place for place in _CONNECTIONS if place[0] == os.getpid()]:
             _CONNECTIONS.pop(place).client.close()
-
-
-def _new_lock() -> None:
-    """In a forked child: another thread of the parent may have held the lock."""
-    global _LOCK
-    _LOCK = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_new_lock)

@@ -16,7 +16,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 import unicodedata
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import ConfigError
+from codev_env.locks import ForkLock
 from codev_env.scoring import numbers
 from codev_env.scoring.formulas import DELIMITED, FORMULA, claims, entries, latex, signs
 from codev_env.scoring.labels import is_label
@@ -303,7 +303,7 @@ class _Worker:
             return self.process.wait()
 
 
-_LOCK = threading.Lock()
+_LOCK = ForkLock()
 _worker: _Worker | None = None
 
 
@@ -350,9 +350,9 @@ def _stop() -> int:
 
 
 def _forget() -> None:
-    """In a forked child: the worker and a lock that another thread may hold belong to the parent."""
-    global _LOCK, _worker
-    _LOCK, _worker = threading.Lock(), None
+    """In a forked child: the worker belongs to the parent."""
+    global _worker
+    _worker = None
 
 
 atexit.register(_stop)
