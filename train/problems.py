@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from codev_agents.engines.lora import ADAPTERS
+from codev_agents.engines.lora import ADAPTERS, check_adapters
 from codev_env.app.options import Problem
 from codev_env.errors import CodevError
 from codev_train.learn import checkpoint
@@ -99,14 +99,22 @@ def shape_problems(options: TrainOptions, heads: int, linear: int = 0, positions
 
 def kept_problems(options: TrainOptions, last: Path) -> Iterator[Problem]:
     """Yield what a resumed run has to keep as its last checkpoint has it."""
-    if (name := options.optimizer.name) != (kept := checkpoint.read_optimizer(last)):
-        yield make_problem("optimizer.name", name, f"{kept}, whose moments {last} has")
+    if (name := options.optimizer.name) != (saved := checkpoint.read_optimizer(last)):
+        yield make_problem("optimizer.name", name, f"{saved}, whose moments {last} has")
     if (last / "model" / ADAPTERS).exists() and not options.lora.rank:
         yield make_problem("lora.rank", 0, f"that of the adapters in {last}")
+    if options.lora.rank:
+        try:
+            check_adapters(options.lora, last / "model")
+        except CodevError as error:
+            yield Problem("lora", str(error))
     began = Path(options.resume) / OPTIONS
     before = read_file(str(began))["train"] if began.is_file() else {}
-    if options.train_vision and not options.lora.rank and before.get("train_vision") == "False":
-        yield make_problem("train-vision", True, f"False, as so far: {last} has no moments of the vision tower")
+    if not options.lora.rank and before.get("train_vision") == str(not options.train_vision):
+        has = "has no" if options.train_vision else "has"
+        kept = f"{not options.train_vision}, as so far: {last} {has} moments of the vision tower"
+        text = f"{kept}. Leave train_vision and lora.rank as they were"
+        yield make_problem("train-vision", options.train_vision, text)
 
 
 def model_problems(model: str) -> Iterator[Problem]:

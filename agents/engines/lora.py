@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from codev_agents.engines import vision
@@ -85,22 +85,38 @@ def alpha_of(model: Any) -> float:
     return next(float(module.lora_alpha["default"]) for module in model.modules() if hasattr(module, "lora_alpha"))
 
 
-def load_adapters(model: Any, folder: Path) -> None:
-    """Load the adapters that `save_adapters` wrote; raises `ConfigError` if they are not there or are others."""
+def check_adapters(options: LoraOptions, folder: Path) -> None:
+    """Raise `ConfigError` if the adapters that `save_adapters` wrote are missing, cannot be read, or are of others."""
     path = folder / ADAPTERS
     if not path.is_file():
         raise ConfigError(f"--resume: {path} is missing: the run was not trained with lora.rank above 0.")
+    try:
+        with safe_open(path, "pt") as file:
+            alpha = float((file.metadata() or {}).get("alpha", options.alpha))
+            ranks = {file.get_slice(name).get_shape()[0] for name in file.keys() if "lora_A" in name}
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"--resume: {path} is broken ({error}): remove the checkpoint to go back by one.") from error
+    if ranks != {options.rank}:
+        others = ", ".join(map(str, sorted(ranks))) or "none"
+        raise ConfigError(
+            f"--resume: the adapters in {path} are of another lora.rank or another model: their rank is {others}, not "
+            f"{options.rank}."
+        )
+    if alpha != options.alpha:
+        raise ConfigError(
+            f"--resume: the adapters in {path} were trained with lora.alpha {alpha:g}, not {options.alpha:g}, with "
+            f"which they are another policy: give --lora.alpha {alpha:g}."
+        )
+
+
+def load_adapters(model: Any, options: LoraOptions, folder: Path) -> None:
+    """Load the adapters that `save_adapters` wrote; raises `ConfigError` if they are not there or are others."""
+    check_adapters(options, folder)
+    path = folder / ADAPTERS
     own = {name: parameter for name, parameter in model.named_parameters() if "lora_" in name}
     saved = load_file(path)
     if {n: t.shape for n, t in saved.items()} != {n: p.shape for n, p in own.items()}:
         raise ConfigError(f"--resume: the adapters in {path} are of another lora.rank or another model.")
-    with safe_open(path, "pt") as file:
-        trained = float((file.metadata() or {}).get("alpha", alpha_of(model)))
-    if trained != alpha_of(model):
-        raise ConfigError(
-            f"--resume: the adapters in {path} were trained with lora.alpha {trained:g}, not {alpha_of(model):g}, "
-            f"with which they are another policy: give --lora.alpha {trained:g}."
-        )
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(saved[name])

@@ -91,7 +91,7 @@ class Policy:
         if adapters.rank:
             lora.add_adapters(self.model, adapters, seed)
             if resume:
-                lora.load_adapters(self.model, resume)
+                lora.load_adapters(self.model, adapters, resume)
 
     def checkpoint_gradients(self) -> None:
         """Keep no activations for the backward pass but compute them again in it."""

@@ -121,6 +121,7 @@ def test_an_option_outside_the_sections_of_a_file_is_told_where_it_belongs(tmp_p
         "--env.scene sell 3",
         "--env.id codev_env:CodeV-VStar-v9",
         "--env.id a/b/c",
+        "--env.id CartPole-v1",
         "--env.id no_such_module:CodeV-VStar-v0",
         "--env.data no/such/folder",
         "--max-length 0",

@@ -10,8 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 
+from codev_agents.engines.lora import ADAPTERS, save_adapters
+from codev_agents.engines.options import LoraOptions
 from codev_train import checks, experiment
 from codev_train.experiment import _is_evaluated_otherwise, _keep_evaluation_options, _other_start
 from codev_train.learn.checkpoint import CheckpointError, replace_folder
@@ -58,6 +61,32 @@ def test_a_vision_tower_that_was_frozen_stays_so(run):
     (problem,) = kept_problems(TrainOptions(resume=str(run)), last)
     assert problem.text.startswith("--train-vision is True; it must be False, as so far")
     assert not list(kept_problems(TrainOptions(resume=str(run), train_vision=False), last))
+
+
+def test_a_vision_tower_that_was_trained_stays_so(run):
+    (run / OPTIONS).write_text(yaml.safe_dump({"train": asdict(TrainOptions())}))
+    last = run / "checkpoints" / "step-000001"
+    (problem,) = kept_problems(TrainOptions(resume=str(run), train_vision=False), last)
+    assert problem.text.startswith("--train-vision is False; it must be True, as so far")
+    assert not list(kept_problems(TrainOptions(resume=str(run)), last))
+
+
+def test_adapters_of_another_rank_or_alpha_are_noticed_before_a_policy_is_loaded(run):
+    model = run / "checkpoints" / "step-000001" / "model"
+    model.mkdir()
+
+    def problems(rank: int, alpha: float = 32.0) -> str:
+        options = TrainOptions(resume=str(run), train_vision=False, lora=LoraOptions(rank=rank, alpha=alpha))
+        return " ".join(problem.text for problem in kept_problems(options, model.parent))
+
+    assert "was not trained with lora.rank above 0" in problems(4)
+    tensors = {"layer.lora_A.default.weight": torch.zeros(4, 8), "layer.lora_B.default.weight": torch.zeros(8, 4)}
+    save_adapters(tensors, model, alpha=32.0)
+    assert problems(4) == ""
+    assert "another lora.rank" in problems(8) and "their rank is 4, not 8" in problems(8)
+    assert "give --lora.alpha 32" in problems(4, alpha=16.0)
+    (model / ADAPTERS).write_bytes((model / ADAPTERS).read_bytes()[:-8])
+    assert "is broken" in problems(4) and "checkpoint" in problems(4)
 
 
 def test_a_run_whose_evaluation_before_was_another_one_says_so(run):

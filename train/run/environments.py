@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs.tool_free import ToolFree
-from codev_env.errors import ConfigError
+from codev_env.errors import CodevError, ConfigError
 from codev_env.farm.options import FarmOptions, make_options
 from codev_env.judges import for_view, get_judge
 from codev_train.run.options import EnvOptions, TrainOptions
@@ -83,7 +83,7 @@ def make_env(
         dialect: Instead of that of `options`.
 
     Raises:
-        ConfigError: The id is not registered, or its module cannot be imported.
+        ConfigError: The id is not registered, its module cannot be imported, or its environment takes other options.
     """
     wrapped: dict[str, Any] = {"wrap": options.wrap} if options.wrap else {}  # some ids wrap of their own accord
     try:
@@ -105,6 +105,14 @@ def make_env(
         )
     except (gym.error.Error, ModuleNotFoundError) as error:
         raise ConfigError(f"env.id {options.id!r} is not a registered environment: {error}") from error
+    except TypeError as error:
+        if isinstance(error, CodevError):
+            raise
+        what = str(error).partition(" was raised from the environment creator")[0]
+        raise ConfigError(
+            f"env.id {options.id!r} does not take the options of this package's environments ({what}): give the id of "
+            "one, or let its entry point pass them on."
+        ) from error
 
 
 def farm_of(options: EnvOptions) -> FarmOptions | None:
