@@ -34,7 +34,7 @@ class ScriptedAgent:
         base = unwrap(env)
         dialect, task = base.dialect, base.task
         # Seeded by the task, so that neither the order of episodes nor the number of workers changes the turns.
-        rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode())))
+        rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode(errors="surrogatepass"))))
         boxes = self.boxes(_croppable(task, dialect.croppable), rng)
         grown = [grow_box(box, task.images[image_of(box)].size, dialect.least_side) for box in boxes]
         self._plan = [crop_turn(dialect, one, image_of(box)) for box, one in zip(boxes, grown, strict=True)]

@@ -116,7 +116,7 @@ class CheatingAgent:
         """Plan the episode of `env.unwrapped.task`."""
         base = unwrap(env)
         task: Task = base.task
-        rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode())))
+        rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode(errors="surrogatepass"))))
         seen = replace(task, answer="", transform=(), meta={}, targets=task.targets if self.cheat.informed else ())
         self._plan = [*self.cheat.plan(seen, base.dialect, rng), answer_turn(base.dialect, task.answer, True)]
 

@@ -24,7 +24,7 @@ from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError
 from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import read_trajectories, write_trajectories
-from codev_env.types import Code
+from codev_env.types import Code, Task
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,16 @@ class Says:
     def act(self, observation) -> str:
         self.seen.append(observation)
         return self.lines[len(self.seen) - 1]
+
+
+def test_the_name_of_a_task_may_be_any_text():
+    class HalfNamed(SmallTasks):
+        def __getitem__(self, index: int) -> Task:
+            return dataclasses.replace(super().__getitem__(index), task_id=f"\ud83d{index}")
+
+    half = ImageToolEnv(HalfNamed())
+    assert run_episode(half, Oracle(), options={"index": 1}).is_faithful
+    half.close()
 
 
 def test_oracle_is_right_and_faithful_and_its_record_is_complete(env, tmp_path):

@@ -392,6 +392,26 @@ def test_lines_that_are_not_json(photos):
         assert len(open_dataset(path, on_error="skip")) == 1
 
 
+@pytest.mark.parametrize("field", ["id", "question", "answer", "note"])
+def test_half_a_character_is_named_with_its_row(photos, field):
+    rows = [row(0, id="q0", note=""), row(1, id="q1", note="") | {field: "street \ud83d"}]
+    sources = [jsonl(photos / "rows.jsonl", rows), photos / "rows.json", rows]
+    sources[1].write_text(json.dumps(rows), encoding="utf-8")
+    for source, where in zip(sources, ("line 2", "entry 1", "row 1"), strict=True):
+        with pytest.raises(TaskError, match=rf"{where}.*half of a character \(\\ud83d"):
+            open_dataset(source, image_folder=photos)
+        with pytest.warns(UserWarning, match="left out 1 of 2 rows"):
+            assert len(open_dataset(source, image_folder=photos, on_error="skip")) == 1
+    smile = open_dataset([row(1, id="street \U0001f600")], image_folder=photos)
+    assert smile[0].task_id == "street \U0001f600"
+
+
+def test_half_a_character_in_choices_as_text_is_named_when_the_task_is_read(photos):
+    path = write_tsv(photos / "a.tsv", [row(0, choices='["a\\ud83d", "b"]', answer="b")])
+    with pytest.raises(TaskError, match="line 2.*half of a character"):
+        open_dataset(path)[0]
+
+
 def test_nothing_is_left(photos):
     with pytest.raises(TaskError, match=r"a\.jsonl: no rows that can be used \(1 of 1 are bad\)"):
         open_dataset(jsonl(photos / "a.jsonl", [row(0, answer="")]), on_error="skip")

@@ -28,6 +28,7 @@ _RUNNING = re.compile(r"(?<=\s)([A-Z])[.)] (?=\S)")
 # The same in a text of options alone, where every line may begin with a letter without a point.
 _MARKED = re.compile(r"(?<!\S)(?:\(([A-Z])\)|([A-Z])[.:)])[ \t]*(?=\S)")
 _BARE = re.compile(r"^[ \t]*([A-Z])[ \t]+(?=\S)", re.MULTILINE)
+_HALF = re.compile(r"[\ud800-\udfff]")
 _INSTRUCTION = re.compile(r"\s*Answer with the option.*$", re.DOTALL)
 # After the last option of training data, such as "Please answer with the letter." or an instruction to call a tool.
 _TRAILING = re.compile(r"\s*\n\s*(?:Answer |Please |Choose |Select |Think |Output ).*$", re.DOTALL)
@@ -45,6 +46,22 @@ def brief(value: Any) -> str:
     """Return a value's repr, cut to one short line."""
     text = re.sub(r"\s*\n\s*", " ", repr(value))  # the repr of an array has several lines
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def check_characters(where: Path | str, value: Any) -> None:
+    """Raise `TaskError` if a text, at any depth of a value, has a lone surrogate: UTF-8 cannot write it."""
+    todo = [value]
+    while todo:
+        found = todo.pop()
+        if isinstance(found, Mapping):
+            todo += [*found, *found.values()]
+        elif isinstance(found, list | tuple):
+            todo += found
+        elif isinstance(found, str) and not found.isascii() and (half := _HALF.search(found)):
+            raise TaskError(
+                f"{where}: {brief(found)} has half of a character ({ascii(half[0])[1:-1]}, a lone surrogate), which "
+                "UTF-8 cannot write. Put the whole character, or remove it."
+            )
 
 
 # ---- JSON
@@ -66,6 +83,7 @@ def parse_json(where: Path | str, text: str | bytes) -> dict[str, Any]:
         raise TaskError(f"{where}: is not JSON ({error}). Restore it or download it again.") from error
     if not isinstance(data, dict):
         raise TaskError(f"{where}: holds a {type(data).__name__}; expected a JSON object with the question's fields.")
+    check_characters(where, data)
     return data
 
 

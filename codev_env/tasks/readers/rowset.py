@@ -15,6 +15,7 @@ from codev_env.errors import TaskError, unknown
 from codev_env.tasks.readers.boxes import BoxForm, Frame, place_on
 from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.readers.cells import changed, image_files, image_sources
+from codev_env.tasks.readers.fields import check_characters
 from codev_env.tasks.readers.images import Rules, decode, image_rules
 from codev_env.tasks.readers.parquet import cache_dir
 from codev_env.tasks.readers.record import TaskRecord
@@ -298,7 +299,10 @@ class RowTaskSet:
         return self._task(row, self._draft(row))
 
     def _draft(self, row: int) -> DraftTask:
-        return self._reader.read(self._table.row(row), self._table.where(row), row)
+        where = self._table.where(row)
+        draft = self._reader.read(self._table.row(row), where, row)
+        check_characters(where, (draft.question, draft.answer, draft.choices))
+        return draft
 
     def _task(self, row: int, draft: DraftTask) -> Task:
         where, folder = self._table.where(row), self._folder(row)

@@ -182,7 +182,7 @@ class _Rows:
     def table(self, root: Path) -> ListTable:
         """Return all rows as a table."""
         table = ListTable(str(root), self._rows, self._places, root)
-        table.problems = self._problems
+        table.problems = {**table.problems, **self._problems}
         table.signature = (str(root.resolve()), hashlib.sha256(repr(self._rows).encode()).hexdigest())
         return table
 

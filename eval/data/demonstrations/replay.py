@@ -128,7 +128,7 @@ def _run(
     same_text: list[bool] = []
     same_sizes = True
     repairs: list[list[str]] = []
-    seed = zlib.crc32(planned.task.task_id.encode())
+    seed = zlib.crc32(planned.task.task_id.encode(errors="surrogatepass"))
     if len(planned.turns) == 1:
         return (Step(planned.texts[0], planned.turns[0]),), _facts(same_text, same_sizes, repairs, demo)
     with box.session(inputs, seed=seed, persist=dialect.persist, repairs=dialect.repairs) as session:
