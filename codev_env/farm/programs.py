@@ -55,12 +55,13 @@ class LocalPrograms:
         images = {dialect.image_name(i): image for i, image in enumerate(task.images)}
         self._task_id = task.task_id
         # Seeded by the task, so that a program with random numbers gives the same image each time it is run.
-        seed = zlib.crc32(task.task_id.encode(errors="surrogatepass"))
+        name = task.task_id.encode(errors="surrogatepass")
+        seed = zlib.crc32(name)
         self._dialect = dialect
         video = {"times": task.times} if task.times else {}
         self._session = sandbox.session(images, seed=seed, persist=dialect.persist, repairs=dialect.repairs, **video)
         # Not the programs' seed: their random numbers must not reveal where provenance looks.
-        self._tracker = Tracker(self._session, images, secret=zlib.crc32(f"grid of {task.task_id}".encode(errors="surrogatepass")))
+        self._tracker = Tracker(self._session, images, secret=zlib.crc32(b"grid of " + name))
         self._seen = tuple(images)
 
     def start(self, action: str, turn: Code, history: Sequence[Step]) -> Callable[[], Step]:

@@ -45,7 +45,8 @@ class Perturbed(gym.Wrapper[dict[str, Any], str, dict[str, Any], str]):
         if self.kind == "empty":
             text, info = base.dialect.render(Execution(), 0), {**info, "crop_boxes": ()}
             return {"text": text, "images": ()}, reward, terminated, truncated, info
-        rng = np.random.default_rng((self._seed, zlib.crc32(base.task.task_id.encode(errors="surrogatepass")), len(steps)))
+        name = zlib.crc32(base.task.task_id.encode(errors="surrogatepass"))
+        rng = np.random.default_rng((self._seed, name, len(steps)))
         boxes = info["crop_boxes"]
         images = tuple(
             replaced(self.kind, image, base.task, boxes[place] if place < len(boxes) else None, rng)
