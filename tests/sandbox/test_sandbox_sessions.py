@@ -323,3 +323,38 @@ def test_saving_the_same_file_again_needs_no_more_room(image: Image.Image) -> No
         assert session.run("show(image)", view="probe").images[0].tobytes() == image.tobytes()
         full = session.run("for n in range(40):\n    image.resize((900, 600)).save(f'{n}.png')")
         assert full.stop == "result" and full.error is not None and "1 MiB" in full.error
+
+
+class Stop(BaseException):
+    """As a signal's handler raises it, or Ctrl-C."""
+
+
+def stopped(*_args: Any, **_options: Any) -> Any:
+    raise Stop
+
+
+@pytest.mark.parametrize("persist", ["images", "variables"])
+def test_a_program_that_the_caller_gave_up_is_no_fault_of_the_next(
+    persist: Any, quick_box: Sandbox, image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with quick_box.session({"input.png": image}, persist=persist) as session:
+        session.run("x = 1\nimage.resize((7, 9)).save('a.png')")
+        with monkeypatch.context() as patched, pytest.raises(Stop):
+            patched.setattr(frames, "receive", stopped)
+            session.run("while True:\n    pass")
+        assert session.run("print(Image.open('a.png').size)").stdout == "(7, 9)\n"
+        assert session.run("print(x)").stdout == ("1\n" if persist == "variables" else "")
+
+
+def test_variables_survive_a_new_worker_that_was_given_up(
+    quick_box: Sandbox, image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with quick_box.session({"input.png": image}, persist="variables") as session:
+        session.run("x = 1")
+        session.run("y = 2")
+        session._drop("main")
+        calls = iter([session._attempt, stopped])
+        with monkeypatch.context() as patched, pytest.raises(Stop):
+            patched.setattr(session, "_attempt", lambda *args: next(calls)(*args))
+            session.run("print(x, y)")
+        assert session.run("print(x, y)").stdout == "1 2\n"

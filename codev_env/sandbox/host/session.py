@@ -155,8 +155,7 @@ class Session:
             plain = {key: memory.plain(image) for key, image in check_images(images).items()}
             self._forget(name)
             if shared and self._share(name, list(plain.values())):
-                given = table(plain, self._shared[name].offsets, "shared")
-                self._files[name] = {"given": given, "saved": {}, "data": {}}
+                self._files[name] = {"given": table(plain, self._shared[name].offsets, "shared"), "saved": {}, "data": {}}
                 return
             offsets = []
             for key, image in plain.items():
@@ -283,7 +282,7 @@ class Session:
                         f"{lost}; the program is not to blame. {again}. {descriptors.SHORT_OF_MEMORY}; "
                         "then start the episode again."
                     ) from lost
-            except SandboxError:
+            except BaseException:  # Ctrl-C too: the program still runs, and would answer for the next one
                 self._drop(view)
                 raise
             time.sleep(_PAUSE_S)  # a shortage of processes may be over by then
@@ -319,9 +318,10 @@ class Session:
                     continue
                 again = self._attempt(worker, *program, view, True)
                 if self._past[view][-1] is None:
-                    why = "the session needed a process with more libraries, where an earlier program failed"
+                    past = self._past[view]
+                    why = "the session needed another process, where an earlier program failed"
                     raise SandboxError(f"{why}: {again.error} Start the episode again.")
-        except WorkerLost:
+        except BaseException:
             self._past[view] = past
             raise
         return worker
