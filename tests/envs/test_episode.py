@@ -466,6 +466,12 @@ def test_a_pickled_environment_uses_the_sandbox_of_its_process(env: ImageToolEnv
     assert again.max_turns == 2
 
 
+def test_the_spec_has_the_sandbox_that_was_given(env: ImageToolEnv) -> None:
+    made = gym.make("CodeV-VStar-v0", data=Tasks(), sandbox=env.sandbox)
+    assert made.spec is not None and made.spec.kwargs["sandbox"] is env.sandbox
+    assert unwrap(gym.make(made.spec)).sandbox is env.sandbox
+
+
 def test_a_task_set_that_is_given_is_wrapped_as_the_id_says():
     tasks = load_tasks("synthetic", "test", scenes="toy")
     env = gym.make("CodeV-Orientation-v0", data=tasks)

@@ -140,6 +140,9 @@ class Sandbox:
         self._closed = True
         self.pool.close()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Sandbox:
+        return self  # Gymnasium copies the arguments of an environment
+
     def __enter__(self) -> Sandbox:
         return self
 
