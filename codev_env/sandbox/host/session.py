@@ -155,7 +155,8 @@ class Session:
             plain = {key: memory.plain(image) for key, image in check_images(images).items()}
             self._forget(name)
             if shared and self._share(name, list(plain.values())):
-                self._files[name] = {"given": table(plain, self._shared[name].offsets, "shared"), "saved": {}, "data": {}}
+                given = table(plain, self._shared[name].offsets, "shared")
+                self._files[name] = {"given": given, "saved": {}, "data": {}}
                 return
             offsets = []
             for key, image in plain.items():
@@ -382,9 +383,8 @@ class Session:
         wall_s = time.monotonic() - started
         self._forget_variables(view)
         self._replace(view)
-        kept = "Files saved by earlier steps are still there"
-        if self._persist == "variables":
-            kept += "; variables are gone"
+        gone = "; variables are gone" if self._persist == "variables" else ""
+        kept = f"Files saved by earlier steps are still there{gone}"
         return Execution(error=f"{why}. {kept}.", stop=stop, wall_s=wall_s, reads=replies.saved(self._files[view]))
 
     def _seed_of(self, code: str, view: str) -> int:
