@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from codev_agents.agent import AgentError
-from codev_env.chat_model import ChatReply, ReplyError, import_openai, read_reply
+from codev_env.chat_model import ChatReply, ReplyError, import_openai, list_models, missing_model, read_reply, served
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError, unstopped
 from codev_env.messages import content_parts, restore_stop
@@ -72,6 +72,20 @@ class ChatAgent:
         self._stop: tuple[str, ...] = ()
         self._same_message = False
 
+    def check_model(self) -> None:
+        """Ask the server whether it has the model, if it can list its models.
+
+        Raises:
+            ConfigError: It has not.
+            AgentError: The server cannot be reached.
+        """
+        try:
+            problem = missing_model(self._client, self.model)
+        except self._openai.APIConnectionError as error:
+            raise self._unreachable(error) from error
+        if problem:
+            raise ConfigError(f"{self._where()} has no model {self.model!r}: {problem}")
+
     def reset(self, env: gym.Env[Any, Any]) -> None:
         """Start a new conversation with the environment's system prompt."""
         base = unwrap(env)
@@ -125,7 +139,7 @@ class ChatAgent:
         except openai.APITimeoutError as error:
             raise AgentError(f"{self._where()} did not answer in time: raise timeout_s or check its load.") from error
         except openai.APIConnectionError as error:
-            raise AgentError(f"cannot reach {self._where()} ({error}): is it running, is base_url right?") from error
+            raise self._unreachable(error) from error
         except openai.OpenAIError as error:
             raise AgentError(f"{self._where()} failed: {error}") from error
         except ReplyError as error:
@@ -138,9 +152,13 @@ class ChatAgent:
 
     def _known_models(self) -> str:
         try:
-            return f"It serves: {', '.join(model.id for model in self._client.models.list()) or 'nothing'}."
-        except self._openai.OpenAIError:
-            return "Check base_url and the name."
+            known = list_models(self._client)
+        except self._openai.APIConnectionError:
+            known = None
+        return "Check base_url and the name." if known is None else served(known)
+
+    def _unreachable(self, error: Exception) -> AgentError:
+        return AgentError(f"cannot reach {self._where()} ({unstopped(error)}): is it running, is base_url right?")
 
     def _where(self) -> str:
         return f"the server at {self._client.base_url}"

@@ -8,11 +8,12 @@ import os
 import re
 import threading
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codev_env.errors import ConfigError
+from codev_env.errors import ConfigError, unstopped
 
 _TEMPLATE_MARKS = re.compile(r"[<>]|\[(?=/?[A-Z_]{3,}\])")
 
@@ -56,6 +57,58 @@ def import_openai(who: str, *also: str) -> Any:
         raise ConfigError(
             f"{who} needs the package openai ({error}). Install it: pip install 'codev-env[eval]'."
         ) from error
+
+
+def list_models(client: Any) -> list[str] | None:
+    """Return the names of the models that a server lists, `None` if it lists none in the way of the OpenAI API.
+
+    Args:
+        client: An `openai.OpenAI`.
+
+    Raises:
+        openai.APIConnectionError: The server cannot be reached.
+    """
+    openai = import_openai("a model behind a server")
+    try:
+        listed = client.with_options(max_retries=0).get("/models", cast_to=object)
+        return [str(model["id"]) for model in listed["data"]]
+    except openai.APITimeoutError:
+        return None
+    except openai.APIConnectionError:
+        raise
+    except (openai.OpenAIError, ValueError, TypeError, LookupError):
+        return None
+
+
+def missing_model(client: Any, model: str) -> str:
+    """Return why a server does not have a model; empty if it has it, or does not say.
+
+    Servers know models by more names than they list: one that is not listed is asked for a single token.
+
+    Args:
+        client: An `openai.OpenAI`.
+        model: The model's name.
+
+    Raises:
+        openai.APIConnectionError: The server cannot be reached.
+    """
+    openai = import_openai("a model behind a server")
+    known = list_models(client)
+    if known is None or model in known:
+        return ""
+    body = {"model": model, "messages": [{"role": "user", "content": "1"}], "max_tokens": 1}
+    try:
+        client.post("/chat/completions", body=body, cast_to=object)
+    except openai.NotFoundError as error:
+        return f"{unstopped(error)}. {served(known)}"
+    except (openai.OpenAIError, ValueError):  # whatever else is wrong is reported with an episode
+        pass
+    return ""
+
+
+def served(models: Sequence[str]) -> str:
+    """Return a sentence on the models that a server lists, the first 20 of them."""
+    return f"It serves: {', '.join(models[:20]) or 'nothing'}{', …' if len(models) > 20 else ''}."
 
 
 class ReplyError(ValueError):

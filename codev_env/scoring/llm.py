@@ -18,8 +18,8 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-from codev_env.chat_model import JsonCache, ReplyError, as_data, import_openai, read_reply
-from codev_env.errors import ConfigError
+from codev_env.chat_model import JsonCache, ReplyError, as_data, import_openai, missing_model, read_reply
+from codev_env.errors import ConfigError, unstopped
 from codev_env.locks import ForkLock
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, ScorerError, letters_of, score_option, untagged
@@ -127,6 +127,22 @@ class AnswerReader:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+    def check_model(self) -> None:
+        """Ask the server whether it has the model, if it can list its models; a model `""` is never asked.
+
+        Raises:
+            ScorerError: It has not, or it cannot be reached.
+        """
+        if not self.model:
+            return
+        client = _connection_of(self).client
+        try:
+            problem = missing_model(client, self.model)
+        except _openai().APIConnectionError as error:
+            problem = f"it cannot be reached ({unstopped(error)}); is it running, is base_url right?"
+        if problem:
+            raise ScorerError(f"scorer {self.name!r}: {self.model!r} at {client.base_url}: {problem}")
 
     def judge(self, task: Task, text: str) -> Score:
         """Return the model's verdict on an answer's text; raises `ScorerError` if it gives none."""

@@ -50,6 +50,7 @@ from codev_eval.bench.progress import ProgressBar
 from codev_eval.bench.released import is_saved
 from codev_eval.bench.runner import Failure, Key, keys, play
 from codev_eval.bench.saved import SavedModel
+from codev_eval.bench.servers import check_servers
 from codev_eval.bench.unchanged import digest_of, first_changed, is_at
 
 _OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
@@ -145,6 +146,8 @@ class Evaluation:
             )
             self._agents = [self._make_agent()]
         self._earlier: list[Trajectory] = []
+        self._state: dict[str, Any] = {}
+        self._are_checked = False
 
     def play(self) -> BenchEpisodes:
         """Run every episode that the folder does not hold yet.
@@ -263,6 +266,10 @@ class Evaluation:
         before = [sum(1 for _ in keys(work.indices, work.samples, work.skip)) for work in works]
         if any(counts):
             self._check_unchanged()
+            self._check_servers()
+        if condition == PLAIN:  # after the checks: an option that is refused changes no file
+            write_json(self.options.out / STATE, self._state)
+        if any(counts):
             bar = ProgressBar(condition or "episodes", sum(before), sum(before) - sum(counts), self.options)
             with ExitStack() as stack:
                 writer = stack.enter_context(TrajectoryWriter(folder))
@@ -297,6 +304,13 @@ class Evaluation:
             if index is not None:
                 task_id = recorded[index].task_id
                 raise self._changed(f"{task_id!r} of {bench} with a question, choices, answer or boxes other than now")
+
+    def _check_servers(self) -> None:
+        """Ask the servers once, before the first episode of this start."""
+        if not self._are_checked:
+            agent = self._agents[0] if self._make_agent else None
+            check_servers(agent, self.options.judge, self.options.scorer)
+            self._are_checked = True
 
     def _changed(self, what: str) -> ConfigError:
         return ConfigError(
@@ -357,7 +371,7 @@ class Evaluation:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
-        write_json(out / STATE, {"schema": SCHEMA, "options": mine, "weights": weights})
+        self._state = {"schema": SCHEMA, "options": mine, "weights": weights}
         return before
 
 

@@ -156,6 +156,18 @@ def test_changed_data_is_not_mixed_in(tmp_path, capsys, monkeypatch):
     assert "the data has changed" in capsys.readouterr().err
 
 
+def test_a_larger_n_that_is_refused_changes_nothing(tmp_path, capsys, monkeypatch):
+    assert run_eval(tmp_path, n=2) == 0
+    before = (tmp_path / "eval.json").read_text()
+    for name, changed in (("is_at", lambda *_: False), ("first_changed", lambda *_: 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluation, name, changed)
+            assert run_eval(tmp_path, n=4) == 1
+        assert "the data has changed" in capsys.readouterr().err
+        assert (tmp_path / "eval.json").read_text() == before
+    assert run_eval(tmp_path, n=2) == 0
+
+
 def test_a_benchmark_without_a_single_episode_is_told_beside_another(tmp_path, capsys, monkeypatch):
     class Picky(Oracle):
         def reset(self, env):

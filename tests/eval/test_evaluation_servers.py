@@ -1,0 +1,62 @@
+"""Evaluations with servers: what is asked of them before the first episode, and what the judge's takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_judge_server import FakeJudgeServer, fails, says
+
+from codev_env.app import cli
+
+pytest.importorskip("openai")
+
+ANSWER = "<think>x</think><answer>1</answer>"
+
+
+def run_eval(out: Path, model: str, *options: str, n: int = 2) -> int:
+    given = ["--model", model, "--data", "synthetic", "--scenes", "toy", "--out", str(out), "--n", str(n)]
+    return cli.main(["eval", *given, "--workers", "1", *options])
+
+
+def test_a_model_that_the_server_lacks_is_named_before_anything_is_played(tmp_path, capsys):
+    with FakeJudgeServer(fails(404)) as server:
+        assert run_eval(tmp_path / "out", f"{server.url}#other") == 1
+        assert len(server.requests) == 1 and server.requests[0]["max_tokens"] == 1
+    err = capsys.readouterr().err
+    assert "has no model 'other'" in err and "It serves: toy." in err and "ep/s" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_the_server_knows_by_another_name_is_played(tmp_path):
+    with FakeJudgeServer(says(ANSWER)) as server:
+        assert run_eval(tmp_path, f"{server.url}#alias") == 0
+        assert len(server.requests) == 1 + 2
+
+
+@pytest.mark.parametrize("models", [None, ("toy",)])
+def test_nothing_more_is_asked_of_a_server_with_the_model_or_without_a_list(tmp_path, models):
+    with FakeJudgeServer(says(ANSWER), models=models) as server:
+        assert run_eval(tmp_path, f"{server.url}#toy") == 0
+        assert len(server.requests) == 2
+
+
+def test_a_server_that_is_not_there_is_named_at_once_and_a_finished_evaluation_needs_none(tmp_path, capsys):
+    with FakeJudgeServer(says(ANSWER)) as server:
+        assert run_eval(tmp_path, model := f"{server.url}#toy") == 0
+    assert run_eval(tmp_path, model) == 0
+    before = (tmp_path / "eval.json").read_text()
+    assert run_eval(tmp_path, model, n=3) == 1
+    assert "cannot reach the server at" in capsys.readouterr().err
+    assert (tmp_path / "eval.json").read_text() == before
+
+
+def test_the_servers_of_judge_and_scorer_are_asked_before_anything_is_played(tmp_path, capsys):
+    with FakeJudgeServer(fails(404)) as server:
+        other = f"{server.url}#other"
+        assert run_eval(tmp_path / "out", "scripted:oracle", "--judge", other) == 1
+        assert "has no model 'other'; it serves: toy" in capsys.readouterr().err
+        assert run_eval(tmp_path / "out", "scripted:oracle", "--scorer", other) == 1
+        assert "scorer 'answer': 'other' at" in (err := capsys.readouterr().err) and "It serves: toy." in err
+    assert run_eval(tmp_path / "out", "scripted:oracle", "--scorer", other) == 1
+    assert "cannot be reached" in capsys.readouterr().err and not (tmp_path / "out").exists()
