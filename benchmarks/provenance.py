@@ -164,11 +164,11 @@ def looks_at(box: Sandbox, kind: str, size: str, names: list[str]) -> Iterator[L
         target = look(one, np.random.default_rng(zlib.crc32(f"{name} {kind} {size}".encode())))
         program = fill(EVERYDAY[name], target)
         with box.session({"input.png": one.image}) as session:
-            tracker = Tracker(session, {"input.png": one.image})
+            counted = Counted(session)
+            tracker = Tracker(counted, {"input.png": one.image})
             first = "import cv2\nimport matplotlib.pyplot\nshow(Image.open('input.png').crop((0, 0, 60, 50)))"
             tracker.trace(first, session.run(first))
-            counted = Counted(session)
-            tracker._session = counted
+            counted.runs = 0
             times = [time.perf_counter()]
             execution = session.run(program)
             times.append(time.perf_counter())

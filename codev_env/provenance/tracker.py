@@ -25,16 +25,14 @@ caught, and its output is `unknown` unless it can be matched.
 from __future__ import annotations
 
 import logging
-import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image
 
-from codev_env.errors import NoRoom, ViewLost
+from codev_env.errors import ViewLost
 from codev_env.lazy import LazyProperty
 from codev_env.provenance import codes, exact, woven
 from codev_env.provenance.collage import Collage, is_doubtful
@@ -44,6 +42,7 @@ from codev_env.provenance.panels import MOST, WHOLE, panels, parts_of
 from codev_env.provenance.reading import Reading, read_code, read_crop
 from codev_env.provenance.regions import Bounds
 from codev_env.provenance.repeats import with_repeats
+from codev_env.provenance.reruns import KILLED, ProbeSession, Reruns
 from codev_env.provenance.search import find_copy
 from codev_env.provenance.stripes import FEWEST_PLANES, StripeReader, Stripes, planes, read_stripes
 from codev_env.provenance.waves import read_phase
@@ -53,39 +52,8 @@ from codev_env.types import Execution, Region
 UNKNOWN, LATE = Region(), Region(how="late")
 MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
 """Programs that one trace runs at most, and pixels of input images that it hands to them."""
-_KILLED = ("timeout", "memory")
 _CODE, _STRIPES, _WEAVE, _PROOF = "code", "stripes", "weave", "proof"
-_SHARED = (_CODE, _WEAVE)
-"""Views whose images depend on nothing but sizes."""
 _log = logging.getLogger(__name__)
-
-
-class ProbeSession(Protocol):
-    """The part of a sandbox session that provenance needs."""
-
-    @property
-    def persist(self) -> Literal["images", "variables"]:
-        """State that later runs find: saved files, or variables, too."""
-        ...
-
-    def run(self, code: str, *, view: str = "main") -> Execution:
-        """Run a program in a view."""
-        ...
-
-    def add_view(
-        self, name: str, images: Mapping[str, Image.Image], *, replace: bool = False, shared: bool = False
-    ) -> None:
-        """Make an independent namespace over other images of the same names; raises `NoRoom` where there is none."""
-        ...
-
-
-class _Turn(NamedTuple):
-    """A program of the episode, and the files of earlier ones that it read and those that it left."""
-
-    code: str
-    reads: frozenset[str]
-    saves: frozenset[str]
-    killed: bool
 
 
 class Tracker:
@@ -108,16 +76,11 @@ class Tracker:
     ) -> None:
         if isinstance(images, Mapping):
             names, images = tuple(images), tuple(images.values())
-        self._names = tuple(names or ("input.png" if i == 0 else f"input{i + 1}.png" for i in range(len(images))))
+        names = names or ["input.png" if i == 0 else f"input{i + 1}.png" for i in range(len(images))]
         self._images = tuple(images)
         self._sizes = tuple(image.size for image in images)
-        self._session = session
         self._seed = secret
-        self._history: list[_Turn] = []
-        self._needed: list[int] = []
-        self._done: dict[str, set[int]] = {}
-        self._refused: set[str] = set()
-        self._runs_left = 0
+        self._reruns = Reruns(session, names)
         self._cuts = Cuts(self._sizes)
         self._coded = self._woven_probes = tuple[Image.Image | None, ...]()
         self._panels: list[list[list[WovenPart]]] = []
@@ -137,10 +100,9 @@ class Tracker:
             One region per image of `execution`; `LATE` where the machine, twice, did not let a program run again.
         """
         self._cuts.add(execution.cuts)
-        killed = execution.stop in _KILLED
         if execution.stop != "refused":
-            self._history.append(_Turn(code, frozenset(execution.reads), frozenset(execution.saves), killed))
-        if killed or execution.stop == "refused" or not execution.images:
+            self._reruns.add(code, execution)
+        if execution.stop in KILLED or execution.stop == "refused" or not execution.images:
             return (UNKNOWN,) * len(execution.images)
         found = self._by_copy(execution)
         if all(found):
@@ -149,14 +111,13 @@ class Tracker:
             return self._by_runs(execution, found)
         except ViewLost as error:
             _log.warning("provenance could not run a program again, and its step is not judged: %s", error)
-            self._done.clear()
+            self._reruns.forget()
             return tuple(region or LATE for region in found)
 
     def _by_runs(self, execution: Execution, found: list[Region | None]) -> tuple[Region, ...]:
         self._panels = [[]] * len(found)
         self._coded = self._woven_probes = (None,) * len(found)
-        self._needed = self._needed_turns()
-        self._runs_left = min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes))
+        self._reruns.begin(min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes)))
         # Grey made of colours is no work for the pixel code: it is left for what the weave does not show.
         changed = all(map(is_grey, execution.images)) and not all(map(is_grey, map(few, self._images)))
         if changed:
@@ -197,10 +158,10 @@ class Tracker:
         return [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
 
     def _by_code(self, execution: Execution) -> list[Reading | None]:
-        if len(self._sizes) > codes.MOST_IMAGES or not self._affords("pixel code", 1, [_CODE]):
+        if len(self._sizes) > codes.MOST_IMAGES or not self._reruns.affords("pixel code", 1, [_CODE]):
             return [None] * len(execution.images)
         code = codes.pixel_code(self._sizes)
-        probes = self._coded = pair(execution, self._run_in(_CODE, code.images))
+        probes = self._coded = pair(execution, self._reruns.run(_CODE, code.images))
         return [
             None if probe is None else self._read_code(output, probe, code)
             for output, probe in zip(execution.images, probes, strict=True)
@@ -211,9 +172,9 @@ class Tracker:
         return Reading(crop, True) if crop else read_code(output, probe, code, self._images, self._secret)
 
     def _by_weave(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
-        if all(found) or not self._affords("weave", 1, [_WEAVE]):
+        if all(found) or not self._reruns.affords("weave", 1, [_WEAVE]):
             return found
-        probes = pair(execution, self._run_in(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
+        probes = pair(execution, self._reruns.run(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
         self._woven_probes = probes
         self._panels = [
             [read_weave(probe, size, index) for index, size in enumerate(self._sizes)]
@@ -243,11 +204,11 @@ class Tracker:
         self, execution: Execution, at: int, part: Bounds, index: int, image: Image.Image
     ) -> Image.Image | None:
         """The part of an output for another image of that index; `None` if there is none, or no run is left."""
-        if not self._affords("proof", 1):
+        if not self._reruns.affords("proof", 1):
             return None
-        self._done.pop(_PROOF, None)
+        self._reruns.forget(_PROOF)
         images = (*self._images[:index], image, *self._images[index + 1 :])
-        probe = pair(execution, self._run_in(_PROOF, images))[at]
+        probe = pair(execution, self._reruns.run(_PROOF, images))[at]
         return probe and part_of(probe, part)
 
     def _by_seams(self, execution: Execution, at: int, region: Region | None, guess: Region | None) -> Region | None:
@@ -287,10 +248,10 @@ class Tracker:
                 region is None and not is_grey(output) for region, output in zip(found, execution.images, strict=True)
             ]
             names = [f"phase-{index}-{axis}" for axis in (0, 1)]
-            if not any(open_) or not self._affords("phase code", 2, names):
+            if not any(open_) or not self._reruns.affords("phase code", 2, names):
                 break
             waves = [
-                self._run_in(name, codes.phase_images(self._sizes, index, axis)) for axis, name in enumerate(names)
+                self._reruns.run(name, codes.phase_images(self._sizes, index, axis)) for axis, name in enumerate(names)
             ]
             found = [
                 read_phase(output, np.asarray(x), np.asarray(y), self._images[index], index, self._secret)
@@ -308,7 +269,7 @@ class Tracker:
 
     def _by_stripes(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
         for index, image in enumerate(self._images):
-            if all(found) or not self._affords("stripes", FEWEST_PLANES):
+            if all(found) or not self._reruns.affords("stripes", FEWEST_PLANES):
                 break
             stripes = Stripes(image, self._secret)
             readers = [
@@ -319,11 +280,11 @@ class Tracker:
                 wanting = [reader is not None and reader.wants(plane) for reader in readers]
                 if not any(wanting):
                     continue
-                if not self._affords("stripes", 1):
+                if not self._reruns.affords("stripes", 1):
                     return found
                 images = (*self._images[:index], stripes.draw(plane), *self._images[index + 1 :])
-                self._done.pop(_STRIPES, None)
-                probes = pair(execution, self._run_in(_STRIPES, images))
+                self._reruns.forget(_STRIPES)
+                probes = pair(execution, self._reruns.run(_STRIPES, images))
                 for reader, wants, probe in zip(readers, wanting, probes, strict=True):
                     if reader is not None and wants:
                         reader.read(plane, probe)
@@ -332,68 +293,3 @@ class Tracker:
                 for region, reader, output in zip(found, readers, execution.images, strict=True)
             ]
         return found
-
-    def _affords(self, stage: str, runs: int, views: Sequence[str] = ()) -> bool:
-        """Whether so many runs of the present program, and those of earlier ones that they need, are left.
-
-        Args:
-            stage: The stage, for the log.
-            runs: How many, each in a view of its own.
-            views: Those of the views that exist.
-        """
-        needed = (runs - len(views)) * len(self._needed) + sum(len(self._missing(view)) for view in views)
-        if needed > self._runs_left:
-            _log.info(
-                "provenance leaves out the stage %r: it takes %d runs, %d are left", stage, needed, self._runs_left
-            )
-        return needed <= self._runs_left
-
-    def _run_in(self, view: str, images: Sequence[Image.Image]) -> Execution:
-        """Run the needed programs that a view has not seen; return the last one's result, an empty one if it failed."""
-        result = Execution()
-        if view in self._refused:
-            return result
-        missing = self._missing(view)
-        if view not in self._done:
-            try:
-                given = dict(zip(self._names, images, strict=True))
-                self._session.add_view(view, given, replace=True, shared=view in _SHARED)
-            except NoRoom as error:
-                # Too many large inputs: the regions that this view would find stay unknown; the episode continues.
-                self._refused.add(view)
-                warnings.warn(f"provenance works without the view {view!r}: {error}", RuntimeWarning, stacklevel=2)
-                return result
-            self._done[view] = set()
-        for at in missing:
-            turn = self._history[at]
-            result = self._session.run(turn.code, view=view)
-            self._runs_left -= 1
-            self._done[view].add(at)
-            if result.stop in _KILLED and not turn.saves <= set(result.saves):
-                del self._done[view]  # Files are missing that later programs read.
-                return Execution()
-        return result
-
-    def _missing(self, view: str) -> list[int]:
-        """The needed turns that have yet to run in a view; one that has run later ones than these is given up."""
-        missing = [at for at in self._needed if at not in self._done.get(view, ())]
-        if not missing or missing[0] > max(self._done.get(view, ()), default=-1):
-            return missing
-        del self._done[view]  # An earlier program would replace the files of a later one.
-        return self._needed
-
-    def _needed_turns(self) -> list[int]:
-        """The last turn and those before it that it depends on, in order: by the files it reads, or by variables.
-
-        A program that ran several times draws other random numbers each time, by how often it ran in the view.
-        """
-        *earlier, last = range(len(self._history))
-        wanted, codes, needed = self._history[last].reads, {self._history[last].code}, [last]
-        for at in reversed(earlier):
-            turn = self._history[at]
-            runs = not turn.killed and (self._session.persist == "variables" or turn.code in codes)
-            if runs or turn.saves & wanted:
-                needed.append(at)
-                wanted = (wanted - turn.saves) | turn.reads
-                codes.add(turn.code)
-        return needed[::-1]
