@@ -8,12 +8,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TypeVar
 
 from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, LostAgain, OpenRequest, ServerLost
 from codev_agents.rollout.engine import EngineError
+from codev_agents.rollout.workers import in_own_thread
 from codev_env.errors import unstopped
 
 T = TypeVar("T")
@@ -107,17 +108,20 @@ class Servers:
             self._wait()
 
     def look(self, action: Callable[[Client], object]) -> None:
-        """Ask all servers that are there, side by side, and leave out those that are lost; raises as the action."""
+        """Ask all servers that are there, side by side, and leave out those that are lost; raises as the action.
+
+        After an interrupt, and after an error of one of them, the others are not waited for.
+        """
         with self._changed:
             there = [client for client in self.clients if client not in self._lost]
-        with ThreadPoolExecutor(len(self.clients), "vllm-push") as threads:
-            for client, sent in [(client, threads.submit(action, client)) for client in there]:
-                while not wait([sent], LOAD_S).done:
-                    self._cut_if_silent(client)
-                try:
-                    sent.result()
-                except ServerLost as error:
-                    self._lose(client, error)
+        asked = [(client, in_own_thread("vllm-push", action, client)[0]) for client in there]
+        for client, sent in asked:
+            while not wait([sent], LOAD_S).done:
+                self._cut_if_silent(client)
+            try:
+                sent.result()
+            except ServerLost as error:
+                self._lose(client, error)
 
     def _cut_if_silent(self, client: Client) -> None:
         """End what is under way at a server that does not even answer to a check."""
@@ -130,16 +134,7 @@ class Servers:
 
     def notice(self) -> None:
         """Leave out servers that are gone, also those that nobody asks at present."""
-        with self._changed:
-            there = [client for client in self.clients if client not in self._lost]
-        for client in there:
-            try:
-                client.get("/health", NOTICE_S)
-            except ServerLost as error:
-                if isinstance(getattr(error.__cause__, "reason", None), ConnectionRefusedError):
-                    self._lose(client, error)  # one that is only slow is not lost
-            except EngineError:
-                continue  # it says something
+        self.look(_find)
 
     def announce(self, name: str) -> None:
         """Note the name of the newest weights: lost servers get them. For processes that do not push themselves."""
@@ -270,3 +265,14 @@ class Servers:
                     print(f"the vLLM server at {client.url} is left out: {error}", file=sys.stderr)
                 time.sleep(pause)
                 pause = min(2 * pause, PAUSE_S)
+
+
+def _find(client: Client) -> None:
+    """Raise `ServerLost` if a server is gone; one that is only slow is not."""
+    try:
+        client.get("/health", NOTICE_S)
+    except ServerLost as error:
+        if isinstance(getattr(error.__cause__, "reason", None), ConnectionRefusedError):
+            raise
+    except EngineError:
+        return  # it says something

@@ -75,7 +75,7 @@ class Workers:
 
     async def wait(self, function: Callable[..., T], *arguments: Any, limit: float = 0.0) -> T:
         """Run a function that mostly waits: as `compute`, but any number of them."""
-        job = self._in_own_thread(function, arguments) if limit else self._threads.submit(function, *arguments)
+        job = self._in_own_thread(function, *arguments) if limit else self._threads.submit(function, *arguments)
         result = asyncio.wrap_future(job)
         until = time.monotonic() + limit if limit else math.inf
         cancelled: asyncio.CancelledError | None = None
@@ -104,21 +104,26 @@ class Workers:
         for thread in list(self._limited):
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _in_own_thread(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> Future[T]:
-        """Run a function that may never return in a thread that does not keep the process from ending."""
-        job: Future[T] = Future()
-        job.set_running_or_notify_cancel()
-
-        def run() -> None:
-            try:
-                job.set_result(function(*arguments))
-            except BaseException as error:
-                job.set_exception(error)
-
-        thread = threading.Thread(target=run, name="codev-rollout-limited", daemon=True)
+    def _in_own_thread(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        job, thread = in_own_thread("codev-rollout-limited", function, *arguments)
         self._limited.add(thread)
-        thread.start()
         return job
+
+
+def in_own_thread(name: str, function: Callable[..., T], *arguments: Any) -> tuple[Future[T], threading.Thread]:
+    """Run a function that may take very long in a thread that does not keep the process from ending."""
+    job: Future[T] = Future()
+    job.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            job.set_result(function(*arguments))
+        except BaseException as error:
+            job.set_exception(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return job, thread
 
 
 class Memo:

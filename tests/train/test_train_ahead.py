@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -192,6 +193,24 @@ def test_an_interrupted_run_does_not_wait_for_a_push_and_a_finished_one_does():
     pushing.set_result(None)
     finished.join(20)
     assert not finished.is_alive()
+
+
+def test_a_push_that_hangs_does_not_hold_the_end_of_an_interrupted_run(monkeypatch):
+    monkeypatch.setattr("codev_train.learn.ahead._PUSH_S", 0.1)
+    ahead, ends = Ahead.__new__(Ahead), threading.Event()
+    ahead._taken, ahead._last, ahead._pushing, ahead._saved_steps = 2, 3, None, lambda: 0
+    ahead._stream = SimpleNamespace(close=lambda: None, updating=contextlib.nullcontext)
+    others = dict.fromkeys(("generate", "seed", "sleep", "sync"), print)
+    ahead._engine = SimpleNamespace(stage=lambda model: lambda: {"done": float(ends.wait(60))}, **others)
+    ahead.push(None)
+    thread = threading.Thread(target=ahead.__exit__, args=(None, None, None), daemon=True)
+    thread.start()
+    thread.join(20)
+    held = thread.is_alive()
+    pushing = [one for one in threading.enumerate() if one.name.startswith("codev-push")]
+    ends.set()
+    assert not held
+    assert pushing and all(one.daemon for one in pushing)  # the process ends without it
 
 
 # --- engine and updater ---

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import errno
 import shutil
+import signal
 import socket
 import threading
 import time
@@ -331,6 +332,12 @@ def test_a_server_that_dies_while_nobody_asks_is_noticed_and_a_slow_one_is_not_l
     assert engine.numbers()["server/1_queue"] == 0 and silent.taken.is_set()
 
 
+def test_many_slow_servers_are_asked_side_by_side(monkeypatch):
+    together = threading.Barrier(3)
+    monkeypatch.setattr(Client, "get", lambda self, path, timeout: together.wait(LONG_S / 6))
+    servers_of(Restorer(), *(f"http://127.0.0.1:{port}" for port in (1, 2, 3))).notice()
+
+
 def test_requests_of_an_engine_that_hangs_behind_a_healthy_server_go_elsewhere(two, policy, prompts, monkeypatch):
     engine = engine_of([server.url for server in two], policy)
     begun, ends, answer = threading.Event(), threading.Event(), two[0].answer
@@ -454,6 +461,26 @@ def test_a_server_that_falls_silent_while_it_loads_holds_no_push(two, policy, mo
     started = time.monotonic()
     queue = engine.sync(policy.model)["server/0_queue"]
     assert queue == (-1 if silent_for == "every path" else 0) and time.monotonic() - started < LONG_S / 2
+    ends.set()
+
+
+def test_an_interrupted_push_waits_for_no_server(two, policy, monkeypatch):
+    engine = engine_of([server.url for server in two], policy)
+    ends, answer = threading.Event(), two[0].answer
+
+    def hanging(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/collective_rpc":
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            ends.wait(LONG_S)
+        return answer(path, body)
+
+    monkeypatch.setattr(two[0], "answer", hanging)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        engine.sync(policy.model)
+    assert time.monotonic() - started < LONG_S / 2
+    pushing = [thread for thread in threading.enumerate() if thread.name.startswith("vllm-push")]
+    assert pushing and all(thread.daemon for thread in pushing)  # the process ends without them
     ends.set()
 
 

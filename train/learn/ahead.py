@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from codev_agents.rollout.groups import StreamOptions, TakenGroups
 from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.selection import any_group
 from codev_agents.rollout.stream import RolloutStream
+from codev_agents.rollout.workers import in_own_thread
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.learn.progress import FOLDER, GroupLog
 from codev_train.learn.resample import has_signal
@@ -37,6 +38,8 @@ _OF_NO_UPDATE = {
     "estimate",
 }  # fmt: skip
 """Options that do not change what an update makes of its groups."""
+_PUSH_S = 5.0
+"""Longest wait, in seconds, for a push whose weights nobody needs; one that is cut off may leave a server paused."""
 
 
 class Ahead:
@@ -67,7 +70,6 @@ class Ahead:
         processes = accelerator.num_processes
         count = options.prompts // processes
         self._runner, self._engine, self._accelerator = runner, engine, accelerator
-        self._thread = ThreadPoolExecutor(1, "codev-push")
         self._pushing: Future[None] | None = None
         self._told: dict[str, float] = {}
         self._run, self._last, self._taken = run, options.steps, done
@@ -110,7 +112,8 @@ class Ahead:
                 self.settle()
         finally:
             self._stream.close()
-            self._thread.shutdown()
+            if self._pushing:
+                wait([self._pushing], _PUSH_S)
         if self._saved_steps() >= self._last:
             self._log.finish()
 
@@ -142,7 +145,7 @@ class Ahead:
         """
         self.settle()
         if isinstance(self._engine, StagedEngine):
-            self._pushing = self._thread.submit(self._push, self._engine.stage(model))
+            self._pushing, _ = in_own_thread("codev-push", self._push, self._engine.stage(model))
         else:
             self._push(functools.partial(self._engine.sync, model))
 
@@ -153,6 +156,7 @@ class Ahead:
     def settle(self) -> None:
         """Wait until the engine has the newest weights; raises as `RolloutStream.updating`."""
         if self._pushing:
+            wait([self._pushing])  # an interrupt leaves it under way
             pushing, self._pushing = self._pushing, None
             pushing.result()
 
