@@ -77,7 +77,7 @@ def _same(gold: str, answer: str) -> float:
 def _near(gold: str, answer: str) -> float:
     gold, answer = (text.strip().strip("%").strip() for text in (gold, answer))
     try:
-        right, given = float(gold), float(answer)
+        right, given = (float(text.strip("%")) for text in (gold, answer))
     except ValueError:
         return _similar(gold, answer)
     if right == 0:

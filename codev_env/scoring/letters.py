@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from codev_env.scoring.scorer import letters_of
 from codev_env.types import Task
@@ -36,15 +37,25 @@ def mme_letter(task: Task, text: str) -> str:
 
     Source: `yfzhang114/MME-RealWorld`, `evaluation/eval_your_results.py`.
     """
+    return first_letter(text, _PHRASES, [f"({letter}) {choice}" for letter, choice in letters_of(task).items()])
+
+
+def first_letter(text: str, phrases: Iterable[str], options: Iterable[str]) -> str:
+    """Return the first of the letters A to E in a text without some phrases; else of the first option that contains it.
+
+    Args:
+        text: The answer.
+        phrases: Left out of it.
+        options: Texts that begin with the letter in brackets.
+    """
     text = text.strip()
-    for phrase in _PHRASES:
+    for phrase in phrases:
         text = text.replace(phrase, "")
     found = _ANY.search(text)
     if found:
         return found[0]
     if len(text.split()) > _MAX_WORDS:
         return ""
-    options = (f"({letter}) {choice}" for letter, choice in letters_of(task).items())
     return next((option[1] for option in options if text.lower() in option.lower()), "")
 
 
@@ -70,6 +81,6 @@ def o3bench_letter(task: Task, text: str) -> str | None:
 
     Source: `m-Just/InSight-o3`, `insight_o3/scripts/evaluate.py`.
     """
-    boxed = _BOXED.findall(text)
+    boxed = _BOXED.findall(text, 0, text.rfind("}") + 1)  # no search for an end goes through the whole text in vain
     read = boxed[-1].strip() if boxed else text.strip()
     return read if read in letters_of(task) else None

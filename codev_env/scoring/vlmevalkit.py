@@ -1,7 +1,10 @@
 """`vlmevalkit`: how VLMEvalKit reads an answer before it would ask an LLM (its `exact_matching` policy).
 
-Source: `open-compass/VLMEvalKit`, `vlmeval/utils/matching_util.py` (`can_infer`), used for V*Bench and HR-Bench by
-`vlmeval/dataset/utils/multiple_choice.py`, and for MathVista by `vlmeval/dataset/utils/mathvista.py` (`post_check`).
+Source: `open-compass/VLMEvalKit`, `vlmeval/utils/matching_util.py` (`can_infer`), used for V*Bench, HR-Bench and BLINK
+by `vlmeval/dataset/utils/multiple_choice.py`, and for MathVista by `vlmeval/dataset/utils/mathvista.py` (`post_check`).
+TreeBench and MME-RealWorld-Lite (`vlmeval/dataset/image_mcq.py`) take the first letter
+(`extract_characters_regex` of `multiple_choice.py`), and ChartQAPro the rules of its authors; none of these three asks
+an LLM.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from dataclasses import dataclass
 
 from codev_env.benches import scoring_of
 from codev_env.errors import ConfigError
+from codev_env.scoring.chartqapro import score_chartqapro
+from codev_env.scoring.letters import first_letter
 from codev_env.scoring.official import answer_type
 from codev_env.scoring.scorer import Score, bench_of, letters_of, score_option, untagged
 from codev_env.types import Task
@@ -27,6 +32,19 @@ _TO_SPACES = str.maketrans(dict.fromkeys(".()[],:;!*#{}", " "))
 _WINDOW = 4  # the letter must be among the last so many words
 # Nothing need follow the letter, so "the answer is dark" reads as D.
 _PHRASE = re.compile(r"answer\s+is\s+\**([ABCD])", re.IGNORECASE)
+_FIRST = ("mme", "treevgr")
+"""The scorings of benchmarks where the first letter counts."""
+_LEADS = (
+    "The best answer is",
+    "The correct answer is",
+    "The answer is",
+    "The answer",
+    "The best option is",
+    "The correct option is",
+    "Best answer:",
+    "Best option:",
+)
+_BRACKETED = tuple(f"({letter})" for letter in "ABCDE")
 
 
 @dataclass(frozen=True)
@@ -80,21 +98,27 @@ def match_option(text: str, options: Mapping[str, str], rules: Matching = CURREN
 def score_vlmevalkit(task: Task, answer: str, /) -> Score:
     """Score one answer as VLMEvalKit does without an LLM.
 
-    MathVista: an integer must be one for Python ("14.0" is not), a float equal without rounding, and a list is never
-    right, since what is compared is not the answer. `<answer>` tags are taken off first: VLMEvalKit reads nothing from
-    "<answer>B</answer>".
+    TreeBench and MME-RealWorld-Lite: the first of A to E anywhere ("Beige" is B), else a small letter alone; an empty
+    answer is A. MathVista: an integer must be one for Python ("14.0" is not), a float equal without rounding, and a
+    list is never right, since what is compared is not the answer. `<answer>` tags are taken off first: VLMEvalKit reads
+    nothing from "<answer>B</answer>".
 
     Raises:
-        ConfigError: An open question that is none of MathVista's.
+        ConfigError: An open question that is none of MathVista's or ChartQAPro's.
         TaskError: One of MathVista's without its answer type.
     """
-    text = untagged(answer)
+    text, scoring = untagged(answer), scoring_of(bench_of(task))
+    if task.choices and scoring in _FIRST:
+        letter = first_letter(text, _LEADS, _BRACKETED)
+        return score_option(task, letter, f"letter {letter}" if letter else "no letter")
     if task.choices:
         return match_score(task, text, CURRENT)
-    if scoring_of(bench_of(task)) != "mathvista":
+    if scoring == "relaxed":
+        return score_chartqapro(task, text)
+    if scoring != "mathvista":
         raise ConfigError(
             f"scorer 'vlmevalkit': task {task.task_id!r} is an open question and meta['bench'] is {bench_of(task)!r}; "
-            "of open questions it knows those of 'mathvista'. Use the scorer 'rules' or 'math-verify'."
+            "of open questions it knows those of 'mathvista' and 'chartqapro'. Use the scorer 'rules' or 'math-verify'."
         )
     kind = answer_type(task)
     if kind in ("integer", "float"):

@@ -78,6 +78,35 @@ VLMEVALKIT: tuple[tuple[str, str | None], ...] = (
     ("C is what is seen in the image here", None),
 )
 
+# open-compass/VLMEvalKit, vlmeval/dataset/utils/multiple_choice.py, extract_characters_regex (TreeBench and
+# MME-RealWorld); "" where it reads none.
+VLMEVALKIT_FIRST: tuple[tuple[str, str], ...] = (
+    ("B", "B"),
+    ("b", "B"),
+    ("(b)", "B"),
+    ("b)", "B"),
+    ("(B) Upper left", "B"),
+    ("Beige", "B"),
+    ("blue", ""),
+    ("none of them", ""),
+    ("", "A"),
+    (")", "A"),
+    ("A or B", "A"),
+    ("Not A but B", "A"),
+    ("The best option is C", "C"),
+    ("The correct option is c", ""),
+    ("Best option: D", "D"),
+    ("Best answer: E", "E"),
+    ("best answer: B", "B"),
+    ("The answer is: (D).", "D"),
+    ("It is F", ""),
+    ("F", ""),
+    ("e", "E"),
+    ("\\boxed{B}", "B"),
+    ("one two three four five six seven eight nine ten eleven", ""),
+    ("one two three four five six seven eight nine ten Eleven", "E"),
+)
+
 # EvolvingLMMs-Lab/lmms-eval, lmms_eval/tasks/hrbench/hrbench_evals.py, HRBenchEval.can_infer; options COLORS.
 LMMS_HRBENCH: tuple[tuple[str, str | None], ...] = (
     ("B", "B"),

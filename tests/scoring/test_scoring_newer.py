@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from PIL import Image
 
 from codev_env.errors import ConfigError
 from codev_env.scoring import Score, aggregate, get_scorer
+from codev_env.scoring.letters import o3bench_letter
 from codev_env.types import Task
 
 PIXEL = Image.new("RGB", (1, 1))
@@ -99,6 +101,13 @@ def test_o3bench_asks_a_model_unless_the_letter_stands_alone(text, asks):
     scorer = get_scorer("official", judge=lambda task, answer: asked.append(answer) or Score(True))
     assert scorer(task("o3bench", "Upper left", REGIONS), text).correct
     assert bool(asked) == asks
+
+
+@pytest.mark.parametrize("text", ["\\boxed{" * 60_000, "}" + "\\boxed{" * 60_000])
+def test_o3bench_looks_for_the_ends_of_boxes_once(text):
+    began = time.process_time()
+    assert o3bench_letter(task("o3bench", "Upper left", REGIONS), text) is None
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("bench", ["charxiv", "visualprobe", "zoombench", "zoombench-crop"])

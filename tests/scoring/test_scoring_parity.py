@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from scoring_vectors import COLORS, LMMS_HRBENCH, LMMS_VSTAR, MATHVISTA_CHOICES, MATHVISTA_OPEN, VLMEVALKIT
+from scoring_vectors import (
+    COLORS,
+    LMMS_HRBENCH,
+    LMMS_VSTAR,
+    MATHVISTA_CHOICES,
+    MATHVISTA_OPEN,
+    VLMEVALKIT,
+    VLMEVALKIT_FIRST,
+)
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import Score, ScorerError, get_scorer, is_correct
@@ -46,6 +54,20 @@ def test_vlmevalkit_scores_what_it_read(bench, text, letter):
     assert score.correct is (letter == "B")
     assert score.extracted == OPTIONS.get(letter or "", "")
     assert (score.how == "none") is (score.extracted == "")
+
+
+@pytest.mark.parametrize("bench", ["treebench", "mme-realworld-lite"])
+@pytest.mark.parametrize(("text", "letter"), VLMEVALKIT_FIRST)
+def test_vlmevalkit_takes_the_first_letter_on_treebench_and_mme_realworld(bench, text, letter):
+    options = ("Upper right", "Upper left", "Lower left", "Lower right", "no such thing")
+    score = get_scorer("vlmevalkit")(task(bench, "Upper left", options), text)
+    assert score.extracted == (options["ABCDE".index(letter)] if letter else "")
+    assert score.correct is (letter == "B")
+
+
+def test_vlmevalkit_counts_chartqapro_as_its_authors_do():
+    asked = task("chartqapro", "['2010', '100']", year=["YES", "NO"])
+    assert [get_scorer("vlmevalkit")(asked, f"['{year}', '101']").points for year in (2010, 2011)] == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(("text", "letter"), LMMS_HRBENCH)
