@@ -75,6 +75,29 @@ def test_tasks(folder):
     json.dumps(dict(task.meta), allow_nan=False)
 
 
+def test_questions_name_the_unit_and_the_form_of_the_answer(folder, tmp_path):
+    assert [task.question for task in open_mathvista(folder)] == [
+        "Find x. (Unit: cm)\nAnswer with a number with 1 decimal.",
+        "Find x.",
+        "Find x.\nAnswer with a list, such as [1, 2, 3] or [1.2, 1.3].",
+        "Find x.\nAnswer with an integer.",
+    ]
+    choices = {"question_type": "multi_choice", "answer_type": "text", "choices": ["3", "4"], "answer": "3"}
+    others = [
+        row("1"),
+        row("2", answer_type="text", unit="None"),
+        row("3", precision=2.0),
+        row("4", unit="$", **choices),
+    ]
+    path = write_parquet(tmp_path / "others" / "testmini.parquet", others)
+    assert [task.question for task in open_mathvista(path)] == [
+        "Find x.",
+        "Find x.",
+        "Find x.\nAnswer with a number with 2 decimals.",
+        "Find x. (Unit: $)",
+    ]
+
+
 def test_both_names_of_the_split(folder):
     assert len(open_mathvista(folder, "testmini")) == len(open_mathvista(folder, "test")) == 4
     with pytest.raises(TaskError, match="no split 'train', only 'test', 'testmini'"):

@@ -21,6 +21,7 @@ _QUESTION_TYPES = ("multi_choice", "free_form")
 _ANSWER_TYPES = ("text", "integer", "float", "list")
 _EXPECTED = "testmini-*.parquet, in the folder or in data/, or testmini.json beside images/"
 _TYPES = ("question_type", "answer_type", "precision", "unit")
+_FORMS = {"integer": "\nAnswer with an integer.", "list": "\nAnswer with a list, such as [1, 2, 3] or [1.2, 1.3]."}
 _USED = frozenset({"pid", "question", "answer", "choices", "decoded_image", "image", *_TYPES})
 
 
@@ -36,8 +37,9 @@ def open_mathvista(
 ) -> RowTaskSet:
     """Open MathVista testmini.
 
-    The category of a task is `metadata.task`, for example `"geometry problem solving"`; the row's `metadata` and its
-    `query` (the question with the published hint) are in the task's metadata.
+    The unit of the answer and its form (an integer, a number of decimals, a list) follow the question, as in the
+    published `query`, in words of our own. The category of a task is `metadata.task`, for example `"geometry problem
+    solving"`; the row's `metadata` and its `query` (the question with the published hint) are in the task's metadata.
 
     Args:
         path: A folder with `testmini-*.parquet` (also in `data/`) or `testmini.json` and `images/`, or such a file.
@@ -85,18 +87,20 @@ class MathVistaReader:
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row; choices as given."""
         question, answer, choices = _check(row, where)
-        image = row.get("decoded_image")
+        image, unit = row.get("decoded_image"), optional(row.get("unit"))
+        precision = _precision(row.get("precision"), where)
         own = scorer_meta(
             self.bench,
             question_type=row["question_type"],
             answer_type=row["answer_type"],
-            precision=_precision(row.get("precision"), where),
-            unit=optional(row.get("unit")),
+            precision=precision,
+            unit=unit,
         )
+        form = "" if choices else _form(row["answer_type"], precision)
         rest = other_fields(row, _USED)
         return DraftTask(
             images=image if image is not None else row["image"],
-            question=question,
+            question=f"{question}{f' (Unit: {plain(unit)})' if unit else ''}{form}",
             answer=answer,
             choices=choices,
             category=plain(nested_value(row, "metadata.task")),
@@ -124,6 +128,13 @@ def _check(fields: Mapping[str, Any], where: str) -> tuple[str, str, tuple[str, 
     if answer not in choices:
         raise TaskError(f"{where}: 'answer' is {brief(answer)}, but the choices are {', '.join(map(repr, choices))}.")
     return plain(fields["question"]), answer, choices
+
+
+def _form(answer_type: str, precision: int | None) -> str:
+    """Return a line that asks for the form of an answer, which the scorers that compare numbers and lists need."""
+    if answer_type == "float" and precision is not None:
+        return f"\nAnswer with a number with {precision} decimal{'' if precision == 1 else 's'}."
+    return _FORMS.get(answer_type, "")
 
 
 def _precision(value: Any, where: str) -> int | None:
