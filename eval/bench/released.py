@@ -69,6 +69,8 @@ RELEASED: dict[Name, Released] = {
         ),
         differs=(
             "VLMEvalKit asks an LLM where its rules read nothing; here such an answer is wrong",
+            "the copy of VLMEvalKit is an older one: a letter counts anywhere in an answer, and an option's text in an "
+            "answer of any length",
             "the released code takes a last message without <answer> as a whole for the answer, and of several answers "
             "the first; here there is no answer, and the last counts",
         ),
@@ -175,6 +177,7 @@ RELEASED: dict[Name, Released] = {
             "the released code tries again up to five times at temperature 1 where no answer came, then asks with a "
             "simple prompt and no tool; here an episode without an answer is wrong",
             "VLMEvalKit asks an LLM where its rules read nothing; here such an answer is wrong",
+            "VLMEvalKit's total of BLINK is the accuracy over all questions; here it is the mean over its tasks",
         ),
     ),
 }

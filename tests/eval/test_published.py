@@ -45,3 +45,7 @@ def test_every_option_that_narrows_the_tasks_is_a_reason() -> None:
     assert "--samples is 4: not every task once" in reasons(samples=4, temperature=1.0)
     assert "--wrap is rotate_90 jpeg:3: not every task once" in reasons(wrap=["rotate_90", "jpeg:3"])
     assert "not every task once" not in reasons(samples=1)
+
+
+def test_a_total_of_another_kind_than_published_is_a_reason() -> None:
+    assert "total of BLINK is the accuracy over all questions" in reasons()
