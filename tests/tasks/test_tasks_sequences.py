@@ -248,6 +248,21 @@ def test_a_film_is_decoded_on_demand(film, monkeypatch):
     assert again.images[2].tobytes() == task.images[2].tobytes()
 
 
+def test_evidence_is_on_the_frame_nearest_to_its_second(film):
+    found = [{"targets": [{"seconds": second, "box": [0, 0, 20, 10]}]} for second in (0.4, 0.6, 2.5, 2.7, 3.9)]
+    tasks = load_tasks(rows(film, *found), "test", bench="video")
+    assert [image_of(tasks[n].targets[0]) for n in range(5)] == [0, 1, 2, 3, 3]
+
+
+def test_the_last_part_of_a_second_has_a_frame(film):
+    from codev_env.tasks.readers.video import VideoLimits, open_frames
+
+    path = film / "film.mp4"
+    assert open_frames(path, "row", VideoLimits(fps=0.4)).times == (0.0, 2.5)
+    assert open_frames(path, "row", VideoLimits(fps=0.2)).times == (0.0,)
+    assert open_frames(path, "row", VideoLimits(fps=5, max_frames=20)).times[-1] == 3.8
+
+
 # What players show of a film that is red at the top left and green at the bottom left, at its four corners.
 @pytest.mark.parametrize(
     ("degrees", "hflip", "size", "corners"),

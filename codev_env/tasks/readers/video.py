@@ -204,8 +204,8 @@ class VideoTaskSet(RowTaskSet):
 
 
 def _placed(entry: Mapping[str, Any], frames: Frames, where: str) -> Box:
-    """Return the box of an evidence on the frame that is shown at its second, in pixels of that frame."""
-    number = max((i for i, time in enumerate(frames.times) if time <= entry["seconds"] + 1e-6), default=0)
+    """Return the box of an evidence on the frame that `video.at` gives for its second, in pixels of that frame."""
+    number = min(range(len(frames)), key=lambda i: abs(frames.times[i] - entry["seconds"]))
     (width, height), (w, h) = frames.source, frames.size
     x1, y1, x2, y2 = entry["box"]
     if entry["seconds"] > frames.seconds or x2 > width or y2 > height:
@@ -232,7 +232,8 @@ class Frames(Sequence[Image.Image]):
     def __init__(self, path: Path, where: str, limits: VideoLimits, about: Mapping[str, Any]) -> None:
         self._path, self._where, self._limits = path, where, limits
         self.seconds, self.source = float(about["seconds"]), (about["width"], about["height"])
-        count = min(limits.max_frames, max(1, math.floor(self.seconds * limits.fps)))
+        # A frame for the part of a second at the end, but none for what rounding adds to a length.
+        count = min(limits.max_frames, max(1, math.ceil(self.seconds * limits.fps - 1e-6)))
         step = 1 / limits.fps if count < limits.max_frames else self.seconds / count
         self.times = tuple(round(number * max(step, 1e-3), 3) for number in range(count))
         factor = min(1.0, math.sqrt(limits.max_pixels / (self.source[0] * self.source[1])))
