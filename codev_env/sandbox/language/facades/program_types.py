@@ -14,6 +14,9 @@ from codev_env.sandbox.language.refusals import RefusedCall
 
 allow_bases(enum.Enum, enum.IntEnum, enum.StrEnum, enum.Flag, enum.IntFlag, typing.Generic)
 
+_MODULE = "__main__"
+"""That of all classes of a program: the sandbox knows those of libraries by theirs."""
+
 
 class _EnumClass(SandboxClass, enum.EnumType):
     """The metaclass of enumerations; `Colour("red green")` makes no member with double underscores either."""
@@ -27,7 +30,7 @@ class _EnumClass(SandboxClass, enum.EnumType):
         for name in given:
             if type(name) is not str or not name.isidentifier() or name.startswith("__"):
                 raise RefusedCall(f"the name {name!r} is none of a member: choose a plain one.")
-        return super()._create_(class_name, names, *args, **kwargs)  # type: ignore[misc]
+        return super()._create_(class_name, names, *args, **{**kwargs, "module": _MODULE})  # type: ignore[misc]
 
 
 class Enum(enum.Enum, metaclass=_EnumClass):
@@ -93,6 +96,13 @@ class SimpleNamespace(metaclass=SandboxClass):
         return isinstance(other, SimpleNamespace) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def namedtuple(
+    typename: str, field_names: Any, *, rename: bool = False, defaults: Any = None, module: Any = None
+) -> type[tuple[Any, ...]]:
+    """`collections.namedtuple`; the module is the program's."""
+    return collections.namedtuple(typename, field_names, rename=rename, defaults=defaults, module=_MODULE)
 
 
 class _NamedTupleClass(SandboxClass):

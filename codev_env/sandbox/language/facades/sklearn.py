@@ -78,16 +78,20 @@ def _check(value: Any, depth: int = _DEPTH) -> None:
         return  # a type of numbers
     if type(value) is np.ndarray or isinstance(value, np.ma.MaskedArray):
         parts = value.ravel().tolist() if value.dtype.hasobject else []
-    elif type(value) in (list, tuple) and depth:
-        parts = value
+    elif (type(value) is list or isinstance(value, tuple)) and depth:
+        parts = list(value)
     elif type(value) is dict and depth:
         parts = [*value.keys(), *value.values()]
-    elif closed.library_of(type(value)) or type(value).__module__.startswith("scipy.sparse"):
+    elif not isinstance(value, tuple) and _is_of_library(type(value)):  # a row of a table is a tuple of pandas
         parts = []
     else:
         raise RefusedCall("scikit-learn takes numbers, arrays and names here, no functions: compute with NumPy.")
     for part in parts:
         _check(part, depth - 1)
+
+
+def _is_of_library(kind: type) -> bool:
+    return closed.library_of(kind) is not None or kind.__module__.startswith("scipy.sparse")
 
 
 def _without_files(**options: Any) -> None:

@@ -254,7 +254,11 @@ def modules() -> dict[str, Facade]:
         "random": Facade("random", {**pick(_stream, streams), "seed": _reseed, "Random": _make_random}),
         "re": whole(re, "re"),
         "collections": Facade(
-            "collections", pick(collections, "Counter defaultdict OrderedDict deque namedtuple ChainMap")
+            "collections",
+            {
+                **pick(collections, "Counter defaultdict OrderedDict deque ChainMap"),
+                "namedtuple": program_types.namedtuple,
+            },
         ),
         "collections.abc": Facade("collections.abc", pick(collections.abc, " ".join(collections.abc.__all__))),
         "itertools": whole(itertools, "itertools"),
