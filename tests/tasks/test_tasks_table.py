@@ -305,6 +305,14 @@ def test_tsv_with_a_quote_that_is_never_closed(tmp_path):
     assert "line 3: has 1 fields, but the header has 2, because a quote is never closed" in table.problems[1]
 
 
+def test_tsv_that_names_a_column_twice(tmp_path):
+    (tmp_path / "rows.tsv").write_text("index\tanswer\tanswer\n1\tA\tB\n")
+    with pytest.raises(TaskError, match="rows.tsv, line 1: the column 'answer' occurs twice"):
+        TsvTable(tmp_path / "rows.tsv")
+    (tmp_path / "rows.tsv").write_text("index\tanswer\t\t\n1\tA\t\t\n")
+    assert TsvTable(tmp_path / "rows.tsv").row(0)["answer"] == "A"
+
+
 def test_tsv_with_too_many_fields(tmp_path):
     (tmp_path / "rows.tsv").write_text("a\tb\n1\t2\n1\t2\t3\n")
     table = TsvTable(tmp_path / "rows.tsv")

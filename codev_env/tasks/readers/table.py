@@ -260,6 +260,8 @@ class TsvTable(_LineTable):
             start, number = 0, 1
             header, lines = next_record(file)
             self.columns = tuple(_text(name, f"{path}, line 1") for name in cells_of(header))
+            if twice := next((name for name in self.columns if name and self.columns.count(name) > 1), ""):
+                raise FormatError(f"{path}, line 1: the column {twice!r} occurs twice. Rename one of them.")
             start, number = start + len(header), number + lines
             while True:
                 record, lines = next_record(file)
