@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from codev_env.usage import Usage
+
 Box = tuple[int, int, int, int]
 Point = tuple[float, float]
 
@@ -245,6 +247,7 @@ class StepScore:
         spread: With this call the episode has shown so much of the image that chance explains what it found: it is
             not faithful, even if an earlier call was.
         definition: The definition of *faithful* that was applied; empty where unknown. Not compared.
+        usage: The requests that were sent for this score. Not compared.
     """
 
     value: float | None
@@ -254,6 +257,7 @@ class StepScore:
     any_crop: bool | None = None
     spread: bool = False
     definition: str = field(default="", compare=False)
+    usage: Usage = field(default=Usage(), compare=False)
 
 
 @dataclass(frozen=True)

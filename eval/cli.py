@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from codev_env.app.arguments import parse
 from codev_env.files import write_json
 from codev_env.scoring.metrics import judges_boxless
+from codev_env.trajectory import Trajectory
 from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
 from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, SUITE, WITHOUT_TOOL, refuse_data_folder
-from codev_eval.bench.measures import dual, evidence_gain, measure, sample_of, suite_table, usage
+from codev_eval.bench.measures import dual, evidence_gain, measure, sample_of, suite_table
 from codev_eval.bench.options import EvalOptions
+from codev_eval.bench.usage import judge_usage, usage
 from codev_eval.bench.zoom import zooming_gap
 from codev_eval.compare import main as compare
 from codev_eval.report.cli import title_of
@@ -76,7 +79,8 @@ def run_eval(options: EvalOptions) -> list[FailedEpisode]:
 
 def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
     """Return the content of metrics.json; docs/evaluation.md describes its entries."""
-    used = usage([t for benches in played.episodes.values() for ts in benches.values() for t in ts])
+    everything = [t for benches in played.episodes.values() for ts in benches.values() for t in ts]
+    used = usage(everything)
     boxless = judges_boxless([t for episodes in played.episodes[PLAIN].values() for t in episodes])
     sets = {bench: {"data": tasks.name, "source": tasks.source} for bench, tasks in played.tasks.items()}
     gap = zooming_gap(played.episodes[PLAIN], played.tasks, options.seed)
@@ -95,7 +99,7 @@ def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
         "seed": options.seed,
         "samples": options.samples,
         "sets": sets,
-        "usage": used | {"cost": options.cost(used)},
+        "usage": used | {"cost": options.cost(used)} | _of_judge(everything),
         "benches": {bench: _of_bench(bench, options, played, boxless) for bench in played.tasks},
         **({"zooming_gap": gap} if gap else {}),
         "failed": [failed.row() for failed in played.failed],
@@ -110,7 +114,7 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: 
     plain, seed = played.episodes[PLAIN][bench], options.seed
     other_judge = options.judge not in ("auto", "ground_truth", "none")
     found = measure(plain, bench, seed, provenance=other_judge, boxless=boxless)
-    found["usage"]["cost"] = options.cost(found["usage"])
+    found["usage"] |= {"cost": options.cost(found["usage"])} | _of_judge(plain)
     found["n_failed"] = sum(f.bench == bench and not f.condition for f in played.failed)
     found["n_not_tried"] = played.not_tried.get((PLAIN, bench), 0)
     for condition, benches in played.episodes.items():
@@ -124,3 +128,9 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: 
             gain = evidence_gain(plain, episodes, seed)
             found.setdefault("perturbed", {})[condition.removeprefix(PERTURBED)] = gain
     return found
+
+
+def _of_judge(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return the entry of `usage` on the judge; none where it sent no request."""
+    used = judge_usage(episodes)
+    return {"judge": asdict(used)} if used else {}

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
@@ -28,6 +29,8 @@ from codev_env.judges.rubrics import SCHEMA, VERSION, RubricName, Verdict, messa
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_ASKED_PAUSE_S = 0.5, 8.0, 60.0
 ENCODERS = 4
 _AGAIN = (408, 409, 429)
+CALL: ContextVar[JudgeStats | None] = ContextVar("judged call", default=None)
+"""Counts the requests for one tool call; coroutines and tasks that are started for it see the same counters."""
 T = TypeVar("T")
 
 
@@ -242,7 +245,8 @@ class Asker:
                 f"judge 'vlm': the budget of option max_cost={options.max_cost:g} is used up (spent: {stats.cost:.4g} "
                 f"in {stats.calls} requests); raise it."
             )
-        stats.calls += 1
+        for counted in self._counters():
+            counted.calls += 1
         body: dict[str, Any] = {"model": options.model, "messages": chat, "max_completion_tokens": options.max_tokens}
         if options.temperature is not None:
             body["temperature"] = options.temperature
@@ -253,7 +257,7 @@ class Asker:
             return await self._client.post("/chat/completions", body=body, cast_to=object)
 
     def _count(self, reply: Any) -> None:
-        options, stats = self.options, self.stats
+        options = self.options
         usage = reply.get("usage") if isinstance(reply, dict) else None
         prompt, completion = (_tokens(usage, name) for name in ("prompt_tokens", "completion_tokens"))
         if prompt is None or completion is None:
@@ -263,9 +267,15 @@ class Asker:
                     "set max_calls instead."
                 )
             return
-        stats.prompt_tokens += prompt
-        stats.completion_tokens += completion
-        stats.cost += (prompt * (options.prompt_price or 0) + completion * (options.completion_price or 0)) / 1e6
+        cost = (prompt * (options.prompt_price or 0) + completion * (options.completion_price or 0)) / 1e6
+        for counted in self._counters():
+            counted.prompt_tokens += prompt
+            counted.completion_tokens += completion
+            counted.cost += cost
+
+    def _counters(self) -> tuple[JudgeStats, ...]:
+        call = CALL.get()
+        return (self.stats,) if call is None else (self.stats, call)
 
     def _pause(self, attempt: int, problem: _Again) -> float:
         if problem.pause_s is not None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from codev_env.chat_model import import_openai
 from codev_env.errors import JudgeError
-from codev_env.judges.client import Asker, Question
+from codev_env.judges.client import CALL, Asker, Question
 from codev_env.judges.ground_truth import RED_LINE
 from codev_env.judges.images import as_given
 from codev_env.judges.judge import Item
@@ -23,6 +23,7 @@ from codev_env.judges.options import JudgeStats, VLMOptions, make_options
 from codev_env.judges.rubrics import MAX_PRINTED, VERSION, question_of, rubric_of
 from codev_env.locks import ForkLock
 from codev_env.types import Region, Step, StepScore, Task
+from codev_env.usage import Usage
 
 ORIGINAL_SHARE = 0.25
 DEFINITION = f"vlm {VERSION}"
@@ -154,7 +155,10 @@ class VLMJudge:
             return self._running[0]
 
     async def _score(self, asker: Asker, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
-        return replace(await self._judge(asker, task, step, history), definition=DEFINITION)
+        CALL.set(spent := JudgeStats())
+        score = await self._judge(asker, task, step, history)
+        usage = Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost)
+        return replace(score, definition=DEFINITION, usage=usage)
 
     async def _judge(self, asker: Asker, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         execution = step.execution

@@ -4,8 +4,8 @@ A turn of schema 2 has every field of schema 1, and more, so that it is read bac
 `reason` (the text of an answer, the problem of a turn that could not be parsed), `image_index`, `names` and `repairs`
 (see `Code` and `Execution`), and `returned`: the images that the program returned where others were shown, else null.
 `score_why` is null where there is no score. `any_crop`, `spread` and `definition` (see `StepScore`) are missing in rows
-of the first definition of *faithful*. A row has `share` only where the scorer gives parts of a point, and `times` only
-for a video.
+of the first definition of *faithful*, and `judge_usage` where the judge sent no request. A row has `share` only where
+the scorer gives parts of a point, and `times` only for a video.
 A box has a fifth number, its image, where that is not the first.
 """
 
@@ -23,6 +23,7 @@ from codev_env.geometry import ImageBox, numbered
 from codev_env.trajectory.images import ImageFiles, same_images
 from codev_env.trajectory.record import Trajectory
 from codev_env.types import Answer, Box, Code, Execution, Invalid, Region, Step, StepScore, Turn
+from codev_env.usage import Usage
 
 SCHEMA = 2
 SCHEMAS = (1, 2)
@@ -66,6 +67,7 @@ _TURN_2: Row = _TURN_1 | {
     "any_crop": None,
     "spread": False,
     "definition": "",
+    "judge_usage": None,
 }
 """Fields of a turn that a row may leave out, with their defaults."""
 
@@ -136,6 +138,8 @@ def _turn_row(step: Step, save: Save) -> Row:
         "repairs": execution.repairs if execution else (),
         "returned": None if returned is None else _saved(returned, save),
     }
+    if step.score is not None and step.score.usage:
+        row["judge_usage"] = vars(step.score.usage)
     return {name: _plain(value) for name, value in row.items()}
 
 
@@ -195,7 +199,7 @@ def _execution(row: Row, images: ImageFiles) -> Execution | None:
 
 def _score(row: Row) -> StepScore:
     names = ("score", "score_why", "faithful", "judge_failed", "any_crop", "spread", "definition")
-    return StepScore(*(row[name] for name in names))
+    return StepScore(*(row[name] for name in names), usage=Usage(**(row["judge_usage"] or {})))
 
 
 def _box_of(row: Sequence[int]) -> Box:

@@ -33,12 +33,11 @@ from codev_eval.bench.kappa import accuracy, kappa
 from codev_eval.bench.paired import difference_interval, pass_rates, share
 from codev_eval.bench.replay import FROM_RECORD, judged_again
 from codev_eval.bench.suspicions import SUSPICIONS, hallucinates_tool_use, suspicions
+from codev_eval.bench.usage import usage
 
 BINS = 10
 SHARES = ("accuracy", *FAITHFUL_SHARES, "lazy")
 """The shares of `summarize`, whose intervals resample questions if some have several episodes."""
-USAGE = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
-"""Counts in an agent's `meta`."""
 
 
 def measure(
@@ -197,12 +196,6 @@ def distribution(values: Sequence[float]) -> dict[str, Any]:
     bins, _ = np.histogram(np.clip(values, 0, 1), bins=BINS, range=(0, 1))
     quartiles = [float(q) for q in np.percentile(values, (25, 50, 75))]
     return {"n": len(values), "mean": float(np.mean(values)), "quartiles": quartiles, "bins": bins.tolist()}
-
-
-def usage(episodes: Sequence[Trajectory]) -> dict[str, int]:
-    """Sum what the agents counted: requests, tokens of prompts and completions, turns cut off by the token limit."""
-    agents = [t.meta.get("agent") for t in episodes]
-    return {name: sum(int(a.get(name, 0)) for a in agents if isinstance(a, Mapping)) for name in USAGE}
 
 
 def by_provenance(episodes: Sequence[Trajectory]) -> dict[str, Any]:

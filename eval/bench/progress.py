@@ -10,8 +10,9 @@ from tqdm import tqdm
 from codev_env.farm.farm import farm_metrics
 from codev_env.scoring.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.measures import usage
+from codev_env.usage import Usage
 from codev_eval.bench.options import EvalOptions
+from codev_eval.bench.usage import judge_usage, usage
 
 
 class ProgressBar:
@@ -30,6 +31,7 @@ class ProgressBar:
         self.played = self.right = self.faithful = self._failed = self._judged = 0
         self._scored = False
         self._tokens = usage(())
+        self._judge = Usage()
 
     def start(self, found: Sequence[Trajectory]) -> None:
         """Count the episodes of an earlier start, without drawing."""
@@ -44,7 +46,7 @@ class ProgressBar:
             shown["faithful"] = f"{self.faithful / self._judged:.0%}"
         if tokens := self._tokens["prompt_tokens"] + self._tokens["completion_tokens"]:
             shown["tokens"] = f"{tokens:,}"
-        if cost := self._options.cost(self._tokens):
+        if cost := self._options.cost(self._tokens) + self._judge.cost:
             shown["cost"] = f"{cost:.2f}"
         if self._failed:
             shown["failed"] = str(self._failed)
@@ -73,3 +75,4 @@ class ProgressBar:
             self.faithful += judged.is_faithful
         for name, count in usage((trajectory,)).items():
             self._tokens[name] += count
+        self._judge += judge_usage((trajectory,))

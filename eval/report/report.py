@@ -150,12 +150,18 @@ def _some(section: Section | None) -> tuple[Section, ...]:
 def _facts(record: Mapping[str, Any]) -> Facts:
     """Return the options of an evaluation, its tokens and its cost."""
     used = record.get("usage") or {}
-    tokens = {name.replace("_", " "): used[name] for name in ("prompt_tokens", "completion_tokens") if used.get(name)}
+    spent = _spent(used, ("prompt_tokens", "completion_tokens"))
+    spent |= _spent(used.get("judge") or {}, ("requests", "prompt_tokens", "completion_tokens"), "judge's ")
     names = ("model", "data", "source", "split", "scorer", "judge", "max_turns", "reward", "seed", "samples")
-    cost = {"cost": round(used["cost"], 2)} if used.get("cost") else {}
     tasks = record.get("tasks") or {}
     chosen = {name: words_of(tasks[name]) for name in ("scenes", "subset", "wrap", "only") if tasks.get(name)}
-    return facts_of({name: record[name] for name in names if name in record} | chosen | tokens | cost)
+    return facts_of({name: record[name] for name in names if name in record} | chosen | spent)
+
+
+def _spent(used: Mapping[str, Any], names: Sequence[str], whose: str = "") -> dict[str, Any]:
+    """Return those of some counts that are not 0, and the cost."""
+    counts = {f"{whose}{name.replace('_', ' ')}": used[name] for name in names if used.get(name)}
+    return counts | ({f"{whose}cost": round(used["cost"], 2)} if used.get("cost") else {})
 
 
 def _results(metrics: Mapping[str, Any]) -> tuple[Section, ...]:

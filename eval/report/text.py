@@ -47,6 +47,12 @@ def text_results(record: Mapping[str, Any]) -> str:
             f"{used['requests']} requests, {used['prompt_tokens']} prompt tokens,"
             f" {used['completion_tokens']} completion tokens{cost}"
         )
+    if judge := used.get("judge"):
+        cost = f", cost {judge['cost']:.2f}" if judge["cost"] else ""
+        parts.append(
+            f"Judge: {judge['requests']} requests, {judge['prompt_tokens']} prompt tokens,"
+            f" {judge['completion_tokens']} completion tokens{cost}"
+        )
     return "\n\n".join(parts)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from fake_judge_server import FakeJudgeServer, fails, says
+from fake_judge_server import FakeJudgeServer, fails, good, says
 
 from codev_env.app import cli
 
@@ -60,3 +61,25 @@ def test_the_servers_of_judge_and_scorer_are_asked_before_anything_is_played(tmp
         assert "scorer 'answer': 'other' at" in (err := capsys.readouterr().err) and "It serves: toy." in err
     assert run_eval(tmp_path / "out", "scripted:oracle", "--scorer", other) == 1
     assert "cannot be reached" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_the_judges_requests_are_counted_beside_the_models_and_kept_with_the_episodes(tmp_path, capsys):
+    with FakeJudgeServer(says("no verdict"), good) as server:
+        judge = {"name": "vlm", "model": "toy", "base_url": server.url, "prompt_price": 1e4, "completion_price": 1e4}
+        given = ("scripted:oracle", "--judge", json.dumps(judge))
+        assert run_eval(tmp_path, *given, n=2) == 0
+        assert len(server.requests) == 3, "one was sent again"
+        assert run_eval(tmp_path, *given, n=3) == 0
+    record = json.loads((tmp_path / "metrics.json").read_text())
+    used = {"requests": 4, "prompt_tokens": 400, "completion_tokens": 40, "cost": pytest.approx(4.4)}
+    assert record["usage"]["judge"] == record["benches"]["vstar"]["usage"]["judge"] == used
+    assert (record["usage"]["requests"], record["usage"]["cost"]) == (0, 0)
+    assert "Judge: 4 requests, 400 prompt tokens, 40 completion tokens, cost 4.40" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    assert "judge&#39;s prompt tokens" in page and "400" in page
+
+
+def test_an_evaluation_whose_judge_asks_no_server_has_no_entry_of_it(tmp_path):
+    assert run_eval(tmp_path, "scripted:oracle") == 0
+    assert "judge" not in json.loads((tmp_path / "metrics.json").read_text())["usage"]
+    assert "judge_usage" not in (tmp_path / "trajectories.jsonl").read_text()
