@@ -199,7 +199,8 @@ def _execution(row: Row, images: ImageFiles) -> Execution | None:
 
 def _score(row: Row) -> StepScore:
     names = ("score", "score_why", "faithful", "judge_failed", "any_crop", "spread", "definition")
-    return StepScore(*(row[name] for name in names), usage=Usage(**(row["judge_usage"] or {})))
+    usage = Usage(**(row["judge_usage"] or {}))
+    return StepScore(*(row[name] for name in names), usage)
 
 
 def _box_of(row: Sequence[int]) -> Box:
