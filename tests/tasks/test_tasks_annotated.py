@@ -26,9 +26,9 @@ def write_jsonl(path, rows):
     return path
 
 
-def put_image(path):
+def put_image(path, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encoded_image())
+    path.write_bytes(encoded_image(**options))
 
 
 def test_treebench_as_tsv_has_the_boxes_of_the_evidence(tmp_path):
@@ -135,6 +135,25 @@ def test_zoombench_has_two_views_of_each_question(tmp_path):
     assert [tasks[0].image.size for tasks in (full, cut)] == [(64, 48), (32, 32)]
     assert full[0].question == cut[0].question == "What is on the sign?"
     assert (full[0].answer, full[1].answer, full[1].choices) == ("SLOW", "7", ())
+
+
+def test_zoombench_as_its_authors_convert_it(tmp_path):
+    for name, size in (("image_0", (64, 48)), ("crop_image_0", (32, 32))):
+        put_image(tmp_path / "ZoomBench" / "images" / f"{name}.png", size=size)
+    query = "How many lamps are in the image? Select from the following choices.\n(A) 0\n(B) 2\n(C) 1\n(D) 3"
+    rows = [
+        {
+            "images": ["../ZoomBench/images/image_0.png"],
+            "crop_images": ["../ZoomBench/images/crop_image_0.png"],
+            "query": query,
+            "response": "C",
+        }
+    ]
+    path = tmp_path / "ZoomBench" / "zoombench.json"
+    path.write_text(json.dumps(rows))
+    full, cut = open_bench("zoombench", path, "test")[0], open_bench("zoombench-crop", path.parent, "test")[0]
+    assert [task.image.size for task in (full, cut)] == [(64, 48), (32, 32)]
+    assert (full.answer, full.choices) == (cut.answer, cut.choices) == ("1", ("0", "2", "1", "3"))
 
 
 def test_blink_as_vlmevalkit_publishes_it(tmp_path):

@@ -2,7 +2,8 @@
 
 Formats read in public sources: data/README.md and the JSONL files of m-Just/InSight-o3 (TreeBench, VisualProbe,
 MME-RealWorld-Lite, O3-Bench), inference_treebench.py of Haochen-Wang409/TreeVGR (TreeBench.tsv),
-utils/convert_benchmark.py of inclusionAI/Zooming-without-Zooming (ZoomBench), docs/mini_o3_demo.md of Mini-o3/Mini-o3
+utils/convert_benchmark.py of inclusionAI/Zooming-without-Zooming (ZoomBench on the hub, and the zoombench.json that it
+writes: images, crop_images, query, response), docs/mini_o3_demo.md of Mini-o3/Mini-o3
 (VisualProbe's val.json: images, doc_id, problem, solution, data_source), and vlmeval/dataset/image_mcq.py of
 open-compass/VLMEvalKit (MME-RealWorld-Lite and BLINK as TSV). CharXiv is in the module `charxiv`.
 """
@@ -43,7 +44,7 @@ _NAMES = {
     "image": ("image", "images", "file_name"),
     "question": ("question", "problem", "prompt", "query"),
     "options": ("options", "multi-choice options"),
-    "answer": ("answer", "solution"),
+    "answer": ("answer", "solution", "response"),
     "category": ("category", "subset", "inst_category", "data_source"),
     "id": ("question_id", "index", "figure_id", "doc_id"),
     "boxes": ("target_instances",),
@@ -144,7 +145,7 @@ def open_rows(
 
 def _columns(table: RowTable, title: str, image: str, needs: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Return the column of each field that the table has; raises `FormatError` if one that is needed is missing."""
-    names = _NAMES | ({"image": (image,)} if image else {})
+    names = _NAMES | ({"image": (image, f"{image}s")} if image else {})
     found = {field: next((name for name in known if table.has(name)), "") for field, known in names.items()}
     lettered = table.has("A") and table.has("B")
     for field in ("image", "question", "answer", *needs):
@@ -258,7 +259,7 @@ class AnnotatedReader:
         """Read one row; the options keep the row's order."""
         question, options, answer = self._check(row, where)
         names = dict(self.columns)
-        used = {*names.values(), "crop_image"}
+        used = {*names.values(), "crop_image", "crop_images"}
         rest = other_fields(row, used)
         kind = "multi_choice" if options else "free_form"
         label = {"label": plain(row[names["answer"]]).strip("().: ").upper()} if options else {}
