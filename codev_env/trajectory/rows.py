@@ -198,9 +198,16 @@ def _execution(row: Row, images: ImageFiles) -> Execution | None:
 
 
 def _score(row: Row) -> StepScore:
-    names = ("score", "score_why", "faithful", "judge_failed", "any_crop", "spread", "definition")
-    usage = Usage(**(row["judge_usage"] or {}))
-    return StepScore(*(row[name] for name in names), usage)
+    return StepScore(
+        row["score"],
+        row["score_why"],
+        row["faithful"],
+        row["judge_failed"],
+        row["any_crop"],
+        row["spread"],
+        row["definition"],
+        Usage(**(row["judge_usage"] or {})),
+    )
 
 
 def _box_of(row: Sequence[int]) -> Box:
