@@ -14,7 +14,7 @@ from test_sandbox_failures import used, worker_of
 from test_sandbox_fuzz import profiles
 from test_sandbox_programs import by_cost, read_programs, skip_without_libraries
 
-from codev_env.sandbox import Limits, Sandbox
+from codev_env.sandbox import Limits, Sandbox, Session
 from codev_env.types import Execution
 
 PROGRAMS = read_programs(Path(__file__).with_name("leftovers.txt"))
@@ -96,6 +96,13 @@ def test_another_view_finds_everything_as_it_was(
         assert outcome(session.run(probes(code), view="after")) == expected
         if persist == "images":
             assert outcome(session.run(probes(code))) == expected
+
+
+def test_lists_of_sys_start_anew(session: Session, image: Image.Image) -> None:
+    session.add_view("other", {"input.png": image})
+    look = "import sys\nprint(sys.argv, sys.path)"
+    session.run("import sys\nsys.argv.append('seen')\nsys.path.append(image)")
+    assert session.run(look).stdout == session.run(look, view="other").stdout == "['program.py'] ['']\n"
 
 
 def test_work_left_behind_counts_against_its_own_run(quick_box: Sandbox, image: Image.Image) -> None:

@@ -88,6 +88,10 @@ class System(Facade):
             super().__setattr__(name, value)
 
 
+_argv: list[str] = []
+_path: list[str] = []
+
+
 def _redirect(name: str) -> Any:
     @contextlib.contextmanager
     def redirect(new_target: Any) -> Iterator[Any]:
@@ -286,7 +290,8 @@ def _wait_for(coroutine: Any, timeout: Any = None) -> _Pause:
 
 
 def seed(_value: int, _used: bool) -> None:
-    """Start the log of a run."""
+    """Start the log of a run, and the lists of `sys`."""
+    _argv[:], _path[:] = ["program.py"], [""]
     _log.update(level=30, format="%(levelname)s:%(name)s:%(message)s", stream=None)
     _loggers.clear()
     _root.level = 0
@@ -316,7 +321,7 @@ def modules() -> dict[str, Facade]:
     system = {
         "exit": exit_program,
         **pick(sys, "maxsize float_info byteorder version version_info getrecursionlimit getsizeof"),
-        **{"argv": ["program.py"], "path": [""], "platform": "linux", "setrecursionlimit": _nothing},
+        **{"argv": _argv, "path": _path, "platform": "linux", "setrecursionlimit": _nothing},
     }
     notebook = {"display": display, "Image": _notebook_image, "HTML": _Shown, "Markdown": _Shown}
     notebook["clear_output"] = _nothing
