@@ -112,6 +112,24 @@ def test_reasoning_questions_have_the_same_parts(checkout):
 
 
 @pytest.mark.parametrize(
+    ("kind", "answer", "form"),
+    [
+        (1, "fi", ""),
+        (2, "0.5", ""),
+        (3, "0.5", "\nAnswer with a number that is written in the chart."),
+        (4, "12", "\nAnswer with an integer."),
+        (4, "-0.5", "\nAnswer with a number with 1 decimal."),
+        (4, "1.250", "\nAnswer with a number with 3 decimals."),
+    ],
+)
+def test_reasoning_questions_about_numbers_name_the_form_of_the_answer(checkout, kind, answer, form):
+    row = REASONING | {"inst_category": kind, "answer": answer}
+    (checkout / "data" / "reasoning_val.json").write_text(json.dumps({"2": row}))
+    (task,) = open_bench("charxiv", checkout, "val")
+    assert (task.question, task.meta["query"]) == (f"Which line is lowest?{form}", "Which line is lowest?")
+
+
+@pytest.mark.parametrize(
     ("figure", "says"),
     [
         ({"qids": [1]}, "two equal lists"),

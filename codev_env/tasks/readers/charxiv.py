@@ -16,7 +16,7 @@ from codev_env.benches import Bench
 from codev_env.errors import ConfigError, FormatError, TaskError
 from codev_env.python_text import parse
 from codev_env.tasks.readers.annotated import open_rows
-from codev_env.tasks.readers.fields import brief, is_number, read_text
+from codev_env.tasks.readers.fields import brief, is_number, number_form, plain, read_text
 from codev_env.tasks.readers.files import find_files, json_table, only_split
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.rowset import OnError, RowTaskSet
@@ -50,6 +50,7 @@ def open_charxiv(
 ) -> RowTaskSet:
     """Open CharXiv's questions.
 
+    Reasoning questions about numbers name the form of the answer, as the published ones do, in words of our own.
     `meta` has `subject`, `year` and `num_subplots` where `image_metadata_val.json` and `descriptive_val.json` are
     beside the questions; descriptive questions also `qid`, the number of their template.
 
@@ -89,6 +90,8 @@ def open_charxiv(
             )
         used.append(constants)
         rows, places, problems = _questions(rows, places, question_templates(constants))
+    else:
+        rows = [{**row, "question": _reasoning(row)} for row in rows]
     for name in ("image_metadata", "descriptive"):
         other = file.with_name(file.name.replace(mode, name, 1))
         if other.is_file():
@@ -124,6 +127,19 @@ def question_templates(path: Path) -> dict[int, str]:
     except (ValueError, TypeError, RecursionError) as error:
         raise FormatError(f"{path}: cannot be read ({error}). Take it from CharXiv's repository again.") from error
     raise FormatError(f"{path}: has no {TEMPLATES} with the questions' texts. Take it from CharXiv's repository again.")
+
+
+def _reasoning(row: Mapping[str, Any]) -> Any:
+    """Return the question of a row; where it is about a number, with the form that the published instructions ask for.
+
+    Numbers are written in the chart (answers of type 3), or have the decimals of the right answer (4).
+    """
+    question, kind = row.get("question", row.get("query")), plain(row.get("inst_category"))
+    if not isinstance(question, str) or not question.strip():
+        return question
+    if kind == "3":
+        return f"{question}\nAnswer with a number that is written in the chart."
+    return f"{question}{number_form(len(plain(row.get('answer')).partition('.')[2]))}" if kind == "4" else question
 
 
 def _beside(file: Path, *names: str) -> Path | None:

@@ -215,6 +215,13 @@ def _is_heavy(value: Any) -> bool:
     return isinstance(value, bytes | bytearray | memoryview) or (isinstance(value, str) and len(value) > LONGEST)
 
 
+def number_form(decimals: int) -> str:
+    """Return a line that asks for a number with so many decimals, 0 for an integer: scorers compare what is written."""
+    if not decimals:
+        return "\nAnswer with an integer."
+    return f"\nAnswer with a number with {decimals} decimal{'s' if decimals > 1 else ''}."
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean …?"` for a name near a known one, else `""`."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

@@ -11,7 +11,16 @@ from codev_env.benches import Bench
 from codev_env.errors import FormatError, TaskError
 from codev_env.tasks.readers.boxes import Frame
 from codev_env.tasks.readers.cells import nested_value
-from codev_env.tasks.readers.fields import brief, is_number, jsonable, optional, other_fields, plain, scorer_meta
+from codev_env.tasks.readers.fields import (
+    brief,
+    is_number,
+    jsonable,
+    number_form,
+    optional,
+    other_fields,
+    plain,
+    scorer_meta,
+)
 from codev_env.tasks.readers.files import find_files, json_table, only_split, table_of
 from codev_env.tasks.readers.images import Rules
 from codev_env.tasks.readers.rowset import DraftTask, OnError, RowTaskSet, Scan, problems_of
@@ -21,7 +30,6 @@ _QUESTION_TYPES = ("multi_choice", "free_form")
 _ANSWER_TYPES = ("text", "integer", "float", "list")
 _EXPECTED = "testmini-*.parquet, in the folder or in data/, or testmini.json beside images/"
 _TYPES = ("question_type", "answer_type", "precision", "unit")
-_FORMS = {"integer": "\nAnswer with an integer.", "list": "\nAnswer with a list, such as [1, 2, 3] or [1.2, 1.3]."}
 _USED = frozenset({"pid", "question", "answer", "choices", "decoded_image", "image", *_TYPES})
 
 
@@ -131,10 +139,11 @@ def _check(fields: Mapping[str, Any], where: str) -> tuple[str, str, tuple[str, 
 
 
 def _form(answer_type: str, precision: int | None) -> str:
-    """Return a line that asks for the form of an answer, which the scorers that compare numbers and lists need."""
-    if answer_type == "float" and precision is not None:
-        return f"\nAnswer with a number with {precision} decimal{'' if precision == 1 else 's'}."
-    return _FORMS.get(answer_type, "")
+    """Return a line that asks for the form of an answer, `""` where the row does not say it."""
+    if answer_type == "list":
+        return "\nAnswer with a list, such as [1, 2, 3] or [1.2, 1.3]."
+    decimals = {"integer": 0, "float": precision}.get(answer_type)
+    return "" if decimals is None else number_form(decimals)
 
 
 def _precision(value: Any, where: str) -> int | None:
