@@ -15,9 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from codev_env.errors import ConfigError, EpisodeLost, FarmError
+from codev_env.farm.counts import FarmCounts
 from codev_env.farm.link import NodeGone, NodeHandle, NodeLink, NodeSpec
 from codev_env.farm.messages import Call, EpisodeSetup, Failed, NodeReport, Result, Returned
 from codev_env.farm.node_check import check_node
@@ -72,7 +74,7 @@ class Farm:
         self._back: dict[str, tuple[float, float]] = {}
         self._trouble: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
-        self._numbers = itertools.count()
+        self.counts, self._numbers = FarmCounts(), itertools.count()
         self._seen: tuple[float, dict[NodeLink, float]] = (time.monotonic(), {})
         self._closed = threading.Event()
         self._begin()
@@ -87,7 +89,7 @@ class Farm:
             ConfigError: The dialect or the judge cannot be pickled.
         """
         content = self.dumps(setup, f"dialect {setup.dialect.name!r} or judge {setup.judge.name!r}")
-        return content, hashlib.sha256(content).hexdigest()
+        return content, self.counts.watch(hashlib.sha256(content).hexdigest(), setup.judge)
 
     def open(self, setup: tuple[bytes, str], task: Task) -> RemotePrograms:
         """Open an episode on the node with the least to do; one that has the images comes first.
@@ -296,7 +298,7 @@ class Farm:
         with self._changed:
             self._starting.discard(key)
             if not self._closed.is_set():
-                self._links[key] = NodeLink(spec, handle, report, self.options, lambda link: self._lost(key, link))
+                self._links[key] = NodeLink(spec, handle, report, self.options, partial(self._lost, key), self.counts)
                 self._trouble[spec.name] = 0
                 self._changed.notify_all()
                 return

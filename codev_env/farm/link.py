@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from codev_env.farm.counts import FarmCounts
 from codev_env.farm.messages import Beat, Call, NodeReport, Open, Request, Result, RunProgram
 from codev_env.farm.options import FarmOptions
 
@@ -68,6 +69,7 @@ class NodeLink:
         report: Its report of itself.
         options: Times and limits.
         on_lost: Called once when the node is lost, from one of the threads.
+        counts: Gets what its judges count.
     """
 
     def __init__(
@@ -77,8 +79,10 @@ class NodeLink:
         report: NodeReport,
         options: FarmOptions,
         on_lost: Callable[[NodeLink], None],
+        counts: FarmCounts,
     ) -> None:
         self.spec, self.report, self._handle, self._options, self._on_lost = spec, report, handle, options, on_lost
+        self._counts = counts
         self.episodes = 0
         """Open episodes; changed by the farm alone."""
         self.lost = ""
@@ -155,6 +159,7 @@ class NodeLink:
             self._under_way.clear()
             self._changed.notify_all()
         self._on_lost(self)
+        self._counts.forget(self)
         for future in left:
             future.set_exception(NodeGone(reason))
         self._handle.kill()  # last: over a network that is down it takes a while
@@ -202,6 +207,7 @@ class NodeLink:
                 beat = self._handle.collect(options.beat_s, options.patience_s)
             except Exception as error:
                 return self.lose(_why(error))
+            self._counts.add(self, beat.counted)
             with self._changed:
                 self.busy_s = beat.busy_s
                 ended = [(self._under_way.pop(result.number, None), result) for result in beat.results]

@@ -18,6 +18,7 @@ from PIL import Image
 
 from codev_env.dialects import Dialect
 from codev_env.judges import Judge
+from codev_env.judges.options import JudgeStats
 from codev_env.sandbox import Limits
 from codev_env.types import Code, Execution, Region, Step, StepScore
 
@@ -124,6 +125,7 @@ class RunProgram:
         turn: The same, parsed.
         before: The turns since the last program.
         probed: `Step.probed` of every turn so far.
+        elsewhere: What the judge has counted on other machines; `None` if it counts nothing.
     """
 
     number: int
@@ -132,6 +134,7 @@ class RunProgram:
     turn: Code
     before: tuple[Step, ...] = ()
     probed: tuple[tuple[bool, bool] | None, ...] = ()
+    elsewhere: JudgeStats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,11 +222,13 @@ class Beat:
         results: The results.
         busy_s: Seconds of its threads spent on programs, since it started.
         waiting: Programs that wait for a thread.
+        counted: What judges have counted since the last one, by the hash of a setup with that judge.
     """
 
     results: tuple[Result, ...]
     busy_s: float = 0.0
     waiting: int = 0
+    counted: Mapping[str, JudgeStats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from PIL import Image
 
 from codev_env import errors
 from codev_env.errors import CodevError, EpisodeLost, FarmError, JudgeError
+from codev_env.farm.counts import FarmCounts
 from codev_env.farm.link import NodeGone, NodeLink
 from codev_env.farm.messages import (
     Close,
@@ -35,7 +36,13 @@ TROUBLE = ("SandboxError", "NoRoom")
 
 
 class Nodes(Protocol):
-    """The side of a farm that its episodes see."""
+    """The side of a farm that its episodes see.
+
+    Attributes:
+        counts: What judges have counted.
+    """
+
+    counts: FarmCounts
 
     def enter(self, images: Sequence[str]) -> NodeLink:
         """Choose a node for an episode with these images and count it there."""
@@ -157,7 +164,8 @@ class RemotePrograms:
     def _send(self, action: str, turn: Code, turns: tuple[Step, ...]) -> Future[Result]:
         future: Future[Result] = Future()
         probed = tuple(step.probed for step in turns)
-        request = RunProgram(self._farm.number(), self._number, action, turn, turns[self._sent :], probed)
+        elsewhere = self._farm.counts.elsewhere(self._link, self._setup[1])
+        request = RunProgram(self._farm.number(), self._number, action, turn, turns[self._sent :], probed, elsewhere)
         self._link.put(request, future)
         return future
 

@@ -20,6 +20,7 @@ from PIL import Image
 
 import codev_env
 from codev_env.errors import CodevError, JudgeError, SandboxError
+from codev_env.farm.counts import NodeCounts
 from codev_env.farm.messages import (
     Beat,
     Call,
@@ -98,6 +99,7 @@ class NodeWork:
         self._setups: dict[str, EpisodeSetup | _Unreadable] = {}
         self._episodes: dict[int, _RunningEpisode | _Unreadable] = {}
         self._boxes: dict[Limits, Sandbox] = {}
+        self._counts = NodeCounts()
         self._busy_s, self._waiting = 0.0, 0
         self._threads = ThreadPoolExecutor(slots, "codev-node")
         self._judges = ThreadPoolExecutor(_JUDGES, "codev-judge")
@@ -142,7 +144,7 @@ class NodeWork:
                 if isinstance(result, Ran):
                     size += sum(image.bytes for image in result.images if not isinstance(image, str))
                 taken.append(result)
-            return Beat(tuple(taken), self._busy_s, self._waiting)
+            return Beat(tuple(taken), self._busy_s, self._waiting, self._counts.take())
 
     def close(self) -> None:
         """End all episodes and close the sandboxes."""
@@ -160,6 +162,8 @@ class NodeWork:
             if request.setup_bytes and request.setup not in self._setups:
                 self._setups[request.setup] = _loaded(request.setup_bytes)
             setup = self._setups.get(request.setup)
+        if isinstance(setup, EpisodeSetup):
+            self._counts.watch(request.setup, setup.judge)
         given = {packed.digest: unpack(packed) for packed in request.pixels}
         images = [self._image(digest, given.get(digest)) for digest in request.images]
         if setup is None or None in images:
@@ -224,6 +228,7 @@ class NodeWork:
             return self._reply(Missing(request.number))
         if isinstance(episode, _Unreadable):
             return self._reply(Failed(request.number, "ConfigError", episode.reason))
+        self._counts.hear(episode.setup.judge, request.elsewhere)
         try:
             step = self._execute(request, episode)
         except BaseException as error:

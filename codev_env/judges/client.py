@@ -84,14 +84,15 @@ class Asker:
     Args:
         options: Of the judge.
         api_key: `None` takes it from the environment.
+        elsewhere: What the judge has counted on other machines; budgets include it.
 
     Raises:
         ConfigError: If the package openai is missing, or the key cannot be sent.
     """
 
-    def __init__(self, options: VLMOptions, api_key: str | None) -> None:
+    def __init__(self, options: VLMOptions, api_key: str | None, elsewhere: JudgeStats) -> None:
         self._openai = import_openai("judge 'vlm'", "aiohttp")
-        self.options, self.stats = options, JudgeStats()
+        self.options, self.stats, self._elsewhere = options, JudgeStats(), elsewhere
         given = api_key or os.environ.get(options.api_key_env) or ""
         self._key = given.strip() or "none"  # one from a file may end in a line break, which no header may hold
         if not (self._key.isascii() and self._key.isprintable()):
@@ -237,7 +238,7 @@ class Asker:
         return reply
 
     async def _post(self, chat: list[dict[str, Any]], structured: bool) -> Any:
-        options, stats = self.options, self.stats
+        options, stats = self.options, self.stats + self._elsewhere
         if options.max_calls is not None and stats.calls >= options.max_calls:
             raise JudgeError(f"judge 'vlm': the budget of option max_calls={options.max_calls} is used up; raise it.")
         if options.max_cost is not None and stats.cost >= options.max_cost:

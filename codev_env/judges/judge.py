@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges.ground_truth import GroundTruthJudge
+from codev_env.judges.options import JudgeStats
 from codev_env.types import Step, StepScore, Task
 
 Item = tuple[Task, Step, Sequence[Step]]
@@ -66,6 +67,19 @@ class ServedJudge(Judge, Protocol):
 
     def ping(self) -> str:
         """Return one line on the server; raises `JudgeError` if it or the model is not there."""
+        ...
+
+
+@runtime_checkable
+class CountingJudge(Judge, Protocol):
+    """Counts what it asks for; where it runs on the nodes of a farm, its counters come home."""
+
+    def stats(self) -> JudgeStats:
+        """Return a copy of its counters; none of them ever falls."""
+        ...
+
+    def count(self, stats: JudgeStats) -> None:
+        """Add what the same judge has counted on another machine. Budgets include it."""
         ...
 
 

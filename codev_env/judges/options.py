@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from numbers import Real
 from typing import Any, Literal
 
@@ -127,7 +127,7 @@ def make_options(**options: Any) -> VLMOptions:
 
 @dataclass
 class JudgeStats:
-    """Counters of a judge in this process.
+    """Counters of a judge in this process, and of the same judge on the nodes of its farms.
 
     Attributes:
         calls: Requests sent, retries too.
@@ -150,3 +150,9 @@ class JudgeStats:
     completion_tokens: int = 0
     cost: float = 0.0
     waited_s: float = 0.0
+
+    def __add__(self, other: JudgeStats) -> JudgeStats:
+        return JudgeStats(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: JudgeStats) -> JudgeStats:
+        return JudgeStats(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))

@@ -74,7 +74,7 @@ class VLMJudge:
     ) -> None:
         self.options = make_options(model=model, base_url=base_url, **options)
         import_openai("judge 'vlm'", "aiohttp")
-        self._key = api_key
+        self._key, self._elsewhere = api_key, JudgeStats()
         self._running: tuple[Asker, weakref.finalize[Any, Any]] | None = None
         self._warned = False
         with _lock:
@@ -122,9 +122,14 @@ class VLMJudge:
             asker.waited(monotonic() - started)
 
     def stats(self) -> JudgeStats:
-        """Return the counters of this process."""
+        """Return the counters of this process, and those of the nodes of its farms."""
         running = self._running
-        return replace(running[0].stats) if running else JudgeStats()
+        return (running[0].stats if running else JudgeStats()) + self._elsewhere
+
+    def count(self, stats: JudgeStats) -> None:
+        """Add what this judge has counted on another machine; `max_calls` and `max_cost` include it."""
+        with _lock:
+            vars(self._elsewhere).update(vars(self._elsewhere + stats))
 
     def ping(self) -> str:
         """Return one line on the server, which costs nothing; raises `JudgeError` if it or the model is missing."""
@@ -144,13 +149,14 @@ class VLMJudge:
         """Cancel running requests and close the connections; the next call opens new ones and restarts the counters."""
         with _lock:
             running, self._running = self._running, None
+            self._elsewhere = JudgeStats()
         if running is not None:
             running[1]()
 
     def _asker(self) -> Asker:
         with _lock:
             if self._running is None:
-                asker = Asker(self.options, self._key)
+                asker = Asker(self.options, self._key, self._elsewhere)
                 self._running = asker, weakref.finalize(self, asker.close)
             return self._running[0]
 
@@ -278,7 +284,7 @@ def _after_fork() -> None:
             asker, finalizer = judge._running
             finalizer.detach()
             _inherited.append(asker)
-            judge._running = None
+            judge._running, judge._elsewhere = None, JudgeStats()
 
 
 if hasattr(os, "register_at_fork"):

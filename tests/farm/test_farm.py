@@ -25,6 +25,7 @@ from codev_env.farm import farm as farms
 from codev_env.farm.messages import Open, digest_of, pack, unpack
 from codev_env.farm.options import make_options
 from codev_env.farm.programs import LocalPrograms
+from codev_env.judges.options import JudgeStats
 from codev_env.types import StepScore
 
 ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 4}
@@ -86,6 +87,30 @@ class Waiter(Liker):
 
     def ping(self) -> str:
         return "there"
+
+
+class Counting(Liker):
+    """Counts its calls, and refuses the fourth, wherever the others were made."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.here, self.there = JudgeStats(), JudgeStats()
+
+    def score(self, task: Any, step: Any, history: Any) -> StepScore:
+        if self.stats().calls == 3:
+            raise JudgeError("the budget is used up")
+        self.here.calls += 1
+        return super().score(task, step, history)
+
+    def stats(self) -> JudgeStats:
+        return self.here + self.there
+
+    def count(self, stats: JudgeStats) -> None:
+        self.there += stats
+
+    def __deepcopy__(self, memo: Any) -> Counting:
+        return self
 
 
 class Broken(Liker):
@@ -238,6 +263,19 @@ def test_episodes_of_a_lost_node_start_again_and_rewards_still_add_up(cluster: L
         assert total[i] == pytest.approx(sum(env.reward.value(env.episode).values()))
     numbers = farm.metrics()
     assert numbers["farm/nodes_lost"] == 1 and numbers["farm/episodes_restarted"] == on_it.sum()
+
+
+def test_judges_of_all_nodes_share_their_counters_and_budgets(cluster: LocalCluster) -> None:
+    judge, farm = Counting(), cluster.farm()
+    envs = [gym.make(ID, farm=farm, judge=judge, **ARGS) for _ in range(4)]
+    for number, env in enumerate(envs):
+        env.reset()
+        if number < 3:
+            env.step(LOOK)
+            assert judge.stats().calls == number + 1 and judge.here.calls == 0
+    with pytest.raises(JudgeError, match="used up"):
+        env.step(LOOK)
+    assert [sum(node.programs()) for node in cluster.nodes.values()] == [2, 2]
 
 
 def test_a_node_lost_under_the_first_program_costs_nothing(cluster: LocalCluster) -> None:

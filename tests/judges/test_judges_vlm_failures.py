@@ -34,6 +34,7 @@ from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges import VLMJudge, get_judge
 from codev_env.judges.cache import VerdictCache
 from codev_env.judges.client import LONGEST_ASKED_PAUSE_S, asked_pause
+from codev_env.judges.options import JudgeStats
 from codev_env.judges.rubrics import Verdict, read_verdict
 
 STEP = step_of(crop())
@@ -278,6 +279,20 @@ def test_a_budget_of_calls():
             assert masking.score(TASK, STEP, ()).failed
         assert len(server.requests) == 3
         assert judge.score(TASK, step_of(), ()).value == 0.0, "what needs no request has no price"
+
+
+def test_what_the_judge_has_counted_on_other_machines_is_part_of_its_counters_and_budgets():
+    with FakeJudgeServer() as server:
+        judge = judge_of(server, max_calls=3)
+        judge.count(JudgeStats(calls=1, failures=2, cost=0.5))
+        judge.score(TASK, STEP, ())
+        judge.count(JudgeStats(calls=1))
+        stats = judge.stats()
+        assert (stats.calls, stats.failures, stats.cost) == (3, 2, 0.5)
+        with pytest.raises(JudgeError, match="max_calls=3 is used up"):
+            judge.score(TASK, step_of(crop(1)), ())
+        judge.close()
+        assert judge.stats() == JudgeStats()
 
 
 def test_tries_count_too():
