@@ -305,7 +305,7 @@ class TransformedTaskSet:
         return index
 
     def _choose(self, task_id: str) -> Variant:
-        digest = hashlib.blake2b(f"{self.seed} {task_id}".encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(f"{self.seed} {task_id}".encode(errors="surrogatepass"), digest_size=8).digest()
         share = int.from_bytes(digest, "big") / 2**64
         return self.variants[min(bisect.bisect_right(self._bounds, share), len(self.variants) - 1)]
 
@@ -387,4 +387,4 @@ def _apply(task: Task, variant: Variant, seed: int, version: str, frame: Frame) 
 
 def _stream(seed: int, task_id: str, corruption: str, image: int) -> np.random.SeedSequence:
     """Return the seed of one image of a task; it omits the severity, so that all severities share a pattern."""
-    return np.random.SeedSequence(seed, spawn_key=(*f"{task_id} {corruption}".encode(), image))
+    return np.random.SeedSequence(seed, spawn_key=(*f"{task_id} {corruption}".encode(errors="surrogatepass"), image))

@@ -12,7 +12,7 @@ from real_data import base64_text, encoded, encoded_image, own_cache, write_parq
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.scoring import is_correct
-from codev_env.tasks import open_bench
+from codev_env.tasks import open_bench, wrap_tasks
 from codev_env.tasks.readers.dataset import open_dataset
 from codev_env.types import TaskSet
 
@@ -392,9 +392,9 @@ def test_lines_that_are_not_json(photos):
         assert len(open_dataset(path, on_error="skip")) == 1
 
 
-@pytest.mark.parametrize("field", ["id", "question", "answer", "note"])
+@pytest.mark.parametrize("field", ["question", "answer"])
 def test_half_a_character_is_named_with_its_row(photos, field):
-    rows = [row(0, id="q0", note=""), row(1, id="q1", note="") | {field: "street \ud83d"}]
+    rows = [row(0), row(1) | {field: "street \ud83d"}]
     sources = [jsonl(photos / "rows.jsonl", rows), photos / "rows.json", rows]
     sources[1].write_text(json.dumps(rows), encoding="utf-8")
     for source, where in zip(sources, ("line 2", "entry 1", "row 1"), strict=True):
@@ -402,14 +402,21 @@ def test_half_a_character_is_named_with_its_row(photos, field):
             open_dataset(source, image_folder=photos)
         with pytest.warns(UserWarning, match="left out 1 of 2 rows"):
             assert len(open_dataset(source, image_folder=photos, on_error="skip")) == 1
-    smile = open_dataset([row(1, id="street \U0001f600")], image_folder=photos)
-    assert smile[0].task_id == "street \U0001f600"
+    assert open_dataset([row(1) | {field: "street \U0001f600"}], image_folder=photos)
 
 
-def test_half_a_character_in_choices_as_text_is_named_when_the_task_is_read(photos):
+def test_half_a_character_in_choices_as_text_is_named_with_its_row(photos):
     path = write_tsv(photos / "a.tsv", [row(0, choices='["a\\ud83d", "b"]', answer="b")])
     with pytest.raises(TaskError, match="line 2.*half of a character"):
-        open_dataset(path)[0]
+        open_dataset(path)
+
+
+def test_an_id_may_be_any_text(photos):
+    ids = ["street \ud83d", "street \udcff"]
+    rows = [row(number, id=name, choices=["0", "1"]) for number, name in enumerate(ids)]
+    tasks = open_dataset(rows, image_folder=photos, shuffle_choices=True)
+    assert [task.task_id for task in tasks] == ids
+    assert len(wrap_tasks(tasks, "corruption")) > 2
 
 
 def test_nothing_is_left(photos):

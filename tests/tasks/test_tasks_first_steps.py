@@ -31,6 +31,13 @@ def load(data, split="train", **options):
     return load_tasks(data, split, bench="dataset", **options)
 
 
+@pytest.mark.parametrize("data", ["", "rows.jsonl"])
+def test_rows_of_ones_own_without_a_bench_name_the_one_that_reads_them(folder, data):
+    written(folder / "rows.jsonl", ROW)
+    with pytest.raises(TaskError, match="use bench='dataset'"):
+        load_tasks(str(folder / data), "test")
+
+
 # ---- boxes
 
 

@@ -98,7 +98,7 @@ def open_charxiv(
             used.append(other)
             _add(rows, other)
     whole = ListTable(str(file), rows, places, file.parent)
-    whole.problems = {**whole.problems, **problems}
+    whole.problems = problems
     whole.signature = tuple((str(one.resolve()), *file_state(one)) for one in used)
     return open_rows(
         whole,

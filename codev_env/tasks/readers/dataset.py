@@ -14,7 +14,7 @@ from codev_env.tasks.readers.arrow import ArrowTable
 from codev_env.tasks.readers.box_form import likely_form
 from codev_env.tasks.readers.boxes import BoxForm, Frame, ask_form, boxes_from, by_image
 from codev_env.tasks.readers.cells import image_sources, nested_value, parsed
-from codev_env.tasks.readers.fields import brief, other_fields, plain, scorer_meta, shuffled
+from codev_env.tasks.readers.fields import brief, check_characters, other_fields, plain, scorer_meta, shuffled
 from codev_env.tasks.readers.files import SPLIT_NAMES, find_files, split_of, table_of
 from codev_env.tasks.readers.images import Rules, image_size
 from codev_env.tasks.readers.in_memory import table_in_memory
@@ -315,7 +315,9 @@ class DatasetReader:
         boxes = boxes_from(targets, where, form=self.boxes, numbered=True)
         _transforms(fields.get("transform"), where)
         stem = question if exact else without_options(question, choices)
-        return stem, read_answer(fields["answer"], options, where), choices, boxes
+        answer = read_answer(fields["answer"], options, where)
+        check_characters(where, stem, answer, *choices)
+        return stem, answer, choices, boxes
 
     def read(self, row: Mapping[str, Any], where: str, index: int) -> DraftTask:
         """Read one row."""

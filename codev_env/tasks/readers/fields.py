@@ -48,16 +48,10 @@ def brief(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def check_characters(where: Path | str, value: Any) -> None:
-    """Raise `TaskError` if a text, at any depth of a value, has a lone surrogate: UTF-8 cannot write it."""
-    todo = [value]
-    while todo:
-        found = todo.pop()
-        if isinstance(found, Mapping):
-            todo += [*found, *found.values()]
-        elif isinstance(found, list | tuple):
-            todo += found
-        elif isinstance(found, str) and not found.isascii() and (half := _HALF.search(found)):
+def check_characters(where: Path | str, *texts: str) -> None:
+    """Raise `TaskError` if a text has a lone surrogate: UTF-8 cannot write it, so no model can be asked."""
+    for found in texts:
+        if half := _HALF.search(found):
             raise TaskError(
                 f"{where}: {brief(found)} has half of a character ({ascii(half[0])[1:-1]}, a lone surrogate), which "
                 "UTF-8 cannot write. Put the whole character, or remove it."
@@ -83,7 +77,6 @@ def parse_json(where: Path | str, text: str | bytes) -> dict[str, Any]:
         raise TaskError(f"{where}: is not JSON ({error}). Restore it or download it again.") from error
     if not isinstance(data, dict):
         raise TaskError(f"{where}: holds a {type(data).__name__}; expected a JSON object with the question's fields.")
-    check_characters(where, data)
     return data
 
 
@@ -141,7 +134,7 @@ def optional(value: Any) -> Any:
 
 def shuffled(choices: tuple[str, ...], task_id: str, seed: int) -> tuple[str, ...]:
     """Shuffle by seed and task id: the order does not depend on other rows."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(task_id.encode())))
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(task_id.encode(errors="surrogatepass"))))
     return tuple(choices[i] for i in rng.permutation(len(choices)))
 
 

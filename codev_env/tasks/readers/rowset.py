@@ -301,7 +301,7 @@ class RowTaskSet:
     def _draft(self, row: int) -> DraftTask:
         where = self._table.where(row)
         draft = self._reader.read(self._table.row(row), where, row)
-        check_characters(where, (draft.question, draft.answer, draft.choices))
+        check_characters(where, draft.question, draft.answer, *draft.choices)
         return draft
 
     def _task(self, row: int, draft: DraftTask) -> Task:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from codev_env.errors import FormatError, TaskError
 from codev_env.lazy import LazyProperty
 from codev_env.tasks.readers.cells import nested_value
-from codev_env.tasks.readers.fields import check_characters, nearest, parse_json
+from codev_env.tasks.readers.fields import nearest, parse_json
 from codev_env.tasks.readers.tab_separated import cells_of, leaves_open, next_record
 
 _LONG = 4096  # longer texts, which are images most likely, are not kept in memory
@@ -81,13 +81,7 @@ class ListTable(RowTable):
         """Take rows, and for each its place, for messages."""
         self.source = source
         self._rows, self._places, self._folder = rows, places, folder
-        problems: dict[int, str] = {}
-        for number, row in enumerate(rows):
-            try:
-                check_characters(places[number], row)
-            except TaskError as error:
-                problems[number] = str(error)
-        self.problems = problems
+        self.problems = {}
         self.columns = tuple(dict.fromkeys(key for row in rows for key in row))
 
     def __len__(self) -> int:

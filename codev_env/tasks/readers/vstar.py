@@ -101,7 +101,7 @@ class VStarTaskSet(RowTaskSet):
             found = _read_questions(root) if (root / QUESTIONS).is_file() else _read_folders(root, seed)
             table, reader = found.table(root), _RowReader(bench.name)
         if not len(table) or category not in (None, *table.values("category")):
-            raise TaskError(
+            raise (TaskError if len(table) else FormatError)(
                 f"{root}: no questions{f' of category {category!r}' if category else ''} here. Expected "
                 f"{CATEGORIES[0]}/ and {CATEGORIES[1]}/ with an image and a JSON file each, {QUESTIONS}, or a Parquet "
                 "or TSV file."
@@ -182,7 +182,7 @@ class _Rows:
     def table(self, root: Path) -> ListTable:
         """Return all rows as a table."""
         table = ListTable(str(root), self._rows, self._places, root)
-        table.problems = {**table.problems, **self._problems}
+        table.problems = self._problems
         table.signature = (str(root.resolve()), hashlib.sha256(repr(self._rows).encode()).hexdigest())
         return table
 
