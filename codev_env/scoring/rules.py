@@ -26,6 +26,7 @@ _CHINESE = (
     r"(?:(?:所以|因此|故),?)?"
     r"(?:(?:正确|最终)?答案(?:是|为|:):?|(?:答案|选[项择]?):?(?= ?[(\[*]*[A-Za-z](?![A-Za-z])))"
 )
+_ELSEWHERE = r"(?:Antwort|Respuesta|R[ée]ponse|Risposta|Resposta|Ответ|答え|解答|정답|답) ?: ?"
 _IS_RIGHT = rf" is (?:correct|(?:the |my )?{_KIND})"
 _FORMULA = re.compile(rf"\$\$?([^$]+)\$\$?|{_STYLE}\{{(.+)\}}|\\\((.+)\\\)|\\\[(.+)\\\]", re.DOTALL)
 _WRAPPERS = tuple(
@@ -47,6 +48,7 @@ _WRAPPERS = tuple(
         r"^(?:[-=]{0,3}>|[→⇒]) +(?=\D*$)(?=.*[^\W\d_]{2})(.*)$",
         rf"^#* ?{PHRASE}(?: is|:| :| =)? ?:?(?<=[ :])(.*)$",
         rf"^{_CHINESE}(.+)$",
+        rf"^{_ELSEWHERE}(.+)$",
         rf"^(.*?){_IS_RIGHT}{_LOUD_END}",
     )
 )

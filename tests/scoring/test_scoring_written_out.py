@@ -49,3 +49,11 @@ def test_an_option_may_be_named_by_its_text_and_then_its_letter(answer):
 )
 def test_text_and_letter_must_agree(answer):
     assert [color for color in COLORS if right(color, answer, COLORS)] == []
+
+
+@pytest.mark.parametrize(
+    "lead", ["Antwort: ", "Respuesta：", "Réponse : ", "Risposta: ", "Resposta: ", "Ответ: ", "答え：", "정답: "]
+)
+def test_other_languages_may_lead_to_the_answer(lead):
+    assert right("blue", f"{lead}B", COLORS) and right("blue", f"{lead}**(B) blue**", COLORS) and right("5", f"{lead}5")
+    assert not any(right(color, f"{lead}A / B", COLORS) for color in COLORS)
