@@ -204,7 +204,7 @@ class VllmServerEngine:
         answer = client.post(GENERATE, request, asked)
         try:
             (choice,) = answer["choices"]
-            ids, spans = choice["token_ids"], choice.get("weight_versions") or ()
+            ids, spans = list(map(int, choice["token_ids"])), choice.get("weight_versions") or ()
             names = {span["version"] for span in spans}
             known = names <= self._versions.keys() if self._apart else names == {self._folder.name}
             versions = (
@@ -212,9 +212,9 @@ class VllmServerEngine:
             )
             if not (names and known and len(versions) == len(ids)) or choice["finish_reason"] not in ("stop", "length"):
                 raise ServerLost(f"a completion by weights {sorted(names)} that ended by {choice['finish_reason']!r}")
-            logprobs = [token["logprob"] for token, _ in zip(choice["logprobs"]["content"], ids, strict=True)]
+            logprobs = [float(token["logprob"]) for token, _ in zip(choice["logprobs"]["content"], ids, strict=True)]
             told = versions if self._apart else ()
-            return Completion(ids, logprobs, answer["prompt_token_ids"], choice["finish_reason"], told)
+            return Completion(ids, logprobs, list(answer["prompt_token_ids"]), choice["finish_reason"], told)
         except (LookupError, TypeError, ValueError, AttributeError) as error:  # of a gateway, or of another version
             raise ServerLost(f"no completion but {str(answer)[:200]} ({error!r})") from error
 

@@ -145,6 +145,22 @@ def test_an_answer_that_is_no_completion_is_asked_for_again(two, policy, prompts
     assert found.ids == HFEngine(policy.model, policy.processor).generate(prompts, GREEDY)[0].ids and not left
 
 
+def of_nothing(answer: dict[str, Any]) -> dict[str, Any]:
+    """Log-probabilities that are no numbers, as a gateway may write them that knows no infinity."""
+    choice = answer["choices"][0]
+    content = [{"logprob": None} for _ in choice["token_ids"]]
+    return answer | {"choices": [choice | {"logprobs": {"content": content}}]}
+
+
+@pytest.mark.parametrize("odd", [of_nothing, lambda answer: answer | {"prompt_token_ids": None}])
+def test_an_answer_with_nothing_in_the_place_of_numbers_is_asked_for_again(two, policy, prompts, monkeypatch, odd):
+    engine = engine_of([two[0].url], policy)
+    complete, left = two[0].complete, [odd]
+    monkeypatch.setattr(two[0], "complete", lambda *given: left.pop()(complete(*given)) if left else complete(*given))
+    (found,) = engine.generate(prompts, GREEDY)
+    assert not left and max(found.logprobs) <= 0 and list(found.prompt_ids) == prompts[0].ids
+
+
 def test_a_server_that_does_not_say_its_weights_is_left_out(two, policy, monkeypatch):
     engine, answer = engine_of([server.url for server in two], policy), two[0].answer
     monkeypatch.setattr(
