@@ -84,13 +84,15 @@ RELEASED: dict[Name, Released] = {
             f"{_CODEVISION}, recipe/codevision/eval.sh", max_turns=12, max_tokens=16384, max_pixels=8192 * 28 * 28
         )
         | _sourced(f"{_CODEVISION}, verl/trainer/config/_generated_ppo_trainer.yaml", temperature=0.0)
-        | _sourced(f"{_CODEVISION}, README.md (an LLM judges)", scorer="answer"),
+        | _sourced(f"{_CODEVISION}, recipe/codevision/reward.py (a rule, then an LLM)", scorer="answer"),
         published=_sourced(
             "arXiv 2512.03746, read in notes on the paper", vstar=83.7, hrbench4k=75.6, hrbench8k=72.2, mvtool=60.1
         ),
         unread=("weights: the repository links data sets only, and none were found on the hub",),
         differs=(
-            "an LLM (Qwen3-235B-A22B-Instruct) decided what is right: give --scorer URL#NAME to ask one",
+            "the released rule takes the last of A to D in an answer, or its last number within 0.0001, and an LLM "
+            "(Qwen3-235B-A22B-Instruct) decides about the other answers: give --scorer URL#NAME to ask one",
+            "the released code takes the last line of a reply without <answer> for the answer; here there is none",
             "16 384 tokens were for all turns together, tool outputs included; here they are for each turn",
             "programs saw the shrunk image; here they see the whole one",
         ),
