@@ -16,7 +16,7 @@ from gymnasium.utils import EzPickle
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs import render
 from codev_env.envs.pool import make_limits, shared_sandbox
-from codev_env.envs.trial import check_dialect, check_judge, check_score, check_scorer, check_verdict
+from codev_env.envs.trial import check_dialect, check_judge, check_score, check_scorer, parsed_turn, verdict_on
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
 from codev_env.farm.programs import LocalPrograms, Programs
 from codev_env.geometry import shown_box
@@ -205,7 +205,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             raise ResetNeeded("the episode is over; call reset() before the next step().")
         if not isinstance(action, str):
             raise InvalidAction(f"the action is a {type(action).__name__}; it must be the model's text, a str.")
-        turn = self.dialect.parse(action)
+        turn = parsed_turn(self.dialect, action)
         if not isinstance(turn, Code):
             step = Step(action, turn)
             return lambda: step
@@ -329,8 +329,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
     def _conclude(self, episode: Episode, step: Step) -> None:
         if isinstance(step.turn, Answer):
             episode.answer = step.turn.text
-            verdict = self.scorer(episode.task, step.turn.text)
-            check_verdict(self.scorer, verdict)
+            verdict = verdict_on(self.scorer, episode.task, step.turn.text)
             episode.is_correct, episode.share = verdict.correct, verdict.share
             episode.stop_reason = "answer"
         elif len(episode.steps) >= self.max_turns:

@@ -1,4 +1,4 @@
-"""Trial calls of scorers, judges and dialects from elsewhere: what is wrong shows when an environment is made."""
+"""Calls of scorers, judges and dialects from elsewhere: most that is wrong shows when an environment is made."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 from PIL import Image
 
 from codev_env.dialects import Dialect
-from codev_env.errors import ConfigError
+from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import AsyncJudge, Judge, ServedJudge
-from codev_env.scoring import Score, Scorer
-from codev_env.types import Answer, Code, Execution, Invalid, Region, Step, StepScore, Task
+from codev_env.scoring import Score, Scorer, ScorerError
+from codev_env.types import Code, Execution, Region, Step, StepScore, Task, Turn
 
 logger = logging.getLogger(__name__)
 
+_TURNS = "Code, Answer or Invalid of codev_env.types"
 _OWN = ("codev_env.", "codev_agents.", "codev_train.", "codev_eval.")
 
 
@@ -53,7 +54,7 @@ def check_dialect(dialect: Dialect) -> None:
     name = f"dialect {type(dialect).__name__!r}"
     for method, arguments, expected, what in (
         (dialect.system_prompt, (), str, "a str"),
-        (dialect.parse, ("x",), Code | Answer | Invalid, "Code, Answer or Invalid of codev_env.types"),
+        (dialect.parse, ("x",), Turn, _TURNS),
         (dialect.first_message, (_task(),), str, "a str"),
     ):
         called = f"{name}: {method.__name__}({', '.join(_short(argument) for argument in arguments)})"
@@ -73,9 +74,30 @@ def check_score(judge: Judge, score: object) -> None:
         _check("judge", repr(judge.name), score, StepScore)
 
 
-def check_verdict(scorer: Scorer, found: object) -> None:
-    """Raise `ConfigError` unless a scorer's result is a `Score`."""
+def verdict_on(scorer: Scorer, task: Task, answer: str) -> Score:
+    """Return a scorer's verdict on an answer; raises `ScorerError` if it fails, `ConfigError` for no `Score`."""
+    try:
+        found = scorer(task, answer)
+    except CodevError:
+        raise
+    except Exception as error:
+        raise ScorerError(f"scorer {_name(scorer)} failed on {task.task_id!r}: {error!r}") from error
     _check("scorer", _name(scorer), found, Score)
+    return found
+
+
+def parsed_turn(dialect: Dialect, action: str) -> Turn:
+    """Return the turn that a dialect reads in a model's text; raises `ConfigError` if it fails or reads none."""
+    name = f"dialect {type(dialect).__name__!r}"
+    try:
+        found = dialect.parse(action)
+    except CodevError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{name}: parse raised {error!r} for {action[:200]!r}; it must return {_TURNS}.") from error
+    if not isinstance(found, Turn):
+        raise ConfigError(f"{name}: parse returned {found!r:.60} for {action[:200]!r}; it must return {_TURNS}.")
+    return found
 
 
 def _is_plain(value: object) -> bool:

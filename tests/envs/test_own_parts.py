@@ -8,7 +8,7 @@ import pytest
 import codev_env  # noqa: F401 - registers the environments
 from codev_env.dialects.codev import CodeVDialect
 from codev_env.errors import ConfigError
-from codev_env.scoring import Score
+from codev_env.scoring import Score, ScorerError
 from codev_env.tasks import load_tasks
 from codev_env.types import Invalid, StepScore
 
@@ -142,3 +142,32 @@ def test_a_task_set_is_not_described():
     tasks = load_tasks("synthetic", "test")
     with pytest.raises(ConfigError, match="data is a TaskSet, which is taken as it is: give a TaskSet without scenes"):
         gym.make("CodeV-VStar-v0", data=tasks, scenes="toy")
+
+
+class Late(CodeVDialect):
+    """Fails on texts that the trial does not hold."""
+
+    def parse(self, text):
+        return super().parse(text) if len(text) < 9 else text.index("?") if "index" in text else None
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "words"),
+    [
+        (
+            {"scorer": lambda task, answer: Score(1 / (answer == "A") > 0)},
+            ScorerError,
+            r"lambda.* failed on '.*': ZeroDivision",
+        ),
+        ({"scorer": lambda task, answer: Score(True) if answer == "A" else 1.0}, ConfigError, "returned a float"),
+        ({"dialect": Late()}, ConfigError, "dialect 'Late': parse returned None for '<answer>B"),
+        ({"dialect": Late()}, ConfigError, r"dialect 'Late': parse raised ValueError.*must return Code, Answer"),
+    ],
+)
+def test_a_part_that_fails_later_is_named(parts, error, words):
+    env = make(**parts)
+    env.reset(seed=0)
+    with pytest.raises(error, match=words):
+        env.step("<answer>index</answer>" if "raised" in words else "<answer>B</answer>")
+    env.reset(seed=0)
+    env.close()
