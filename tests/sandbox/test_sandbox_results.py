@@ -104,6 +104,17 @@ def test_more_images_than_allowed_are_cut(session: Session, printed: str) -> Non
     assert execution.stdout == "text\n" * bool(printed) + "Only the first 5 images are shown.\n"
 
 
+@pytest.mark.parametrize("printed", [90, 100, 500])
+def test_more_images_than_allowed_beside_much_text(printed: int) -> None:
+    code = f"for n in range(1, 9):\n    show(Image.new('RGB', (n, n)))\nprint('x' * {printed}, end='')"
+    with Sandbox(Limits(output_chars=100)) as box, box.session({}) as session:
+        execution = session.run(code)
+    assert execution.stop == ("output" if printed > 100 else "ok")
+    assert [shown.width for shown in execution.images] == [1, 2, 3, 4, 5]
+    assert execution.stdout.startswith("xxx") and len(execution.stdout) <= 100
+    assert execution.stdout.endswith("x\nOnly the first 5 images are shown.\n")
+
+
 def test_images_shown_before_an_error_count(session: Session) -> None:
     execution = session.run("show(image)\nprint('text')\n1 / 0")
     assert (execution.stop, execution.stdout, len(execution.images)) == ("error", "text\n", 1)

@@ -309,11 +309,7 @@ class Context:
         self._hand_over(file.pixels(), name, file.source, position)
 
     def finish(self) -> tuple[str, list[ShownImage]]:
-        """Collect the outcome of the run.
-
-        Returns:
-            The text without lines that only name a returned image, and the images in order.
-        """
+        """The outcome of the run: the text, without lines that only name a returned image, and the images in order."""
         kept: list[str] = []
         position = 0
         for line in "".join(self.text).splitlines(keepends=True):
@@ -327,8 +323,9 @@ class Context:
         text = clean("".join(kept))
         if len(shown) > self.limits.images:
             note = f"Only the first {self.limits.images} images are shown.\n"
+            text = text[: max(0, self.limits.output_chars - len(note) - 1)]
             text += note if not text or text.endswith("\n") else f"\n{note}"
-        return text, shown[: self.limits.images]
+        return text[: self.limits.output_chars], shown[: self.limits.images]
 
     def _names_only(self, line: str, position: int) -> bool:
         """Hand over the files that a printed line names; return whether the line consists of one name only."""
