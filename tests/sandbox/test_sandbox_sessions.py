@@ -325,6 +325,16 @@ def test_saving_the_same_file_again_needs_no_more_room(image: Image.Image) -> No
         assert full.stop == "result" and full.error is not None and "1 MiB" in full.error
 
 
+@pytest.mark.parametrize("save", ["image.save(name)", "open(name, 'w').write('x')"])
+def test_programs_save_over_any_number_of_inputs(save: str) -> None:
+    images = {f"{n}.png": Image.new("RGB", (4, 3), (n, 0, 0)) for n in range(20)}
+    with Sandbox(Limits(files=2)) as box, box.session(images) as session:
+        saved = session.run(f"import os\nfor name in os.listdir():\n    {save}\nprint('done')")
+        assert (saved.stdout, saved.error, len(saved.saves)) == ("done\n", None, 20)
+        read = session.run("import os\nprint(sum(len(open(name, 'rb').read()) > 0 for name in os.listdir()))")
+        assert (read.stdout, len(read.reads)) == ("20\n", 20)
+
+
 class Stop(BaseException):
     """As a signal's handler raises it, or Ctrl-C."""
 

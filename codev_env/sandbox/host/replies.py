@@ -70,13 +70,14 @@ class CheckedReply:
     spent: bool
 
 
-def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int]]) -> CheckedReply:
+def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int]], given: int = 0) -> CheckedReply:
     """Check a reply to a run.
 
     Args:
         message: The message received.
         limits: The limits that the worker was given.
         gaps: The parts of the arena, as (start, end), that the worker may write to.
+        given: How many input images there are; programs may save over each.
 
     Raises:
         BadReply: Something is missing, of another type, too long or outside the arena.
@@ -94,7 +95,8 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         raise BadReply("spent")
     repairs = _list(message.get("repairs"), MOST_REPAIRS, "repairs")
     images = _list(message.get("images"), limits.images, "images")
-    files = _list(message.get("files"), 2 * limits.files + 8, "files")
+    most = 2 * limits.files + given + 8
+    files = _list(message.get("files"), most, "files")
     return CheckedReply(
         stop=stop,  # type: ignore[arg-type]
         error=error,
@@ -102,8 +104,8 @@ def check(message: dict[str, Any], limits: Limits, gaps: Sequence[tuple[int, int
         repairs=tuple(_text(one, REPAIR_CHARS, "repair") for one in repairs),
         images=tuple(_image(one, limits, gaps) for one in images),
         files=tuple(_file(one, limits, gaps) for one in files),
-        data=tuple(_data(one) for one in _list(message.get("data"), 2 * limits.files + 8, "data")),
-        reads=tuple(_name(one, "reads") for one in _list(message.get("reads"), 2 * limits.files + 8, "reads")),
+        data=tuple(_data(one) for one in _list(message.get("data"), most, "data")),
+        reads=tuple(_name(one, "reads") for one in _list(message.get("reads"), most, "reads")),
         cuts=tuple(_cut(one) for one in _list(message.get("cuts"), MOST_CUTS, "cuts")),
         spent=spent,
     )

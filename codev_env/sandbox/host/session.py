@@ -341,7 +341,7 @@ class Session:
                 self._drop(view)
                 return self._attempt(self._spawn(view), code, seed, view, patient)
             worker.views.add(view)
-            reply = replies.check(message, self._limits, gaps)
+            reply = replies.check(message, self._limits, gaps, len(self._files[view]["given"]))
             replies.check_files(reply, self._files[view], self._limits)
             images = tuple(self._read(stored) for stored in reply.images)
         except frames.FrameTimeout:
