@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 
@@ -19,6 +20,8 @@ _TEXT = (0, 480, 960, 640)
 _TARGET, _CROP = (40, 170, 80), (230, 60, 40)
 _LINES, _COLUMNS = 11, 150
 _LAST = 4  # lines of a long text that are kept at its end
+_CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Characters that a terminal obeys: they move the cursor, or begin a sequence that may do anything."""
 
 
 def frame(episode: Episode) -> NDArray[np.uint8]:
@@ -61,9 +64,9 @@ def text(episode: Episode) -> str:
 
 
 def print_text(episode: Episode) -> None:
-    """Print `text`, with a question mark for what the terminal cannot show: models write any character."""
+    """Print `text`, with a question mark for what the terminal cannot show or would obey: models write anything."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(text(episode).encode(encoding, "replace").decode(encoding), flush=True)
+    print(_CONTROL.sub("?", text(episode)).encode(encoding, "replace").decode(encoding), flush=True)
 
 
 def _last_run(episode: Episode) -> Step | None:

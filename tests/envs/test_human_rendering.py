@@ -21,3 +21,14 @@ def test_a_terminal_without_a_character_ends_no_step(monkeypatch, encoding):
     env.close()
     terminal.seek(0)
     assert ("\u4e2d ? end" if encoding == "utf-8" else "? ? end") in terminal.read()
+
+
+def test_no_character_of_a_model_commands_the_terminal(capsys):
+    env = gym.make("CodeV-VStar-v0", data="synthetic", scenes="toy", render_mode="human")
+    env.reset(seed=0)
+    env.step("<code>\n```python\nprint('\\x1b]52;c;eA==\\x07one\\ttwo')\n```\n</code>")
+    env.step("<answer>\x1b[2J\x9b31m\rred\r\n</answer>")
+    env.close()
+    printed = capsys.readouterr().out
+    assert "?]52;c;eA==?one\ttwo" in printed and "?[2J?31m?red\r\n" in printed
+    assert not set(printed) & {chr(code) for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}
