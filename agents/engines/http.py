@@ -17,6 +17,7 @@ from codev_agents.rollout.engine import EngineError
 
 PAUSE_S = 10.0  # longest pause between two checks for a lost server, in seconds
 LOOK_S = 10.0  # longest wait for the answer to one check, in seconds
+CONNECT_S = 30.0  # longest wait for a connection, which nobody can cut off, in seconds
 _AGAIN = (408, 425, 429)  # of a gateway in front of a server: too slow, too early, too many requests
 
 
@@ -65,7 +66,10 @@ class OpenRequest:
 
         def checked() -> None:
             check()
+            patience = connection.timeout
+            connection.timeout = min(CONNECT_S, patience or CONNECT_S)
             connect()
+            connection.sock.settimeout(patience)
             check()  # now there is something to cut off
 
         connection.connect = checked  # type: ignore[method-assign]

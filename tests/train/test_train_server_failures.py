@@ -21,7 +21,7 @@ import pytest
 import torch
 from fake_vllm_server import FakeVllmServer
 
-from codev_agents.engines import make_engine, servers, vllm_server, weights_folder
+from codev_agents.engines import http, make_engine, servers, vllm_server, weights_folder
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.http import Client, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
@@ -521,6 +521,21 @@ def test_more_servers_than_tries_may_be_gone_at_the_same_time():
         made._changed.notify_all()
     thread.join(LONG_S)
     assert len(found) == 1
+
+
+def test_a_machine_that_takes_no_connection_is_not_waited_for_as_long_as_a_completion(monkeypatch):
+    """Nobody can end a request whose connection is still being made."""
+    monkeypatch.setattr(http, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as others:
+        for _ in range(4):  # more than it keeps: further ones get no answer
+            waiting = others.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        client = Client(f"http://127.0.0.1:{full.getsockname()[1]}", 1.0, LONG_S)
+        started = time.monotonic()
+        with pytest.raises(ServerLost, match="timed out"):
+            client.post("/any", {}, OpenRequest())
+        assert time.monotonic() - started < LONG_S / 2
 
 
 def test_a_request_that_is_given_up_waits_for_no_server():
