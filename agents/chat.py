@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 
 from codev_agents.agent import AgentError
-from codev_env.chat_model import ChatReply, ReplyError, import_openai, list_models, missing_model, read_reply, served
+from codev_env.chat_model import (
+    ChatReply,
+    ReplyError,
+    check_address,
+    import_openai,
+    list_models,
+    missing_model,
+    read_key,
+    read_reply,
+    served,
+)
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError, unstopped
 from codev_env.messages import content_parts, restore_stop
@@ -55,12 +64,14 @@ class ChatAgent:
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         openai = import_openai("ChatAgent")
+        if base_url is not None:
+            check_address(base_url, "base_url of ChatAgent")
         self.name = f"chat:{model}"
         self.model, self.base_url = model, base_url
         self._openai = openai
         self._client: Any = openai.OpenAI(
             base_url=base_url,
-            api_key=api_key or os.environ.get("OPENAI_API_KEY") or "EMPTY",
+            api_key=read_key(api_key, "OPENAI_API_KEY", f"the agent of {model!r}") or "EMPTY",
             timeout=timeout_s,
             max_retries=retries,
         )
@@ -136,8 +147,6 @@ class ChatAgent:
             raise ConfigError(
                 f"{self._where()} has no model {self.model!r}: {unstopped(error)}. {self._known_models()}"
             ) from error
-        except openai.APITimeoutError as error:
-            raise AgentError(f"{self._where()} did not answer in time: raise timeout_s or check its load.") from error
         except openai.APIConnectionError as error:
             raise self._unreachable(error) from error
         except openai.OpenAIError as error:
@@ -158,6 +167,8 @@ class ChatAgent:
         return "Check base_url and the name." if known is None else served(known)
 
     def _unreachable(self, error: Exception) -> AgentError:
+        if isinstance(error, self._openai.APITimeoutError):
+            return AgentError(f"{self._where()} did not answer in time: raise timeout_s or check its load.")
         return AgentError(f"cannot reach {self._where()} ({unstopped(error)}): is it running, is base_url right?")
 
     def _where(self) -> str:

@@ -9,9 +9,11 @@ import re
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from codev_env.errors import ConfigError, unstopped
 
@@ -31,12 +33,40 @@ def split_address(text: str, what: str) -> tuple[str, str]:
         what: The option that it is the value of, for the error message, for example `"judge"`.
 
     Raises:
-        ConfigError: There is no name.
+        ConfigError: There is no name, or the address has no host or a port that cannot be.
     """
     url, _, model = text.partition("#")
+    check_address(url, what)
     if not model:
         raise ConfigError(f"{what} {text!r} names no model: add it after the address, {url}#NAME.")
     return url, model
+
+
+def check_address(url: object, what: str) -> None:
+    """Raise `ConfigError` unless a value is the address of a server; `what` names it in the message."""
+    with suppress(ValueError):  # a port above 65535, or an open bracket
+        parts = urlsplit(url) if isinstance(url, str) and is_address(url) else None
+        if parts and parts.hostname and parts.port != 0:
+            return
+    raise ConfigError(f"{what} is {url!r}; it must be an address such as http://localhost:8000/v1.")
+
+
+def read_key(given: str | None, variable: str, who: str) -> str:
+    """Return the key for a server without blanks around it, which one from a file may have; empty without any.
+
+    Args:
+        given: `None` takes it from the environment.
+        variable: Name of the environment variable.
+        who: Needs it, for the error message.
+
+    Raises:
+        ConfigError: It holds characters that no header may hold.
+    """
+    key = (given or os.environ.get(variable) or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        place = "api_key" if given else f"the environment variable {variable}"
+        raise ConfigError(f"{who}: its key holds characters that cannot be sent: correct {place}.")
+    return key
 
 
 def import_openai(who: str, *also: str) -> Any:
@@ -72,8 +102,6 @@ def list_models(client: Any) -> list[str] | None:
     try:
         listed = client.with_options(max_retries=0).get("/models", cast_to=object)
         return [str(model["id"]) for model in listed["data"]]
-    except openai.APITimeoutError:
-        return None
     except openai.APIConnectionError:
         raise
     except (openai.OpenAIError, ValueError, TypeError, LookupError):

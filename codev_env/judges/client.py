@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from codev_env.chat_model import import_openai
-from codev_env.errors import ConfigError, JudgeError, unstopped
+from codev_env.chat_model import import_openai, read_key
+from codev_env.errors import JudgeError, unstopped
 from codev_env.judges.cache import VerdictCache
 from codev_env.judges.images import data_url
 from codev_env.judges.options import JudgeStats, VLMOptions
@@ -93,13 +93,7 @@ class Asker:
     def __init__(self, options: VLMOptions, api_key: str | None, elsewhere: JudgeStats) -> None:
         self._openai = import_openai("judge 'vlm'", "aiohttp")
         self.options, self.stats, self._elsewhere = options, JudgeStats(), elsewhere
-        given = api_key or os.environ.get(options.api_key_env) or ""
-        self._key = given.strip() or "none"  # one from a file may end in a line break, which no header may hold
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise ConfigError(
-                "judge 'vlm': its key holds characters that cannot be sent: correct "
-                f"{'api_key' if api_key else f'the environment variable {options.api_key_env}'}."
-            )
+        self._key = read_key(api_key, options.api_key_env, "judge 'vlm'") or "none"
         self._cache = VerdictCache(options.cache) if options.cache is not None else None
         self._structured = True
         self._flights: dict[str, _Flight] = {}

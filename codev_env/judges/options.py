@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, fields
 from numbers import Real
 from typing import Any, Literal
 
-from codev_env.chat_model import is_address
+from codev_env.chat_model import check_address
 from codev_env.errors import ConfigError, unknown
 
 _CHOICES = {"rubric": ("search", "calculation", "auto"), "images": ("each", "together"), "on_error": ("raise", "mask")}
@@ -74,11 +74,8 @@ class VLMOptions:
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model.strip():
             raise ConfigError(f"judge 'vlm': option model is {self.model!r}; name the model, there is no default.")
-        if self.base_url is not None and not (isinstance(self.base_url, str) and is_address(self.base_url)):
-            raise ConfigError(
-                f"judge 'vlm': option base_url is {self.base_url!r}; it must be an address such as "
-                "http://localhost:8000/v1, or None."
-            )
+        if self.base_url is not None:
+            check_address(self.base_url, "judge 'vlm': option base_url")
         if not isinstance(self.api_key_env, str) or not self.api_key_env:
             raise ConfigError(f"judge 'vlm': option api_key_env is {self.api_key_env!r}; it must be a variable's name.")
         if self.cache is not None and not (isinstance(self.cache, str | os.PathLike) and os.fspath(self.cache)):

@@ -18,7 +18,16 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-from codev_env.chat_model import JsonCache, ReplyError, as_data, import_openai, missing_model, read_reply
+from codev_env.chat_model import (
+    JsonCache,
+    ReplyError,
+    as_data,
+    check_address,
+    import_openai,
+    missing_model,
+    read_key,
+    read_reply,
+)
 from codev_env.errors import ConfigError, unstopped
 from codev_env.locks import ForkLock
 from codev_env.scoring.rules import score_rules
@@ -115,6 +124,8 @@ class AnswerReader:
             raise ConfigError(
                 f"scorer {self.name!r}: option model is {self.model!r}; name the model, there is no default."
             )
+        if self.base_url is not None:
+            check_address(self.base_url, f"scorer {self.name!r}: option base_url")
         if self.retries < 0 or self.timeout_s <= 0 or self.max_tokens < 1:
             raise ConfigError(
                 f"scorer {self.name!r}: retries={self.retries!r}, timeout_s={self.timeout_s!r}, "
@@ -286,7 +297,7 @@ _CONNECTIONS: dict[tuple[Any, ...], _Connection] = {}
 
 
 def _connection_of(asker: AnswerReader) -> _Connection:
-    key = asker.api_key or os.environ.get("OPENAI_API_KEY") or "none"
+    key = read_key(asker.api_key, "OPENAI_API_KEY", f"scorer {asker.name!r}") or "none"
     url = asker.base_url or os.environ.get("OPENAI_BASE_URL")
     # A forked child must neither use nor close its parent's connections, so those stay where they are.
     place = (os.getpid(), url, key, asker.retries, asker.timeout_s, asker.cache)

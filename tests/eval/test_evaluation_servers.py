@@ -83,3 +83,26 @@ def test_an_evaluation_whose_judge_asks_no_server_has_no_entry_of_it(tmp_path):
     assert run_eval(tmp_path, "scripted:oracle") == 0
     assert "judge" not in json.loads((tmp_path / "metrics.json").read_text())["usage"]
     assert "judge_usage" not in (tmp_path / "trajectories.jsonl").read_text()
+
+
+@pytest.mark.parametrize("option", ["--model", "--judge", "--scorer"])
+@pytest.mark.parametrize("address", ["http://[::1/v1", "http://", "http://127.0.0.1:99999/v1"])
+def test_an_address_that_cannot_be_is_named(tmp_path, capsys, option, address):
+    assert run_eval(tmp_path / "out", "scripted:oracle", option, f"{address}#toy") == 1
+    err = capsys.readouterr().err
+    assert f"is {address!r}; it must be an address such as http://localhost:8000/v1" in err
+    assert option.strip("-") in err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--model", "--judge", "--scorer"])
+@pytest.mark.parametrize("key", ["sk-\u00e4", "sk-\nsk-"])
+def test_a_key_that_cannot_be_sent_is_named_and_blanks_around_it_are_left_out(
+    tmp_path, capsys, monkeypatch, option, key
+):
+    with FakeJudgeServer(says(ANSWER)) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        assert run_eval(tmp_path / "out", "scripted:none", option, f"{server.url}#toy") == 1
+        assert "cannot be sent: correct the environment variable OPENAI_API_KEY" in capsys.readouterr().err
+        monkeypatch.setenv("OPENAI_API_KEY", " sk-a\n")
+        run_eval(tmp_path / "out", "scripted:none", option, f"{server.url}#toy")
+        assert server.keys == {"bearer sk-a"}
