@@ -153,7 +153,9 @@ RELEASED: dict[Name, Released] = {
         )
         | _sourced(f"{_PYVISION_RL}, verl_agents/verl/trainer/config/ppo_trainer.yaml", temperature=0.0)
         | _sourced(f"{_PYVISION_RL}, README.md (an LLM judges)", scorer="answer"),
-        published=_sourced("arXiv 2602.20739, read in notes on the paper", vstar=88.7, hrbench4k=78.1, hrbench8k=74.3),
+        published=_sourced(
+            "arXiv 2602.20739, read in notes on the paper", vstar=88.7, hrbench4k=78.1, hrbench8k=74.3, tirbench=19.8
+        ),
         unread=(
             "the settings of the published evaluation, whose repository (PyVision-RL-Eval) was not found: those of "
             "validation during training are used",
