@@ -205,9 +205,9 @@ class NodeLink:
         while not self.lost:
             try:
                 beat = self._handle.collect(options.beat_s, options.patience_s)
+                self._counts.add(self, beat.counted)
             except Exception as error:
                 return self.lose(_why(error))
-            self._counts.add(self, beat.counted)
             with self._changed:
                 self.busy_s = beat.busy_s
                 ended = [(self._under_way.pop(result.number, None), result) for result in beat.results]
