@@ -6,6 +6,8 @@ its values to a file in shared memory instead. Importing this module registers t
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import pickle
 import shutil
@@ -31,9 +33,11 @@ class SharedValues(Sequence[Any]):
     """
 
     def __init__(self, number: int, empty: Any) -> None:
-        folder = tempfile.mkdtemp(prefix="codev-observations-", dir=_MEMORY if _MEMORY.is_dir() else None)
-        self._number, self._empty, self._folder = number, empty, Path(folder)
-        weakref.finalize(self, _remove, folder, os.getpid())
+        self._number, self._empty = number, empty
+        # In containers the memory often holds 64 MB, which an image of 8K exceeds: then the disk is used.
+        places = (_MEMORY, None) if _MEMORY.is_dir() else (None,)
+        self._folders = tuple(Path(tempfile.mkdtemp(prefix="codev-observations-", dir=place)) for place in places)
+        weakref.finalize(self, _remove, self._folders, os.getpid())
 
     def __len__(self) -> int:
         return self._number
@@ -44,24 +48,45 @@ class SharedValues(Sequence[Any]):
             return tuple(self[at] for at in range(*index.indices(self._number)))
         if not -self._number <= index < self._number:
             raise IndexError(f"there are {self._number} environments, so no number {index}.")
-        try:
-            return pickle.loads((self._folder / str(index % self._number)).read_bytes())
-        except FileNotFoundError:
-            return self._empty
+        for folder in self._folders:
+            with contextlib.suppress(FileNotFoundError):
+                return pickle.loads((folder / str(index % self._number)).read_bytes())
+        return self._empty
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[Any, ...]:
         return tuple(self)
 
     def write(self, index: int, value: Any) -> None:
-        """Replace the value of an environment; a reader sees the old one or the new one."""
-        part = self._folder / f"{index}.part"
-        part.write_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
-        part.replace(self._folder / str(index))
+        """Replace the value of an environment; a reader sees the old one or the new one.
+
+        Raises:
+            OSError: There is no room for it.
+        """
+        data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        first, *others = (folder / str(index) for folder in self._folders)
+        try:
+            _replace(first, data)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not others:
+                raise
+            _replace(others[0], data)
+            first.unlink(missing_ok=True)
 
 
-def _remove(folder: str, process: int) -> None:
+def _replace(path: Path, data: bytes) -> None:
+    part = path.with_suffix(".part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _remove(folders: Sequence[Path], process: int) -> None:
     if os.getpid() == process:  # forked copies of the object belong to the environments
-        shutil.rmtree(folder, ignore_errors=True)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @create_shared_memory.register(Images)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
+import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +14,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 
 import codev_env
+from codev_env.envs.shared_observations import SharedValues
 from codev_env.envs.vector import ImageToolVectorEnv
 from codev_env.errors import ConfigError, JudgeError
 from codev_env.types import StepScore
@@ -253,3 +257,25 @@ def test_any_error_of_a_step_ends_the_episodes_of_the_batch(monkeypatch: pytest.
         ours.step(("nothing",) * 3)
     ours.reset(seed=0)
     assert ours.step(("nothing",) * 3)[-1]["turn"].tolist() == [1, 1, 1]
+
+
+def test_observations_without_room_in_memory_go_to_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = SharedValues(2, "")
+    folders, write_bytes = values._folders, Path.write_bytes
+    if len(folders) == 1:
+        pytest.skip("there is no /dev/shm here")
+    values.write(0, "old")
+
+    def full(path: Path, data: bytes) -> int:
+        if path.parent == folders[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_bytes(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        values.write(0, "large")
+        assert tuple(pickle.loads(pickle.dumps(values))) == ("large", "")
+    values.write(0, "small")
+    assert tuple(values) == ("small", "")
+    del values
+    assert not any(folder.exists() for folder in folders)
