@@ -158,11 +158,13 @@ class NodeLink:
             self._waiting.clear()
             self._under_way.clear()
             self._changed.notify_all()
-        self._on_lost(self)
-        self._counts.forget(self)
-        for future in left:
-            future.set_exception(NodeGone(reason))
-        self._handle.kill()  # last: over a network that is down it takes a while
+        try:
+            self._on_lost(self)
+        finally:  # it may fail to print
+            self._counts.forget(self)
+            for future in left:
+                future.set_exception(NodeGone(reason))
+            self._handle.kill()  # last: over a network that is down it takes a while
 
     def _send(self) -> None:
         while True:

@@ -213,3 +213,22 @@ def test_numbers_of_several_farms_are_added_up(cluster: LocalCluster, monkeypatc
     for farm in made:
         farm.close()
     other.nodes["node-0"].work.close()
+
+
+def test_a_loss_that_cannot_be_printed_ends_no_wait(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log may be on a full disk."""
+    cluster.add("node-1")
+    env, steps = gym.make(ID, farm=cluster.farm(), **ARGS), []
+    env.reset(seed=0)
+    monkeypatch.setattr(farms, "print", full_disk, raising=False)
+    monkeypatch.setattr(threading, "excepthook", lambda found: None)
+    for node in cluster.nodes.values():
+        node.die_at = 1
+    thread = threading.Thread(target=lambda: steps.append(env.step(LOOK)), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert steps
+
+
+def full_disk(*_: Any, **__: Any) -> None:
+    raise OSError(28, "No space left on device")
