@@ -86,6 +86,8 @@ _BULLET = re.compile(r"(?:^|\n)[ \t]{0,8}[-+*•][ \t]{1,8}$")
 _BESIDE = 30  # characters before and after a box that are looked at
 _AROUND_BOX = "*_$#` \t\n"
 _MAX_LINES = 100
+# A line that goes on with another option.
+_ALSO = re.compile(r"^(?:(?:or|and|maybe|perhaps|possibly|alternatively)[,:]? +){1,3}(.*)$", re.IGNORECASE)
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200e\u200f\u2060\ufeff"))
 _STYLED = ("<wide>", "<narrow>", "<font>", "<circle>")
 _FULL_STOP = re.compile(r"。(?!\d)")
@@ -206,13 +208,14 @@ def _boxes(text: str) -> Iterator[_Box]:
 def _choice_of_lines(text: str, letters: dict[str, str]) -> tuple[str, str, How] | None:
     """Return the option that the first line names, or the last one after words such as "The answer is".
 
-    No other line may name another option alone.
+    No other line may name another option alone, nor after words such as "or".
     """
     lines = [_forms(line) for line in text.splitlines() if line.strip()]
     if not 1 < len(lines) <= _MAX_LINES:
         return None
     read = [next(filter(None, (_choice(form, letters) for form in forms)), None) for forms in lines]
-    if len({found[1] for found in read if found}) != 1:
+    others = [_choice(also[1], letters) for forms in lines if (also := _ALSO.match(forms[0]))]
+    if len({found[1] for found in (*read, *others) if found}) != 1:
         return None
     return read[0] or (read[-1] if len(lines[-1]) > 1 else None)
 

@@ -62,10 +62,22 @@ def test_a_box_or_a_line_names_the_option(name, answer):
         "not\nB",
         "B. or\nC",
         "Either A\nor B",
+        "B\nor C",
+        "B\nand (A)",
+        "B. blue\nOr maybe **A**",
+        "B\nPerhaps red.",
+        "The answer is B\nor, possibly, A. red",
+        "or B",
+        "or\nB\nfoo",
     ],
 )
 def test_several_or_denied_options_are_none(gold, answer):
     assert not is_correct(task(gold, COLORS), answer)
+
+
+@pytest.mark.parametrize("answer", ["B\nor blue", "B\nand the mug is blue", "B\nOr is it? No.", "B\nand A is wrong"])
+def test_a_further_line_may_go_on_about_the_option(answer):
+    assert [gold for gold in COLORS if is_correct(task(gold, COLORS), answer)] == ["blue"]
 
 
 @pytest.mark.parametrize("name", SCORERS)
