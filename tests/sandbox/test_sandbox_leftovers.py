@@ -105,6 +105,20 @@ def test_lists_of_sys_start_anew(session: Session, image: Image.Image) -> None:
     assert session.run(look).stdout == session.run(look, view="other").stdout == "['program.py'] ['']\n"
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        "import operator\noperator.attrgetter('typecodes')(np)['All'] = image",
+        "from operator import attrgetter as get\nget('typecodes')(np)['All'] = image",
+    ],
+)
+def test_a_name_in_a_text_reaches_no_later_run(changes: str, session: Session, image: Image.Image) -> None:
+    session.add_view("other", {"input.png": image})
+    session.run(changes)
+    look = "import operator\nprint(type(operator.attrgetter('typecodes')(np)['All']))"
+    assert session.run(look).stdout == session.run(look, view="other").stdout == "<class 'str'>\n"
+
+
 def test_work_left_behind_counts_against_its_own_run(quick_box: Sandbox, image: Image.Image) -> None:
     with quick_box.session({"input.png": image}) as session:
         code = "def g():\n    try:\n        yield\n    finally:\n        while True: pass\nx = g()\nnext(x)"

@@ -43,6 +43,8 @@ _LIBRARIES = (
 _CHANGING = frozenset(
     # Settings of the process.
     "set_printoptions seterr printoptions errstate get_printoptions geterr typecodes "
+    # Attributes by a name that is not in the program's text.
+    "attrgetter methodcaller "
     # Memory with the contents of something else.
     "empty empty_like data base ctypes getfield setfield setflags flags nditer "
     # Other parts of the libraries.
