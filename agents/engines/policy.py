@@ -56,6 +56,9 @@ class Policy:
         try:
             config = AutoConfig.from_pretrained(path)
         except (OSError, ValueError) as error:
+            if folder.exists():
+                text = " ".join(str(error).split())[:200]
+                raise ConfigError(f"the config.json of the model in {path} cannot be read: {text}") from error
             raise ConfigError(
                 f"cannot load a model from {path!r}: it is neither a folder with a saved model nor a name that the "
                 f"model hub answers to ({type(error).__name__})."

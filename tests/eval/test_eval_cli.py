@@ -145,6 +145,16 @@ def test_a_folder_without_a_model_is_told_and_nothing_is_written(tmp_path, capsy
     assert "config.json is missing" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("config", "says"), [("{bad", "not a valid JSON file"), ("{}", "model_type")])
+def test_a_model_whose_configuration_is_broken_is_told_so(tmp_path, capsys, config, says):
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_text(config)
+    given = ["--data", "synthetic", "--scenes", "toy", "--n", "1", "--out", str(tmp_path / "out")]
+    assert cli.main(["eval", "--model", str(tmp_path), *given]) == 1
+    err = capsys.readouterr().err
+    assert f"the config.json of the model in {tmp_path} cannot be read" in err and says in err
+
+
 def test_an_unknown_option_names_the_nearest(tmp_path, capsys):
     with pytest.raises(SystemExit) as caught:
         run_eval(tmp_path, "--sede", "3")
