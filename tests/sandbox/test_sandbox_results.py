@@ -120,6 +120,22 @@ def test_images_shown_before_an_error_count(session: Session) -> None:
     assert (execution.stop, execution.stdout, len(execution.images)) == ("error", "text\n", 1)
 
 
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        ("SyntaxError('odd', ('file', 2, 1, 5))", "SyntaxError: "),
+        ("Odd('odd')", "Odd: "),
+        ("SyntaxError('odd', ('file', 2, 1, 'text'))", "SyntaxError: odd (line 2: text)"),
+    ],
+)
+def test_no_error_of_a_program_ends_its_worker(raised: str, said: str, box: Sandbox) -> None:
+    code = f"class Odd(SyntaxError):\n    @property\n    def msg(self):\n        return 1 / 0\nkept = 3\nraise {raised}"
+    with box.session({}, persist="variables") as session:
+        execution = session.run(code)
+        assert (execution.stop, execution.error) == ("error", said)
+        assert session.run("print(kept)").stdout == "3\n"
+
+
 def test_text_is_cut_at_the_limit() -> None:
     with Sandbox(Limits(output_chars=100)) as box, box.session({}) as session:
         execution = session.run("print('x' * 99)\nprint('y' * 50)")

@@ -42,8 +42,7 @@ def explain(problem: BaseException, source: str) -> tuple[str, str]:
             "far too much was printed, and the program was ended: print less, for example a part of a list.",
         )
     if isinstance(problem, SyntaxError):
-        line = f" (line {problem.lineno}: {(problem.text or '').strip()[:120]})" if problem.lineno else ""
-        return "error", f"{type(problem).__name__}: {problem.msg}{line}"
+        return "error", f"{type(problem).__name__}: {_syntax(problem)}"
     message = _text(problem) + _where(problem, source)
     if isinstance(problem, Refused):
         return "refused", message
@@ -69,6 +68,14 @@ def _text(problem: BaseException) -> str:
         return ""
     known = isinstance(problem, TypeError | SystemError)
     return next((clearer for said, clearer in _CLEARER if known and said in text), text)
+
+
+def _syntax(problem: SyntaxError) -> str:
+    try:
+        line = f" (line {problem.lineno}: {(problem.text or '').strip()[:120]})" if problem.lineno else ""
+        return f"{problem.msg}{line}"
+    except BaseException:  # a program may set the attributes to anything
+        return ""
 
 
 def _where(problem: BaseException, source: str) -> str:
