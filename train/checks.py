@@ -14,8 +14,6 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from codev_agents.engines.http import Client, ServerLost, server_length
-from codev_agents.rollout.engine import EngineError
 from codev_env.app import sandbox_check
 from codev_env.app.check import Check, Status
 from codev_env.app.options import OptionError, Problem
@@ -41,13 +39,13 @@ from codev_train.run.machine import existing, gpu_check, held_bytes, room_check
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
+from codev_train.run.servers import look_for_servers
 from codev_train.run.shared_folder import is_seen, marker
 from codev_train.run.sizes import ModelSize
 from codev_train.run.trackers import tracker_checks
 from codev_train.sft.cold_start import toy_policy
 from codev_train.sft.start import start_folder
 
-_LOOK_S = 5.0  # longest wait for one answer of the engine's server
 _AGAIN = "fails like "
 
 
@@ -324,31 +322,10 @@ def _judge(plan: PlannedRun) -> Iterator[Check]:
 
 def _server(plan: PlannedRun) -> Iterator[Check]:
     """Look for the engine's servers; a run gives them `vllm.patience` seconds to come up."""
-    for url in plan.options.vllm.url if plan.options.engine == "vllm-server" else ():
-        yield from _one_server(plan, url)
-
-
-def _one_server(plan: PlannedRun, url: str) -> Iterator[Check]:
-    options, server = plan.options, plan.options.vllm
-    client = Client(url, 0.0 if plan.dry else server.patience, _LOOK_S)
-    try:
-        try:
-            client.get("/health")
-        except ServerLost:
-            if client.patience:
-                print(f"Waiting up to {server.patience:g} s for the vLLM server at {url} (--vllm.patience).")
-            client.wait()
-        yield Check("engine", "vllm-server", "ok", f"{url} is healthy")
+    if plan.options.engine == "vllm-server":
         positions = plan.size.positions if plan.size else 0
-        wanted, has = min(options.max_length, positions or options.max_length), server_length(client)
-        if 0 < has < wanted:
-            detail = f"--max-length is {wanted}, the server at {url} takes {has} tokens"
-            advice = f"start it with --max-model-len {wanted}, or give --max-length {has}"
-            yield Check("engine", "vllm-server", plan.lacking, detail, advice)
-    except EngineError as error:
-        reason = str(error).partition(" Then continue")[0].rstrip(".")  # there is nothing to resume yet
-        detail = f"--vllm.url: {url} does not answer: {reason}"
-        yield Check("engine", "vllm-server", plan.lacking, detail, "docs/engines.md has the command")
+        patience = 0.0 if plan.dry else plan.options.vllm.patience
+        yield from look_for_servers(plan.options, positions, patience, plan.lacking)
 
 
 _Looks = tuple[tuple[str, str, Callable[[PlannedRun], Iterator[Check]]], ...]

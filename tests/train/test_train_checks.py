@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import importlib.util
 import json
@@ -204,6 +205,27 @@ def test_a_server_that_takes_shorter_sequences(takes, status):
         server.shutdown()
     assert found[-1].status == status
     assert status == "ok" or "start it with --max-model-len 4096, or give --max-length 4095" in found[-1].advice
+
+
+@pytest.mark.parametrize(("resume", "status"), [("runs/earlier", "warn"), ("", "fail")])
+def test_a_resumed_run_does_without_a_server_that_is_gone(resume, status, capsys):
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = ["--engine", "vllm-server", "--vllm.url", GONE, f"http://127.0.0.1:{server.server_port}"]
+        request = read_request(["--preset", "smoke", *words, "--vllm.patience", "0.1"])
+        options = dataclasses.replace(request.parse("train", TrainOptions, "codev train"), resume=resume)
+        gone, there = checks._server(checks.PlannedRun(request, options))
+        server.shutdown()
+    assert (gone.status, there.status) == (status, "ok") and f"{GONE} does not answer" in gone.detail
+    assert bool(resume) == ("left out" in capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("lacks", ["config.json", "model.safetensors", "model-00002-of-00002.safetensors"])
