@@ -37,7 +37,10 @@ def score_tirbench(task: Task, answer: str) -> Score:
     kind = _kind(gold)
     if task.category in _BY_TASK and not (kind is int and task.category != "jigsaw"):
         rule, why = _BY_TASK[task.category]
-        return _points(rule(task, text, gold), text, why)
+        try:
+            return _points(rule(task, text, gold), text, why)
+        except ValueError:  # thousands of digits in a row are no number for Python, and no points there
+            return Score(False, text, "none", "a number with too many digits", 0.0)
     if kind is str:
         return _choice(task, text, gold)
     if kind is None:

@@ -63,6 +63,14 @@ def test_a_larger_jigsaw_and_one_without_its_size():
     assert OFFICIAL(task("tirbench", order, (), "jigsaw"), order).points == 0
 
 
+@pytest.mark.parametrize("category", ["spot_difference", "word_search", "jigsaw"])
+def test_a_number_of_thousands_of_digits_gets_no_points(category):
+    pytest.importorskip("math_verify")
+    gold = "3, 1, 4, 2"
+    score = OFFICIAL(tir(category, gold), f"3, 1, 4, {'9' * 5000}" if category != "word_search" else f"3, {'1' * 5000}")
+    assert (score.correct, score.points) == (False, 0.0)
+
+
 @pytest.mark.parametrize(("text", "letter"), MME)
 def test_mme_realworld_reads_a_letter(text, letter):
     for right in REGIONS:
