@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from codev_agents import Agent
+from codev_agents import Agent, AgentError
 from codev_env.app.arguments import parse, run_subcommand
 from codev_env.dialects import get_dialect
 from codev_env.errors import CodevError, ConfigError
 from codev_env.farm.farm import get_farm
+from codev_env.scoring import ScorerError
 from codev_env.tasks import check_tasks
 from codev_env.tasks.check import summary
 from codev_eval.bench.folder import refuse_data_folder
 from codev_eval.bench.models import parse_model
 from codev_eval.bench.runner import Failure
+from codev_eval.bench.servers import check_servers
 from codev_eval.data.demonstrations import DemonstrationSet, ReplayOptions, ReplayRun, summary_table
 from codev_eval.data.demonstrations.run import SUMMARY
 from codev_eval.data.difficulty import (
@@ -174,6 +176,11 @@ def run_filter(command: FilterCommand) -> int:
     try:
         journal.check(tasks)
         played = sum(journal.has(index, rollout) for index in range(count) for rollout in range(options.rollouts))
+        if played < count * options.rollouts:
+            try:
+                check_servers(make_agent(0)(), "none", command.scorer)
+            except (AgentError, ScorerError) as error:
+                raise FilterError(f"no rollout could be played: {error}") from error
         with progress("ep", "filter", count * options.rollouts, played) as bar:
             for failure in measure(tasks, count, make_agent, journal, options):
                 if failure is None:

@@ -79,6 +79,17 @@ def test_the_judges_requests_are_counted_beside_the_models_and_kept_with_the_epi
     assert "judge&#39;s prompt tokens" in page and "400" in page
 
 
+def test_so_are_those_of_a_filter(tmp_path, capsys):
+    given = ["data", "filter", "--data", "synthetic", "--scenes", "toy", "--n", "1", "--rollouts", "1"]
+    given += ["--out", str(tmp_path / "kept.jsonl")]
+    with FakeJudgeServer(fails(404)) as server:
+        assert cli.main([*given, "--agent", f"{server.url}#other"]) == 1
+        assert len(server.requests) == 1 and "has no model 'other'" in capsys.readouterr().err
+    with FakeJudgeServer(says(ANSWER)) as server:
+        assert cli.main([*given, "--agent", f"{server.url}#toy"]) == 0
+    assert cli.main([*given, "--agent", f"{server.url}#toy"]) == 0, "nothing is left to ask"
+
+
 def test_an_evaluation_whose_judge_asks_no_server_has_no_entry_of_it(tmp_path):
     assert run_eval(tmp_path, "scripted:oracle") == 0
     assert "judge" not in json.loads((tmp_path / "metrics.json").read_text())["usage"]
