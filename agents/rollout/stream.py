@@ -161,9 +161,11 @@ class RolloutStream:
     def _is_next_ready(self) -> bool:
         """Whether enough groups have ended, and those that come first are saved, too; the lock is held."""
         count, ready = self.options.count, self._state.ready
+        if len(ready) < count:
+            return False  # asked for after every episode
         saving = [group for group in self._ended.values() if group.wanted and not self._is_too_old(group)]
         chosen = sorted([*ready, *saving], key=_in_order)[:count]
-        return len(ready) >= count and all(group in ready for group in chosen)
+        return all(group in ready for group in chosen)
 
     @contextlib.contextmanager
     def updating(self) -> Iterator[None]:
