@@ -119,6 +119,13 @@ def test_a_name_in_a_text_reaches_no_later_run(changes: str, session: Session, i
     assert session.run(look).stdout == session.run(look, view="other").stdout == "<class 'str'>\n"
 
 
+def test_padding_shows_no_memory_of_an_earlier_run(session: Session, image: Image.Image) -> None:
+    session.add_view("other", {"input.png": image})
+    session.run("x = [np.full(250_000, 77, np.uint8) for _ in range(50)]")
+    look = "print(np.pad(np.ones(2), 125_000, mode='empty').sum(), np.pad([1], 1), np.pad([1, 2], (0, 2), 'edge'))"
+    assert session.run(look, view="other").stdout == "2.0 [0 1 0] [1 2 2 2]\n"
+
+
 def test_work_left_behind_counts_against_its_own_run(quick_box: Sandbox, image: Image.Image) -> None:
     with quick_box.session({"input.png": image}) as session:
         code = "def g():\n    try:\n        yield\n    finally:\n        while True: pass\nx = g()\nnext(x)"
