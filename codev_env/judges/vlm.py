@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from codev_env.chat_model import import_openai
-from codev_env.errors import JudgeError
+from codev_env.chat_model import import_openai, missing_model, read_key
+from codev_env.errors import JudgeError, unstopped
 from codev_env.judges.client import CALL, Asker, Question
 from codev_env.judges.ground_truth import RED_LINE
 from codev_env.judges.images import as_given
@@ -144,6 +144,21 @@ class VLMJudge:
                 f"{', '.join(models[:20]) or 'nothing'}."
             )
         return f"{server} serves {options.model}"
+
+    def check_model(self) -> None:
+        """Raise `JudgeError` if the server cannot be reached, or neither lists the model nor answers for it.
+
+        Unlike `ping` it accepts a name that the server knows without listing it, and asks that for a single token.
+        """
+        options, openai = self.options, import_openai("judge 'vlm'")
+        key = read_key(self._key, options.api_key_env, "judge 'vlm'") or "none"
+        with openai.OpenAI(base_url=options.base_url, api_key=key, max_retries=0, timeout=options.timeout_s) as client:
+            try:
+                problem = missing_model(client, options.model)
+            except openai.APIConnectionError as error:
+                problem = f"it cannot be reached ({unstopped(error)}); start the server, or correct its address."
+            if problem:
+                raise JudgeError(f"judge 'vlm': {options.model!r} at {client.base_url}: {problem}")
 
     def close(self) -> None:
         """Cancel running requests and close the connections; the next call opens new ones and restarts the counters."""

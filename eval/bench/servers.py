@@ -26,7 +26,10 @@ def check_servers(agent: Agent | None, judge: str, scorer: str) -> None:
     if isinstance(agent, ChatAgent):
         agent.check_model()
     asked = get_judge(judge)
-    if isinstance(asked, ServedJudge) and not (isinstance(asked, VLMJudge) and asked.options.cache):
+    if isinstance(asked, VLMJudge):
+        if asked.options.cache is None:
+            asked.check_model()
+    elif isinstance(asked, ServedJudge):
         asked.ping()
     reader = get_scorer(scorer)
     if isinstance(reader, AnswerReader) and reader.cache is None:

@@ -31,7 +31,10 @@ def test_a_model_that_the_server_lacks_is_named_before_anything_is_played(tmp_pa
 
 def test_a_model_that_the_server_knows_by_another_name_is_played(tmp_path):
     with FakeJudgeServer(says(ANSWER)) as server:
-        assert run_eval(tmp_path, f"{server.url}#alias") == 0
+        assert run_eval(tmp_path / "model", f"{server.url}#alias") == 0
+        assert len(server.requests) == 1 + 2
+    with FakeJudgeServer(says(ANSWER), good) as server:
+        assert run_eval(tmp_path / "judge", "scripted:oracle", "--judge", f"{server.url}#alias") == 0
         assert len(server.requests) == 1 + 2
 
 
@@ -56,7 +59,7 @@ def test_the_servers_of_judge_and_scorer_are_asked_before_anything_is_played(tmp
     with FakeJudgeServer(fails(404)) as server:
         other = f"{server.url}#other"
         assert run_eval(tmp_path / "out", "scripted:oracle", "--judge", other) == 1
-        assert "has no model 'other'; it serves: toy" in capsys.readouterr().err
+        assert "judge 'vlm': 'other' at" in (err := capsys.readouterr().err) and "It serves: toy." in err
         assert run_eval(tmp_path / "out", "scripted:oracle", "--scorer", other) == 1
         assert "scorer 'answer': 'other' at" in (err := capsys.readouterr().err) and "It serves: toy." in err
     assert run_eval(tmp_path / "out", "scripted:oracle", "--scorer", other) == 1
