@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from codev_env.sandbox.wire import frames
-from codev_env.sandbox.worker import kernel, worker
+from codev_env.sandbox.worker import arrays, kernel, worker
 
 _SOCKET = 3
 _TICK_S = 1.0
@@ -196,6 +196,7 @@ def main(fd: int, kind: str, niceness: int) -> None:
     kernel.leave_network()
     with _cache_folder(kind):
         left_out = _prepare(kind, niceness)
+    arrays.clear_new_arrays()
     zygote = ZygoteLoop(sock)
     modules = sorted({name.partition(".")[0] for name in sys.modules})
     frames.send(sock, {"ready": True, "modules": modules, "left_out": left_out})

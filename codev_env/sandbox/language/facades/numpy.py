@@ -96,12 +96,6 @@ def _fromiter(iter: Any, dtype: Any, count: int = -1) -> np.ndarray:
     return np.fromiter(iter, dtype, count)
 
 
-def _pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> np.ndarray:
-    """`np.pad`, whose mode `"empty"` fills with 0: memory that was not written may hold what an earlier run left."""
-    mode = str.__str__(mode) if isinstance(mode, str) else mode
-    return np.pad(array, pad_width, "constant" if mode == "empty" else mode, **kwargs)
-
-
 class _DateMeta(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, np.datetime64)
@@ -135,7 +129,7 @@ def modules() -> dict[str, Facade]:
     names.update(pick(np, "dtype finfo iinfo errstate printoptions vectorize broadcast ndindex ndenumerate flatiter"))
     names.update(pick(np, "poly1d mgrid ogrid r_ c_ s_ index_exp newaxis"))
     names.update(ndarray=ndarray, frombuffer=_frombuffer, fromiter=_fromiter, fromstring=_fromstring)
-    names.update(ARRAY_FILES, datetime64=datetime64, pad=_pad)
+    names.update(ARRAY_FILES, datetime64=datetime64)
     names.update(typecodes=dict(np.typecodes), __version__=np.__version__)
     random: dict[str, Callable[..., Any] | type] = {
         name: getattr(_legacy, name) for name in dir(_legacy) if not name.startswith("_") and name not in _UNSEEDED
