@@ -138,7 +138,8 @@ class CodeVVisGymEnv(gym.Env[np.ndarray, str], VLMEnvMixin):
         """The turn that an action stands for, in the dialect of the environment."""
         dialect = self._player.base.dialect
         try:
-            name, payload = literal(action.strip())
+            found = literal(action.strip())
+            name, payload = found if isinstance(found, list | tuple) else ("", action)  # a set has no order
         except (ValueError, TypeError):
             name, payload = "", action
         if name == ANSWER:

@@ -78,6 +78,13 @@ def test_other_actions_are_answered_with_feedback(env, action):
     assert not terminated and info["action_kind"] == "invalid" and info["env_feedback"]
 
 
+def test_a_set_is_no_action(env):
+    """Its order is another one in each process."""
+    for answer in ("red", "blue", "green", "1", "2", "three"):
+        env.reset(seed=1)
+        assert env.step(f"{{'answer', '{answer}'}}")[4]["action_kind"] == "invalid"
+
+
 def test_a_turn_in_the_dialect_is_taken_too(env):
     env.reset(seed=1)
     _, _, terminated, _, info = env.step("<think>I can see it.</think>\n<answer>1</answer>")
