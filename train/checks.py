@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import socket
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from codev_env.app.options import OptionError, Problem
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import ServedJudge, get_judge
-from codev_env.types import Answer, Code
+from codev_env.types import Answer, Code, TaskSet
 from codev_train.learn import checkpoint
 from codev_train.learn.sharding import Layout
 from codev_train.problems import (
@@ -34,7 +35,7 @@ from codev_train.problems import (
 from codev_train.publish import hub_checks
 from codev_train.run import estimate
 from codev_train.run.config import Request
-from codev_train.run.environments import make_env, make_eval_env, make_train_env
+from codev_train.run.environments import make_env, make_eval_env, make_train_env, shares_tasks
 from codev_train.run.machine import existing, gpu_check, held_bytes, room_check
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
@@ -171,11 +172,19 @@ def _tasks(plan: PlannedRun) -> Iterator[Check]:
         made.append((f"{options.eval.split} contrast", functools.partial(make_eval_env, contrast=True)))
     if options.eval.dual:
         made.append((f"{options.eval.split} without the tool", functools.partial(make_eval_env, tool=False)))
+    found: list[TaskSet] = []
     for name, make in made:
         env = make(options)
         tasks = unwrap(env).tasks
         env.close()
+        found.append(tasks)
         yield Check("environment", f"{name} tasks", "ok", f"{len(tasks)} of {tasks.name}, reward {options.reward}")
+    if shares_tasks(found[0], found[1]):
+        detail = f"tasks of the evaluation ({options.eval.split}) are trained on: what is measured is not held out"
+        advice = "give --eval.data, or a file for each split (docs/data.md)"
+        if not plan.dry:
+            warnings.warn(f"{detail}; {advice}.", UserWarning, stacklevel=2)
+        yield Check("environment", "held out", "warn", detail, advice)
 
 
 def _episode(plan: PlannedRun) -> Iterator[Check]:

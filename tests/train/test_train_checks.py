@@ -12,6 +12,7 @@ from collections import namedtuple
 
 import pytest
 import yaml
+from PIL import Image
 from transformers import Qwen2_5_VLConfig, Qwen3_5Config
 
 from codev_env.app.cli import main
@@ -283,3 +284,19 @@ def test_the_disk_of_the_weights_for_a_server(policy, capsys, elsewhere, tmp_pat
     words = ["--model", str(tmp_path / "model"), "--engine", "vllm-server", "--vllm.patience", "0"]
     said = refused(capsys, *words, "--vllm.folder", str(tmp_path / "shared"))
     assert f"0.0 GB free in {tmp_path / 'shared'}" in said and "--vllm.folder" in said and "--keep" not in said
+
+
+def test_an_evaluation_on_tasks_that_are_trained_on_is_told(elsewhere):
+    Image.new("RGB", (80, 60), "grey").save(elsewhere / "a.png")
+    row = {"image": "a.png", "question": "Which?", "answer": "cat"}
+    for name, question in (("one", "Which?"), ("other", "Who?")):
+        (elsewhere / f"{name}.jsonl").write_text(json.dumps(row | {"question": question}) + "\n")
+    words = ["--preset", "smoke", "--env.id", "codev_env:CodeV-Dataset-v0", "--env.data", "one.jsonl"]
+    for more, status in ((), "warn"), (("--eval.data", "one.jsonl"), "warn"), (("--eval.data", "other.jsonl"), ""):
+        request = read_request([*words, *more])
+        options, _ = request.examine("train", TrainOptions, "codev train")
+        found = list(checks._tasks(checks.PlannedRun(request, options, dry=True)))
+        assert [check.status for check in found if check.name == "held out"] == [status] * bool(status)
+    with pytest.warns(UserWarning, match=r"tasks of the evaluation \(test\) are trained on.*give --eval.data"):
+        options = read_request(words).examine("train", TrainOptions, "codev train")[0]
+        list(checks._tasks(checks.PlannedRun(read_request(words), options)))

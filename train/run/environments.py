@@ -11,9 +11,10 @@ import gymnasium as gym
 
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs.tool_free import ToolFree
-from codev_env.errors import CodevError, ConfigError
+from codev_env.errors import CodevError, ConfigError, TaskError
 from codev_env.farm.options import FarmOptions, make_options
 from codev_env.judges import for_view, get_judge
+from codev_env.types import TaskSet
 from codev_train.run.options import EnvOptions, TrainOptions
 
 
@@ -37,6 +38,21 @@ def make_eval_env(options: TrainOptions, contrast: bool = False, tool: bool = Tr
         env = dataclasses.replace(env, scene={**env.scene, **options.eval.contrast})
     dialect = None if tool else ToolFree(get_dialect(env.dialect))
     return make_env(env, options.eval.split, options.reward, options.weights, dialect=dialect)
+
+
+def shares_tasks(train: TaskSet, held_out: TaskSet) -> bool:
+    """Whether the first, the middle and the last task of a set are also in the set that is trained on."""
+    try:
+        for index in {0, len(held_out) // 2, len(held_out) - 1}:
+            task = held_out[index]
+            other = train[train.index_of(task.task_id)]
+            if (task.question, task.choices, task.answer) != (other.question, other.choices, other.answer):
+                return False
+            if task.image.size != other.image.size:
+                return False
+    except TaskError:  # there is none of this name, or it cannot be read
+        return False
+    return True
 
 
 def with_view(options: EnvOptions, pixels: int) -> EnvOptions:
