@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
+from codev_train.run.config import fingerprint
 from codev_train.run.environments import make_eval_env, make_train_env, with_view
-from codev_train.run.options import EnvOptions, HeldOutOptions, TrainOptions
+from codev_train.run.options import EnvOptions, HeldOutOptions, SFTOptions, TrainOptions
 
 
 def tasks_of(env):
@@ -110,3 +114,23 @@ def test_evaluated_in_another_environment():
 def test_an_evaluation_that_is_not_there():
     with pytest.raises(ConfigError, match="CodeV-VStars-v0"):
         make_eval_env(TrainOptions(eval=HeldOutOptions(id="codev_env:CodeV-VStars-v0")))
+
+
+def test_own_data_is_described_by_columns_and_the_reader(tmp_path):
+    Image.new("RGB", (80, 60), "grey").save(tmp_path / "a.png")
+    row = {"file": "a.png", "q": "Which?", "gold": "B", "A": "cat", "B": "dog", "box": [10, 10, 20, 20]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    columns = ("image=file", "question=q", "answer=gold", "choices=A,B", "targets=box")
+    own = {"id": "codev_env:CodeV-Dataset-v0", "data": str(tmp_path)}
+    env = EnvOptions(**own, columns=columns, reader=("boxes=xywh",))
+    for made in (make_train_env(TrainOptions(env=env)), make_eval_env(TrainOptions(env=env))):
+        task = unwrap(made).tasks[0]
+        assert (task.answer, task.targets) == ("dog", ((10, 10, 30, 30),))
+        made.close()
+    assert fingerprint(SFTOptions()) != fingerprint(SFTOptions(env=EnvOptions(columns=columns)))
+    other = HeldOutOptions(id="codev_env:CodeV-VStar-v0", scenes="toy")
+    made = make_eval_env(TrainOptions(env=env, eval=other))
+    assert unwrap(made).tasks.source == "generated"
+    made.close()
+    with pytest.raises(ConfigError, match="columns, reader and image_folder describe your own data"):
+        make_train_env(TrainOptions(env=EnvOptions(columns=columns)))

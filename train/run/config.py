@@ -194,7 +194,7 @@ def fingerprint(options: SFTOptions) -> str:
     same = ("name", "out", "threads", "processes", "sharding", "replicas")  # the result is for any of these
     unasked = ("judge", "view_pixels")  # an expert's episodes are learned whatever a judge says of them
     values = {k: v for k, v in dataclasses.asdict(options).items() if k not in same}
-    # As without a farm: the place where programs run is not learned.
-    values["env"] = {k: v for k, v in values["env"].items() if k not in unasked} | {"farm": ""}
+    env = {k: v for k, v in values["env"].items() if k not in unasked and (v or k not in ("columns", "reader"))}
+    values["env"] = env | {"farm": ""}  # the place where programs run is not learned
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from codev_env.app.named_values import columns_of, reader_of
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import CodevError, ConfigError, TaskError
@@ -30,7 +31,8 @@ def make_eval_env(options: TrainOptions, contrast: bool = False, tool: bool = Tr
     """
     env = options.env
     if options.eval.id:
-        env = dataclasses.replace(env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=())
+        own = {"id": options.eval.id, "data": "synthetic", "scenes": "", "scene": {}}
+        env = dataclasses.replace(env, **own, wrap=(), columns=(), reader=())
     if options.eval.scenes:
         env = dataclasses.replace(env, scenes=options.eval.scenes, scene={})
     env = dataclasses.replace(env, data=options.eval.data or env.data)
@@ -110,6 +112,7 @@ def make_env(
             split=split,
             # A path describes its own tasks; only generated scenes take options.
             scenes=_scenes(options, scene) if options.data in ("synthetic", "auto") else None,
+            **_own_data(options),
             dialect=dialect or options.dialect,
             reward=reward,
             reward_weights=dict(weights or {}),
@@ -129,6 +132,12 @@ def make_env(
             f"env.id {options.id!r} does not take the options of this package's environments ({what}): give the id of "
             "one, or let its entry point pass them on."
         ) from error
+
+
+def _own_data(options: EnvOptions) -> dict[str, Any]:
+    """Return the arguments that describe a user's own data; other ids may not take them."""
+    given = {"columns": columns_of(options.columns), "reader": reader_of(options.reader)}
+    return {name: values for name, values in given.items() if values}
 
 
 def farm_of(options: EnvOptions) -> FarmOptions | None:

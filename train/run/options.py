@@ -38,6 +38,10 @@ class EnvOptions:
     """Preset of the generated scenes; empty takes the usual one of the id."""
     scene: dict[str, int | float] = Field(default_factory=dict)
     """Options of the generated scenes that differ from the preset's, for example `cue_p 0.5`."""
+    columns: tuple[str, ...] = ()
+    """Own data: the column of each field, such as `image=photo answer=label` (docs/data.md)."""
+    reader: tuple[str, ...] = ()
+    """Own data: more options of its reader, such as `boxes=xywh`."""
     wrap: tuple[str, ...] = ()
     """Transforms of the tasks: a suite, names, or JSON (docs/robustness.md); `crop` says that a crop is needed."""
     dialect: str = "codev"
