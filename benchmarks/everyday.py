@@ -1,4 +1,4 @@
-"""Tasks for the benchmark of provenance: scenes of five kinds at two sizes, and a box around a target of each."""
+"""Tasks for the benchmark of provenance: scenes of five kinds at two sizes, a box around a target, and chains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+from everyday_programs import EVERYDAY
 
 from codev_env.tasks import ChartOptions, DocumentOptions, SceneTaskSet, SearchOptions, load_tasks
 from codev_env.types import Box, Task
@@ -62,3 +63,38 @@ def look(task: Task, rng: np.random.Generator) -> Box:
         start = low - rng.uniform(0.3, 0.7) * max(side - (high - low), 0)
         starts.append(int(np.clip(start, 0, n - side)))
     return starts[0], starts[1], int(starts[0] + sides[0]), int(starts[1] + sides[1])
+
+
+_BEGIN, _END = EVERYDAY["plain"].split("pass")
+_SIZED = ("plain", "resize", "shrink", "thumbnail", "expand", "pad", "labelled", "outlined")
+COLOURS = {
+    name: program.removeprefix(_BEGIN).removesuffix(_END)
+    for name, program in EVERYDAY.items()
+    if program.startswith(_BEGIN) and "plt" not in program and not name.startswith((*_SIZED, "rot", "flipped"))
+}
+"""Everyday changes of a crop's colours, by name."""
+_RGB = "im = im.convert('RGB')\n"
+SHAPES = {
+    "zoomed x2": "im = im.resize((im.width * 2, im.height * 2), Image.LANCZOS)\n",
+    "zoomed x3": "im = im.resize((im.width * 3, im.height * 3), Image.BICUBIC)\n",
+    "shrunk": "im = im.resize((im.width * 2 // 3, im.height * 2 // 3), Image.LANCZOS)\n",
+    "turned": "im = im.rotate(90, expand=True)\n",
+    "mirrored": "im = ImageOps.mirror(im)\n",
+    **{
+        f"tilted by {degrees}": f"{_RGB}im = im.rotate({degrees}, resample=Image.BICUBIC, expand=True)\n"
+        for degrees in (-4, 3, 15)
+    },
+    "bordered": _RGB + "im = ImageOps.expand(im, 15, fill='white')\n",
+    "padded": _RGB + "im = ImageOps.pad(im, (640, 640), color='black')\n",
+}
+"""Everyday changes of a crop's shape, by name."""
+
+
+def chain(rng: np.random.Generator) -> tuple[str, str]:
+    """A name and a program: a crop, one or two changes of its colours, and changes of its shape before and after."""
+    names, lines = [], []
+    for changes, share in ((SHAPES, 0.4), (COLOURS, 1.0), (COLOURS, 0.3), (SHAPES, 0.6)):
+        if rng.random() < share:
+            names.append(str(rng.choice(list(changes))))
+            lines.append((_RGB if changes is COLOURS else "") + changes[names[-1]])
+    return ", ".join(names), _BEGIN + "\n".join(lines) + _END

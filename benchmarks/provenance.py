@@ -1,7 +1,8 @@
 """Measures accuracy and speed of provenance: `python benchmarks/provenance.py`.
 
 By default by kind of generated program; with `--everyday`, for everyday looks at targets, by kind of scene and size;
-with `--crops`, the processor time of all processes for crops, resized and in other colours.
+with `--chains`, for everyday changes of colours and shapes one after the other; with `--crops`, the processor time of
+all processes for crops, resized and in other colours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from everyday import SCENES, SIZES, look, task
+from everyday import SCENES, SIZES, chain, look, task
 from everyday_programs import EVERYDAY, fill
 from geometric_programs import scene
 from traced_programs import EVERY, make
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs=2, default=(672, 672), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--kinds", nargs="*", default=list(EVERY), choices=list(EVERY), metavar="KIND")
     parser.add_argument("--everyday", type=int, metavar="K", help="every K-th everyday look at a target")
+    parser.add_argument("--chains", type=int, metavar="N", help="N chains of everyday changes")
     parser.add_argument(
         "--crops", type=int, metavar="N", help="N runs of each way to crop, 500 x 500 pixels of 2K and 4K"
     )
@@ -59,7 +61,12 @@ def main() -> None:
         crops(options.crops)
         return
     if options.everyday:
-        everyday(options.everyday)
+        names = list(EVERYDAY)
+        everyday(lambda number: {name: EVERYDAY[name] for name in names[number % options.everyday :: options.everyday]})
+        return
+    if options.chains:
+        rng = np.random.default_rng(0)
+        everyday(lambda _: dict(chain(rng) for _ in range(options.chains // (len(SCENES) * len(SIZES)))))
         return
     size = (options.size[0], options.size[1])
     image = scene(size)
@@ -140,8 +147,12 @@ class Look(NamedTuple):
     name: str
 
 
-def everyday(every: int) -> None:
-    """Print one line per kind of scene and size, and the programs that went wrong."""
+def everyday(programs: Callable[[int], Mapping[str, str]]) -> None:
+    """Print one line per kind of scene and size, and the programs that went wrong.
+
+    Args:
+        programs: Returns programs by name, given the number of the kind.
+    """
     names = "scene, faithful, box, program ms, step ms, 95 %, slowest, step/program, runs".split(", ")
     print("| " + " | ".join(names) + " |\n|" + " --- |" * len(names))
     total: list[Look] = []
@@ -149,7 +160,7 @@ def everyday(every: int) -> None:
         for size in SIZES:
             of_size: list[Look] = []
             for number, kind in enumerate(SCENES):
-                looks = [one for one in looks_at(box, kind, size, list(EVERYDAY)[number % every :: every])]
+                looks = list(looks_at(box, kind, size, programs(number)))
                 of_size += looks
                 print(summary(f"{kind} {size}", looks), flush=True)
             print(summary(f"all {size}", of_size), flush=True)
@@ -157,12 +168,12 @@ def everyday(every: int) -> None:
     print("\nwrong: " + ", ".join(sorted({one.name for one in total if not (one.faithful and one.exact)})))
 
 
-def looks_at(box: Sandbox, kind: str, size: str, names: list[str]) -> Iterator[Look]:
-    """Run everyday programs around the target of seven tasks, each in an episode that has begun."""
-    for number, name in enumerate(names):
+def looks_at(box: Sandbox, kind: str, size: str, programs: Mapping[str, str]) -> Iterator[Look]:
+    """Run programs around the target of seven tasks, each in an episode that has begun."""
+    for number, (name, template) in enumerate(programs.items()):
         one = task(kind, size, number % 7)
         target = look(one, np.random.default_rng(zlib.crc32(f"{name} {kind} {size}".encode())))
-        program = fill(EVERYDAY[name], target)
+        program = fill(template, target)
         with box.session({"input.png": one.image}) as session:
             counted = Counted(session)
             tracker = Tracker(counted, {"input.png": one.image})

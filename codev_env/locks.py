@@ -11,8 +11,7 @@ from weakref import WeakSet
 class ForkLock:
     """A lock that is free in a forked child: the thread that held it in the parent does not exist there.
 
-    It is used as a context manager. What it guards may be half done in the child, unless it was the forking thread that
-    held it.
+    It is used as a context manager. In the child, its data may be half changed by a thread that held it.
     """
 
     def __init__(self) -> None:

@@ -29,6 +29,8 @@ _CONTRAST, _RARE = 48, 0.01
 _CHANGE, _SPILL, _MOST = 6.0, 0.3, 0.75
 """Levels by which a disturbed cell changes at least; shares of that by which others may, as a rule and at most."""
 _UNUSUAL, _LEVELS, _FEW, _WEAKER, _MUCH = 3.0, 3.0, 0.34, 0.35, 0.66
+_BESIDE = 2
+"""Known groups next to an unknown one that decide what it shows."""
 _SIDE = 640
 _REACHED = 0.6
 """Share of a strip around a part that shows the region, if the part goes on there."""
@@ -201,7 +203,7 @@ class Proof:
         right_groups = known & (hit >= least) & calm
         if right_groups.sum() < 0.4 * known.sum():
             return None
-        flat = np.append((right_groups | _enclosed(right_groups)).ravel(), False)
+        flat = np.append((right_groups | _enclosed(right_groups, known)).ravel(), False)
         grid_v, grid_u = (
             ((np.arange(min(n, GRID)) + 0.5) * m / min(n, GRID)).astype(np.intp)
             for n, m in ((bottom - top, len(vs)), (right - left, len(us)))
@@ -302,9 +304,15 @@ def _line(before: Array, after: Array) -> tuple[float, float]:
     return (slope, shift) if 1 / _STEEPEST <= slope <= _STEEPEST else (1.0, 0.0)
 
 
-def _enclosed(groups: Bools) -> Bools:
-    """Which groups all those next to them surround: one alone does not decide."""
+def _enclosed(groups: Bools, known: Bools) -> Bools:
+    """Which groups those next to them decide: all eight for one that says otherwise, the known ones for an unknown one.
+
+    Unknown are those of which the region holds no disturbed cell, such as strips along its border.
+    """
     rows, columns = groups.shape
-    padded = np.pad(groups, 1, mode="reflect" if min(groups.shape) > 1 else "edge").astype(int)
-    around = np.add.reduce([padded[v : v + rows, u : u + columns] for v in range(3) for u in range(3)])
-    return np.asarray(around - groups >= 8)
+    around, others = (
+        np.add.reduce([padded[v : v + rows, u : u + columns] for v in range(3) for u in range(3)]) - one
+        for one in (groups, known)
+        for padded in [np.pad(one, 1, mode="reflect" if min(one.shape) > 1 else "edge").astype(int)]
+    )
+    return np.asarray(np.where(known, around >= 8, (around == others) & (others >= _BESIDE)))

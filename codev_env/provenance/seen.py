@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.agreement import box_sum
-from codev_env.provenance.regions import GRID, Bools, OutputPart, resample, scales
+from codev_env.provenance.regions import GRID, Bools, Bounds, OutputPart, resample, scales
 
 Array = NDArray[np.floating]
 
@@ -32,6 +32,9 @@ _KEPT = 4.0
 """Levels by which most alike pixels differ at most where the colours were kept."""
 _COARSER = 1.5
 """Power of the resolution: what is left of blurred images still differs where detail ends."""
+_WINDOW, _SHAPE, _ALIKE, _BESIDE = 3, 6.0, 0.8, 1
+"""Of shapes: pixels on each side of a place that are compared, levels by which they vary, their correlation, and places
+among these from which on others that differ count."""
 _ROUNDS, _FITTED, _SETTLED = 8, 1500, 0.5
 """Of the fit of a change of colours: steps and pixels at most, and levels by which a last step moves any of these."""
 
@@ -56,14 +59,8 @@ def without_unlike(
     Returns:
         The part; `None` if more than two fifths are unlike in such colours, of "any" in kept ones.
     """
-    left, top, right, bottom = part.bounds
-    shown = np.array([right - left, bottom - top], float)
-    sides = shown * np.minimum(1.0, scales(affine)) * resolution**_COARSER
-    width, height = np.maximum(1, np.round(sides * min(1.0, _SIDE / sides.max()))).astype(int).tolist()
-    fine = 2 if (shown * scales(affine) > 1.2 * np.array([width, height])).any() else 1  # Else nothing is averaged.
-    made = resample(image, affine, part.bounds, (fine * width, fine * height))
-    expected = np.asarray(made.reduce(fine), np.float32)
-    returned = np.asarray(output.resize((width, height), Image.Resampling.BOX, part.bounds, 2.0), np.float32)
+    expected, returned = _both(part.bounds, output, affine, image, resolution)
+    (height, width), (left, top, right, bottom) = expected.shape[:2], part.bounds
     if colours == "changed" and (returned == returned[..., :1]).all():
         returned = returned[..., :1]  # Grey: one channel says it all.
     grid = np.ones((min(bottom - top, GRID), min(right - left, GRID)), bool) if part.seen is None else part.seen
@@ -71,6 +68,8 @@ def without_unlike(
     if within.sum() < _LEAST:
         return part
     unlike = _unlike(_recoloured(expected, returned, within) if colours == "changed" else expected, returned, within)
+    if colours == "changed":
+        unlike &= ~_same_shapes(expected, returned)
     if unlike.sum() > _MOST * within.sum():
         return None
     if colours == "any" and np.median(np.abs(expected - returned)[within & ~unlike]) > _KEPT:
@@ -81,6 +80,35 @@ def without_unlike(
         unlike |= _around(unlike | ~within) >= _MOSTLY * _around(np.ones_like(within))
     seen = grid & ~unlike[_spread(len(grid), height)[:, None], _spread(grid.shape[1], width)]
     return OutputPart(part.bounds, part.share * float(seen.sum() / max(grid.sum(), 1)), seen)
+
+
+def same_shapes(bounds: Bounds, output: Image.Image, affine: Array, image: Image.Image, resolution: float) -> Bools:
+    """Where a part of an output has the shapes of what the map says it shows, in whatever colours.
+
+    Arguments are those of `without_unlike`.
+
+    Returns:
+        Over the grid of `Region.seen`; `False` where there are no shapes.
+    """
+    same = _same_shapes(*_both(bounds, output, affine, image, resolution))
+    left, top, right, bottom = bounds
+    rows, columns = min(bottom - top, GRID), min(right - left, GRID)
+    return np.asarray(same[_spread(rows, len(same))[:, None], _spread(columns, same.shape[1])])
+
+
+def _both(
+    bounds: Bounds, output: Image.Image, affine: Array, image: Image.Image, resolution: float
+) -> tuple[Array, Array]:
+    """Show what a map expects of a part of an output, and that part, in the resolution in which it holds detail."""
+    left, top, right, bottom = bounds
+    shown = np.array([right - left, bottom - top], float)
+    sides = shown * np.minimum(1.0, scales(affine)) * resolution**_COARSER
+    width, height = np.maximum(1, np.round(sides * min(1.0, _SIDE / sides.max()))).astype(int).tolist()
+    fine = 2 if (shown * scales(affine) > 1.2 * np.array([width, height])).any() else 1  # Else nothing is averaged.
+    made = resample(image, affine, bounds, (fine * width, fine * height))
+    expected = np.asarray(made.reduce(fine), np.float32)
+    returned = np.asarray(output.resize((width, height), Image.Resampling.BOX, bounds, 2.0), np.float32)
+    return expected, returned
 
 
 def _spread(count: int, length: int) -> NDArray[np.intp]:
@@ -95,6 +123,32 @@ def _unlike(expected: Array, returned: Array, within: Bools) -> Bools:
     off = (expected < lowest - most) | (expected > highest + most) | (returned < low - most) | (returned > high + most)
     off = within & off.any(-1)
     return np.asarray(within & (_around(off) >= _CROWD * _around(within)))
+
+
+def _same_shapes(expected: Array, returned: Array) -> Bools:
+    """The places around which two images have the same shapes, in whatever colours: a table may lead to any.
+
+    Args:
+        expected: Shape (height, width, 3).
+        returned: Shape (height, width, 3) or (height, width, 1).
+    """
+    pairs = [(expected.mean(-1), returned.mean(-1))]
+    if returned.shape[-1] == 3:
+        pairs += zip(np.moveaxis(expected, 2, 0), np.moveaxis(returned, 2, 0), strict=True)
+    same, shaped = np.zeros((2, *expected.shape[:2]), bool)
+    count = box_sum(np.ones_like(same, np.float32), _WINDOW)
+    for a, b in pairs:
+        a, b = a - a.mean(), b - b.mean()
+        mean_a, mean_b = box_sum(a, _WINDOW) / count, box_sum(b, _WINDOW) / count
+        power_a, power_b = (
+            box_sum(one * one, _WINDOW) / count - mean * mean for one, mean in ((a, mean_a), (b, mean_b))
+        )
+        common = box_sum(a * b, _WINDOW) / count - mean_a * mean_b
+        shaped |= power_a > _SHAPE**2
+        clear = np.minimum(power_a, power_b) > _SHAPE**2
+        same |= clear & (common * common > _ALIKE**2 * power_a * power_b)
+    # Along the edge of a hole, what is around it is the same.
+    return same & (box_sum((shaped & ~same).astype(np.float32), _WINDOW) < _BESIDE)
 
 
 def _extremes(pixels: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ what the one before could not place:
 1. *Pixel code* (`codes.PixelCode`, one run): each pixel carries its own coordinates, exactly and smoothly. Survives
    slicing, turning, mirroring, pasting, sampling, and interpolation, blur and plots that keep the colours.
 2. *Weave* (`weave.weave`, one run, and often a `proof.Proof` on the real image, another): bars of two colours. Survive
-   any change of colours, thresholds, edges and palettes.
+   any change of colours, thresholds, edges and palettes, also turned by odd angles (`tilt.Tilt`).
 3. *Phase code* (`codes.phase_image`, two runs): smooth waves. Survive odd angles in changed colours.
 4. *Match* (no run): the output is searched in the original, pixel by pixel.
 5. *Stripes* (`stripes.Stripes`, about a dozen runs): stripes of the original itself are slightly disturbed, which
@@ -26,10 +26,11 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.errors import ViewLost
@@ -45,13 +46,20 @@ from codev_env.provenance.repeats import with_repeats
 from codev_env.provenance.reruns import KILLED, ProbeSession, Reruns
 from codev_env.provenance.search import find_copy
 from codev_env.provenance.stripes import FEWEST_PLANES, StripeReader, Stripes, planes, read_stripes
+from codev_env.provenance.tilt import Tilt, find_tilt
 from codev_env.provenance.waves import read_phase
 from codev_env.provenance.weave import WovenPart, read_weave, weave
 from codev_env.types import Execution, Region
 
+Array = NDArray[np.floating]
+Show = Callable[[Image.Image], Image.Image]
+"""Brings an output, or its counterpart in another run, into the form that is read: a part of it, or turned back."""
+
 UNKNOWN, LATE = Region(), Region(how="late")
 MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
 """Programs that one trace runs at most, and pixels of input images that it hands to them."""
+_PROOFS = 3
+"""Runs that the proof of a claim by the weave takes at most."""
 _CODE, _STRIPES, _WEAVE, _PROOF = "code", "stripes", "weave", "proof"
 _log = logging.getLogger(__name__)
 
@@ -176,40 +184,66 @@ class Tracker:
             return found
         probes = pair(execution, self._reruns.run(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
         self._woven_probes = probes
-        self._panels = [
-            [read_weave(probe, size, index) for index, size in enumerate(self._sizes)]
-            if region is None and probe is not None
-            else []
-            for region, probe in zip(found, probes, strict=True)
-        ]
         return [
-            region or self._woven(execution, at, (0, 0, *output.size), panels)
-            for at, (region, output, panels) in enumerate(zip(found, execution.images, self._panels, strict=True))
+            region if region or probe is None else self._read_weave(execution, at, probe)
+            for at, (region, probe) in enumerate(zip(found, probes, strict=True))
         ]
+
+    def _read_weave(self, execution: Execution, at: int, probe: Image.Image) -> Region | None:
+        """The region that an output shows by the pattern, upright or turned by an odd angle."""
+        tilt = find_tilt(probe)
+        region = self._tilted(execution, at, probe, tilt)
+        if region is not None:
+            return region
+        panels = [read_weave(probe, size, index) for index, size in enumerate(self._sizes)]
+        if tilt is None and not any(panel.is_clear for some in panels for panel in some):
+            region = self._tilted(execution, at, probe, find_tilt(probe, thorough=True))
+            if region is not None:
+                return region
+        self._panels[at] = panels
+        return self._woven(execution, at, (0, 0, *probe.size), panels)
+
+    def _tilted(self, execution: Execution, at: int, probe: Image.Image, tilt: Tilt | None) -> Region | None:
+        # If it fails, the output is read as if it were upright.
+        if tilt is None or not self._reruns.affords("tilt", 2 * _PROOFS):
+            return None
+        upright = tilt.upright(probe)
+        panels = [read_weave(upright, size, index) for index, size in enumerate(self._sizes)]
+        found = self._proved(execution, at, tilt.upright, panels)
+        if found is None:
+            return None
+        region, affine = found
+        return tilt.region(region, affine, execution.images[at], self._images[region.image_index], self._secret)
 
     def _woven(self, execution: Execution, at: int, part: Bounds, panels: Sequence[list[WovenPart]]) -> Region | None:
         """The region that a part of an output shows by the pattern; for each input image the panels that show it."""
-        output = part_of(execution.images[at], part)
+        found = self._proved(execution, at, partial(part_of, bounds=part), panels)
+        return found and found[0]
+
+    def _proved(
+        self, execution: Execution, at: int, show: Show, panels: Sequence[list[WovenPart]]
+    ) -> tuple[Region, Array] | None:
+        """The region that an output shows by the pattern, as it is after `show`, and the map from that to the input."""
+        output = show(execution.images[at])
         for image, (index, some) in zip(self._images, enumerate(panels), strict=False):
             claimed = woven.claim(output, some, image, index, self._secret)
             if claimed is None:
                 continue
-            if claimed.region is not None:
-                return claimed.region
-            disturb = partial(self._disturbed, execution, at, part, index)
-            return woven.prove(claimed, output, image, index, self._secret, disturb)
+            disturb = partial(self._disturbed, execution, at, show, index)
+            region = claimed.region or woven.prove(claimed, output, image, index, self._secret, disturb)
+            return None if region is None else (region, claimed.affine)
         return None
 
     def _disturbed(
-        self, execution: Execution, at: int, part: Bounds, index: int, image: Image.Image
+        self, execution: Execution, at: int, show: Show, index: int, image: Image.Image
     ) -> Image.Image | None:
-        """The part of an output for another image of that index; `None` if there is none, or no run is left."""
+        """An output for another image of that index, after `show`; `None` if there is none, or no run is left."""
         if not self._reruns.affords("proof", 1):
             return None
         self._reruns.forget(_PROOF)
         images = (*self._images[:index], image, *self._images[index + 1 :])
         probe = pair(execution, self._reruns.run(_PROOF, images))[at]
-        return probe and part_of(probe, part)
+        return probe and show(probe)
 
     def _by_seams(self, execution: Execution, at: int, region: Region | None, guess: Region | None) -> Region | None:
         """The places of images that an output puts side by side, where it is unknown or in doubt as a whole."""

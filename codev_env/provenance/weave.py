@@ -42,6 +42,8 @@ _REST, _LABELS, _LINE = 0.15, 0.4, 4
 labels; pixels of the frame around these parts."""
 _SAME, _GAP = 0.5, 4
 """Likeness of lines that show the same bars, and lines in a row without it where two crops meet."""
+_ALL = 0.9
+"""Share of a clear part that shows the pattern."""
 _SHARED = 0.1
 """Overlap from which on two parts were read as one."""
 _CRISP = 0.7
@@ -69,6 +71,11 @@ class WovenPart(NamedTuple):
     """How much of the finest bars is left, 0 to 1."""
     score: float
     """How clearly the stretches of both axes were found, 0 to 1."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nearly all of it shows a stretch of each axis clearly."""
+        return self.score >= CLEAR and float(self.found.mean()) >= _ALL
 
     @property
     def alone(self) -> WovenPart:
@@ -288,8 +295,10 @@ def _read(grey: Array, part: Bounds, size: Size, index: int) -> WovenPart | None
         bank = bank_of(size[axis], 2 * index + axis)
         models.append(bank.shown(ends[:1], ends[1:], grey.shape[1 - column], edges)[0])
     top, bottom = _extent(grey[:, left:right], models[0][left:right], (top, bottom))
+    if bottom - top < 8:
+        return None
     left, right = _extent(grey[top:bottom].T, models[1][top:bottom], (left, right))
-    if min(right - left, bottom - top) < 8:
+    if right - left < 8:
         return None
     # Edges and blurs leave nothing to see along the border.
     left, right = _snapped(left, right, models[0], edges)

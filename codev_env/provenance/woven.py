@@ -25,7 +25,7 @@ from codev_env.provenance.regions import (
     scales,
     shown_part,
 )
-from codev_env.provenance.seen import without_unlike
+from codev_env.provenance.seen import same_shapes, without_unlike
 from codev_env.provenance.weave import WovenPart
 from codev_env.types import Region
 
@@ -34,6 +34,8 @@ Array = NDArray[np.floating]
 _WHOLE = 0.9
 _PROVED = 0.98
 """Share of the places of a part from which on one proof is enough."""
+_LITTLE = 0.2
+"""Share of the places below which nothing is claimed."""
 _GAP, _BAND, _PLAIN = 3, 8, 8
 """Pixels between a part and the output's border, width of a band there and levels by which it varies, if the part may
 go on."""
@@ -176,6 +178,10 @@ def prove(
             readings.append(reading)
             if reading[0].mean() > _PROVED:
                 break
+    if readings and readings[-1][0].mean() <= _PROVED:
+        # Places with the shapes of the region show it, though other pixels change with those that were disturbed.
+        kept = max(claimed.kept, claimed.sharp)
+        readings.append((same_shapes(claimed.part.bounds, output, claimed.affine, image, kept), 0.0))
     return proved(claimed, readings, image, index)
 
 
@@ -207,6 +213,8 @@ def proved(claimed: WovenClaim, readings: list[tuple[Bools, float]], image: Imag
         seen = seen & ~_connected(claimed.unlike, ~seen)
     if part.seen is not None:
         seen = seen & part.seen
+    if seen.mean() < _LITTLE:
+        return None  # Another place, or the same mirrored, may be as near.
     share = part.share * float(seen.mean()) / (1.0 if part.seen is None else max(float(part.seen.mean()), 1e-9))
     return _describe(claimed.affine, OutputPart(part.bounds, share, None if seen.all() else seen), image, index, scale)
 

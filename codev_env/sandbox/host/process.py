@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from codev_env.errors import SandboxError
-from codev_env.locks import ForkLock
 from codev_env.sandbox.host import descriptors
 from codev_env.sandbox.host.locks import FinalizerLock
 from codev_env.sandbox.wire import frames
@@ -322,8 +321,8 @@ def _font_cache() -> dict[str, str]:
 
 
 _shared: dict[Kind, Zygote] = {}
-_shared_lock = ForkLock()
-_starting: dict[Kind, ForkLock] = {kind: ForkLock() for kind in get_args(Kind)}
+_shared_lock = threading.Lock()
+_starting: dict[Kind, threading.Lock] = {kind: threading.Lock() for kind in get_args(Kind)}
 _loading: set[subprocess.Popen[bytes]] = set()
 _preloading: list[threading.Thread] = []
 
@@ -383,6 +382,9 @@ def shut_down() -> None:
 
 def _after_fork() -> None:
     """In a forked child of the trainer: release the parent's zygotes, so that they notice when the parent ends."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    _starting.update({kind: threading.Lock() for kind in _starting})
     _loading.clear()
     _preloading.clear()
     for running in _shared.values():
