@@ -15,9 +15,15 @@ from typing import IO, Any
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file completely or not at all; also removes the partial file of a writer that was killed on this machine.
 
+    Devices and pipes, such as `/dev/null`, are written to, and a link's file is replaced, not the link.
+
     Raises:
         OSError: The disk is full, or the folder cannot be written; an existing file stays as it was.
     """
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    path = path.resolve()
     # On a shared disk a process of another machine may have the same number.
     host = re.sub(r"[^\w-]", "_", socket.gethostname())
     for left in path.parent.glob(f".{path.name}.*"):

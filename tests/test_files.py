@@ -67,3 +67,19 @@ def test_a_writer_of_another_machine_is_let_be(tmp_path, monkeypatch):
     write_text(tmp_path / "a.txt", "whole")
     assert names(tmp_path) == {f".a.txt.{gone.pid}.there", "a.txt"}
     assert asides == [f".a.txt.{os.getpid()}.here_lan"]
+
+
+def test_a_pipe_is_written_to_and_a_link_stays(tmp_path):
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "through")
+    assert os.read(reader, 100) == b"through" and pipe.is_fifo()
+    os.close(reader)
+    target.write_text("old")
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    assert names(tmp_path) == {"pipe", "link", "target"}
+    with pytest.raises(IsADirectoryError):
+        write_text(tmp_path, "a folder")
