@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
+import json
 import re
 import shutil
 import sys
@@ -178,6 +180,12 @@ class Parser(argparse.ArgumentParser):
         return [name, value] if apart else [name + equals + value]
 
     def _pairs(self, option: Option, words: list[str]) -> dict[str, Any]:
+        """Read names with values: as words in turn, as `name=value`, or as one JSON object."""
+        if len(words) == 1 and words[0].startswith("{"):
+            with contextlib.suppress(ValueError):
+                return dict(json.loads(words[0]))
+        if all("=" in word for word in words):
+            words = [part for word in words for part in word.split("=", 1)]
         if len(words) % 2:
             self.error(f"{option.flag} is {' '.join(words)}; it must be names with values.")
         return {name: _number(value) for name, value in zip(words[::2], words[1::2], strict=True)}

@@ -296,6 +296,8 @@ def test_a_name_in_a_file_may_look_like_another_type(yaml_file, name):
 def test_mappings_on_the_command_line():
     found = parse(["--env.scene", "cue_p", "0.5", "--weights", "tool", "0", "outcome", "2.5"])
     assert found.env.scene == {"cue_p": 0.5} and found.weights == {"tool": 0.0, "outcome": 2.5}
+    assert parse(["--env.scene", "cue_p=0.5", "objects=3"]).env.scene == {"cue_p": 0.5, "objects": 3}
+    assert parse(["--env.scene", '{"cue_p": 0.5, "objects": 3}']).env.scene == {"cue_p": 0.5, "objects": 3}
 
 
 def test_the_start_shares_environment_seed_and_folder_of_the_command_line():
