@@ -64,6 +64,11 @@ def unstopped(error: BaseException) -> str:
     return str(error).rstrip().removesuffix(".")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, at most 200 characters, without a full stop; or the error's type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]
+
+
 def unknown(kind: str, name: object, known: Iterable[str], error: type[ConfigError] = ConfigError) -> ConfigError:
     """Make the error for a name that is not in a registry.
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from codev_env.app.check import Check, Status
-from codev_env.errors import CodevError
+from codev_env.errors import CodevError, first_line
 from codev_env.files import write_text
 from codev_env.rewards import REWARDS, get_reward
 from codev_train.evaluate import comparison
@@ -43,7 +43,7 @@ def hub_checks(name: str, lacking: Status) -> Iterator[Check]:
     try:
         validate_repo_id(name)
     except HFValidationError as error:
-        detail = f"--push-to-hub {name}: {_reason(error)}"
+        detail = f"--push-to-hub {name}: {first_line(error)}"
         yield Check("hub", "push-to-hub", "fail", detail, "give NAME or OWNER/NAME")
         return
     if problem := _access_problem(name):
@@ -79,7 +79,8 @@ def publish(run: Path) -> None:
         HfApi().upload_folder(repo_id=repository.repo_id, folder_path=model, commit_message=f"Run {run.name}")
     except Exception as error:  # of whichever HTTP library this version of the client uses
         raise UploadFailed(
-            f"the run is complete in {run}, but the upload to {name} failed: {_reason(error)}. Repeat it with: {again}"
+            f"the run is complete in {run}, but the upload to {name} failed: {first_line(error)}. "
+            f"Repeat it with: {again}"
         ) from error
     print(f"Uploaded:    {repository}")
 
@@ -198,14 +199,10 @@ def _access_problem(name: str) -> str:
     try:
         user = HfApi().whoami()
     except Exception as error:  # of whichever HTTP library this version of the client uses
-        return f"the hub does not accept the token: {_reason(error)}"
+        return f"the hub does not accept the token: {first_line(error)}"
     if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
         return "the token may only read; a token that may write is needed"
     owner, owners = name.rpartition("/")[0], [user["name"], *(group["name"] for group in user.get("orgs", ()))]
     if owner and owner not in owners:
         return f"{owner} is neither the user of the token nor one of its organisations ({', '.join(owners)})"
     return ""
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]

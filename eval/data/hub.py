@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from codev_env.errors import CodevError, ConfigError
+from codev_env.errors import CodevError, ConfigError, first_line
 from codev_env.files import write_text
 from codev_env.geometry import numbered
 from codev_env.tasks import load_tasks
@@ -210,7 +210,7 @@ def _create(repo: str, private: bool) -> str:
         made = HfApi().create_repo(repo, repo_type="dataset", private=private or None, exist_ok=True)
     except Exception as error:  # of whichever HTTP library this version of the client uses
         raise PushFailed(
-            f"the repository {repo} could not be made: {_reason(error)}. Check the owner, the network and the token "
+            f"the repository {repo} could not be made: {first_line(error)}. Check the owner, the network and the token "
             "(`hf auth login` or HF_TOKEN)."
         ) from error
     return str(made.repo_id)
@@ -226,7 +226,7 @@ def _upload(folder: Path, command: PushCommand, repository: str) -> None:
         )
     except Exception as error:  # as above
         advice = _advice(folder, command)
-        raise PushFailed(f"the upload to {command.repo} failed: {_reason(error)}. {advice}") from error
+        raise PushFailed(f"the upload to {command.repo} failed: {first_line(error)}. {advice}") from error
     print(f"Uploaded: {HfApi().endpoint}/datasets/{repository}")
 
 
@@ -234,7 +234,3 @@ def _advice(folder: Path, command: PushCommand) -> str:
     private = ["--private"] if command.private else []
     again = shlex.join(["hf", "upload", command.repo, str(folder), "--repo-type", "dataset", *private])
     return f"The data set is complete in {folder}. Upload it with: {again}"
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]
