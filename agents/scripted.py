@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from codev_agents.writing import answer_turn, crop_turn
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError
 from codev_env.geometry import ImageBox, grow_box, image_of, same_image
+from codev_env.seeds import seed_of
 from codev_env.types import Box, Observation, Task
 
 
@@ -34,7 +34,7 @@ class ScriptedAgent:
         base = unwrap(env)
         dialect, task = base.dialect, base.task
         # Seeded by the task, so that neither the order of episodes nor the number of workers changes the turns.
-        rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode(errors="surrogatepass"))))
+        rng = np.random.default_rng((self.seed, seed_of(task.task_id)))
         boxes = self.boxes(_croppable(task, dialect.croppable), rng)
         grown = [grow_box(box, task.images[image_of(box)].size, dialect.least_side) for box in boxes]
         self._plan = [crop_turn(dialect, one, image_of(box)) for box, one in zip(boxes, grown, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +15,7 @@ from codev_env.dialects.dialect import Dialect
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import ConfigError, TaskError
 from codev_env.geometry import grow_box
+from codev_env.seeds import seed_of
 from codev_env.types import Box, Code, Observation, Task
 
 Plan = Callable[[Task, Dialect, np.random.Generator], Sequence[str]]
@@ -116,7 +116,7 @@ class CheatingAgent:
         """Plan the episode of `env.unwrapped.task`."""
         base = unwrap(env)
         task: Task = base.task
-        rng = np.random.default_rng((self.seed, zlib.crc32(task.task_id.encode(errors="surrogatepass"))))
+        rng = np.random.default_rng((self.seed, seed_of(task.task_id)))
         seen = replace(task, answer="", transform=(), meta={}, targets=task.targets if self.cheat.informed else ())
         self._plan = [*self.cheat.plan(seen, base.dialect, rng), answer_turn(base.dialect, task.answer, True)]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from codev_env.errors import CodevError
+from codev_env.seeds import seed_of
 from codev_env.types import Code, Execution, Region, Step, Task
 
 if TYPE_CHECKING:
@@ -55,13 +55,12 @@ class LocalPrograms:
         images = {dialect.image_name(i): image for i, image in enumerate(task.images)}
         self._task_id = task.task_id
         # Seeded by the task, so that a program with random numbers gives the same image each time it is run.
-        name = task.task_id.encode(errors="surrogatepass")
-        seed = zlib.crc32(name)
+        seed = seed_of(task.task_id)
         self._dialect = dialect
         video = {"times": task.times} if task.times else {}
         self._session = sandbox.session(images, seed=seed, persist=dialect.persist, repairs=dialect.repairs, **video)
         # Not the programs' seed: their random numbers must not reveal where provenance looks.
-        self._tracker = Tracker(self._session, images, secret=zlib.crc32(b"grid of " + name))
+        self._tracker = Tracker(self._session, images, secret=seed_of(f"grid of {task.task_id}"))
         self._seen = tuple(images)
 
     def start(self, action: str, turn: Code, history: Sequence[Step]) -> Callable[[], Step]:

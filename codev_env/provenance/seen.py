@@ -32,9 +32,8 @@ _KEPT = 4.0
 """Levels by which most alike pixels differ at most where the colours were kept."""
 _COARSER = 1.5
 """Power of the resolution: what is left of blurred images still differs where detail ends."""
-_WINDOW, _SHAPE, _ALIKE, _BESIDE = 3, 6.0, 0.8, 1
-"""Of shapes: pixels on each side of a place that are compared, levels by which they vary, their correlation, and places
-among these from which on others that differ count."""
+_WINDOW, _SHAPE, _ALIKE = 3, 6.0, 0.8
+"""Of shapes: pixels on each side of a place that are compared, levels by which they vary, and their correlation."""
 _ROUNDS, _FITTED, _SETTLED = 8, 1500, 0.5
 """Of the fit of a change of colours: steps and pixels at most, and levels by which a last step moves any of these."""
 
@@ -148,7 +147,7 @@ def _same_shapes(expected: Array, returned: Array) -> Bools:
         clear = np.minimum(power_a, power_b) > _SHAPE**2
         same |= clear & (common * common > _ALIKE**2 * power_a * power_b)
     # Along the edge of a hole, what is around it is the same.
-    return same & (box_sum((shaped & ~same).astype(np.float32), _WINDOW) < _BESIDE)
+    return same & (box_sum((shaped & ~same).astype(np.float32), _WINDOW) == 0)
 
 
 def _extremes(pixels: Array) -> tuple[Array, Array]:

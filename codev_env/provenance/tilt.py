@@ -99,7 +99,9 @@ def find_tilt(probe: Image.Image, thorough: bool = False) -> Tilt | None:
     grey = np.asarray(probe.convert("L").reduce(max(1, round(max(probe.size) / _SIDE))), np.float32)
     if min(grey.shape) < _LEAST_SIDE:
         return None
-    edges = np.hypot(*np.gradient(grey)) * _window(grey.shape)
+    # Weights that fade towards the borders: these are edges, too, and always upright.
+    weight = np.outer(*map(np.hanning, grey.shape)).astype(np.float32)
+    edges = np.hypot(*np.gradient(grey)) * weight
     if edges.sum() <= 0:
         return None
     degrees = _direction(edges)
@@ -108,14 +110,9 @@ def find_tilt(probe: Image.Image, thorough: bool = False) -> Tilt | None:
     reach = 2 * _STEPS[0] if abs(degrees) >= _NEAR else abs(degrees) + _NEAR
     for step in _STEPS:
         around = degrees + np.arange(-reach, reach + step / 2, step)
-        degrees = float(around[int(np.argmax([_clearness(edges, one) for one in around]))])
+        degrees = float(around[int(np.argmax([_clearness(edges, weight, one) for one in around]))])
         reach = step
     return Tilt(degrees, probe.size) if abs(degrees) >= _LEAST else None
-
-
-def _window(shape: tuple[int, ...]) -> Array:
-    """Weights that fade towards the borders: these are edges, too, and always upright."""
-    return np.outer(*map(np.hanning, shape)).astype(np.float32)
 
 
 def _direction(edges: Array) -> float:
@@ -131,10 +128,10 @@ def _direction(edges: Array) -> float:
     return degrees - 90 if degrees > 45 else degrees
 
 
-def _clearness(edges: Array, degrees: float) -> float:
+def _clearness(edges: Array, weight: Array, degrees: float) -> float:
     """How much more edges there are on some lines of a direction than on others, and on those across it."""
     rows, columns = edges.shape
-    turn, weight, size = math.radians(degrees), _window(edges.shape).ravel(), 3 * (rows + columns)
+    turn, size = math.radians(degrees), 3 * (rows + columns)
     v, u = np.arange(rows, dtype=np.float32)[:, None], np.arange(columns, dtype=np.float32)[None]
     clear = 0.0
     for places in (u * math.cos(turn) - v * math.sin(turn), u * math.sin(turn) + v * math.cos(turn)):
@@ -144,7 +141,7 @@ def _clearness(edges: Array, degrees: float) -> float:
         next_share = at - line
         sums, weights = (
             np.bincount(line, values * (1 - next_share), size) + np.bincount(line + 1, values * next_share, size)
-            for values in (edges.ravel(), weight)
+            for values in (edges.ravel(), weight.ravel())
         )
         on = weights > 1
         means = sums[on] / weights[on]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +11,7 @@ from PIL import Image
 
 from codev_env.envs.image_tool import unwrap
 from codev_env.geometry import ImageBox, boxes_on, image_of, overlap
+from codev_env.seeds import seed_of
 from codev_env.types import Box, Execution, Task
 from codev_eval.bench.options import Perturbation
 
@@ -45,8 +45,7 @@ class Perturbed(gym.Wrapper[dict[str, Any], str, dict[str, Any], str]):
         if self.kind == "empty":
             text, info = base.dialect.render(Execution(), 0), {**info, "crop_boxes": ()}
             return {"text": text, "images": ()}, reward, terminated, truncated, info
-        name = zlib.crc32(base.task.task_id.encode(errors="surrogatepass"))
-        rng = np.random.default_rng((self._seed, name, len(steps)))
+        rng = np.random.default_rng((self._seed, seed_of(base.task.task_id), len(steps)))
         boxes = info["crop_boxes"]
         images = tuple(
             replaced(self.kind, image, base.task, boxes[place] if place < len(boxes) else None, rng)

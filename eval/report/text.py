@@ -42,18 +42,16 @@ def text_results(record: Mapping[str, Any]) -> str:
         parts += [text_of(table) for table in tables(metrics)]
     used = record["usage"]
     if used["requests"]:
-        cost = f", cost {used['cost']:.2f}" if used["cost"] else ""
-        parts.append(
-            f"{used['requests']} requests, {used['prompt_tokens']} prompt tokens,"
-            f" {used['completion_tokens']} completion tokens{cost}"
-        )
+        parts.append(_usage_line(used))
     if judge := used.get("judge"):
-        cost = f", cost {judge['cost']:.2f}" if judge["cost"] else ""
-        parts.append(
-            f"Judge: {judge['requests']} requests, {judge['prompt_tokens']} prompt tokens,"
-            f" {judge['completion_tokens']} completion tokens{cost}"
-        )
+        parts.append(f"Judge: {_usage_line(judge)}")
     return "\n\n".join(parts)
+
+
+def _usage_line(used: Mapping[str, Any]) -> str:
+    cost = f", cost {used['cost']:.2f}" if used["cost"] else ""
+    tokens = f"{used['prompt_tokens']} prompt tokens, {used['completion_tokens']} completion tokens"
+    return f"{used['requests']} requests, {tokens}{cost}"
 
 
 def text_of(table: Table) -> str:

@@ -31,8 +31,9 @@ def make_eval_env(options: TrainOptions, contrast: bool = False, tool: bool = Tr
     """
     env = options.env
     if options.eval.id:
-        env = dataclasses.replace(env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=())
-        env = dataclasses.replace(env, columns=(), reader=())
+        env = dataclasses.replace(
+            env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=(), columns=(), reader=()
+        )
     if options.eval.scenes:
         env = dataclasses.replace(env, scenes=options.eval.scenes, scene={})
     env = dataclasses.replace(env, data=options.eval.data or env.data)

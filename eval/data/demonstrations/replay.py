@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -13,6 +12,7 @@ from codev_env.errors import ConfigError, unknown
 from codev_env.images import to_shown_array
 from codev_env.sandbox import Sandbox, Session
 from codev_env.scoring import is_correct
+from codev_env.seeds import seed_of
 from codev_env.trajectory import Trajectory
 from codev_env.types import Answer, Code, Execution, Step
 from codev_eval.data.demonstrations.convert import Plan, plan
@@ -128,7 +128,7 @@ def _run(
     same_text: list[bool] = []
     same_sizes = True
     repairs: list[list[str]] = []
-    seed = zlib.crc32(planned.task.task_id.encode(errors="surrogatepass"))
+    seed = seed_of(planned.task.task_id)
     if len(planned.turns) == 1:
         return (Step(planned.texts[0], planned.turns[0]),), _facts(same_text, same_sizes, repairs, demo)
     with box.session(inputs, seed=seed, persist=dialect.persist, repairs=dialect.repairs) as session:
