@@ -10,8 +10,10 @@ import numpy as np
 
 from codev_agents.writing import answer_turn, crop_turn
 from codev_env.envs.image_tool import unwrap
+from codev_env.envs.trial import verdict_on
 from codev_env.errors import ConfigError
 from codev_env.geometry import ImageBox, grow_box, image_of, same_image
+from codev_env.scoring.scorer import Scorer, gold_letter
 from codev_env.seeds import seed_of
 from codev_env.types import Box, Observation, Task
 
@@ -20,7 +22,8 @@ class ScriptedAgent:
     """Crops the boxes its plan names, one per turn, then answers.
 
     Subclasses choose the boxes and the answer; the text of the turns comes from `writing`. Of the images of a task they
-    see those that the dialect can crop, and the targets on them: without any, the expert answers at once.
+    see those that the dialect can crop, and the targets on them: without any, the expert answers at once. An option is
+    named by its text, or by its letter where the environment's scorer reads only that.
     """
 
     name = "scripted"
@@ -38,7 +41,8 @@ class ScriptedAgent:
         boxes = self.boxes(_croppable(task, dialect.croppable), rng)
         grown = [grow_box(box, task.images[image_of(box)].size, dialect.least_side) for box in boxes]
         self._plan = [crop_turn(dialect, one, image_of(box)) for box, one in zip(boxes, grown, strict=True)]
-        self._plan.append(answer_turn(dialect, self.answer(task, rng), bool(boxes)))
+        answer = _as_read(base.scorer, task, self.answer(task, rng))
+        self._plan.append(answer_turn(dialect, answer, bool(boxes)))
 
     def act(self, observation: Observation) -> str:
         """Return the next planned turn; the answer again if the episode continues."""
@@ -162,6 +166,13 @@ def _croppable(task: Task, count: int | None) -> Task:
     if count is None or len(task.images) <= count:
         return task
     return replace(task, images=task.images[:count], targets=tuple(b for b in task.targets if image_of(b) < count))
+
+
+def _as_read(scorer: Scorer, task: Task, answer: str) -> str:
+    """Return an option's letter where the scorer does not read its text as that option; else the text."""
+    task = replace(task, answer=answer)
+    letter = gold_letter(task)
+    return letter if letter and not verdict_on(scorer, task, answer).correct else answer
 
 
 def _any_image(task: Task, rng: np.random.Generator) -> tuple[int, tuple[int, int]]:

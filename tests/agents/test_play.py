@@ -206,3 +206,20 @@ class SmallTargets(SmallTasks):
     def __getitem__(self, index):
         task = super().__getitem__(index)
         return dataclasses.replace(task, targets=((40, 40, 46, 46),))
+
+
+@pytest.mark.parametrize("bench", ["treebench", "mme-realworld-lite", "blink", "tirbench", "vstar"])
+@pytest.mark.parametrize("scorer", ["official", "vlmevalkit"])
+def test_scripted_agents_name_options_as_the_scorer_reads_them(bench, scorer):
+    class Colours(SmallTasks):
+        def __getitem__(self, index: int) -> Task:
+            task, choices = super().__getitem__(index), ("above", "blue", "bad", "Z")
+            return dataclasses.replace(task, choices=choices, answer=choices[index], meta={"bench": bench})
+
+    tasks = Colours()
+    base = ImageToolEnv(tasks, scorer=scorer)
+    for index in range(3):
+        assert run_episode(base, Oracle(), options={"index": index}).is_correct
+    guesses = [run_episode(base, NoTool(seed), options={"index": 1}).final_answer for seed in range(30)]
+    assert {base.scorer(tasks[1], guess or "").extracted for guess in guesses} == set(tasks[1].choices)
+    base.close()
