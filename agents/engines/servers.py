@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, LostAgain, OpenRequest, ServerLost
 from codev_agents.rollout.engine import EngineError
-from codev_agents.rollout.workers import in_own_thread
 from codev_env.errors import unstopped
+from codev_env.threads import in_own_thread
 
 T = TypeVar("T")
 _GIVEN_UP = "nobody waits for this completion any more"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from codev_env.threads import in_own_thread, until_given_up
+
 T = TypeVar("T")
 _MOST = 10_000  # threads; each is started when it is needed
 _GRACE_S = 10.0
@@ -75,7 +77,9 @@ class Workers:
 
     async def wait(self, function: Callable[..., T], *arguments: Any, limit: float = 0.0) -> T:
         """Run a function that mostly waits: as `compute`, but any number of them."""
-        job = self._in_own_thread(function, *arguments) if limit else self._threads.submit(function, *arguments)
+        given_up = threading.Event()
+        work = until_given_up, given_up, function, *arguments
+        job = self._in_own_thread(*work) if limit else self._threads.submit(*work)
         result = asyncio.wrap_future(job)
         until = time.monotonic() + limit if limit else math.inf
         cancelled: asyncio.CancelledError | None = None
@@ -84,9 +88,11 @@ class Workers:
                 await asyncio.wait([result], timeout=left if limit else None)
             except asyncio.CancelledError as error:
                 # Its environment is about to be closed: wait for it, however often this is cancelled.
+                given_up.set()
                 cancelled = error
         if not result.done():
             result.cancel()
+            given_up.set()
             if cancelled:
                 # A timeout is an ending that episodes go on after: the cancellation would be lost, and what waits for
                 # it would wait for ever.
@@ -108,22 +114,6 @@ class Workers:
         job, thread = in_own_thread("codev-rollout-limited", function, *arguments)
         self._limited.add(thread)
         return job
-
-
-def in_own_thread(name: str, function: Callable[..., T], *arguments: Any) -> tuple[Future[T], threading.Thread]:
-    """Run a function that may take very long in a thread that does not keep the process from ending."""
-    job: Future[T] = Future()
-    job.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            job.set_result(function(*arguments))
-        except BaseException as error:
-            job.set_exception(error)
-
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return job, thread
 
 
 class Memo:

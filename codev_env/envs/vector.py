@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from codev_env.envs.codev_env import CodeVBenchEnv
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, EpisodeLost, JudgeError, unknown
+from codev_env.threads import until_given_up
 from codev_env.types import Code, Observation, Step, StepInfo, StepScore
 
 if TYPE_CHECKING:
@@ -208,8 +210,13 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         """Run jobs in the threads; wait for all of them before the first error is raised."""
         if self.closed:
             raise ClosedEnvironmentError("these environments are closed; make others.")
-        futures = [self._pool.submit(function, job) for job in jobs]
-        errors = [future.exception() for future in futures]
+        given_up = threading.Event()
+        futures = [self._pool.submit(until_given_up, given_up, function, job) for job in jobs]
+        try:
+            errors = [future.exception() for future in futures]
+        except BaseException:
+            given_up.set()
+            raise
         first = next((error for error in errors if error is not None), None)
         if first is not None:
             raise first

@@ -13,19 +13,20 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from codev_env.errors import ConfigError, EpisodeLost, FarmError
 from codev_env.farm.counts import FarmCounts
-from codev_env.farm.link import NodeGone, NodeHandle, NodeLink, NodeSpec
+from codev_env.farm.link import Cluster, NodeGone, NodeHandle, NodeLink, NodeSpec
 from codev_env.farm.messages import Call, EpisodeSetup, Failed, NodeReport, Result, Returned
 from codev_env.farm.node_check import check_node
 from codev_env.farm.options import FarmOptions, make_options
 from codev_env.farm.remote import MOST_LOSSES, TROUBLE, RemotePrograms, error_of
 from codev_env.sandbox import Limits
+from codev_env.threads import in_own_thread, is_given_up
 from codev_env.types import Task
 
 _LOOK_S = 2.0  # between two looks for new nodes
@@ -34,22 +35,6 @@ _MOST_TROUBLE = 3  # failures of a node's sandbox in a row before it counts as l
 
 _lock = threading.Lock()
 _farms: dict[tuple[int, FarmOptions], Farm] = {}
-
-
-class Cluster(Protocol):
-    """The machines that nodes can be started on."""
-
-    def alive(self) -> Mapping[str, NodeSpec]:
-        """Return the machines that are there, by a key that is never used again for another start of one."""
-        ...
-
-    def start(self, key: str, spec: NodeSpec) -> NodeHandle:
-        """Start a worker process on a machine; raises `NodeGone`."""
-        ...
-
-    def dumps(self, value: object) -> bytes:
-        """Pickle a value for the nodes."""
-        ...
 
 
 class Farm:
@@ -214,7 +199,9 @@ class Farm:
             while not (there := [link for link in self._links.values() if not link.lost]):
                 if self._closed.is_set():
                     raise FarmError("this farm is closed; make the environments again.")
-                if not self._changed.wait(max(0.0, min(1.0, end - time.monotonic()))) and time.monotonic() >= end:
+                if is_given_up():
+                    raise FarmError("nobody waits for a node of this farm any more.")
+                if not self._changed.wait(max(0.0, min(0.5, end - time.monotonic()))) and time.monotonic() >= end:
                     raise FarmError(f"the farm has had no node for {self.options.wait_s:g} s (option wait_s).")
 
             def load(link: NodeLink) -> float:
@@ -271,9 +258,12 @@ class Farm:
         if not found:
             who = f"each of the {self.options.share} processes that share it" if self.options.share > 1 else "programs"
             raise FarmError(f"the cluster has no cores for {who}. Start a node: `ray start --address=HOST:6379`.")
-        with ThreadPoolExecutor(len(found)) as threads:
-            started = {key: threads.submit(self._start, key, spec) for key, spec in found.items()}
-        problems = {key: error for key, future in started.items() if (error := future.exception()) is not None}
+        started = {key: in_own_thread("codev-farm-start", self._start, key, spec)[0] for key, spec in found.items()}
+        try:
+            problems = {key: error for key, future in started.items() if (error := future.exception()) is not None}
+        except BaseException:  # Ctrl-C: who starts later is ended
+            self.close()
+            raise
         for key, error in problems.items():
             if isinstance(error, FarmError) and self._links:  # it is tried again later, as one that is lost
                 self._wait_with(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,6 +55,22 @@ class NodeSpec:
     name: str
     slots: int
     sharers: int = 1
+
+
+class Cluster(Protocol):
+    """The machines that nodes can be started on."""
+
+    def alive(self) -> Mapping[str, NodeSpec]:
+        """Return the machines that are there, by a key that is never used again for another start of one."""
+        ...
+
+    def start(self, key: str, spec: NodeSpec) -> NodeHandle:
+        """Start a worker process on a machine; raises `NodeGone`."""
+        ...
+
+    def dumps(self, value: object) -> bytes:
+        """Pickle a value for the nodes."""
+        ...
 
 
 class NodeLink:

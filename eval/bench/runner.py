@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ import gymnasium as gym
 
 from codev_agents import Agent, run_episode
 from codev_env.errors import CodevError
+from codev_env.threads import until_given_up
 from codev_env.trajectory import Trajectory
 
 T = TypeVar("T")
@@ -102,14 +104,16 @@ def reason_of(error: Exception) -> str:
 def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
     """Map over threads, in order, with few results waiting: an episode holds its images in memory."""
     waiting: deque[Future[R]] = deque()
+    given_up = threading.Event()
     with ThreadPoolExecutor(workers, thread_name_prefix="codev-eval") as pool:
         try:
             for item in items:
-                waiting.append(pool.submit(function, item))
+                waiting.append(pool.submit(until_given_up, given_up, function, item))
                 if len(waiting) >= 2 * workers:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
+            given_up.set()
             for future in waiting:
                 future.cancel()

@@ -20,7 +20,7 @@ from codev_agents.rollout.groups import StreamOptions, TakenGroups
 from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.selection import any_group
 from codev_agents.rollout.stream import RolloutStream
-from codev_agents.rollout.workers import in_own_thread
+from codev_env.threads import in_own_thread
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.learn.progress import FOLDER, GroupLog
 from codev_train.learn.resample import has_signal

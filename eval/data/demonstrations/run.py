@@ -22,6 +22,7 @@ from codev_env.errors import ConfigError, TaskError
 from codev_env.farm.farm import Farm
 from codev_env.files import lock_file, write_json
 from codev_env.sandbox import Limits, Sandbox
+from codev_env.threads import until_given_up
 from codev_env.trajectory import FILE_NAME, TrajectoryWriter
 from codev_eval.data.demonstrations.convert import check_target
 from codev_eval.data.demonstrations.demonstration import REASONS, Broken, Demonstration
@@ -245,11 +246,12 @@ def _each(work: Callable[[int], tuple[str, bool]], count: int, workers: int) -> 
     """Run a function for 0 to `count` over threads, with few waiting; yields results as they come."""
     with ThreadPoolExecutor(workers, thread_name_prefix="codev-replay") as pool:
         running: set[Future[tuple[str, bool]]] = set()
+        given_up = threading.Event()
         indices = iter(range(count))
         try:
             while True:
                 for index in indices:
-                    running.add(pool.submit(work, index))
+                    running.add(pool.submit(until_given_up, given_up, work, index))
                     if len(running) >= 2 * workers:
                         break
                 if not running:
@@ -258,6 +260,7 @@ def _each(work: Callable[[int], tuple[str, bool]], count: int, workers: int) -> 
                 for future in done:
                     yield future.result()
         finally:
+            given_up.set()
             for future in running:
                 future.cancel()
 
