@@ -56,7 +56,8 @@ def run_study(options: StudyOptions) -> Path:
     if not options.report:
         options.out.mkdir(parents=True, exist_ok=True)
         with _alone(options.out) as lock, _ended_by_a_signal():
-            scale = _settle(options)
+            scale = _size(options)
+            write_json(options.out / SCALE, dataclasses.asdict(scale))
             starts: dict[str, Job] = {}
             jobs = [job for run in runs for job in jobs_of(options.out, run, scale, starts)]
             if left := sum(not job.done() for job in jobs):
@@ -67,15 +68,17 @@ def run_study(options: StudyOptions) -> Path:
     settings, methods = _with_known(settings, SETTINGS), _with_known(methods, (*METHODS, *ABLATIONS))
     found = [found for run in _runs_in(options.out, settings, methods) if (found := read_run(options.out, run))]
     check_definitions(found)
-    if not found and not failed:
+    if not found and not failed and not options.also:
         raise ConfigError(f"--report: {options.out} holds no finished run; leave --report out to run them.")
-    facts = json.loads((options.out / SCALE).read_text("utf-8"))
+    scale_file = options.out / SCALE
+    facts = json.loads(scale_file.read_text("utf-8")) if scale_file.exists() else dataclasses.asdict(_size(options))
     for path in options.also:
         found = joined(found, path, read_numbers(path, settings, methods, facts))
         check_definitions(found)
     settings = _with_known([one.run.setting for one in found], settings)
     methods = _with_known([one.run.method for one in found if one.run.method], methods)
     facts["seeds"] = " ".join(sorted({str(one.run.seed) for one in found}, key=int))
+    options.out.mkdir(parents=True, exist_ok=True)  # where only studies made elsewhere are shown
     written = page.write(options.out, Results(found), settings, methods, facts)
     print(f"\nPage:    {written}\nIn the browser: {written.with_name(page.HTML)}")
     if failed:
@@ -83,21 +86,18 @@ def run_study(options: StudyOptions) -> Path:
     return written
 
 
-def _settle(options: StudyOptions) -> StudySize:
+def _size(options: StudyOptions) -> StudySize:
     """Return the size of the study, which is the same for all runs in one folder; raises `ConfigError`."""
-    names = [field.name for field in dataclasses.fields(StudySize)]
-    mine = {name: getattr(options, name) for name in names}
+    mine = StudySize(**{field.name: getattr(options, field.name) for field in dataclasses.fields(StudySize)})
     path = options.out / SCALE
-    if not path.exists():
-        write_json(path, mine)
-    theirs = json.loads(path.read_text("utf-8"))
-    for name in names:
-        if theirs.get(name) != mine[name]:
+    theirs = json.loads(path.read_text("utf-8")) if path.exists() else dataclasses.asdict(mine)
+    for name, value in dataclasses.asdict(mine).items():
+        if theirs.get(name) != value:
             raise ConfigError(
                 f"--out {options.out} holds a study with --{name.replace('_', '-')} {theirs.get(name)}, not "
-                f"{mine[name]}: give that, or another folder."
+                f"{value}: give that, or another folder."
             )
-    return StudySize(**mine)
+    return mine
 
 
 def _runs_in(out: Path, settings: Sequence[Setting], methods: Sequence[Method]) -> list[Run]:

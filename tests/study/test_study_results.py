@@ -14,9 +14,11 @@ import pytest
 from codev_env.errors import ConfigError
 from codev_eval.study import figures, page
 from codev_eval.study.claims import Claim, claims
-from codev_eval.study.jobs import Run
+from codev_eval.study.cli import main
+from codev_eval.study.jobs import Run, StudySize
 from codev_eval.study.methods import ABLATIONS, IMITATION, METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import NUMBERS, joined, read_numbers
+from codev_eval.study.options import StudyOptions
 from codev_eval.study.results import MEASURES, Estimate, Found, Results, check_definitions, learned_after
 
 BASE = SETTINGS[0]
@@ -53,6 +55,16 @@ def test_a_study_that_is_read_back_keeps_its_definition(tmp_path):
     other = dataclasses.replace(mine, run=Run(BASE, 2, BY_NAME["tapo"]))
     with pytest.raises(ConfigError, match="different definitions"):
         check_definitions(joined([other], file, [older]))
+
+
+def test_a_page_may_be_of_studies_made_elsewhere_alone(tmp_path, capsys):
+    scale = {field.name: getattr(StudyOptions(), field.name) for field in dataclasses.fields(StudySize)}
+    page.write(tmp_path, Results([found("tapo", 1, (0.5,), accuracy=0.5)]), [BASE], [BY_NAME["tapo"]], scale)
+    words = ["tapo", "--report", "--out", str(tmp_path / "joined"), "--also", str(tmp_path / NUMBERS)]
+    assert main(words) == 0 and "| tapo | 1 | 50.0 % |" in (tmp_path / "joined" / "study.md").read_text()
+    with pytest.raises(ConfigError, match="is of a study with steps 60, not 3"):
+        main([*words[:3], str(tmp_path / "other"), *words[4:], "--steps", "3"])
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_interval_is_students():
