@@ -253,6 +253,39 @@ def test_help_shows_the_common_options_and_help_all_the_rest(capsys):
     assert parse(Long, ["--seldom", "5", "--needed", "x"], "codev test").seldom == 5
 
 
+@option_class
+class Wordy:
+    """A command with long help."""
+
+    COMMON = ("scale", "fast", "lines", "name")
+    name: str = "x"
+    """Name (a; b) of `c; d. e`; the rest is long."""
+    lines: Annotated[int, Field(ge=1)] = 5
+    """Lines. They count."""
+    fast: bool = False
+    """Be fast; 100 % so."""
+    scale: float
+    """Factor."""
+    more: int = 1
+    """Seldom."""
+
+
+def test_the_short_help_has_first_clauses_in_the_order_of_use(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        parse(Wordy, ["--help"], "codev test")
+    rows = capsys.readouterr().out.split("options:\n")[1].splitlines()[2:6]
+    assert [" ".join(row.split()) for row in rows] == [
+        "--scale FLOAT Factor. (required)",
+        "--fast Be fast.",
+        "--lines INT Lines. (default: 5)",
+        "--name TEXT Name (a; b) of `c; d. e`. (default: x)",
+    ]
+    with pytest.raises(SystemExit):
+        parse(Wordy, ["--help-all"], "codev test")
+    assert "Lines. They count. (default: 5; at least 1)" in capsys.readouterr().out
+
+
 def test_a_command_without_common_options_shows_all_and_has_no_help_all(capsys):
     with pytest.raises(SystemExit):
         options("--help")

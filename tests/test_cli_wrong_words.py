@@ -71,6 +71,16 @@ def test_the_help_of_training_fits_on_a_screen(capsys, monkeypatch):
     assert all(flag in text for flag in ("--preset", "--model", "--steps", "--reward", "--env.data", "--dry-run"))
 
 
+@pytest.mark.parametrize("command", ["train", "sft", "eval", "data filter"])
+def test_the_help_of_long_commands_fits_on_a_narrow_screen(command, capsys, monkeypatch):
+    pytest.importorskip("yaml")
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([*command.split(), "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 42 and max(map(len, lines)) <= 80
+
+
 def test_help_takes_the_name_of_a_command(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["help", "data", "show"])

@@ -46,7 +46,7 @@ class LoraOptions:
     """Low-rank adapters (needs peft) instead of all weights."""
 
     rank: Annotated[int, Field(ge=0)] = 0
-    """Rank; 0 trains all weights."""
+    """Rank, 0 to train all weights."""
     alpha: Annotated[float, Field(gt=0)] = 32.0
     """Scale of the adapters, divided by the rank."""
 

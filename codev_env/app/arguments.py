@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import inspect
 import json
 import re
@@ -18,6 +19,8 @@ from codev_env.errors import UsageError, unexpected, unknown
 
 Kind = TypeVar("Kind")
 _NEGATIVE = re.compile(r"-\.?\d")
+_CLAUSE = re.compile(r"(?:\([^)]*\)|`[^`]*`|.)*?(?:[;.](?= )|$)")
+"""The first clause of a text: what is in brackets or quoted does not end it."""
 
 
 def parse(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
@@ -75,7 +78,7 @@ class Parser(argparse.ArgumentParser):
         self._shows_all, self._beside = False, tuple(beside)
         self._many = {option.flag for option in self.options.values() if option.many}
         places = [option.flag for option in self.options.values() if option.positional]
-        width = min(shutil.get_terminal_size((120, 24)).columns, 140) - 2
+        self._width = width = min(shutil.get_terminal_size((120, 24)).columns, 140) - 2
         super().__init__(
             prog=prog,
             usage=" ".join([prog, *places, "[options]"]),
@@ -131,14 +134,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
     def format_help(self) -> str:
-        """Return the text of `--help`, which has no groups; that of `--help-all` where it was asked for."""
+        """Return the text of `--help`, which has no groups; that of `--help-all` where it was asked for.
+
+        Where there is more to show, `--help` has the first clause of each option and its default.
+        """
         if self._shows_all or not self._hidden:
             return super().format_help()
-        formatter = self._get_formatter()
+        formatter = _HelpFormatter(self.prog, 2, 25, self._width)
         formatter.add_usage(self.usage, [], [])
         formatter.add_text(self.description)
         formatter.start_section("options")
-        formatter.add_arguments([action for action in self._actions if action.dest not in self._hidden])
+        place = {name: number for number, name in enumerate(vars(self.kind)["COMMON"])}
+        shown = [action for action in self._actions if action.dest not in self._hidden]
+        for action in sorted(shown, key=lambda action: place.get(action.dest, -1)):
+            formatter.add_argument(self._in_short(action))
         formatter.end_section()
         return f"{formatter.format_help()}\n`--help-all` shows {len(self._hidden)} more options.\n"
 
@@ -148,6 +157,18 @@ class Parser(argparse.ArgumentParser):
 
     def _is_common(self, option: Option) -> bool:
         return option.name in self._common or option.positional or option.field.is_required()
+
+    def _in_short(self, action: argparse.Action) -> argparse.Action:
+        """Return an argument with its first clause as its help; its range and the default of a switch are left out."""
+        option = self.options.get(action.dest)
+        if option is None or action.help == argparse.SUPPRESS:
+            return action
+        default = f" (default: {option.default})" if option.default and option.kind is not bool else ""
+        details = " (required)" if option.field.is_required() else default
+        short = copy.copy(action)
+        short.nargs = 0 if option.kind is bool else action.nargs
+        short.help = f"{_CLAUSE.findall(option.about)[0].rstrip('.;')}.{details}".replace("%", "%%")
+        return short
 
     def _leave_if_usage(self, error: OptionError) -> None:
         if any(problem.is_usage for problem in error.problems):

@@ -18,7 +18,7 @@ class TaskOptions:
     split: str = "test"
     """Split of the data."""
     scenes: str | None = None
-    """Generated scenes: a preset (`toy`, `vstar`, …), or JSON such as `{"preset": "toy", "cue_p": 0}`."""
+    """Generated scenes: a preset such as `toy`; or JSON such as `{"preset": "toy", "cue_p": 0}`."""
     difficulty: float | None = None
     """Difficulty of generated scenes, from 0 (easiest) to 1 (hardest)."""
     subset: str | None = None
@@ -68,7 +68,7 @@ class TaskChoice(TaskOptions):
     bench: str = "vstar"
     """Benchmark: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, `treebench`, `visualprobe`,
     `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `charxiv-descriptive`,
-    `chartqapro`, `tirbench`, `video`, a training set, or `dataset`."""
+    `chartqapro`, `tirbench`, `video`, training sets, `dataset`."""
 
     def load(self) -> TaskSet:
         """Load the tasks, all of them whatever `n` says; raises `ConfigError` and `TaskError` as `load_tasks` does."""

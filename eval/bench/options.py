@@ -48,48 +48,47 @@ class EvalOptions(TaskOptions):
 
     # The options that `--help` shows.
     COMMON = (
-        "model", "as_", "out", "data", "bench", "n", "split", "samples", "perturb", "dual", "scorer", "judge", "seed",
-        "dialect", "max_turns", "temperature", "max_tokens", "max_pixels", "engine", "batch", "workers", "farm",
-        "overwrite",
+        "model", "as_", "data", "bench", "split", "scenes", "n", "out", "overwrite", "samples", "perturb", "dual",
+        "scorer", "judge", "seed", "dialect", "max_turns", "temperature", "max_tokens", "engine", "batch", "workers",
     )  # fmt: skip
     model: str
-    """The model: `scripted:oracle|random|lazy|none`, `URL#NAME` (an OpenAI-compatible server), or a model folder."""
+    """A folder, `URL#NAME` of an OpenAI-compatible server, or `scripted:oracle|random|lazy|none`."""
     as_: Name | None = None
-    """Evaluate as a released checkpoint was: its weights and options, where no others are given; its published numbers
-    are printed beside the results (docs/evaluation.md)."""
+    """Evaluate as a released checkpoint was; its weights and options are taken where no others are given, and its
+    published numbers are printed beside the results (docs/evaluation.md)."""
     out: Path = Path("runs/eval")
     """Folder for the results; an evaluation with the same options, or a larger `--n`, continues there."""
     data: tuple[str, ...]
-    """`synthetic`, `hub` (the published data; a local folder of what is not there), or a path (a benchmark, or a folder
-    of them); one, or one per bench."""
+    """`synthetic`, `hub`, or a path; one, or one per bench. `hub` is the published data, or the folder of a benchmark
+    that is not there; a path is a benchmark, or a folder of them."""
     bench: Annotated[tuple[str, ...], Field(min_length=1)] = ("vstar",)
     """Benchmarks: `vstar`, `hrbench4k`, `hrbench8k`, `mathvista`, `mvtool`, `treebench`, `visualprobe`,
     `mme-realworld-lite`, `o3bench`, `zoombench`, `zoombench-crop`, `blink`, `charxiv`, `charxiv-descriptive`,
-    `chartqapro`, `tirbench`, `video`, a training set, or `dataset`."""
+    `chartqapro`, `tirbench`, `video`, training sets, `dataset`."""
     suite: Literal["", "zoom", "all"] = ""
     """Benchmarks instead of `--bench`: `zoom` (those that need a look at detail), or `all` published ones."""
     samples: Count = 1
     """Episodes of each task; more than one needs a model that samples."""
     perturb: tuple[Perturbation, ...] = ()
-    """Evaluate again with other tool outputs: `mask`, `noise`, `other` (another part of the image), `empty`."""
+    """Evaluate again with other tool outputs; `other` is another part of the image."""
     dual: bool = False
-    """Evaluate again without the tool, and split its effect into gains and harms."""
+    """Evaluate again without the tool; its effect is split into gains and harms."""
     suites: tuple[str, ...] = ()
     """Evaluate again under transforms: `orientation`, `corruption`, names, or JSON, as for `--wrap`."""
     severities: tuple[int, ...] = SEVERITIES
     """Severities of `--suites corruption`, from 1 to 5."""
     scorer: str = "rules"
-    """Scorer of answers: a name of docs/scorers.md such as `rules` or `official`, `URL#NAME`, or `MODULE:ATTRIBUTE`."""
+    """Scorer of answers: a name (docs/scorers.md), `URL#NAME`, or `MODULE:ATTRIBUTE`."""
     judge: str = "auto"
-    """Judge of tool calls: `auto` (target boxes, if any), `ground_truth`, `none`, `URL#NAME`, JSON (docs/judges.md)."""
+    """Judge of tool calls: `auto` (target boxes), `none`, or `URL#NAME`; or another name, or JSON (docs/judges.md)."""
     reward: str = "tapo"
     """Reward of each turn in the report and of `reward_mean`: a name of `codev rewards list`, or "module:attribute"."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of guesses, sampling and the bootstrap of intervals; the tasks do not depend on it."""
+    """Seed of guesses, sampling and intervals; the tasks do not depend on it."""
     dialect: str = "codev"
     """How the model talks."""
     max_turns: Count = 6
-    """Turns of an episode, the answer included."""
+    """Turns of an episode, answer included."""
     temperature: NotNegative = 0.0
     """Sampling temperature; scripted agents have none."""
     max_tokens: Count = 2048
@@ -97,9 +96,9 @@ class EvalOptions(TaskOptions):
     max_pixels: Annotated[int | None, Field(ge=1)] = None
     """Most pixels of an image that the model of a folder sees, larger ones are shrunk; default: the model's own."""
     engine: Literal["hf", "vllm"] = "hf"
-    """Engine of a model folder: transformers, or vLLM in this process."""
+    """Engine of a model folder; `hf` is transformers, `vllm` runs in this process."""
     batch: Count = 32
-    """Episodes that the model of a folder plays side by side."""
+    """Episodes at once of a model folder."""
     workers: Count = 2
     """Episodes played at the same time; for a model folder: threads that run programs."""
     farm: str = ""

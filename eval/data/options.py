@@ -95,14 +95,19 @@ class PullCommand:
 class FilterCommand(TaskChoice):
     """Play every task several times and keep those between two success rates. Run it again to continue."""
 
+    # The options that `--help` shows.
+    COMMON = (
+        "data", "bench", "split", "scenes", "columns", "n", "agent", "out", "rollouts", "keep", "scorer", "seed",
+        "dialect", "max_turns", "temperature", "max_tokens", "workers",
+    )  # fmt: skip
     agent: str
-    """The agent: `scripted:oracle|random|lazy|none`, or `URL#NAME`, a model behind an OpenAI-compatible server."""
+    """`URL#NAME` of an OpenAI-compatible server, or `scripted:oracle|random|lazy|none`."""
     out: Path
     """JSON lines with the ids of the tasks kept; the rollouts go to a file beside it."""
     split: str = "train"
     """Split of the data."""
     scorer: str = "rules"
-    """Scorer of answers: a name of docs/scorers.md such as `rules` or `official`, or `URL#NAME`, a model."""
+    """Scorer of answers: a name (docs/scorers.md), or `URL#NAME` of a model."""
     rollouts: Count = 8
     """Rollouts of each task."""
     keep: tuple[float, float] = (0.0, 0.9)

@@ -161,8 +161,8 @@ class Request:
 def _parser(section: str, kind: type[Any], command: str) -> Parser:
     dry = "\n--dry-run checks everything, estimates memory and time, and trains nothing." if section == "train" else ""
     about = (
-        f"{kind.__doc__}\n\n--preset NAME ({', '.join(presets())}) and --config FILE.yaml set many options at once; "
-        f"options on the command line override them.{dry}"
+        f"{kind.__doc__}\n\n--preset NAME ({', '.join(presets())}) and --config FILE.yaml set many options; "
+        f"the command line overrides them.{dry}"
     )
     return Parser(kind, command, about, beside=("--preset", "--config", *["--dry-run"][: section == "train"]))
 

@@ -31,7 +31,7 @@ class EnvOptions:
     """Which environment the policy acts in."""
 
     id: str = "codev_env:CodeV-VStar-v0"
-    """Gymnasium id, with its module in front."""
+    """Gymnasium id; its module is in front."""
     data: Data = "synthetic"
     """"synthetic", "hub" (downloads the data set of `id`), or the path of a data set."""
     scenes: str = "vstar"
@@ -47,11 +47,11 @@ class EnvOptions:
     dialect: str = "codev"
     """How the model family talks."""
     judge: str = "auto"
-    """Judge of tool calls: a name, `URL#NAME` of a model, `MODULE:ATTRIBUTE`, or options as JSON (docs/judges.md)."""
+    """Judge of tool calls: a name, or `URL#NAME` of a model; or `MODULE:ATTRIBUTE`, or JSON (docs/judges.md)."""
     view_pixels: CountOrNone | Literal["auto"] = 0
     """Pixels at which the policy sees a large image, "auto" asks its processor: larger crops lose detail; 0: off."""
     max_turns: Count = 6
-    """Turns of the model before an episode is cut off."""
+    """Turns before an episode is cut off."""
     farm: str = ""
     """Machines that run programs and judges: `ray`, `ray://HOST:PORT`, or JSON (docs/cluster.md); empty: this one."""
 
@@ -83,7 +83,7 @@ class StageOptions:
     """One stage of the cold start: how long, and how many examples of each kind per step."""
 
     steps: CountOrNone = 0
-    """Optimizer steps; 0 skips the stage."""
+    """Optimizer steps, 0 to skip the stage."""
     until: NotNegative = 0.0
     """Running loss (0.95 of the last one, 0.05 of the step's) that should be reached; needs `more`."""
     more: CountOrNone = 0
@@ -140,7 +140,7 @@ class SFTOptions:
     seed: Seed = 0
     """Seed of weights, data and order."""
     model: str = ""
-    """Folder or hub name to start from; empty makes a toy model from random weights."""
+    """Folder or hub name to start from, or empty for a toy."""
     toy: ToyModelOptions = Field(default_factory=ToyModelOptions)
     """Size of the toy model."""
     env: EnvOptions = Field(default_factory=EnvOptions)
@@ -160,7 +160,7 @@ class SFTOptions:
     micro_batch: Count = 64
     """Maximum sequences per forward pass."""
     threads: CountOrNone = 0
-    """CPU threads; 0 leaves the choice to torch."""
+    """CPU threads, 0 for torch's choice."""
     processes: CountOrNone = 0
     """Processes that `codev sft` starts; 0 is one per visible GPU, or one on a CPU. Each makes examples of its own."""
     sharding: Sharding = "none"
@@ -185,7 +185,7 @@ class HeldOutOptions:
     episodes: Count = 128
     """Held-out episodes; the same ones each time, shared out over processes."""
     every: CountOrNone = 0
-    """Updates between evaluations during training; 0 evaluates before and after training only."""
+    """Updates between evaluations, 0 for none; before and after training there is always one."""
     split: Literal["val", "test"] = "test"
     """Split they come from."""
     id: str = ""
@@ -236,9 +236,9 @@ class TrainOptions:
     seed: Seed = 0
     """Seed of data, sampling and order."""
     model: str = ""
-    """Folder or hub name of the policy; empty takes the cold start of the same preset, made first if it is missing."""
+    """Folder or hub name of the policy, or empty for the cold start of the preset; made first if it is missing."""
     resume: str = ""
-    """Run folder to continue from its last checkpoint, with the options it was started with."""
+    """Run folder to continue from its last checkpoint; it keeps the options it was started with."""
     processes: CountOrNone = 0
     """Processes that a plain start makes; 0 is one per visible GPU, or one on a CPU. A launcher overrides it."""
     sharding: Sharding = "none"
@@ -248,7 +248,7 @@ class TrainOptions:
     env: EnvOptions = Field(default_factory=EnvOptions)
     """The environment that is trained in."""
     reward: str = "tapo"
-    """Reward: a name (`codev rewards list` shows them), or "module:attribute" of a function or a `Reward`."""
+    """Reward: a name of `codev rewards list`, or `MODULE:ATTRIBUTE`; that is a function or a `Reward`."""
     weights: dict[str, float] = Field(default_factory=dict)
     """Weights of reward terms that differ from the table's."""
     steps: Count = 200
@@ -274,7 +274,7 @@ class TrainOptions:
     max_length: Count = 32768
     """Longest trajectory, in tokens; an episode that would exceed it is cut off between turns."""
     engine: Literal["hf", "vllm", "vllm-server"] = "hf"
-    """Sampler of rollouts: the training model itself, vLLM in this process, or a vLLM server (docs/engines.md)."""
+    """Sampler of rollouts; `hf`: the training model itself, `vllm`: in this process (docs/engines.md)."""
     vllm: VllmOptions = Field(default_factory=VllmOptions)
     """The engines that run vLLM."""
     engine_batch: Count = 256
