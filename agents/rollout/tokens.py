@@ -6,6 +6,7 @@ tokenised. Nothing is rendered again, so the policy is trained on exactly the id
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -226,11 +227,13 @@ class ChatProcessor:
 
     def image(self, image: Image.Image | np.ndarray) -> PixelBlock:
         """Process one RGB image (uint8, HxWx3) for the model."""
+        # Told where the channels are: an image of one or three rows would be read as one of so many channels.
+        process = functools.partial(self.image_processor, [image], input_data_format="channels_last")
         if self.family.tile_tokens:
             # As the family's processor asks for it: tiles, and a thumbnail if there is more than one.
-            tiles = self.image_processor(images=[image], crop_to_patches=True, return_tensors="pt")["pixel_values"]
+            tiles = process(crop_to_patches=True, return_tensors="pt")["pixel_values"]
             return PixelBlock(tiles, None, len(tiles) * self.family.tile_tokens)
-        out = self.image_processor(images=[image], return_tensors="pt")
+        out = process(return_tensors="pt")
         t, h, w = out["image_grid_thw"][0].tolist()
         return PixelBlock(out["pixel_values"], (t, h, w), t * h * w // self.image_processor.merge_size**2)
 

@@ -296,3 +296,11 @@ def test_no_image_is_seen_at_more_pixels_than_the_view(family):
     side = processor.image_processor.patch_size if family != "internvl" else 1
     seen = large.values.shape[0] * side**2 if family != "internvl" else large.values[:-1, 0].numel()  # less a thumbnail
     assert 0.8 * processor.view_pixels <= seen <= processor.view_pixels
+
+
+@pytest.mark.parametrize("height", [1, 3])
+@pytest.mark.parametrize("family", NAMES)
+def test_a_strip_of_few_rows_is_seen_in_its_colour(family, height):
+    processor = toy_policy(family).processor
+    strip, square = (processor.image(np.full((h, 40, 3), (255, 0, 90), dtype=np.uint8)) for h in (height, 40))
+    assert torch.equal(strip.values.unique(), square.values.unique())
