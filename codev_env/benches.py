@@ -105,6 +105,9 @@ class Bench:
 
 
 _PARQUET = ("*.parquet", "data/*.parquet")
+_ZOOMBENCH = HubFiles(
+    "inclusionAI/ZoomBench", _PARQUET, revision="b788097e57d30510c6877824833234a73bf80d25", license="apache-2.0"
+)
 
 BENCHES: dict[str, Bench] = {
     bench.name: bench
@@ -206,7 +209,11 @@ BENCHES: dict[str, Bench] = {
             reader="annotated",
             reader_options={"needs": ("options", "category"), "repeats": True},
             folder="MME-RealWorld-Lite",
-            hub=HubFiles("yifanzhang114/MME-RealWorld-Base64", ("mme_realworld_lite.tsv",)),
+            hub=HubFiles(
+                "yifanzhang114/MME-RealWorld-Base64",
+                ("mme_realworld_lite.tsv",),
+                revision="93310bbe383ad164ef4afadd329090679c52d7c4",
+            ),
             scoring="mme",
         ),
         Bench(
@@ -228,8 +235,9 @@ BENCHES: dict[str, Bench] = {
             suites=("zoom",),
             splits=("test",),
             reader="annotated",
+            reader_options={"box_column": "bbox"},
             folder="ZoomBench",
-            hub=HubFiles("inclusionAI/ZoomBench", _PARQUET),
+            hub=_ZOOMBENCH,
             scoring="mathruler",
         ),
         Bench(
@@ -241,7 +249,7 @@ BENCHES: dict[str, Bench] = {
             reader="annotated",
             reader_options={"image": "crop_image"},
             folder="ZoomBench",
-            hub=HubFiles("inclusionAI/ZoomBench", _PARQUET),
+            hub=_ZOOMBENCH,
             scoring="mathruler",
         ),
         Bench(

@@ -137,6 +137,23 @@ def test_zoombench_has_two_views_of_each_question(tmp_path):
     assert (full[0].answer, full[1].answer, full[1].choices) == ("SLOW", "7", ())
 
 
+def test_zoombench_as_it_is_on_the_hub(tmp_path):
+    whole, crop = ({"bytes": encoded_image(size=size), "path": None} for size in ((64, 48), (32, 28)))
+    common = {"image": whole, "crop_image": crop, "bbox": [8, 4, 40, 28]}
+    query = "Is the lamp on? Select from the following choices.\n(A) Yes\n(B) No"
+    rows = [
+        {"id": 1, "query": query, "response": "B", "question_type": "mcq", **common},
+        {"id": 2, "query": "How many lamps are there?", "response": "7", "question_type": "blank", **common},
+    ]
+    (tmp_path / "data").mkdir()
+    write_parquet(tmp_path / "data" / "test.parquet", rows)
+    full, cut = open_bench("zoombench", tmp_path, "test"), open_bench("zoombench-crop", tmp_path, "test")
+    assert [task.choices for task in full] == [("Yes", "No"), ()]
+    assert [task.answer for task in full] == [task.answer for task in cut] == ["No", "7"]
+    assert full[1].targets == ((8, 4, 40, 28),)
+    assert (cut[1].targets, cut[1].image.size) == ((), (32, 28))  # The box is on the whole image.
+
+
 def test_zoombench_as_its_authors_convert_it(tmp_path):
     for name, size in (("image_0", (64, 48)), ("crop_image_0", (32, 32))):
         put_image(tmp_path / "ZoomBench" / "images" / f"{name}.png", size=size)

@@ -1,11 +1,13 @@
 """Annotation files of newer benchmarks: one image, a question, its options in one text or in columns, and boxes.
 
 Formats read in public sources: data/README.md and the JSONL files of m-Just/InSight-o3 (TreeBench, VisualProbe,
-MME-RealWorld-Lite, O3-Bench), inference_treebench.py of Haochen-Wang409/TreeVGR (TreeBench.tsv),
-utils/convert_benchmark.py of inclusionAI/Zooming-without-Zooming (ZoomBench on the hub, and the zoombench.json that it
-writes: images, crop_images, query, response), docs/mini_o3_demo.md of Mini-o3/Mini-o3
-(VisualProbe's val.json: images, doc_id, problem, solution, data_source), and vlmeval/dataset/image_mcq.py of
-open-compass/VLMEvalKit (MME-RealWorld-Lite and BLINK as TSV). CharXiv is in the module `charxiv`.
+MME-RealWorld-Lite, O3-Bench), inference_treebench.py of Haochen-Wang409/TreeVGR (TreeBench.tsv), docs/mini_o3_demo.md
+of Mini-o3/Mini-o3 (VisualProbe's val.json: images, doc_id, problem, solution, data_source), and
+vlmeval/dataset/image_mcq.py of open-compass/VLMEvalKit (MME-RealWorld-Lite and BLINK as TSV). ZoomBench on the hub: the
+loader of zsxm1998/awesome-perception-aware-rlvr (id, query, response, question_type, bbox, image, crop_image); of
+inclusionAI/Zooming-without-Zooming, utils/eval_coverage.py (bbox is x1 y1 x2 y2 in pixels of the whole image) and
+utils/convert_benchmark.py (the zoombench.json that it writes: images, crop_images, query, response). CharXiv is in the
+module `charxiv`.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ def open_annotated(
     bench: Bench,
     needs: Sequence[str] = (),
     image: str = "",
+    box_column: str = "",
     suffix: str = "",
     repeats: bool = False,
     subset: str | None = None,
@@ -78,6 +81,7 @@ def open_annotated(
         bench: The benchmark; of a folder's files those that match `bench.files` are read.
         needs: Fields that each row must have besides image, question and answer: `"options"`, `"boxes"`, `"category"`.
         image: Column of the image instead of the usual ones.
+        box_column: Column of the boxes instead of the usual one.
         suffix: What the column's value lacks of a file name, such as `".jpg"`.
         repeats: The data repeat some rows in full, each of which counts: from the second on `#2` is added to the id.
         subset: Only this category.
@@ -96,7 +100,15 @@ def open_annotated(
     if parts:
         table: RowTable = json_tables(parts, Path(path))
         return open_rows(
-            table, bench, needs=needs, image=image, suffix=suffix, subset=subset, on_error=on_error, images=images
+            table,
+            bench,
+            needs=needs,
+            image=image,
+            box_column=box_column,
+            suffix=suffix,
+            subset=subset,
+            on_error=on_error,
+            images=images,
         )
     expected = f"{bench.files or '*'} as {', '.join(_SUFFIXES)}"
     try:
@@ -116,6 +128,7 @@ def open_annotated(
         bench,
         needs=needs,
         image=image,
+        box_column=box_column,
         suffix=suffix,
         repeats=repeats,
         subset=subset,
@@ -131,21 +144,26 @@ def open_rows(
     needs: Sequence[str],
     image: str,
     suffix: str,
+    box_column: str = "",
     repeats: bool = False,
     subset: str | None,
     on_error: OnError,
     images: Rules,
 ) -> RowTaskSet:
     """Open the rows of a table; see `open_annotated`."""
-    columns = _columns(table, bench.title, image, needs)
+    columns = _columns(table, bench.title, image, box_column, needs)
     reader = AnnotatedReader(bench.name, columns, bench.categories, tuple(needs), suffix, repeats)
     folder = _image_folder(table, reader)
     return RowTaskSet(table, reader, subset=subset, on_error=on_error, images=images, image_folder=folder)
 
 
-def _columns(table: RowTable, title: str, image: str, needs: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _columns(
+    table: RowTable, title: str, image: str, box_column: str, needs: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
     """Return the column of each field that the table has; raises `FormatError` if one that is needed is missing."""
-    names = _NAMES | ({"image": (image, f"{image}s")} if image else {})
+    names = (
+        _NAMES | ({"image": (image, f"{image}s")} if image else {}) | ({"boxes": (box_column,)} if box_column else {})
+    )
     found = {field: next((name for name in known if table.has(name)), "") for field, known in names.items()}
     lettered = table.has("A") and table.has("B")
     for field in ("image", "question", "answer", *needs):
