@@ -227,7 +227,7 @@ class ChatProcessor:
 
     def image(self, image: Image.Image | np.ndarray) -> PixelBlock:
         """Process one RGB image (uint8, HxWx3) for the model."""
-        # Told where the channels are: an image of one or three rows would be read as one of so many channels.
+        # The number of rows must not decide which axis has the channels: images of one or three rows were misread.
         process = functools.partial(self.image_processor, [image], input_data_format="channels_last")
         if self.family.tile_tokens:
             # As the family's processor asks for it: tiles, and a thumbnail if there is more than one.
