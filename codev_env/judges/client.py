@@ -170,6 +170,20 @@ class Asker:
                 "or correct its address."
             ) from error
 
+    async def refusal(self) -> str:
+        """Return why the server does not answer for the model, which is asked for a single token; empty if it does."""
+        body = {
+            "model": self.options.model,
+            "messages": [{"role": "user", "content": "1"}],
+            "max_completion_tokens": 1,
+        }
+        try:
+            async with asyncio.timeout(self.options.timeout_s):
+                await self._client.post("/chat/completions", body=body, cast_to=object)
+        except (TimeoutError, ValueError, self._openai.OpenAIError) as error:
+            return self._describe(error)
+        return ""
+
     async def _fetch(self, key: str, question: Question) -> Verdict:
         verdict = await self.in_thread(self._cache.get, key) if self._cache else None
         if verdict is not None:

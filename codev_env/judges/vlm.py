@@ -132,17 +132,23 @@ class VLMJudge:
             vars(self._elsewhere).update(vars(self._elsewhere + stats))
 
     def ping(self) -> str:
-        """Return one line on the server, which costs nothing; raises `JudgeError` if it or the model is missing."""
+        """Return one line on the server; raises `JudgeError` if it or the model is missing.
+
+        It costs nothing, but for a name that the server does not list: that is asked for a single token, for servers
+        know models by more names than they list.
+        """
         asker, options = self._asker(), self.options
         server = options.base_url or "the server"
         models = asker.submit(asker.models()).result()
         if models is None:
             return f"{server} answers, but does not list its models"
         if options.model not in models:
-            raise JudgeError(
-                f"judge 'vlm': {server} has no model {options.model!r}; it serves: "
-                f"{', '.join(models[:20]) or 'nothing'}."
-            )
+            if refusal := asker.submit(asker.refusal()).result():
+                raise JudgeError(
+                    f"judge 'vlm': {server} has no model {options.model!r}; it serves: "
+                    f"{', '.join(models[:20]) or 'nothing'}. Asked for that model, it says: {refusal}"
+                )
+            return f"{server} answers for {options.model}, which it does not list"
         return f"{server} serves {options.model}"
 
     def check_model(self) -> None:

@@ -39,7 +39,7 @@ class AgreementError(CodevError, RuntimeError):
 
 COMMANDS = {
     "agreement": "measure how well a judge agrees with ground truth",
-    "ping": "ask whether a judge answers, at no cost",
+    "ping": "ask whether a judge answers, at hardly any cost",
 }
 
 

@@ -38,7 +38,7 @@ class AgreementOptions:
 
 @option_class
 class PingOptions:
-    """Ask at no cost whether a judge answers and knows the model."""
+    """Ask at hardly any cost whether a judge answers and knows the model."""
 
     judge: Annotated[str, POSITIONAL]
     """The judge, as in `codev judge agreement --judge`, for example http://localhost:8000/v1#my-model."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from fake_judge_server import FakeJudgeServer, data_of, good, pictures_of
+from fake_judge_server import FakeJudgeServer, data_of, fails, good, pictures_of, says
 from judged import IMAGE, OPEN_TASK, TASK, crop, decoded, judge_of, step_of
 from PIL import Image
 
@@ -195,6 +195,11 @@ def test_by_name():
             get_judge(f"{server.url}#other").ping()
     with pytest.raises(JudgeError, match="cannot be reached"):
         judge.ping()
+    with FakeJudgeServer(says("x")) as server:
+        assert get_judge(f"{server.url}#alias").ping() == f"{server.url} answers for alias, which it does not list"
+        assert len(server.requests) == 1
+    with FakeJudgeServer(fails(404)) as server, pytest.raises(JudgeError, match="no model 'alias'.*status 404"):
+        get_judge(f"{server.url}#alias").ping()
     with FakeJudgeServer(models=None) as server:
         assert "does not list its models" in VLMJudge("toy", server.url).ping()
 
