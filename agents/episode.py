@@ -168,13 +168,15 @@ class EpisodeRecorder:
         Args:
             episode: The episode at its end, with a step for each turn that was added.
             agent: Name of the agent.
-            meta: JSON-able extras; `"task"` is added, the JSON-able part of the task's metadata.
+            meta: JSON-able extras; `"task"` is added, the JSON-able part of the task's metadata, and `"scorer"`, what
+                the scorer asked a model for.
             ending: Rewards that were known after the last turn only, by term: for a cut-off, for a place in the group.
                 They are part of the last turn's reward.
         """
         outcomes = list(self._outcomes)
         for terms in ending:
             outcomes[-1] = _with_more(outcomes[-1], terms)
+        scoring = {"scorer": vars(episode.scoring)} if episode.scoring else {}
         turns = (replace(step, **vars(outcome)) for step, outcome in zip(episode.steps, outcomes, strict=True))
         return Trajectory(
             **self._fields,
@@ -185,7 +187,7 @@ class EpisodeRecorder:
             is_faithful=episode.is_faithful,
             stop_reason=episode.stop_reason,
             share=episode.share,
-            meta={**(meta or {}), **self._task_meta},
+            meta={**(meta or {}), **scoring, **self._task_meta},
         )
 
 

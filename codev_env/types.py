@@ -371,6 +371,7 @@ class Episode:
         is_correct: The scorer calls that answer right.
         stop_reason: Why it ended; `""` while it runs.
         share: Share of the points where the scorer gave a part, see `Score.share`; else `None`.
+        scoring: The requests that the scorer sent to a model.
     """
 
     task: Task
@@ -379,6 +380,7 @@ class Episode:
     is_correct: bool = False
     stop_reason: StopReason = ""
     share: float | None = None
+    scoring: Usage = Usage()
 
     @property
     def done(self) -> bool:

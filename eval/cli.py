@@ -15,7 +15,7 @@ from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
 from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, SUITE, WITHOUT_TOOL, refuse_data_folder
 from codev_eval.bench.measures import dual, evidence_gain, measure, sample_of, suite_table
 from codev_eval.bench.options import EvalOptions
-from codev_eval.bench.usage import judge_usage, usage
+from codev_eval.bench.usage import judge_usage, scorer_usage, usage
 from codev_eval.bench.zoom import zooming_gap
 from codev_eval.compare import main as compare
 from codev_eval.report.cli import title_of
@@ -99,7 +99,7 @@ def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
         "seed": options.seed,
         "samples": options.samples,
         "sets": sets,
-        "usage": used | {"cost": options.cost(used)} | _of_judge(everything),
+        "usage": used | {"cost": options.cost(used)} | _of_others(everything),
         "benches": {bench: _of_bench(bench, options, played, boxless) for bench in played.tasks},
         **({"zooming_gap": gap} if gap else {}),
         "failed": [failed.row() for failed in played.failed],
@@ -114,7 +114,7 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: 
     plain, seed = played.episodes[PLAIN][bench], options.seed
     other_judge = options.judge not in ("auto", "ground_truth", "none")
     found = measure(plain, bench, seed, provenance=other_judge, boxless=boxless)
-    found["usage"] |= {"cost": options.cost(found["usage"])} | _of_judge(plain)
+    found["usage"] |= {"cost": options.cost(found["usage"])} | _of_others(plain)
     found["n_failed"] = sum(f.bench == bench and not f.condition for f in played.failed)
     found["n_not_tried"] = played.not_tried.get((PLAIN, bench), 0)
     for condition, benches in played.episodes.items():
@@ -130,7 +130,7 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: 
     return found
 
 
-def _of_judge(episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """Return the entry of `usage` on the judge; none where it sent no request."""
-    used = judge_usage(episodes)
-    return {"judge": asdict(used)} if used else {}
+def _of_others(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return the entries of `usage` on judge and scorer; none of one that sent no request."""
+    found = {"judge": judge_usage(episodes), "scorer": scorer_usage(episodes)}
+    return {name: asdict(used) for name, used in found.items() if used}

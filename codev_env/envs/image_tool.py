@@ -330,7 +330,7 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         if isinstance(step.turn, Answer):
             episode.answer = step.turn.text
             verdict = verdict_on(self.scorer, episode.task, step.turn.text)
-            episode.is_correct, episode.share = verdict.correct, verdict.share
+            episode.is_correct, episode.share, episode.scoring = verdict.correct, verdict.share, verdict.usage
             episode.stop_reason = "answer"
         elif len(episode.steps) >= self.max_turns:
             episode.stop_reason = "max_turns"

@@ -33,6 +33,7 @@ from codev_env.locks import ForkLock
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, ScorerError, letters_of, score_option, untagged
 from codev_env.types import Task
+from codev_env.usage import Usage
 
 MAX_CHARACTERS = 4000
 MAX_REMEMBERED = 100_000
@@ -161,25 +162,26 @@ class AnswerReader:
             return Score(False, why=f"the answer is longer than {MAX_CHARACTERS} characters")
         connection, question = _connection_of(self), asked(task, text)
         key = self._digest(question)
-        verdict = connection.recall(key, question)
+        verdict, used = connection.recall(key, question), Usage()
         if verdict is None:
-            verdict = self._ask(connection.client, task, question)
+            verdict, used = self._ask(connection.client, task, question)
             connection.keep(key, verdict)
         if question.key == "option":
-            return replace(score_option(task, verdict, f"{self.model}: {verdict}"), how="llm")
-        return Score(verdict, text, "llm", f"{self.model}: {'the same' if verdict else 'not the same'}")
+            return replace(score_option(task, verdict, f"{self.model}: {verdict}"), how="llm", usage=used)
+        return Score(verdict, text, "llm", f"{self.model}: {'the same' if verdict else 'not the same'}", usage=used)
 
     def _digest(self, question: Asked) -> str:
         parts = (self.model, self.temperature, question.instructions, as_data(question.data))
         return hashlib.blake2b(repr(parts).encode(), digest_size=24).hexdigest()
 
-    def _ask(self, client: Any, task: Task, question: Asked) -> Any:
-        problem = ""
+    def _ask(self, client: Any, task: Task, question: Asked) -> tuple[Any, Usage]:
+        """Return the verdict, and what all requests for it took."""
+        problem, used = "", Usage()
         for _ in range(self.retries + 1):
             check = secrets.randbelow(10**9)
             try:
                 reply = client.post("/chat/completions", body=self._request(question, check), cast_to=object)
-                content = read_reply(reply).text
+                said = read_reply(reply)
             except _openai().OpenAIError as error:
                 raise ScorerError(
                     f"scorer {self.name!r}: no verdict on task {task.task_id!r} from {self.model!r} "
@@ -187,11 +189,13 @@ class AnswerReader:
                 ) from error
             except ValueError as error:
                 problem = f"it {error}" if isinstance(error, ReplyError) else f"no JSON ({error})"
+                used += Usage(1)
                 continue
-            verdict = _verdict(content, check, question)
+            used += Usage(1, said.prompt_tokens, said.completion_tokens)
+            verdict = _verdict(said.text, check, question)
             if verdict is not None:
-                return verdict
-            problem = repr(content)[:200]
+                return verdict, used
+            problem = repr(said.text)[:200]
         raise ScorerError(
             f"scorer {self.name!r}: {self.model!r} gave no verdict on task {task.task_id!r} in {self.retries + 1} "
             f"replies; the last: {problem}. Take another model, or raise max_tokens if it was cut off."

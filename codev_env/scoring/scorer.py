@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from codev_env.benches import BENCHES
 from codev_env.errors import CodevError
 from codev_env.types import Task
+from codev_env.usage import Usage
 
 How = Literal["letter", "text", "number", "edit distance", "math", "llm", "rules", "math-verify", "none"]
 
@@ -32,6 +33,7 @@ class Score:
         how: The rule that read it, or the stage that decided (`answer`); `"none"` if nothing could be read.
         why: One line for people.
         share: Share of the points, 0 to 1, where a benchmark gives parts of a point; `None`: all or nothing.
+        usage: The requests that were sent to a model for it.
     """
 
     correct: bool
@@ -39,6 +41,7 @@ class Score:
     how: How = "none"
     why: str = ""
     share: float | None = None
+    usage: Usage = field(default=Usage(), compare=False)
 
     @property
     def points(self) -> float:

@@ -1,4 +1,4 @@
-"""Requests and tokens of an evaluation: of the model, and of the judge."""
+"""Requests and tokens of an evaluation: of the model, of the judge and of the scorer."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ def usage(episodes: Sequence[Trajectory]) -> dict[str, int]:
 def judge_usage(episodes: Sequence[Trajectory]) -> Usage:
     """Sum what a judge behind a server was asked and took; verdicts of a cache took nothing."""
     return sum((turn.score.usage for t in episodes for turn in t.turns if turn.score), Usage())
+
+
+def scorer_usage(episodes: Sequence[Trajectory]) -> Usage:
+    """Sum what a scorer asked a model and took; remembered verdicts took nothing."""
+    return sum((Usage(**t.meta["scorer"]) for t in episodes if "scorer" in t.meta), Usage())

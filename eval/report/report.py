@@ -151,7 +151,8 @@ def _facts(record: Mapping[str, Any]) -> Facts:
     """Return the options of an evaluation, its tokens and its cost."""
     used = record.get("usage") or {}
     spent = _spent(used, ("prompt_tokens", "completion_tokens"))
-    spent |= _spent(used.get("judge") or {}, ("requests", "prompt_tokens", "completion_tokens"), "judge's ")
+    for other in ("judge", "scorer"):
+        spent |= _spent(used.get(other) or {}, ("requests", "prompt_tokens", "completion_tokens"), f"{other}'s ")
     names = ("model", "data", "source", "split", "scorer", "judge", "max_turns", "reward", "seed", "samples")
     tasks = record.get("tasks") or {}
     chosen = {name: words_of(tasks[name]) for name in ("scenes", "subset", "wrap", "only") if tasks.get(name)}

@@ -43,8 +43,7 @@ def text_results(record: Mapping[str, Any]) -> str:
     used = record["usage"]
     if used["requests"]:
         parts.append(_usage_line(used))
-    if judge := used.get("judge"):
-        parts.append(f"Judge: {_usage_line(judge)}")
+    parts += [f"{name.capitalize()}: {_usage_line(used[name])}" for name in ("judge", "scorer") if name in used]
     return "\n\n".join(parts)
 
 

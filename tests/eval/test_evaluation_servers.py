@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_judge_server import FakeJudgeServer, fails, good, says
+from fake_judge_server import FakeJudgeServer, Reply, Request, completion, fails, good, says
 
 from codev_env.app import cli
 
@@ -80,6 +80,21 @@ def test_the_judges_requests_are_counted_beside_the_models_and_kept_with_the_epi
     assert "Judge: 4 requests, 400 prompt tokens, 40 completion tokens, cost 4.40" in capsys.readouterr().out
     page = (tmp_path / "report.html").read_text()
     assert "judge&#39;s prompt tokens" in page and "400" in page
+
+
+def test_so_are_the_scorers(tmp_path, capsys):
+    def reads(request: Request) -> Reply:
+        asked = json.loads(request["messages"][1]["content"])
+        return Reply(completion(json.dumps({"check": asked["check"], "same": False})))
+
+    with FakeJudgeServer(says("<answer>a wild guess</answer>"), says("no verdict"), reads) as server:
+        assert run_eval(tmp_path, f"{server.url}#toy", "--scorer", f"{server.url}#toy", n=1) == 0
+    record = json.loads((tmp_path / "metrics.json").read_text())
+    used = {"requests": 2, "prompt_tokens": 200, "completion_tokens": 20, "cost": 0.0}
+    assert record["usage"]["scorer"] == record["benches"]["vstar"]["usage"]["scorer"] == used
+    assert record["usage"]["requests"] == 1 and "judge" not in record["usage"]
+    assert "Scorer: 2 requests, 200 prompt tokens, 20 completion tokens" in capsys.readouterr().out
+    assert "scorer&#39;s prompt tokens" in (tmp_path / "report.html").read_text()
 
 
 def test_so_are_those_of_a_filter(tmp_path, capsys):
