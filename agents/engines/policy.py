@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,11 @@ class Policy:
         """Write what `weights` returned, the tokenizer and the image processor."""
         self.model.save_pretrained(folder, state_dict=weights.merged)
         if weights.adapters:
+            # `save_pretrained` names the type of the frozen weights in config.json; the merged ones are in fp32.
+            config = deepcopy(self.model.config)
+            for part in (config, *(getattr(config, name) for name in config.sub_configs)):
+                part.dtype = torch.float32
+            config.save_pretrained(folder)
             lora.save_adapters(weights.adapters, folder, lora.alpha_of(self.model))
         self.processor.tokenizer.save_pretrained(folder)
         self.processor.image_processor.save_pretrained(folder)

@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForImageTextToText
 
 from codev_agents.engines import vision
 from codev_agents.engines.batch import collate
@@ -125,6 +126,17 @@ def test_weights_in_bf16_have_adapters_in_fp32_and_are_merged_without_rounding(p
     wanted = layer.base_layer.weight.float() + layer.get_delta_weight("default")
     torch.testing.assert_close(saved.weight, wanted, atol=0, rtol=0)
     assert not torch.equal(wanted, wanted.bfloat16().float())
+
+
+def test_a_saved_model_of_bf16_weights_and_adapters_says_that_it_is_in_fp32(policy, tmp_path):
+    pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+    made = fresh(policy)
+    made.model.to(torch.bfloat16)
+    made.restrict(True, OPTIONS)
+    made.save(tmp_path / "model")
+    loaded = AutoModelForImageTextToText.from_pretrained(tmp_path / "model")  # in the type that config.json names
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    assert loaded.config.get_text_config().dtype == torch.float32
 
 
 def test_autocast_gets_inputs_as_they_are_and_adapters_work_without_it(policy, batch, monkeypatch):
