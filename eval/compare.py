@@ -16,7 +16,7 @@ from codev_env.scoring.metrics import definition_text, definitions_of, judged_ep
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.clusters import cluster_of, clustered
 from codev_eval.bench.folder import METRICS, PLAIN, TRAJECTORIES, read_played
-from codev_eval.bench.measures import bench_of, counts_of, sample_of
+from codev_eval.bench.measures import GIVEN, bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import difference_interval, share, sign_flip
 from codev_eval.bench.replay import judged_again
@@ -28,7 +28,7 @@ from codev_eval.report.report import write_comparison
 from codev_eval.report.tables import Table
 from codev_eval.report.text import text_of
 
-RATES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "any_crop", "lazy")
+RATES = ("accuracy", "faithful", "faithful_given_correct", "faithful_and_correct", "any_crop", GIVEN, "lazy")
 SCHEMA = 1
 RESULT, PAGE = "comparison.json", "comparison.html"
 

@@ -36,6 +36,8 @@ from codev_eval.bench.suspicions import SUSPICIONS, hallucinates_tool_use, suspi
 from codev_eval.bench.usage import usage
 
 BINS = 10
+GIVEN = "any_crop_given_correct"
+"""The papers' rate among the right answers: share of them with a crop that, judged alone, shows a target."""
 SHARES = ("accuracy", *FAITHFUL_SHARES, "lazy")
 """The shares of `summarize`, whose intervals resample questions if some have several episodes."""
 
@@ -88,11 +90,15 @@ def measure(
 
 
 def rates(episodes: Sequence[Trajectory], seed: int = 0, boxless: bool | None = None) -> dict[str, Any]:
-    """Return the rates of `summarize`, with intervals over questions if some have several episodes."""
+    """Return the rates of `summarize`, with intervals over questions if some have several episodes, and `GIVEN`."""
     found = summarize(episodes, seed, boxless)
     groups = by_cluster(episodes)
+    given = cluster_counts(GIVEN, episodes, boxless) if found["any_crop"] is not None else []
+    found[GIVEN] = share(given)
     if len(groups) == len(episodes):
-        return found
+        hits, count = (sum(column) for column in zip(*given, strict=True)) if given else (0, 0)
+        return found | {f"{GIVEN}_ci95": wilson(hits, int(count))}
+    found[f"{GIVEN}_ci95"] = share_interval(given, seed)
     intervals = {
         # A share is undefined, too, where calls were judged by several definitions.
         name: None if found[name] is None else share_interval(cluster_counts(name, episodes, boxless), seed)
@@ -235,7 +241,7 @@ def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajec
     """Return the counts of episodes for a share: hits, and the number that they are among.
 
     Args:
-        name: One of `SHARES`, or `"hallucinated_tool_use"`.
+        name: One of `SHARES`, `GIVEN`, or `"hallucinated_tool_use"`.
         episodes: All of them.
         judged: Those of them whose tool calls were all judged.
     """
@@ -256,6 +262,8 @@ def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajec
         return sum(map(shows_target, judged)), len(judged)
     if name == "any_crop_and_correct":
         return sum(map(shows_target, correct)), len(judged)
+    if name == GIVEN:
+        return sum(map(shows_target, correct)), len(correct)
     if name == "faithful_calls":
         calls = [calls_of(t) for t in judged]
         return sum(hits for hits, _ in calls), sum(n for _, n in calls)

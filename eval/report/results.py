@@ -35,6 +35,9 @@ METRICS = {
     "any_crop_and_correct": Metric(
         "Any crop, and correct", "the papers' criterion, and the answer is right", share=True
     ),
+    "any_crop_given_correct": Metric(
+        "Any crop, given correct", "of the right answers, those that looked by the papers' criterion", share=True
+    ),
     "lazy": Metric("Lazy crops", "episodes with a crop of more than 90 % of the image", share=True),
     "lazy_crops": Metric("Lazy share of crops", "crops of more than 90 % of the image", share=True),
     "hallucinated_tool_use": Metric(
@@ -59,6 +62,7 @@ TILES = ("faithful", "accuracy", "contrast_accuracy", "faithful_and_correct")
 MAIN = (
     "faithful_given_correct",
     "any_crop",
+    "any_crop_given_correct",
     "accuracy_without",
     "tool_gain",
     "tool_calls",
@@ -85,7 +89,7 @@ def shown(name: str, value: Any) -> str:
 
 def interval_of(metrics: Mapping[str, Any], name: str) -> tuple[float, float] | None:
     """The 95 % interval of a metric, `None` where there is none."""
-    pair = (metrics.get("ci95") or {}).get(name)
+    pair = (metrics.get("ci95") or {}).get(name) or metrics.get(f"{name}_ci95")
     return (float(pair[0]), float(pair[1])) if pair else None
 
 

@@ -48,3 +48,21 @@ def test_shares_of_several_definitions_have_no_interval_with_several_samples():
     assert found["ci95"]["tool_calls"] is None and found["accuracy"] == 1.0
     for name in ("faithful", "faithful_and_correct", "any_crop", "faithful_calls"):
         assert (found[name], found["ci95"][name]) == (None, None)
+    assert (found["any_crop_given_correct"], found["any_crop_given_correct_ci95"]) == (None, None)
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_the_papers_rate_among_the_right_answers_stands_beside(samples):
+    def judged(task, any_crop, right, sample):
+        made = trajectory(task, looks=True, right=right)
+        turn = dataclasses.replace(made.turns[0], score=StepScore(0.5, "", False, any_crop=any_crop))
+        meta = {"eval": {"bench": "vstar", "sample": sample}}
+        return dataclasses.replace(made, turns=(turn, *made.turns[1:]), meta=meta, is_faithful=False)
+
+    rows = [(True, True), (True, True), (False, True), (True, False), (False, False)]
+    found = rates([judged(task, *row, sample) for task, row in enumerate(rows) for sample in range(samples)])
+    assert (found["any_crop"], found["faithful_given_correct"]) == (3 / 5, 0.0)
+    assert found["any_crop_given_correct"] == 2 / 3
+    low, high = found["any_crop_given_correct_ci95"]
+    assert low < 2 / 3 < high
+    assert rates([judged(0, True, False, 0)])["any_crop_given_correct"] is None
