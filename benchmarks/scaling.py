@@ -45,7 +45,8 @@ def tables() -> None:
             size, options = plan(model, gpus)
             memory, times = estimate.memory(size, options), estimate.seconds(size, options, gpu)
             fits = "" if memory.peak < gpu.memory else " (too much)"
-            cells = [f"{value:.1f}" for value in (*vars(times).values(), times.total)]
+            phases = (times.prefill, times.decode, times.update, times.push, times.total)
+            cells = [f"{value:.1f}" for value in phases]
             gigabytes = f"{memory.update / 1e9:.0f}{fits} | {memory.rollouts / 1e9:.0f}"
             print(f"| {model} | {gpus} | {options.engine} | {gigabytes} | {' | '.join(cells)} |")
     print("\n| model | GPUs | a push, GB | GB/s for a push in 5 % of an update | the longest response, s |")

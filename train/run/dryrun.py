@@ -94,7 +94,7 @@ def report(size: ModelSize, options: TrainOptions) -> str:
     lines.append(f"time of one update, estimated, in seconds ({trajectories}, {sampled})")
     if estimate.episodes_at_once(size, options):
         times = estimate.seconds(size, options, gpu)
-        lines += [f"  {name:<12} {value:9.2f}" for name, value in vars(times).items()]
+        lines += [f"  {name:<12} {value:9.2f}" for name, value in vars(times).items() if value]
         lines.append(
             f"  {times.total:.2f} in all, {_duration(times.total * options.steps)} for {options.steps} updates"
         )
@@ -103,6 +103,7 @@ def report(size: ModelSize, options: TrainOptions) -> str:
         f"  assumed: {speed}, of which {assumed.mfu:.0%} are used; {assumed.images:.0%} of the tokens are of images; "
         "environments and judges overlap with decoding; no stragglers"
         + (f"; none of --resample's up to {spare} groups" if (spare := options.resample * options.prompts) else "")
+        + (f"; imitation scores at most {played} looks" if estimate.looks(options) else "")
     )
     measured = _measured(Path(options.out) / options.name / HISTORY)
     return "\n".join([*lines, *([measured] if measured else [])])

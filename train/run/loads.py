@@ -25,6 +25,12 @@ def learned(options: TrainOptions) -> int:
     return options.prompts * told + imitation.answers + imitation.calls + imitation.targets
 
 
+def looks(options: TrainOptions) -> int:
+    """Return how many looks of an update self-imitation scores at most: each rollout's, each at a place of its own."""
+    imitation = options.imitation
+    return options.prompts * options.group * bool(imitation.answers or imitation.calls or imitation.targets)
+
+
 def passes_per_step(options: TrainOptions) -> int:
     """Return how many forward passes of a process one optimizer step accumulates, full ones of mean trajectories."""
     groups = max(1, options.estimate.gpus // options.sequence_parallel)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from codev_train.run.footprint import episodes_at_once, sampling_width
-from codev_train.run.loads import PATCHES, decoding_gpus, learned, mean_trajectory, sampled_tokens
+from codev_train.run.loads import PATCHES, decoding_gpus, learned, looks, mean_trajectory, sampled_tokens
 from codev_train.run.options import TrainOptions
 from codev_train.run.sizes import Gpu, ModelSize
 
@@ -18,19 +18,21 @@ class Seconds:
     Attributes:
         prefill: Reading prompts and tool outputs, and the prompts of tasks whose answers are guessed.
         decode: Sampling.
-        update: Forward and backward passes; those that score looks for self-imitation are not counted.
+        update: Forward and backward passes.
         push: Weights to the engine.
+        looks: Scoring of looks for self-imitation.
     """
 
     prefill: float
     decode: float
     update: float
     push: float
+    looks: float = 0.0
 
     @property
     def total(self) -> float:
         """All phases."""
-        return self.prefill + self.decode + self.update + self.push
+        return self.prefill + self.decode + self.update + self.push + self.looks
 
 
 def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
@@ -39,7 +41,8 @@ def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
     Computation reaches `estimate.mfu` of the peak, decoding `estimate.decode` of the memory bandwidth, the network
     `estimate.network`. A decoding step reads the engine's weights and the cache of all its trajectories, half
     grown. All trajectories are of mean length: stragglers come on top. A guess is taken to read as much as an episode,
-    which is more than its prompt; the few tokens that it samples are not counted.
+    which is more than its prompt; the few tokens that it samples are not counted. A look that is scored
+    takes two passes: with what it showed, and with another place.
     """
     estimate, episodes = options.estimate, options.prompts * options.group
     speed = gpu.flops * estimate.mfu
@@ -59,6 +62,7 @@ def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
         decode=waves * sampled * step,
         update=learned(options) / max(1, estimate.gpus) * update_flops(size, options) / speed,
         push=push_bytes(size, options) / (estimate.network * 1e9),
+        looks=2 * looks(options) / max(1, estimate.gpus) * look_flops(size, options) / speed,
     )
 
 
@@ -69,15 +73,28 @@ def update_flops(size: ModelSize, options: TrainOptions) -> float:
     sampled tokens only; attention 4 s q / 2 per token and layer forward, for it is causal. A frozen vision tower is run
     forward only, by all processes that share a row. Own log-probabilities and a reference's are a forward pass each.
     """
-    mean, sampled = mean_trajectory(options), sampled_tokens(options)
-    attention = 2 * mean**2 * size.heads * size.head_dim * size.layers
-    weights = 2 * (mean * size.language + sampled * size.table)
-    vision = 2 * PATCHES * mean * options.estimate.images * size.vision * options.sequence_parallel
+    weights = 2 * (mean_trajectory(options) * size.language + sampled_tokens(options) * size.table)
+    attention, vision = _attention_flops(size, options), _vision_flops(size, options)
     passes, forward = 4 if options.gradient_checkpointing else 3, weights + attention
     vision_passes = passes if options.train_vision and not options.lora.rank else 1
     scoring = int(options.epochs * options.minibatches > 1 and options.correction != "ratio") + int(options.kl > 0)
     spared = weights if options.lora.rank else 0
     return options.epochs * (passes * forward - spared + vision_passes * vision) + scoring * (forward + vision)
+
+
+def look_flops(size: ModelSize, options: TrainOptions) -> float:
+    """Return the operations of one forward pass over a mean trajectory, without the head: an answer has few tokens."""
+    layers = 2 * mean_trajectory(options) * size.language
+    return layers + _attention_flops(size, options) + _vision_flops(size, options)
+
+
+def _attention_flops(size: ModelSize, options: TrainOptions) -> float:
+    return 2 * mean_trajectory(options) ** 2 * size.heads * size.head_dim * size.layers
+
+
+def _vision_flops(size: ModelSize, options: TrainOptions) -> float:
+    images = mean_trajectory(options) * options.estimate.images
+    return 2 * PATCHES * images * size.vision * options.sequence_parallel
 
 
 def push_bytes(size: ModelSize, options: TrainOptions) -> float:
