@@ -20,6 +20,7 @@ from accelerate import PartialState
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
 from codev_agents.engines import make_engine
+from codev_agents.rollout.engine import ClosingEngine
 from codev_agents.rollout.families import positions_of
 from codev_env.files import write_json, write_text
 from codev_env.trajectory import read_trajectories
@@ -153,6 +154,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
         ) from error
     finally:
         monitor.close()
+        if isinstance(engine, ClosingEngine):
+            engine.close()
     seconds["total"] = seconds.get("total", 0.0) + time.perf_counter() - started
     before = json.loads(before_file.read_text())
     _summarize(run, request, options, before, after, seconds)

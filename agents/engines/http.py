@@ -94,6 +94,9 @@ class Client:
         self.patience, self.timeout = patience, timeout
         self.restoring = threading.Lock()
         """Held while it gets weights."""
+        self.paused = False
+        """This process has paused it and not resumed it."""
+        self._closed = False
         self._opener = urllib.request.build_opener(_Http(), _Https())
         self._lock = threading.Lock()
         self._under_way: set[OpenRequest] = set()
@@ -120,6 +123,8 @@ class Client:
             return self._ask(request, None)
         request.asked = asked
         with self._lock:
+            if self._closed:
+                raise ServerLost("nothing is sent to it any more")
             self._under_way.add(asked)
         try:
             return self._ask(request, None)
@@ -133,6 +138,17 @@ class Client:
             under_way = list(self._under_way)
         for asked in under_way:
             asked.cut_off()
+
+    def close(self) -> None:
+        """End the requests that may be ended, for good, and resume the server if it is paused."""
+        with self._lock:
+            self._closed = True
+            under_way = list(self._under_way)
+        for asked in under_way:
+            asked.give_up()
+        if self.paused:
+            with contextlib.suppress(ServerLost, EngineError):
+                self.post("/resume")  # after the end of a load that is under way
 
     def wait(self) -> None:
         """Return when the server is healthy.

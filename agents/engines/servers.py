@@ -26,6 +26,9 @@ LOAD_S = 60.0  # time to load weights after which a server is checked, in second
 SILENT_S = 60.0  # time without an answer to any request after which an engine is checked, in seconds
 NOTICE_S = 1.0  # longest wait for a server that nobody asks, in seconds
 TRIES = 5  # per completion, and one for each further server; all may be gone between two, for `patience` seconds
+LATE_S = 300.0
+"""Longest wait for a server that gets weights when another one has got them, in seconds, or twice the time of that."""
+CLOSE_S = 5.0  # longest wait for servers that are resumed at the end, in seconds
 GIVEN_UP_S = 0.5  # longest wait for servers of a request that was given up, in seconds
 
 
@@ -82,6 +85,7 @@ class Servers:
         self._lost: dict[Client, Exception] = {}
         self._gone = 0.0  # since when all of them are lost
         self._newest = ""
+        self._closed = False
         self._homes: dict[Hashable, _Home] = {}
         self.losses = 0
         """How often a server was left out, or has lost its weights."""
@@ -110,14 +114,23 @@ class Servers:
     def look(self, action: Callable[[Client], object]) -> None:
         """Ask all servers that are there, side by side, and leave out those that are lost; raises as the action.
 
-        After an interrupt, and after an error of one of them, the others are not waited for.
+        After an interrupt, and after an error of one of them, the others are not waited for. One that takes far longer
+        than the first, as if its engine hung, counts as lost.
         """
+        started, took = time.monotonic(), list[float]()
+
+        def timed(client: Client) -> None:
+            action(client)
+            took.append(time.monotonic() - started)
+
         with self._changed:
             there = [client for client in self.clients if client not in self._lost]
-        asked = [(client, in_own_thread("vllm-push", action, client)[0]) for client in there]
+        asked = [(client, in_own_thread("vllm-push", timed, client)[0]) for client in there]
         for client, sent in asked:
             while not wait([sent], LOAD_S).done:
                 self._cut_if_silent(client)
+                if took and time.monotonic() - started > max(LATE_S, 2 * took[0]):
+                    client.cut_off()
             try:
                 sent.result()
             except ServerLost as error:
@@ -131,6 +144,14 @@ class Servers:
             client.cut_off()
         except EngineError:
             return  # it says something
+
+    def close(self) -> None:
+        """Send nothing any more, but resume the servers that a push has left paused."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        resumed = [in_own_thread("vllm-close", client.close)[0] for client in self.clients]
+        wait(resumed, CLOSE_S)
 
     def notice(self) -> None:
         """Leave out servers that are gone, also those that nobody asks at present."""
@@ -216,6 +237,8 @@ class Servers:
     def _wait(self, asked: OpenRequest | None = None) -> list[Client]:
         """Return the servers that are there, once there are any; the lock is held."""
         while not (there := [client for client in self.clients if client not in self._lost]):
+            if self._closed:
+                raise EngineError("this engine is closed; make another one.")
             if asked and asked.given_up:
                 raise EngineError(_GIVEN_UP)
             left = self._gone + self._patience - time.monotonic()
@@ -243,7 +266,7 @@ class Servers:
     def _look_for(self, client: Client) -> None:
         """Take a server back when it is healthy and has the newest weights."""
         pause, told = 0.1, False
-        while self._method():
+        while self._method() and not self._closed:
             try:
                 try:
                     client.get("/health", LOOK_S)

@@ -31,6 +31,7 @@ from codev_agents.engines.weights_folder import WeightsFolder, locked_if_possibl
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.errors import ConfigError
+from codev_env.threads import in_own_thread
 
 GENERATE = "/inference/v1/generate"
 STATE_S = 60.0  # longest wait for what a server says of itself, in seconds
@@ -93,7 +94,11 @@ class VllmServerEngine:
         # Of its own: the trainer uses the others while this one waits for the end of a push.
         self._group = torch.distributed.new_group(timeout=PATIENCE, backend="gloo") if shared else None
         self._writes = not shared or torch.distributed.get_rank() == 0
-        self.sync(model)
+        try:
+            self.sync(model)
+        except BaseException:
+            self.close()
+            raise
 
     def seed(self, seed: int) -> None:
         """Make the next samples a function of `seed`, with `exact_replay`; without it the server draws its own."""
@@ -123,8 +128,10 @@ class VllmServerEngine:
     def _push(self, folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, float]:
         before = self._folder
         if self._writes:
-            _write(weights, folder)
+            in_own_thread("vllm-write", _write, weights, folder)[0].result()  # Ctrl-C does not wait for the disk
             weights.clear()
+        if self._group and not self._in_flight:
+            torch.distributed.barrier(self._group)  # until no process has an episode under way
         self._folder = folder  # from here on nobody gives a server older ones
         if self._writes:
             self._servers.push(folder.name)
@@ -149,6 +156,10 @@ class VllmServerEngine:
             return {}
         queues = {f"server/{place}_queue": float(n) for place, n in enumerate(self._servers.queues)}
         return queues | {"server/lost": float(self._servers.losses)}
+
+    def close(self) -> None:
+        """End pushes under way, and resume the servers that they have left paused; nothing is sent after that."""
+        self._servers.close()
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         """Sample one completion per prompt, in order; all are requested at the same time."""
@@ -220,8 +231,8 @@ class VllmServerEngine:
 
     def _restore(self, client: Client) -> str:
         """Send a server the newest weights, unless it has them; returns their name. One with others is checked."""
-        folder = self._folder
-        with client.restoring, locked_if_possible(folder.parent / f"lock-{client.name}"):
+        with client.restoring, locked_if_possible(self._folder.parent / f"lock-{client.name}"):
+            folder = self._folder
             there = _version(client)
             if there not in self._versions and client in self._checked:
                 self._checked.remove(client)  # it was started again, perhaps with other flags
@@ -246,6 +257,7 @@ class VllmServerEngine:
 
         if not folder.exists():
             raise ServerLost("its weights are still being written")
+        client.paused = True
         # Requests under way end now, or go on with the new weights and no caches of the old ones.
         post("/pause?mode=keep&clear_cache=true" if self._apart else "/pause")
         post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
@@ -256,6 +268,7 @@ class VllmServerEngine:
             if post(f"/reset_{cache}_cache") == {"success": False}:
                 raise ServerLost(f"the {cache} cache could not be emptied")
         post("/resume")
+        client.paused = False
         if not self._apart:
             announce()  # The name comes last: a server with it needs nothing more.
 

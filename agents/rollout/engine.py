@@ -97,6 +97,15 @@ class ReportingEngine(Engine, Protocol):
 
 
 @runtime_checkable
+class ClosingEngine(Engine, Protocol):
+    """Leaves something behind that others use."""
+
+    def close(self) -> None:
+        """Leave it as it was found; the engine cannot be used any more."""
+        ...
+
+
+@runtime_checkable
 class AsyncEngine(Engine, Protocol):
     """Samples completions one by one: requests come and go while others are decoded."""
 
