@@ -8,7 +8,9 @@ import json
 import re
 import resource
 import shutil
+import signal
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -285,6 +287,35 @@ def test_what_changes_after_saving_is_not_written(policy, optimizer, tmp_path, m
     fresh = make_optimizer(loaded, OptimizerOptions())
     load_optimizer(last(tmp_path), loaded, fresh)
     assert {float(state["step"]) for state in fresh.state.values()} == {1.0}
+
+
+@pytest.mark.parametrize("pressed", ["in an update", "in the wait at the end"])
+def test_a_second_interrupt_does_not_wait_for_a_checkpoint(policy, optimizer, tmp_path, monkeypatch, pressed):
+    """A large one takes minutes on a slow disk."""
+    go, begun, write = threading.Event(), threading.Event(), checkpoint.write_moments
+
+    def later(*arguments: object) -> None:
+        begun.set()
+        assert go.wait(60)
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoint, "write_moments", later)
+    monkeypatch.setattr(checkpoint, "GRACE_S", 0.1)
+    timer = threading.Timer(0.5, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), CheckpointWriter(tmp_path, 1) as writer:
+        writer.save(1, policy, optimizer)
+        assert begun.wait(60)
+        if pressed == "in an update":
+            raise KeyboardInterrupt
+        timer.start()
+    assert time.monotonic() - started < 30 and not checkpoints(tmp_path)
+    writing = [thread for thread in threading.enumerate() if thread.name.startswith("checkpoint")]
+    assert writing and all(thread.daemon for thread in writing)  # the process ends without them
+    go.set()
+    for thread in writing:
+        thread.join(60)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000001"]
 
 
 def test_a_checkpoint_that_failed_in_the_background_is_reported_by_the_next(run, policy, optimizer, monkeypatch):

@@ -11,7 +11,8 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from safetensors import SafetensorError
 from codev_agents.engines.policy import Policy, PolicyWeights
 from codev_agents.engines.weights import copied, is_sharded
 from codev_env.errors import CodevError, ConfigError
+from codev_env.threads import in_own_thread
 from codev_train.learn.moments import OtherWeights, load_moments, moments, write_moments
 from codev_train.learn.optimizer import parts
 
@@ -30,6 +32,7 @@ OPTIMIZER = "optimizer"
 """Folder of the moments in a checkpoint, in the format of `torch.distributed.checkpoint`."""
 STATE = "state.json"
 PATIENCE = datetime.timedelta(hours=6)  # for the slowest disk of all processes
+GRACE_S = 5.0  # longest wait for a checkpoint after a second Ctrl-C, in seconds
 _NAME = re.compile(r"step-(\d+)")
 
 
@@ -104,7 +107,8 @@ class CheckpointWriter:
     A checkpoint holds the policy (loadable with `from_pretrained`), the optimizer's moments, and the number of updates;
     the order of data and sampling are functions of seed and update, so nothing else is needed to continue. The main
     process writes the policy; each process writes its own shards of the moments. Any number of processes can continue.
-    All processes make a writer and call its methods; used as a context manager, it waits at the end.
+    All processes make a writer and call its methods; used as a context manager, it waits at the end, after Ctrl-C for
+    `GRACE_S` at most.
     """
 
     def __init__(self, run: Path, keep: int) -> None:
@@ -120,7 +124,6 @@ class CheckpointWriter:
         if dist.is_initialized():
             # Its own group: it speaks while the main thread uses the other one.
             self._group, self._main = dist.new_group(timeout=PATIENCE, backend="gloo"), dist.get_rank() == 0
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
 
     def save(self, step: int, policy: Policy, optimizer: Any) -> None:
@@ -136,9 +139,10 @@ class CheckpointWriter:
         state = {"step": step, "optimizer": [type(part).__name__ for part in parts(optimizer)]}
         folder = self._run / "checkpoints" / f"step-{step:06d}"
         if self._main:
-            self._pending = self._thread.submit(self._lead, folder, policy, weights, own or {}, state, not sharded)
+            lead = folder, policy, weights, own or {}, state, not sharded
+            self._pending, _ = in_own_thread("checkpoint", self._lead, *lead)
         else:
-            self._pending = self._thread.submit(self._follow, folder, own)
+            self._pending, _ = in_own_thread("checkpoint", self._follow, folder, own)
 
     @property
     def failed(self) -> bool:
@@ -159,14 +163,15 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyboardInterrupt) and self._pending:
+            if not wait_for([self._pending], GRACE_S).done:
+                return  # the next run removes what is left of it
         try:
             self.wait()
         except CheckpointError as failure:
             if error is None:
                 raise
             print(failure, file=sys.stderr)  # beside the error that ends the run
-        finally:
-            self._thread.shutdown()
 
     def _lead(
         self,
