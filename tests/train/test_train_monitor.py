@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from codev_agents import NoTool, Oracle, run_episode
 from codev_env.scoring.metrics import summarize
@@ -95,6 +97,15 @@ def test_a_picture_shows_target_and_crop_boxes_and_the_crop(episodes):
     assert looked.shape[1] > blind.shape[1], "the crop stands beside the image"
     green, red = (np.abs(looked[:, :336].astype(int) - color).sum(-1).min() for color in ([0, 200, 0], [230, 0, 0]))
     assert green < 60 and red < 60
+
+
+def test_a_picture_stays_small_where_a_tool_returns_long_strips(episodes):
+    call, *others = episodes[0].turns
+    strips = tuple(Image.new("RGB", size, (9, 9, 9)) for size in [(3000, 30), (30, 3000), (100, 1)])
+    call = replace(call, images=strips, crop_boxes=(None,) * 3)
+    picture = draw(replace(episodes[0], turns=(call, *others)))
+    assert picture.shape[0] == 336 and picture.shape[1] < 12 * 336
+    assert (picture == 9).all(-1).any()
 
 
 def test_a_transcript_tells_turns_observations_and_rewards(episodes):

@@ -17,6 +17,7 @@ from codev_env.trajectory import Trajectory
 from codev_train.run.trackers import RunTracker
 
 HISTORY = "history.jsonl"
+_WIDEST = 4  # of an image in `draw`, as a multiple of its height: a strip may be a hundred times as wide as high
 
 
 class Monitor:
@@ -89,7 +90,10 @@ def _cut_history(path: Path, start: int) -> None:
 
 
 def draw(trajectory: Trajectory, height: int = 336) -> np.ndarray[Any, Any]:
-    """Draw the input image with target and crop boxes, and beside it the returned images; uint8 HxWx3."""
+    """Draw the input image with target and crop boxes, and beside it the returned images; uint8 HxWx3.
+
+    Images are as high as `height`, unless they would be more than four times as wide.
+    """
     from PIL import Image, ImageDraw
 
     image = trajectory.images[0].convert("RGB")
@@ -100,7 +104,11 @@ def draw(trajectory: Trajectory, height: int = 336) -> np.ndarray[Any, Any]:
     for box in boxes_on(0, (box for turn in trajectory.turns for box in turn.crop_boxes)):
         pen.rectangle(box, outline=(230, 0, 0), width=width)
     shown = [image, *(crop.convert("RGB") for turn in trajectory.turns for crop in turn.images)]
-    shown = [i.resize((max(1, round(i.width * height / i.height)), height)) for i in shown]
+    scales = [min(height / i.height, _WIDEST * height / i.width) for i in shown]
+    shown = [
+        i.resize((max(1, round(i.width * scale)), max(1, round(i.height * scale))))
+        for i, scale in zip(shown, scales, strict=True)
+    ]
     sheet = Image.new("RGB", (sum(i.width + 4 for i in shown), height), (255, 255, 255))
     x = 0
     for part in shown:
