@@ -85,9 +85,17 @@ class EpisodeRecorder:
         observation: The first observation.
         index: The task's index in its set.
         seed: The seed `reset` was called with.
+        images: The images of the observation, where another episode of the task has them already.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], observation: Observation, index: int, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        observation: Observation,
+        index: int,
+        seed: int | None = None,
+        images: tuple[Image.Image, ...] | None = None,
+    ) -> None:
         base = unwrap(env)
         task = base.task
         self._outcomes: list[_Outcome] = []
@@ -107,7 +115,7 @@ class EpisodeRecorder:
             "times": tuple(task.times),
             "system_prompt": base.system_prompt,
             "prompt": observation["text"],
-            "images": tuple(Image.fromarray(np.asarray(image)) for image in observation["images"]),
+            "images": shown_images(observation) if images is None else images,
             "dialect": base.dialect.name,
             "observation_role": base.dialect.observation_role,
             "reward_name": base.reward.name,
@@ -189,6 +197,11 @@ class EpisodeRecorder:
             share=episode.share,
             meta={**(meta or {}), **scoring, **self._task_meta},
         )
+
+
+def shown_images(observation: Observation) -> tuple[Image.Image, ...]:
+    """Return the images of an observation as a trajectory keeps them."""
+    return tuple(Image.fromarray(np.asarray(image)) for image in observation["images"])
 
 
 def _with_more(outcome: _Outcome, terms: Mapping[str, float]) -> _Outcome:

@@ -99,6 +99,9 @@ def tapo(
         ):
             for step in range(done, options.steps):
                 rollouts, row = learner.update(step, ahead)
+                numbers = bar_numbers(row, [r.trajectory for r in rollouts])
+                shown = [r.trajectory for r in rollouts[:: options.group][:4]]
+                del rollouts  # The images of two updates, or of one and an evaluation, may not fit into memory.
                 last = step + 1 == options.steps
                 if options.eval.every and (step + 1) % options.eval.every == 0 and not last:
                     if ahead:
@@ -109,9 +112,9 @@ def tapo(
                         learner.seed(step + 1)  # An evaluation has seeded the engine, each one with the same seed.
                 monitor.update(row, step + 1)
                 if step % options.show_every == 0:
-                    monitor.episodes([r.trajectory for r in rollouts[:: options.group][:4]], step + 1)
+                    monitor.episodes(shown, step + 1)
                 bar.update()
-                bar.set_postfix(bar_numbers(row, [r.trajectory for r in rollouts]))
+                bar.set_postfix(numbers)
                 findings = broadcast_object_list([health.look(row)])[0]  # of the main process: all stop, or none
                 for finding in findings if accelerator.is_main_process else ():
                     bar.write(f"update {step + 1}: {finding.reason}", file=sys.stderr)

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 from codev_agents.agent import AgentError
-from codev_agents.episode import EpisodeRecorder
+from codev_agents.episode import EpisodeRecorder, shown_images
 from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import Requests
@@ -260,7 +260,8 @@ class EpisodePlayer:
     def _reset(self) -> Prompt:
         context = self.context
         self._first, info = self.env.reset(options={"index": self.group.index})
-        self._recorder = EpisodeRecorder(self.env, self._first, info["index"])
+        shown = context.memo.get(("shown", self.group.index), lambda: shown_images(self._first))
+        self._recorder = EpisodeRecorder(self.env, self._first, info["index"], images=shown)
         ids, images = context.memo.get(("task", self.group.index), self._tokenize_first)
         if len(ids) + context.room > context.max_length:
             raise PromptTooLong(self.base.task.task_id, len(ids), context.max_length)

@@ -157,6 +157,12 @@ def test_rollouts_of_a_task_stand_together_and_end_one_by_one(policy, env, runne
     assert rewards.sum(1).tolist() == pytest.approx([r.trajectory.total_reward for r in found])
 
 
+def test_rollouts_of_a_task_share_its_images(policy, runner):
+    first, second, other = runner.play(HFEngine(policy.model, policy.processor), [0, 0, 1], 1, SAMPLING)
+    assert first.trajectory.images[0] is second.trajectory.images[0]
+    assert first.trajectory.images[0] is not other.trajectory.images[0]
+
+
 def test_slots_are_reset_for_the_next_batch(policy, env, runner):
     for index in (7, 8):
         oracle, lazy = played(env, Oracle(margin=0.0, snap=112), index), played(env, LazyCrop(), index)

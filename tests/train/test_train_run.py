@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
+import weakref
 
 import pytest
 import torch
@@ -13,10 +15,12 @@ from micro_run import history, same_weights, untimed, visible, weights
 from codev_agents.engines import hf
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.policy import Policy
+from codev_agents.rollout.runner import RolloutRunner
 from codev_env.app.cli import main
 from codev_env.scoring.med import TERMS, tool_effect
 from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import read_trajectories
+from codev_train import tapo
 from codev_train.evaluate import comparison, mastery
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.run.config import OPTIONS
@@ -123,6 +127,26 @@ def test_the_policy_is_saved_and_has_learned(finished, start):
     before, after = weights(start), weights(finished / "model")
     changed = [name for name in before if not torch.equal(before[name], after[name])]
     assert any("visual" in name for name in changed) and any("language_model" in name for name in changed)
+
+
+def test_rollouts_are_gone_when_an_evaluation_or_the_next_update_plays(arguments, monkeypatch):
+    known: list[weakref.ref] = []
+    alive: list[int] = []
+
+    def remembering(rollouts, *rest):
+        known.extend(map(weakref.ref, rollouts))
+        return make_samples(rollouts, *rest)
+
+    def looking(*given, **more):
+        gc.collect()
+        alive.append(sum(rollout() is not None for rollout in known))
+        return select(*given, **more)
+
+    make_samples, select = tapo.make_samples, RolloutRunner.select
+    monkeypatch.setattr(tapo, "make_samples", remembering)
+    monkeypatch.setattr(RolloutRunner, "select", looking)
+    assert main(["train", *arguments("freed", "--steps", "2", "--eval.every", "1")]) == 0
+    assert len(known) == 8 and alive == [0] * 5  # evaluation, update, evaluation, update, evaluation
 
 
 @pytest.mark.integration
