@@ -13,6 +13,20 @@ from codev_eval.bench.runner import Describe, Failure, Key, keys, no_meta, reaso
 
 MAX_LENGTH = 32768
 """Longest episode, in tokens, for models that take so many; a longer one is cut off between turns."""
+USUAL_TURN = 2048
+"""Tokens per turn up to which `MAX_LENGTH` holds. What a turn may have beyond them is added to it: an episode is cut
+off where a whole turn does not fit, and one of 16 384 tokens would leave no room for images."""
+
+
+def longest_episode(max_tokens: int, positions: int = 0) -> int:
+    """Return the longest episode, in tokens.
+
+    Args:
+        max_tokens: Tokens per turn.
+        positions: Tokens that the model takes; 0 for any number.
+    """
+    longest = MAX_LENGTH + max(0, max_tokens - USUAL_TURN)
+    return min(longest, positions or longest)
 
 
 class SavedModel:
@@ -60,7 +74,7 @@ class SavedModel:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         policy.model.to(device)
         self._processor = policy.processor
-        self._longest = min(MAX_LENGTH, positions_of(policy.model.config) or MAX_LENGTH)
+        self._longest = longest_episode(max_tokens, positions_of(policy.model.config))
         self._engine = make_engine(
             engine, policy.model, policy.processor, batch, seed, VllmOptions(exact_replay=True), self._longest, device
         )

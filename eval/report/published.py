@@ -8,6 +8,7 @@ from typing import Any
 from codev_env.benches import BENCHES, benches_scored_by
 from codev_eval.bench.models import is_folder
 from codev_eval.bench.released import RELEASED, UNREAD, Name, Released, is_remote
+from codev_eval.bench.saved import longest_episode
 
 GIGABYTES = 16.6
 """Weights of Qwen2.5-VL-7B, on which all of them build, in bfloat16: 8 292 166 656 parameters of 2 bytes."""
@@ -94,6 +95,9 @@ def _of_this_run(row: Released, options: Mapping[str, Any], record: Mapping[str,
     for option, (value, _) in row.options.items():
         if options[option] != value:
             yield f"{_flag(option)} is {options[option]}, and {value} as published"
+    if not is_remote(options["model"]):
+        longest = longest_episode(options["max_tokens"])
+        yield f"an episode that would grow past {longest} tokens, or the model's last position, ends without an answer"
     if options["engine"] == "hf" and not is_remote(options["model"]):
         yield "the engine hf computes in float32; published runs used bfloat16, mostly in vLLM"
     whole: Mapping[str, Sequence[Any]] = {"samples": (1,)}

@@ -21,6 +21,7 @@ from codev_env.trajectory import read_trajectories
 from codev_eval.bench import evaluation
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.released import RELEASED, Name
+from codev_eval.bench.saved import longest_episode
 from codev_eval.report.published import announcement, comparison, comparison_text
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,16 @@ def test_a_server_has_its_own_limit_on_pixels():
     assert options_of("deepeyes-7b", model="http://localhost:1/v1#m").max_pixels is None
     with pytest.raises(OptionError, match="--max-pixels 100 is of the model of a folder"):
         options_of("deepeyes-7b", model="http://localhost:1/v1#m", max_pixels=100)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_image_as_large_as_the_budget_leaves_room_for_turns_as_published(name):
+    options = RELEASED[name].options
+    image = options["max_pixels"][0] // 28**2 if "max_pixels" in options else 0
+    text, turn = 2000, options["max_tokens"][0]
+    # The prompt, a short turn, an output half as large as the input, and a whole turn.
+    assert 2 * text + image + image // 2 + turn <= longest_episode(turn, 128_000)
+    assert longest_episode(turn, 30_000) == 30_000
 
 
 def test_an_unknown_name_lists_the_names(capsys):
