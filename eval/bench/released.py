@@ -180,6 +180,8 @@ RELEASED: dict[Name, Released] = {
         differs=(
             "the released code tries again up to five times at temperature 1 where no answer came, then asks with a "
             "simple prompt and no tool; here an episode without an answer is wrong",
+            "the released code leaves a program without an output out of the conversation, and tries another one; here "
+            "the model sees its error",
             "VLMEvalKit asks an LLM where its rules read nothing; here such an answer is wrong",
             "VLMEvalKit's total of BLINK is the accuracy over all questions; here it is the mean over its tasks",
         ),

@@ -14,8 +14,8 @@ from codev_eval.bench.runner import Describe, Failure, Key, keys, no_meta, reaso
 MAX_LENGTH = 32768
 """Longest episode, in tokens, for models that take so many; a longer one is cut off between turns."""
 USUAL_TURN = 2048
-"""Tokens per turn up to which `MAX_LENGTH` holds; more are added to it, because an episode is cut off where a whole turn
-does not fit, and one of 16 384 tokens would leave no room for images."""
+"""Tokens per turn up to which `MAX_LENGTH` holds; more are added to it, because an episode is cut off where a whole
+turn does not fit, and one of 16 384 tokens would leave no room for images."""
 
 
 def longest_episode(max_tokens: int, positions: int = 0) -> int:
