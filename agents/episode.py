@@ -11,10 +11,11 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image
 
-from codev_agents.agent import Agent, MeteredAgent
+from codev_agents.agent import Agent, AgentError, MeteredAgent
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import EpisodeLost
 from codev_env.geometry import ImageBox
+from codev_env.threads import is_given_up
 from codev_env.trajectory import Trajectory
 from codev_env.types import Box, Episode, Observation, Step
 
@@ -50,6 +51,8 @@ def run_episode(
         base, recorder, done = unwrap(env), EpisodeRecorder(env, observation, info["index"], seed), False
         try:
             while not done:
+                if is_given_up():
+                    raise AgentError("nobody waits for this episode any more.")
                 action = agent.act(observation)
                 observation, reward, terminated, truncated, info = env.step(action)
                 done = terminated or truncated

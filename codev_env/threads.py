@@ -1,4 +1,4 @@
-"""Work in threads: one that may take very long ends with the process, and one whose result nobody wants waits less."""
+"""Work in threads that end with the process, and that end early where nobody wants the result."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,8 +29,49 @@ def in_own_thread(name: str, function: Callable[..., T], *arguments: Any) -> tup
     return job, thread
 
 
+class DaemonThreads:
+    """A few threads that run functions in the order in which they come and do not keep the process from ending.
+
+    Args:
+        count: How many.
+        name: Name of the threads.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count, self._name, self._started = count, name, 0
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Run a function as soon as a thread is free; one thread at a time may call this."""
+        job: Future[T] = Future()
+
+        def run() -> None:
+            if not job.set_running_or_notify_cancel():
+                return
+            try:
+                job.set_result(function(*arguments))
+            except BaseException as error:
+                job.set_exception(error)
+
+        self._jobs.put(run)
+        if self._started < self._count:
+            self._started += 1
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return job
+
+    def close(self) -> None:
+        """End each thread after the functions that came before; waits for none."""
+        for _ in range(self._started):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while run := self._jobs.get():
+            run()
+            del run
+
+
 def until_given_up(given_up: threading.Event, function: Callable[..., T], *arguments: Any) -> T:
-    """Run a function for someone who may set `given_up`: from then on it waits for no node of a farm."""
+    """Run a function for someone who may set `given_up`: from then on it begins no turn and waits for no node."""
     before = _given_up.set(given_up)
     try:
         return function(*arguments)

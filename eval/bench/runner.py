@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from codev_agents import Agent, run_episode
 from codev_env.errors import CodevError
-from codev_env.threads import until_given_up
+from codev_env.threads import DaemonThreads, until_given_up
 from codev_env.trajectory import Trajectory
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ Key = tuple[int, int]
 """Names an episode: index of its task, and number of the sample."""
 Describe = Callable[[Key], Mapping[str, Any]]
 """Returns the JSON-able extras of an episode's record."""
+GRACE_S = 5.0  # longest wait for functions under way whose results nobody wants, in seconds
 
 
 @dataclass(frozen=True)
@@ -102,18 +103,22 @@ def reason_of(error: Exception) -> str:
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """Map over threads, in order, with few results waiting: an episode holds its images in memory."""
+    """Map over threads, in order, with few results waiting: an episode holds its images in memory.
+
+    After an error or Ctrl-C what is under way is waited for, but not as long as a server may take to answer.
+    """
     waiting: deque[Future[R]] = deque()
-    given_up = threading.Event()
-    with ThreadPoolExecutor(workers, thread_name_prefix="codev-eval") as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(until_given_up, given_up, function, item))
-                if len(waiting) >= 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            given_up.set()
-            for future in waiting:
-                future.cancel()
+    given_up, threads = threading.Event(), DaemonThreads(workers, "codev-eval")
+    try:
+        for item in items:
+            waiting.append(threads.submit(until_given_up, given_up, function, item))
+            if len(waiting) >= 2 * workers:
+                yield waiting[0].result()
+                waiting.popleft()
+        while waiting:
+            yield waiting[0].result()
+            waiting.popleft()
+    finally:
+        given_up.set()
+        threads.close()
+        wait([future for future in waiting if not future.cancel()], GRACE_S)

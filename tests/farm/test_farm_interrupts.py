@@ -59,6 +59,7 @@ def interrupted(waits: Callable[[], bool]) -> Iterator[None]:
 
     def press() -> None:
         until(waits)
+        time.sleep(0.5)  # until the main thread waits
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()
