@@ -222,6 +222,14 @@ def test_formats_that_run_programs_are_not_opened():
         decode(stream.getvalue(), "x")
 
 
+@pytest.mark.parametrize("read", [decode, image_size])
+def test_what_is_no_image_is_said_the_same_each_time(read):
+    for data in (b"", b"nothing"):
+        with pytest.raises(TaskError, match="no image of a known format") as caught:
+            read(data, "x")
+        assert " object at 0x" not in str(caught.value)
+
+
 def test_a_file_is_named(tmp_path):
     path = tmp_path / "a.png"
     with pytest.raises(TaskError, match=r"rows.jsonl, line 3: .*a\.png: the image is missing"):

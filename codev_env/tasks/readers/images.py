@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from codev_env.errors import ConfigError, TaskError, unknown
@@ -264,4 +264,6 @@ def _sized(pixels: Image.Image, where: str, rules: ImageRules) -> Image.Image:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, UnidentifiedImageError):  # its text has the address of an object
+        return "no image of a known format"
     return (str(error) or type(error).__name__).splitlines()[0]
