@@ -20,6 +20,7 @@ from test_train_update import movement
 from codev_agents.engines.batch import collate
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.runner import Rollout, RolloutRunner
+from codev_agents.rollout.tokens import PixelBlock
 from codev_agents.scripted import Oracle
 from codev_env.dialects import get_dialect
 from codev_env.geometry import ImageBox, union_area
@@ -27,7 +28,7 @@ from codev_env.provenance.coordinates import box_polygon
 from codev_env.types import Answer
 from codev_train.learn.checkpoint import CheckpointError
 from codev_train.learn.imitation import Imitation, _draw, elsewhere, looked
-from codev_train.learn.looks import PastLooks
+from codev_train.learn.looks import AnsweredLook, PastLooks
 from codev_train.learn.sample import Sample, make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.update import Updater
@@ -271,6 +272,18 @@ def test_looks_are_read_again_when_a_run_resumes(policy, runner, rollouts, tmp_p
     # A run that was killed after update 2 goes on from a checkpoint after update 1.
     assert len(list(PastLooks(tmp_path, memory=3, done=1))) == 1
     assert [folder.name for folder in (tmp_path / "looks").iterdir()] == ["step-000001-0"]
+
+
+def test_an_image_that_several_looks_show_is_kept_and_written_once(tmp_path):
+    scene, *crops = (PixelBlock(torch.randn(400, 96), (1, 20, 20), 100) for _ in range(4))
+    golds = [Sample.unlearned([1, 2], [scene, crop], [-1, 0]) for crop in crops]
+    past = PastLooks(tmp_path, memory=1)
+    past.add(1, [AnsweredLook(gold, (0,), 0, 1.0, 1.0) for gold in golds])
+    for looks in (past, PastLooks(tmp_path, memory=1, done=1)):
+        images = [image.values for look in looks for image in look.gold.images]
+        assert len(images) == 6 and len({values.data_ptr() for values in images}) == 4
+    (file,) = tmp_path.rglob("looks.pt")
+    assert file.stat().st_size < 5 * 400 * 96 * 2
 
 
 def test_looks_stay_as_long_as_a_checkpoint_may_need_them(policy, runner, rollouts, tmp_path):

@@ -70,7 +70,12 @@ class PastLooks:
         """Add the looks of update `step`, from 1, and forget the oldest; raises `CheckpointError` on a full disk."""
         if not self._memory:
             return
-        self._kept[step] = [replace(look, gold=_halved(look.gold)) for look in looks]
+        blocks = {block for look in looks for block in look.gold.images}  # looks of a task share some
+        halves = {block: replace(block, values=block.values.half()) for block in blocks}
+        self._kept[step] = [
+            replace(look, gold=replace(look.gold, images=[halves[block] for block in look.gold.images]))
+            for look in looks
+        ]
         self._kept.pop(step - self._memory, None)
         with replace_folder(self._run / _FOLDER / f"step-{step:06d}-{self._rank}") as partial:
             torch.save(_to_plain(self._kept[step]), partial / _FILE)
@@ -85,11 +90,6 @@ class PastLooks:
             _, step, writer = folder.name.split("-")
             if int(writer) % self._processes == self._rank:
                 yield int(step), folder
-
-
-def _halved(gold: Sample) -> Sample:
-    images = [replace(image, values=image.values.half()) for image in gold.images]
-    return replace(gold, images=images)
 
 
 def _to_plain(looks: Sequence[AnsweredLook]) -> dict[str, Any]:
