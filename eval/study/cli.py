@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from codev_env.app.arguments import parse
+from codev_env.app.completion import option_values
 from codev_env.errors import CodevError, ConfigError, UsageError, unknown
 from codev_env.files import lock_file, write_json
 from codev_eval.study import page
-from codev_eval.study.jobs import Job, Run, Runner, StudySize, jobs_of
+from codev_eval.study.jobs import Job, JobFailed, Run, Runner, StudySize, jobs_of
 from codev_eval.study.methods import ABLATIONS, METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import joined, read_numbers
 from codev_eval.study.options import StudyOptions
@@ -23,6 +24,7 @@ from codev_eval.study.results import Results, check_definitions, read_run
 STUDIES = ("tapo",)
 SCALE = "scale.json"
 """File in the folder of a study: its size."""
+SHOWN_FAILURES = 3
 Row = TypeVar("Row", Method, Setting)
 
 
@@ -48,6 +50,8 @@ def run_study(options: StudyOptions) -> Path:
         ConfigError: Options that cannot be used.
         StudyError: Some jobs failed; the page is written from the others.
     """
+    if options.preset not in (presets := option_values().get("--preset", [options.preset])):
+        raise unknown("preset", options.preset, presets)
     settings = find("setting", SETTINGS, options.settings)
     methods = find("method", (*METHODS, *ABLATIONS), options.methods or [method.name for method in METHODS])
     # Seed by seed, so that a study that is stopped has compared all methods on some seeds.
@@ -82,8 +86,16 @@ def run_study(options: StudyOptions) -> Path:
     written = page.write(options.out, Results(found), settings, methods, facts)
     print(f"\nPage:    {written}\nIn the browser: {written.with_name(page.HTML)}")
     if failed:
-        raise StudyError("\n\n".join(map(str, failed)))
+        raise StudyError(_reasons(failed))
     return written
+
+
+def _reasons(failed: Sequence[JobFailed]) -> str:
+    """Return a message on the first jobs that failed by themselves, and the number of all."""
+    causes = [failure for failure in failed if failure.begun]
+    more = len(failed) - len(causes[:SHOWN_FAILURES])
+    others = [f"{more} more failed or could not begin; the same command tries them again."] if more else []
+    return "\n\n".join([*map(str, causes[:SHOWN_FAILURES]), *others])
 
 
 def _size(options: StudyOptions) -> StudySize:

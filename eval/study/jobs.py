@@ -182,11 +182,12 @@ class JobFailed(Exception):
     Attributes:
         job: The job.
         said: The end of its output.
+        begun: It did not only wait for a job that failed.
     """
 
-    def __init__(self, job: Job, said: str) -> None:
+    def __init__(self, job: Job, said: str, begun: bool = True) -> None:
         super().__init__(f"{job.name} failed; {job.log} ends with:\n{said}")
-        self.job, self.said = job, said
+        self.job, self.said, self.begun = job, said, begun
 
 
 class Runner:
@@ -221,7 +222,7 @@ class Runner:
                     broken = {failure.job for failure in failed}
                     for job in [job for job in left if broken & set(job.after)]:
                         left.remove(job)
-                        failed.append(JobFailed(job, "not begun: what it needs failed"))
+                        failed.append(JobFailed(job, "not begun: what it needs failed", begun=False))
                     undone = {*left, *waiting.values()}
                     for job in [job for job in left if not undone & set(job.after)][: self.count - len(waiting)]:
                         left.remove(job)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from codev_env.app.cli import main
-from codev_eval.study.jobs import Job, Run, Runner, StudySize, jobs_of
+from codev_eval.study.jobs import Job, JobFailed, Run, Runner, StudySize, jobs_of
 from codev_eval.study.methods import METHODS, SETTINGS, Setting, Start
 
 BASE, TAPO, TURN = SETTINGS[0], METHODS[1], next(row for row in METHODS if row.name == "tapo-turn")
@@ -98,6 +98,7 @@ def test_jobs_wait_for_what_they_need_and_are_left_out_where_it_failed(tmp_path)
         (["tapo", "--seeds", "1", "1"], "each once"),
         (["tapo", "--jobs", "0"], "--jobs is 0; it must be at least 1"),
         (["tapo", "--methods", "tapas"], "method 'tapas'"),
+        (["tapo", "--preset", "tapas"], "preset 'tapas'"),
         (["tapo", "--report", "--out", "nowhere"], "holds no finished run"),
     ],
 )
@@ -105,6 +106,17 @@ def test_what_cannot_be_used_is_told(words, said, capsys, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     assert main(["study", *words]) in (1, 2)
     assert said in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_first_jobs_that_failed_by_themselves_are_named(tmp_path, monkeypatch, capsys):
+    def run(self: Runner, jobs: list[Job]) -> list[JobFailed]:
+        return [JobFailed(job, "no room" if job.name.startswith("start") else "", not job.after) for job in jobs]
+
+    monkeypatch.setattr(Runner, "run", run)
+    assert main(["study", "tapo", *SMALL, "--out", str(tmp_path), "--methods", "tapo"]) == 1
+    err = capsys.readouterr().err
+    assert "start taught seed 0 failed" in err and "no room" in err and "base seed 0: tapo" not in err
+    assert "5 more failed or could not begin" in err
 
 
 @pytest.mark.integration
