@@ -40,7 +40,9 @@ def _names_near_arguments(init: Callable[..., None]) -> Callable[..., None]:
 
                 error = str(unknown("argument of the environment", name, known))
                 if name in inspect.signature(open_dataset).parameters:  # nearer than any name of the environment's own
-                    error = f"unknown argument of the environment {name!r}: of a reader, give reader={{{name!r}: …}}."
+                    of_episodes = "of episodes, give reset(seed=…); " if name == "seed" else ""
+                    given = f"{of_episodes}of a reader, give reader={{{name!r}: …}}"
+                    error = f"unknown argument of the environment {name!r}: {given}."
                 raise ArgumentError(f"{error} (__init__() got an unexpected keyword argument {name!r})")
         init(self, *args, **kwargs)
 

@@ -143,6 +143,8 @@ def test_an_unknown_argument_names_the_nearest(given, near):
 
 
 def test_an_option_of_the_reader_is_told_its_place():
+    with pytest.raises(ConfigError, match=r"'seed': of episodes, give reset\(seed=…\); of a reader, give reader="):
+        gym.make("codev_env:CodeV-VStar-v0", data="synthetic", seed=3)
     with pytest.raises(ConfigError, match=r"'boxes': of a reader, give reader=\{'boxes': …\}"):
         gym.make("CodeV-Dataset-v0", data=[{"question": "?"}], boxes="xyxy")
 
