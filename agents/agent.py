@@ -15,6 +15,10 @@ class AgentError(CodevError, RuntimeError):
     """An agent cannot act, for example because its server is gone."""
 
 
+class ContextFull(AgentError):
+    """The conversation no longer fits into the model's context: the episode cannot go on, however often it is tried."""
+
+
 @runtime_checkable
 class Agent(Protocol):
     """Plays episodes, one at a time.

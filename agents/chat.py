@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 
-from codev_agents.agent import AgentError
+from codev_agents.agent import AgentError, ContextFull
 from codev_env.chat_model import (
     ChatReply,
     ReplyError,
@@ -26,6 +27,8 @@ from codev_env.types import Observation
 
 NOT_FINISHED = ("content_filter", "error", "abort")
 """Reasons for which a server, not the model, ends a turn; one without text is a failure then."""
+_FULL = re.compile(r"context[ _](?:length|size|window)|max(?:imum)?[ _]model[ _]len|prompt is too long", re.IGNORECASE)
+"""Errors about a conversation that no longer fits, of OpenAI's API, vLLM, SGLang, llama.cpp and others."""
 
 
 class ChatAgent:
@@ -45,7 +48,8 @@ class ChatAgent:
     Raises:
         ConfigError: If the `openai` package is missing or the server does not know the model.
         AgentError: If the server cannot be reached or refuses the request, after all retries, or its reply is no chat
-            completion, or it ended the turn before the model wrote anything.
+            completion, or it ended the turn before the model wrote anything; `ContextFull` where the conversation has
+            outgrown the model's context.
 
     After an episode `meta` holds `{"model", "requests", "prompt_tokens", "completion_tokens", "truncated_turns"}`.
     """
@@ -150,7 +154,8 @@ class ChatAgent:
         except openai.APIConnectionError as error:
             raise self._unreachable(error) from error
         except openai.OpenAIError as error:
-            raise AgentError(f"{self._where()} failed: {error}") from error
+            is_full = isinstance(error, openai.BadRequestError) and _FULL.search(str(error))
+            raise (ContextFull if is_full else AgentError)(f"{self._where()} failed: {error}") from error
         except ReplyError as error:
             raise AgentError(f"{self._where()} {error}.") from None
         except ValueError as error:

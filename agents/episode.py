@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image
 
-from codev_agents.agent import Agent, AgentError, MeteredAgent
+from codev_agents.agent import Agent, AgentError, ContextFull, MeteredAgent
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import EpisodeLost
 from codev_env.geometry import ImageBox
@@ -33,6 +33,10 @@ def run_episode(
 ) -> Trajectory:
     """Play one episode to its end. One whose node of a farm is lost starts again, with the same task.
 
+    Where the conversation has outgrown the context of the agent's model, the episode ends without an answer
+    (`stop_reason` is `"max_length"`), as that of a model of this machine does; if the first prompt does not fit, the
+    agent's error is raised.
+
     Args:
         env: One of codev_env's environments, possibly wrapped.
         agent: The agent; the `meta` of a `MeteredAgent` becomes `Trajectory.meta["agent"]`.
@@ -49,6 +53,7 @@ def run_episode(
         options = {"index": info["index"]}
         agent.reset(env)
         base, recorder, done = unwrap(env), EpisodeRecorder(env, observation, info["index"], seed), False
+        ending: list[Mapping[str, float]] = []
         try:
             while not done:
                 if is_given_up():
@@ -60,11 +65,16 @@ def run_episode(
                     base.episode.steps[-1], observation, float(reward), info["reward_terms"], info["crop_boxes"]
                 )
             break
+        except ContextFull:
+            if not base.episode.steps:
+                raise
+            ending.append(base.cut_off("max_length"))
+            break
         except EpisodeLost:
             if start == MOST_STARTS:
                 raise
     usage = dict(agent.meta) if isinstance(agent, MeteredAgent) else {}
-    return recorder.finish(base.episode, agent.name, {**({"agent": usage} if usage else {}), **(meta or {})})
+    return recorder.finish(base.episode, agent.name, {**({"agent": usage} if usage else {}), **(meta or {})}, ending)
 
 
 @dataclass(frozen=True, eq=False)

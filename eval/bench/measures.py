@@ -66,6 +66,7 @@ def measure(
     samples = max((len(group) for group in groups.values()), default=0)
     found = rates(episodes, seed, boxless)
     found |= {"tasks": len(groups), "samples": samples}
+    found["n_cut"] = sum(t.stop_reason == "max_length" for t in episodes)
     if samples > 1:
         found["pass_at"] = pass_rates(groups, seed)
     found |= looks(episodes, boxless)

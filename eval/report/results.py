@@ -68,7 +68,7 @@ MAIN = (
     "tool_calls",
 )
 """Rows that are always open; the rest is behind a disclosure."""
-COUNTS = ("n", "n_judged", "n_failed", "n_not_tried", "tasks", "samples")
+COUNTS = ("n", "n_judged", "n_failed", "n_not_tried", "n_cut", "tasks", "samples")
 """Numbers that the page gives in a sentence, not in a row."""
 
 

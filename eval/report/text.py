@@ -19,12 +19,14 @@ def text_table(metrics: Mapping[str, Any]) -> str:
 
 
 def counts_line(metrics: Mapping[str, Any]) -> str:
-    """Return the number of episodes and tasks, and of those that are missing or could not be judged, as a sentence."""
+    """Return the number of episodes and tasks, and of those that are missing, cut off or not judged, as a sentence."""
     n, tasks = metrics.get("n", 0), metrics.get("tasks", 0)
     line = f"{n} episodes" + (f" of {tasks} tasks" if is_number(tasks) and tasks not in (0, n) else "")
     judged = metrics.get("n_judged", n)
     if judged != n:
         line += f"; faithful shares are among the {judged} whose tool calls were judged"
+    if metrics.get("n_cut"):
+        line += f"; {metrics['n_cut']} had no room for another turn and count without an answer"
     if metrics.get("n_failed"):
         line += f"; {metrics['n_failed']} more could not be evaluated and are not counted"
     if metrics.get("n_not_tried"):

@@ -168,6 +168,27 @@ def test_lasting_failures_say_what_to_do(env):
         play(env, server)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 100 tokens. However, you requested 120 tokens (110 in the messages, "
+        "10 in the completion). Please reduce the length of the messages or completion.",
+        "The decoder prompt (length 120) is longer than the maximum model length of 100.",
+        "The input (120 tokens) is longer than the model's context length (100 tokens).",
+        "the request exceeds the available context size",
+    ],
+)
+def test_an_episode_that_outgrows_the_context_ends_without_an_answer(env, message):
+    with Server(completion(LOOK), error(400, message)) as server:
+        found = play(env, server)
+    assert (found.stop_reason, found.is_correct, len(found.turns)) == ("max_length", False, 1)
+    assert found.total_reward == pytest.approx(sum(env.reward.value(env.episode).values()))
+    with Server(error(400, message)) as server, pytest.raises(AgentError, match="failed"):
+        play(env, server)
+    with Server(completion(LOOK), error(400, "no such option")) as server, pytest.raises(AgentError, match="option"):
+        play(env, server)
+
+
 def test_a_sentence_of_the_server_ends_once(env):
     with (
         Server(error(404, "There is no such model.")) as server,

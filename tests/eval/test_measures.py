@@ -25,6 +25,7 @@ from codev_eval.bench.measures import (
 )
 from codev_eval.bench.paired import difference_interval, mcnemar, pass_at, pass_rates, share_interval
 from codev_eval.bench.suspicions import claims_crop, hallucinates_tool_use, suspicions
+from codev_eval.report.text import counts_line
 
 
 def played(index: int, right: bool, tool: bool = True, looks: bool = True, sample: int = 0, **changed) -> Trajectory:
@@ -104,6 +105,12 @@ def test_everything_measured_resamples_tasks_where_they_were_played_several_time
             assert high - low >= 0.9, name
         # Two tasks have calls, all of them faithful: Wilson's interval of two.
         assert part["ci95"]["faithful_calls"] == pytest.approx([0.342, 1.0], abs=1e-3)
+
+
+def test_episodes_without_room_for_another_turn_are_counted():
+    found = measure([played(0, False, stop_reason="max_length"), played(1, True)], "vstar")
+    assert (found["n_cut"], found["accuracy"]) == (1, 0.5)
+    assert counts_line(found) == "2 episodes; 1 had no room for another turn and count without an answer"
 
 
 def test_confusion_counts_judged_episodes():
