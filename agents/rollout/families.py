@@ -68,12 +68,15 @@ def family_of(config: Any) -> Family:
         config: A configuration of `transformers`.
 
     Raises:
-        ConfigError: The model is of no family that is tested.
+        ConfigError: The model is of no family that is tested, or its weights are quantised.
     """
     known = ", ".join(f"{family.name} ({family.model_type})" for family in FAMILIES)
     family = next((f for f in FAMILIES if f.model_type == config.model_type), None)
     if family is None:
         raise ConfigError(f"model_type {config.model_type!r} is of no tested family; use a model of one of {known}.")
+    if quantised := getattr(config, "quantization_config", None):
+        method = quantised.get("quant_method", "by an unknown method")
+        raise ConfigError(f"its weights are quantised ({method}), which is not tested; use those that they come from.")
     text = config.get_text_config()
     if family.text and text.model_type not in family.text:
         allowed = " or ".join(family.text)

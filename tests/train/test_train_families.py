@@ -271,6 +271,18 @@ def test_untested_parts_of_a_family_are_refused():
         family_of(config)
 
 
+@pytest.mark.parametrize("method", ["awq", "fp8"])
+def test_quantised_weights_are_refused_early_and_late(method, tmp_path):
+    config = toy_policy("qwen3_vl").model.config
+    config.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text()) | {"quantization_config": {"quant_method": method}}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(ConfigError, match=f"weights are quantised \\({method}\\)"):
+        check_sft(SFTOptions(model=str(tmp_path)))
+    with pytest.raises(ConfigError, match=f"weights are quantised \\({method}\\)"):
+        Policy.load(str(tmp_path))
+
+
 @pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
 def test_an_untested_engine_is_refused_early_and_late(engine, tmp_path):
     policy = toy_policy("internvl")
