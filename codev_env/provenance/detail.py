@@ -14,8 +14,8 @@ from codev_env.provenance.regions import Around, Bools, Bounds, Originals, scale
 Array = NDArray[np.floating]
 
 _PATCH = 96
-_BANDS = 5
-_CELL = 2**_BANDS
+_CELLS = (32, 16, 8)
+"""Sides of cells in pixels, of which the largest that fits is taken: it has an octave of detail for each halving."""
 _LINES = 16
 _LEAST_ENERGY = 1.0
 _OVERVIEW = 96
@@ -37,7 +37,7 @@ class Patch:
     Attributes:
         box: Left, top, right, bottom in the output.
         pixels: The output there, shape (height, width).
-        cells: Which cells of 32 x 32 pixels hold nothing but original pixels.
+        cells: Which cells, of 32 x 32 pixels or a half or quarter of that, hold nothing but original pixels.
         around: The part of the image that was last looked at, if any.
     """
 
@@ -45,6 +45,11 @@ class Patch:
     pixels: Array
     cells: Bools
     around: list[Around] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def octaves(self) -> int:
+        """How often a cell can be halved."""
+        return max(1, self.pixels.shape[0] // len(self.cells)).bit_length() - 1
 
     def expected(self, affine: Array, image: Image.Image) -> Array:
         """The content that a map predicts for the patch, in grey."""
@@ -63,25 +68,30 @@ class Patch:
 
 def patches(output: Image.Image, affine: Array, bounds: Bounds, originals: Originals) -> list[Patch]:
     """Up to four patches of the part of an output that shows the image, with some whole cell each."""
+    found = (_patches(output, affine, bounds, originals, cell) for cell in _CELLS)
+    return next((some for some in found if some), [])
+
+
+def _patches(output: Image.Image, affine: Array, bounds: Bounds, originals: Originals, cell: int) -> list[Patch]:
     left, top, right, bottom = bounds
     lines = []
     for start, end, step in ((left, right, scales(affine)[0]), (top, bottom, scales(affine)[1])):
         enlarged = max(1.0, 1 / max(step, 1e-9))
-        count = min(_PATCH, int((end - start) / enlarged)) // _CELL * _CELL
+        count = min(_PATCH, int((end - start) / enlarged)) // cell * cell
         room = (end - start) - count * enlarged
         places = [start + 0.2 * room, start + 0.8 * room] if room > count * enlarged else [start + room / 2]
         lines.append(([float(int(p)) for p in places] if enlarged == 1 else places, count, count * enlarged))
     (xs, columns, width), (ys, rows, height) = lines
     if not rows or not columns:
         return []
-    found = (_patch(output, (x, y, x + width, y + height), (columns, rows), originals) for y in ys for x in xs)
+    found = (_patch(output, (x, y, x + width, y + height), (columns, rows), originals, cell) for y in ys for x in xs)
     return [patch for patch in found if patch.cells.any()]
 
 
 def _patch(
-    output: Image.Image, box: tuple[float, float, float, float], size: tuple[int, int], originals: Originals
+    output: Image.Image, box: tuple[float, float, float, float], size: tuple[int, int], originals: Originals, cell: int
 ) -> Patch:
-    columns, rows = size[0] // _CELL, size[1] // _CELL
+    columns, rows = size[0] // cell, size[1] // cell
     u = np.linspace(box[0], box[2] - 1, 5 * columns).astype(np.intp)
     v = np.linspace(box[1], box[3] - 1, 5 * rows).astype(np.intp)
     found = originals(*np.meshgrid(v, u, indexing="ij"))
@@ -241,7 +251,7 @@ def _normal(pixels: Array, weight: Array) -> Array:
 
 
 def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
-    """The share of an output's resolution that holds detail of the image, 0 to 1.
+    """The share of an output's resolution, or of the image's if that is lower, that holds detail of it, 0 to 1.
 
     Patches of both are taken apart into octaves of detail (a Laplacian pyramid). Of each octave, that share is left to
     which the two are correlated, or to which the output's part in it is weaker than in the best octave. Detail ends
@@ -252,10 +262,10 @@ def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
         image: The input image.
         found: Patches of the output.
     """
-    sums = np.zeros((_BANDS, 3))
-    for patch in found:
-        sums += _octaves(patch, patch.expected(affine, image))
-    cross, expected, returned = sums.T / max(1, sum(int(patch.cells.sum()) for patch in found))
+    if not found:
+        return 1.0
+    sums = sum(_octaves(patch, patch.expected(affine, image)) for patch in found)
+    cross, expected, returned = np.transpose(sums) / sum(int(patch.cells.sum()) for patch in found)
     clear = np.flatnonzero(expected >= _LEAST_ENERGY)
     if not len(clear):
         return 1.0
@@ -272,6 +282,16 @@ def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
     return float(0.5 ** (clear[first - 1] + part * (clear[first] - clear[first - 1])))
 
 
+def scale_of(scale: float, left: float) -> float:
+    """Output pixels per pixel of the image, less the detail lost: of the image's own pixels where it is enlarged.
+
+    Args:
+        scale: Output pixels per pixel of the image.
+        left: The share of the lower of both resolutions that holds detail, as `kept` measures it.
+    """
+    return scale if left >= 1 else min(scale, 1.0) * left
+
+
 def _octaves(patch: Patch, expected: Array) -> Array:
     """Sums of products of the details of two images over whole cells, by octave, finest first.
 
@@ -280,10 +300,10 @@ def _octaves(patch: Patch, expected: Array) -> Array:
     """
     rows = []
     pair = expected, patch.pixels
-    for octave in range(_BANDS):
+    for octave in range(patch.octaves):
         smooth = _smooth(pair[0]), _smooth(pair[1])
         a, b = pair[0] - smooth[0], pair[1] - smooth[1]
-        weights = patch.weights(octave) / (_CELL >> octave) ** 2
+        weights = patch.weights(octave) / (1 << patch.octaves - octave) ** 2
         rows.append([(a * b * weights).sum(), (a * a * weights).sum(), (b * b * weights).sum()])
         pair = smooth[0][::2, ::2], smooth[1][::2, ::2]
     return np.array(rows)

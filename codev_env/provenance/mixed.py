@@ -68,4 +68,4 @@ def mixed_region(
     part = without or part
     region = make_region(affine, part.bounds, image.size, image_index, part.share, seen=part.seen)
     assert region.scale is not None
-    return replace(region, scale=region.scale * left)
+    return replace(region, scale=detail.scale_of(region.scale, left))

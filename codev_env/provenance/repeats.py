@@ -96,7 +96,7 @@ def _shown(place: Region, part: Bounds, output: Image.Image, images: Sequence[Im
     if likeness is None:
         return 0.0
     if abs(likeness) >= _ALIKE:
-        kept = min(1.0, (place.scale or 1.0) * max(scales(affine)))
+        kept = min(1.0, (place.scale or 1.0) * max(1.0, *scales(affine)))
         alike = without_unlike(OutputPart(part, 1.0, None), output, affine, image, kept, "changed")
         if alike is not None and alike.share >= _SEEN:
             return alike.share

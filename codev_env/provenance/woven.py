@@ -113,7 +113,7 @@ def claim(
         without = without_unlike(part, output, affine, image, max(left, panel.sharp), "changed")
         unlike = None if without is None or without.seen is None else ~without.seen
         if without is not None and abs(alike) > _ALIKE and (without.seen is None or without.seen.mean() > 0.995):
-            region = _describe(affine, without, image, index, scale * left)
+            region = _describe(affine, without, image, index, detail.scale_of(scale, left))
     return WovenClaim(affine, part, scale, left, panel.sharp, region, unlike, _wide(part.bounds, affine, output, image))
 
 
@@ -207,7 +207,7 @@ def proved(claimed: WovenClaim, readings: list[tuple[Bools, float]], image: Imag
     seen, sharp = np.logical_or.reduce([seen for seen, _ in readings]), max(sharp for _, sharp in readings)
     # Edges and thresholds are like nothing in the image, but show how much of fine bars they keep.
     kept = min(1.0, claimed.sharp, _COARSE * claimed.kept) if sharp >= _SHARP else 0.0
-    scale = claimed.scale * max(claimed.kept, kept)
+    scale = detail.scale_of(claimed.scale, max(claimed.kept, kept))
     part = claimed.part
     if claimed.unlike is not None and claimed.unlike.shape == seen.shape:
         seen = seen & ~_connected(claimed.unlike, ~seen)

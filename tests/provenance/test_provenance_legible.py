@@ -1,4 +1,4 @@
-"""A crop whose colours are scattered beyond recognition shows nothing, although a program could take that back."""
+"""A crop that nobody can read shows nothing, or next to no detail, although a program could take that back."""
 
 from __future__ import annotations
 
@@ -82,3 +82,38 @@ def test_chance_makes_no_likeness_of_a_few_pixels():
             )
             found += [shown(PHOTO, start, f"a {sign} rng.integers(0, 256, a.shape)").polygon for sign in "^+"]
     assert not any(found)
+
+
+NARROW = """
+c = Image.open("input.png").crop((195, 85, 233, 145))
+w, h = c.size
+"""
+ENLARGED = f"""
+c = Image.open("input.png").crop({FACE})
+c = c.resize((4 * c.width, 4 * c.height))
+a, w, h = np.asarray(c), c.width, c.height
+rng = np.random.default_rng(1)
+y, x = np.mgrid[:h, :w]
+"""
+LOST = {
+    "pixels of a narrow crop": (NARROW, "c.resize((w // 4, h // 4)).resize((w, h), 0)"),
+    "a narrow crop blurred": (NARROW, "c.filter(ImageFilter.GaussianBlur(3))"),
+    "behind frosted glass": (
+        ENLARGED,
+        "a[(y + rng.integers(-24, 25, (h, w))).clip(0, h - 1), (x + rng.integers(-24, 25, (h, w))).clip(0, w - 1)]",
+    ),
+    "blurred after it was enlarged": (ENLARGED, "c.filter(ImageFilter.GaussianBlur(16))"),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_detail_is_lost_in_narrow_and_in_enlarged_crops(name):
+    region = shown(PHOTO, *LOST[name])
+    assert region.scale is None or region.scale < 0.5, region
+
+
+@pytest.mark.parametrize(
+    "output", ["c.resize((4 * w, 4 * h)).filter(ImageFilter.SHARPEN)", "c.convert('L').resize((3 * w, 3 * h))"]
+)
+def test_detail_is_left_in_a_narrow_crop(output):
+    assert shown(PHOTO, NARROW, output).scale >= 0.9
