@@ -18,7 +18,7 @@ from codev_env.errors import unstopped
 from codev_env.threads import in_own_thread
 
 T = TypeVar("T")
-_GIVEN_UP = "nobody waits for this completion any more"
+GIVEN_UP = "nobody waits for this completion any more"
 _HOMES = 100_000  # remembered, beside those with requests under way
 HOME_S = 60.0
 """Seconds after its last request in which a task stays with its server; later its caches are of others."""
@@ -186,7 +186,7 @@ class Servers:
                 return action(client)
             except ServerLost as error:
                 if asked and asked.given_up:  # it was cut off here, which says nothing of the server
-                    raise EngineError(_GIVEN_UP) from error
+                    raise EngineError(GIVEN_UP) from error
                 reason = error
                 self._lose(client, error)
             finally:
@@ -240,7 +240,7 @@ class Servers:
             if self._closed:
                 raise EngineError("this engine is closed; make another one.")
             if asked and asked.given_up:
-                raise EngineError(_GIVEN_UP)
+                raise EngineError(GIVEN_UP)
             left = self._gone + self._patience - time.monotonic()
             if left <= 0:
                 which = "servers" if len(self.clients) > 1 else "server"

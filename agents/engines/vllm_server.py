@@ -11,7 +11,7 @@ import functools
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,14 @@ from safetensors.torch import save_file
 from codev_agents.engines.http import Client, LostAgain, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.pixels import to_data_url, to_image
-from codev_agents.engines.servers import Servers
+from codev_agents.engines.servers import GIVEN_UP, GIVEN_UP_S, Servers
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
 from codev_agents.engines.weights_folder import WeightsFolder, locked_if_possible
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.errors import ConfigError
-from codev_env.threads import in_own_thread
+from codev_env.threads import in_own_thread, is_given_up
 
 GENERATE = "/inference/v1/generate"
 STATE_S = 60.0  # longest wait for what a server says of itself, in seconds
@@ -130,7 +130,7 @@ class VllmServerEngine:
         if self._writes:
             in_own_thread("vllm-write", _write, weights, folder)[0].result()  # Ctrl-C does not wait for the disk
             weights.clear()
-        if self._group and not self._in_flight:
+        if self._group and self._apart and not self._in_flight:
             torch.distributed.barrier(self._group)  # until no process has an episode under way
         self._folder = folder  # from here on nobody gives a server older ones
         if self._writes:
@@ -162,15 +162,26 @@ class VllmServerEngine:
         self._servers.close()
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
-        """Sample one completion per prompt, in order; all are requested at the same time."""
+        """Sample one completion per prompt, in order; all are requested at the same time.
+
+        Raises:
+            EngineError: As `Servers.ask`, or nobody waits for them any more.
+        """
         requests = [
             self._request(p, sampling, seed) for p, seed in zip(prompts, self._seeds.take(len(prompts)), strict=True)
         ]
         asked = [OpenRequest() for _ in requests]
+        found = [self._threads.submit(self._complete, *one) for one in zip(requests, asked, strict=True)]
         try:
-            return list(self._threads.map(self._complete, requests, asked))
+            for future in found:
+                while not wait([future], GIVEN_UP_S).done:
+                    if is_given_up():
+                        raise EngineError(GIVEN_UP)
+                future.result()
+            return [future.result() for future in found]
         finally:
-            for one in asked:  # after an error or Ctrl-C others may be under way
+            for future, one in zip(found, asked, strict=True):  # after an error or Ctrl-C others may be under way
+                future.cancel()
                 one.give_up()
 
     def new_seed(self) -> int:

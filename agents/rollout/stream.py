@@ -22,6 +22,7 @@ from codev_agents.rollout.player import Group, PromptTooLong, Rollout
 from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.selection import PlayedGroup, SkippedTask, any_group
+from codev_env.threads import until_given_up
 
 SPARE = 32
 """Tasks, beyond as many as an update wants, that may be skipped for it."""
@@ -100,6 +101,7 @@ class RolloutStream:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._given_up = threading.Event()  # for the choice of tasks, which may ask the engine and use an environment
         self._thread = threading.Thread(target=self._work, name="codev-stream", daemon=True)
 
     # --- the trainer's side ---
@@ -197,6 +199,7 @@ class RolloutStream:
 
     def close(self) -> None:
         """Give up the episodes under way and end the thread."""
+        self._given_up.set()
         with self._changed:
             self._state.closed = True
             self._notify()  # also whoever waits in `updating` for episodes that will not end any more
@@ -347,7 +350,7 @@ class RolloutStream:
     def _index(self, number: int) -> int:
         batch, place = divmod(number, self.options.count)
         if self._batch[0] != batch:
-            self._batch = batch, self._tasks(batch)
+            self._batch = batch, until_given_up(self._given_up, self._tasks, batch)
         return self._batch[1][place]
 
     def _work(self) -> None:

@@ -16,8 +16,9 @@ from fake_vllm_server import FakeVllmServer
 
 from codev_agents.engines import make_engine, servers, vllm_server
 from codev_agents.engines.options import VllmOptions
-from codev_agents.rollout.engine import ClosingEngine, EngineError
+from codev_agents.rollout.engine import ClosingEngine, EngineError, Prompt, Sampling
 from codev_env.app.cli import main
+from codev_env.threads import until_given_up
 
 LONG_S = 20.0
 
@@ -178,3 +179,27 @@ def test_a_server_gets_no_older_weights_after_a_wait_for_its_push(two, policy):
     client.restoring.release()
     looking.join(LONG_S)
     assert found == ["newer"] and "/collective_rpc" not in two[0].asked
+
+
+def test_a_batch_that_nobody_waits_for_is_given_up(two, policy, monkeypatch):
+    engine, given_up, begun, ends = engine_of(two[:1], policy), threading.Event(), threading.Event(), threading.Event()
+    answer, found = two[0].answer, list[BaseException]()
+
+    def silent(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        begun.set()
+        assert ends.wait(2 * LONG_S)
+        return answer(path, body)
+
+    def ask() -> None:
+        with pytest.raises(EngineError, match="nobody waits") as caught:
+            engine.generate([Prompt(policy.processor.prompt("sys", "hello", []))], Sampling(max_tokens=4))
+        found.append(caught.value)
+
+    monkeypatch.setattr(two[0], "answer", silent)
+    asking = threading.Thread(target=until_given_up, args=(given_up, ask), daemon=True)
+    asking.start()
+    assert begun.wait(LONG_S)
+    given_up.set()
+    asking.join(LONG_S / 2)
+    assert found and engine._servers.losses == 0
+    ends.set()

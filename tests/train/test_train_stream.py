@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from codev_agents.rollout.engine import Completion, Prompt, Sampling
+from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
 from codev_agents.rollout.groups import EndedGroup, StreamOptions, TakenGroups
 from codev_agents.rollout.runner import RolloutRunner
 from codev_agents.rollout.stream import RolloutStream
 from codev_env.dialects import get_dialect
+from codev_env.threads import is_given_up
 from codev_env.types import Answer
 from codev_train.learn.resample import has_signal
 from codev_train.run.environments import make_env
@@ -125,6 +126,23 @@ def test_nothing_is_played_for_updates_after_the_last(stage):
         assert len(stream.take().rollouts) == 4
         stage.update(stream)
     assert stage.engine.asked == 8
+
+
+def test_the_end_does_not_wait_for_the_choice_of_tasks(stage):
+    """`candidates` asks servers, which may all be gone, and resets environments, whose nodes may be."""
+    begun = threading.Event()
+
+    def tasks(batch: int) -> Sequence[int]:
+        begun.set()
+        until(is_given_up)
+        raise EngineError("given up")
+
+    stage.tasks = tasks
+    stream = stage.stream()
+    assert begun.wait(LONG_S)
+    started = time.monotonic()
+    stream.close()
+    assert time.monotonic() - started < LONG_S / 2
 
 
 def test_groups_are_taken_as_they_complete(stage):
