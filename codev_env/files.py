@@ -1,15 +1,22 @@
-"""Files that are complete at any moment (written aside, then renamed), and locks among processes."""
+"""Files that are complete at any moment (written aside, then renamed), locks among processes, folders of a process."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
+import shutil
 import socket
+import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+_OWNER = "owner"  # names the machine, and is locked as long as the process lives
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -72,6 +79,69 @@ def lock_file(file: IO[Any], *, wait: bool = True) -> None:
     except ImportError:
         return
     fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def folder_of(owner: object, prefix: str, parent: Path | str | None = None) -> Path:
+    """Make a folder that disappears with an object or, after a SIGKILL, when the next one is made beside it.
+
+    Args:
+        owner: The object; its copies in forked processes do not count.
+        prefix: Begins the names of such folders.
+        parent: Where it is made; by default the system's temporary folder.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    lock: IO[str] | None = None
+    if importlib.util.find_spec("fcntl"):
+        with contextlib.suppress(OSError):  # without locks, as on some network disks, nobody can say who lives
+            lock = _own(path)
+            _remove_left(path, prefix)
+    weakref.finalize(owner, _remove, path, lock, os.getpid())
+    return path
+
+
+def _own(folder: Path) -> IO[str]:
+    """Lock the file of a folder that says whose it is; it appears when it is locked."""
+    part = folder / f"{_OWNER}.part"
+    file = part.open("w", encoding="utf-8")
+    try:
+        lock_file(file, wait=False)
+        file.write(_machine())
+        file.flush()
+        part.rename(folder / _OWNER)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _remove_left(own: Path, prefix: str) -> None:
+    """Remove the folders beside this one whose processes have ended on this machine."""
+    for left in own.parent.glob(f"{prefix}*/"):
+        # An error: it goes at the same time, belongs to another user, has no owner, or its process lives.
+        with contextlib.suppress(OSError):
+            owner = (left / _OWNER).open("r+", encoding="utf-8")
+            with contextlib.closing(owner):
+                # A lock may not be seen from another machine, so a free one says nothing of a process there.
+                if left == own or owner.read() != _machine():
+                    continue
+                lock_file(owner, wait=False)
+                shutil.rmtree(left, ignore_errors=True)
+            left.rmdir()  # a network disk keeps an open file, and with it the folder
+
+
+def _remove(folder: Path, lock: IO[str] | None, process: int) -> None:
+    if os.getpid() == process:
+        if lock:
+            lock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _machine() -> str:
+    """Return what names this machine until it starts again: names of hosts repeat, and those of containers change."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()
 
 
 def _runs(process: int) -> bool:

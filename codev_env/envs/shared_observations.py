@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import pickle
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 
+from codev_env.files import folder_of
 from codev_env.spaces import Images, Unicode
 
 _MEMORY = Path("/dev/shm")
@@ -36,8 +33,7 @@ class SharedValues(Sequence[Any]):
         self._number, self._empty = number, empty
         # In containers the memory often holds 64 MB, which an image of 8K exceeds: then the disk is used.
         places = (_MEMORY, None) if _MEMORY.is_dir() else (None,)
-        self._folders = tuple(Path(tempfile.mkdtemp(prefix="codev-observations-", dir=place)) for place in places)
-        weakref.finalize(self, _remove, self._folders, os.getpid())
+        self._folders = tuple(folder_of(self, "codev-observations-", place) for place in places)
 
     def __len__(self) -> int:
         return self._number
@@ -81,12 +77,6 @@ def _replace(path: Path, data: bytes) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
-
-
-def _remove(folders: Sequence[Path], process: int) -> None:
-    if os.getpid() == process:  # forked copies of the object belong to the environments
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @create_shared_memory.register(Images)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import pickle
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -279,3 +281,19 @@ def test_observations_without_room_in_memory_go_to_the_disk(monkeypatch: pytest.
     assert tuple(values) == ("small", "")
     del values
     assert not any(folder.exists() for folder in folders)
+
+
+def test_observations_of_a_killed_process_go_when_the_next_ones_are_made() -> None:
+    made = (
+        "from codev_env.envs.shared_observations import SharedValues as S; s = S(1, ''); print(*s._folders, flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", f"{made}; input()"], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout
+        folders = [Path(name) for name in process.stdout.readline().split()]
+        alive = SharedValues(1, "")
+        assert folders and all(folder.exists() for folder in folders)
+        process.kill()
+    assert all(folder.exists() for folder in (*folders, *alive._folders))
+    SharedValues(1, "")
+    assert not any(folder.exists() for folder in folders)
+    assert all(folder.exists() for folder in alive._folders)
