@@ -15,6 +15,7 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from codev_agents.engines.folders import model_advice
 from codev_env.app import sandbox_check
 from codev_env.app.check import Check, Status
 from codev_env.app.options import OptionError, Problem
@@ -273,7 +274,7 @@ def _presence(name: str, engine: str, lacking: Status) -> Iterator[Check]:
         yield Check("model", "model", "ok", f"{name} is on this machine")
     elif Path(name).is_dir():
         detail = f"--model {name} holds no whole model: {missing} is missing"
-        yield Check("model", "model", "fail", detail, "give the folder of a saved model")
+        yield Check("model", "model", "fail", detail, model_advice(Path(name)))
     elif problem := hub_problem(name):
         yield Check("model", "model", lacking, f"--model {name}: {problem}", "download it first, or give a folder")
     else:

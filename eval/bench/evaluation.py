@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 
 from codev_agents import Agent
+from codev_agents.engines.folders import CONFIG, model_advice
 from codev_env.dialects import get_dialect
 from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import CodevError, ConfigError
@@ -138,8 +139,9 @@ class Evaluation:
         check_scorer(options.scorer, self.tasks)
         self._make_agent: Callable[[], Agent] | None = None
         if is_saved(options.as_, options.model):
-            if is_folder(options.model) and not (Path(options.model) / "config.json").is_file():
-                raise ConfigError(f"--model {options.model} holds no model: config.json is missing.")
+            if is_folder(options.model) and not ((folder := Path(options.model)) / CONFIG).is_file():
+                advice = model_advice(folder)
+                raise ConfigError(f"--model {options.model} holds no model: config.json is missing; {advice}.")
         else:
             self._make_agent = parse_model(
                 options.model, seed=options.seed, temperature=options.temperature, max_tokens=options.max_tokens

@@ -145,6 +145,14 @@ def test_a_folder_without_a_model_is_told_and_nothing_is_written(tmp_path, capsy
     assert "config.json is missing" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
+def test_the_folder_of_a_run_is_told_where_its_model_is(tmp_path, capsys):
+    pytest.importorskip("torch")
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "config.json").write_text("{}")
+    assert run_eval(tmp_path / "out", model=str(tmp_path / "run")) == 1
+    assert f"config.json is missing; give {tmp_path / 'run' / 'model'}." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("config", "says"), [("{bad", "not a valid JSON file"), ("{}", "model_type")])
 def test_a_model_whose_configuration_is_broken_is_told_so(tmp_path, capsys, config, says):
     pytest.importorskip("transformers")
