@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from codev_env.errors import ConfigError, EpisodeLost, FarmError
+from codev_env.errors import ConfigError, EpisodeLost, FarmError, SandboxError
 from codev_env.farm.counts import FarmCounts
 from codev_env.farm.link import Cluster, NodeGone, NodeHandle, NodeLink, NodeSpec
 from codev_env.farm.messages import Call, EpisodeSetup, Failed, NodeReport, Result, Returned
@@ -332,14 +332,15 @@ class Farm:
         """Start a node while episodes are under way: one that cannot be used is left out with a warning."""
         try:
             self._start(key, spec)
-        except FarmError as error:
-            with self._changed:
-                self._wait_with(key)
-            print(f"farm: {error}", file=sys.stderr)
         except Exception as error:
+            # The sandbox of a node that has worked may find no memory for a while.
+            again = isinstance(error, FarmError) or (isinstance(error, SandboxError) and key in self._back)
             with self._changed:
-                self._refused.add(key)
-            print(f"farm: node {spec.name} is left out: {error}", file=sys.stderr)
+                if again:
+                    self._wait_with(key)
+                else:
+                    self._refused.add(key)
+            print(f"farm: {error}" if again else f"farm: node {spec.name} is left out: {error}", file=sys.stderr)
         else:
             print(f"farm: node {spec.name} is ready, {len(self._links)} in all", file=sys.stderr)
         finally:

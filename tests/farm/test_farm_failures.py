@@ -28,6 +28,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     monkeypatch.setattr(farms, "_BACK_S", (0.1, 0.2))
     made = LocalCluster(1)
     yield made
+    made.specs = {}  # for farms that are still open, which would start others
     for node in made.nodes.values():
         node.killed.set()
         node.work.close()
@@ -110,6 +111,18 @@ def test_a_node_that_starts_too_slowly_is_killed(cluster: LocalCluster, monkeypa
     cluster.add("late")
     until(lambda: "late" in cluster.nodes and cluster.nodes["late"].killed.is_set())
     assert farm.slots == 2
+    farm.close()
+
+
+def test_a_node_that_has_worked_is_tried_again_where_its_sandbox_does_not_start(cluster: LocalCluster) -> None:
+    """The kernel killed it for memory, and there is still none."""
+    farm, first = cluster.farm(), cluster.nodes["node-0"]
+    cluster.reports["node-0"] = {"refused": "the sandbox process did not start: no memory."}
+    first.killed.set()
+    until(lambda: cluster.nodes["node-0"] is not first and cluster.nodes["node-0"].killed.is_set())
+    assert not farm.slots
+    cluster.reports.clear()
+    until(lambda: farm.slots == 2)
     farm.close()
 
 
