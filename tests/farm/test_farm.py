@@ -47,6 +47,7 @@ ACTIONS = [
 def cluster() -> Iterator[LocalCluster]:
     made = LocalCluster(2)
     yield made
+    made.specs = {}  # for farms that are still open, which would start others
     for node in made.nodes.values():
         node.killed.set()
         node.work.close()

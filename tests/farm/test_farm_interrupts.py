@@ -29,6 +29,7 @@ LONG_S = 60.0  # a wait that nobody gave up would last so long
 def cluster() -> Iterator[LocalCluster]:
     made = LocalCluster(1)
     yield made
+    made.specs = {}  # for farms that are still open, which would start others
     for node in made.nodes.values():
         node.killed.set()
         node.work.close()
