@@ -16,13 +16,18 @@ from codev_env.adapters.verifiers import load_environment
 
 
 async def evaluate(url: str, model: str, n: int = 8) -> list[vf.Episode]:
-    """Run the first tasks and print the reward of each."""
+    """Run the first tasks and print the reward of each, or why it has none."""
     env = load_environment("CodeV-VStar-v0", data="synthetic", scenes="toy", max_turns=3)
     context = vf.ModelContext(model=model, client=vf.EvalClientConfig(base_url=url), sampling=vf.SamplingConfig())
     async with env.serving():
         episodes = await asyncio.gather(*(env.run_episode(task, context) for task in env.taskset.take(n)))
-    for trace in (trace for episode in episodes for trace in episode.traces):
-        print(trace.info, f"reward {trace.reward:.2f}", {name: reward.score for name, reward in trace.rewards.items()})
+    for episode in episodes:
+        if not episode.ok:  # the server, the sandbox or the judge failed, which is no reward of 0
+            print("failed:", *(error.message for error in episode.errors))
+            continue
+        for trace in episode.traces:
+            terms = {name: reward.score for name, reward in trace.rewards.items()}
+            print(trace.info, f"reward {trace.reward:.2f}", terms)
     return episodes
 
 

@@ -86,6 +86,19 @@ def test_the_example_runs(capsys):
     assert "reward 1.80" in capsys.readouterr().out
 
 
+def test_the_example_prints_no_reward_of_an_episode_that_failed(monkeypatch, capsys):
+    from verifiers_eval import evaluate
+
+    def fail(self, text):
+        raise JudgeError("the judge is gone")
+
+    monkeypatch.setattr(episodes.EpisodeRunner, "step", fail)
+    with ChatServer(oracle(range(1), **SCENES)) as server:
+        asyncio.run(evaluate(server.url, "toy", 1))
+    out = capsys.readouterr().out
+    assert out.startswith("failed:") and "the judge is gone" in out and "reward" not in out
+
+
 @pytest.mark.parametrize(("finish_reason", "said"), [("stop", "<answer>1</answer>"), ("length", "<answer>1")])
 def test_a_turn_that_a_limit_of_tokens_ended_gets_no_end_tag(monkeypatch, finish_reason, said):
     turns = []
