@@ -224,6 +224,8 @@ class Tracker:
         self, execution: Execution, at: int, show: Show, panels: Sequence[list[WovenPart]]
     ) -> tuple[Region, Array] | None:
         """The region that an output shows by the pattern, as it is after `show`, and the map from that to the input."""
+        if not any(panels):
+            return None  # To turn a large output back takes long.
         output = show(execution.images[at])
         for image, (index, some) in zip(self._images, enumerate(panels), strict=False):
             claimed = woven.claim(output, some, image, index, self._secret)

@@ -14,7 +14,7 @@ from codev_env.judges.evidence import showing
 from codev_env.provenance import Tracker
 from codev_env.provenance.tilt import Tilt, find_tilt
 from codev_env.provenance.weave import weave
-from codev_env.types import Region
+from codev_env.types import Execution, Region
 
 SCENE = scene((640, 480))
 BOX, TARGET = (210, 120, 410, 270), (270, 170, 350, 220)
@@ -112,3 +112,12 @@ def test_a_change_of_many_colours_into_few_leaves_what_is_shown():
     for colours in ("im = ImageOps.posterize(im.convert('RGB'), 2)\n", "im = im.quantize(6).convert('RGB')\n"):
         region, _ = trace(OPEN + colours + "show(im.resize((600, 450)))")
         assert region.polygon is not None and showing(region, TARGET, SCENE.size).coverage > 0.9
+
+
+def test_an_output_without_bars_is_not_turned_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    turned: list[object] = []
+    output, upright = Image.new("RGB", (300, 200)), Tilt.upright
+    tracker = Tracker(FakeSession({"input.png": output}), [output])
+    monkeypatch.setattr(Tilt, "upright", lambda tilt, image: turned.append(image) or upright(tilt, image))
+    assert tracker._proved(Execution(images=(output,)), 0, Tilt(20.0, output.size).upright, [[], []]) is None
+    assert not turned
