@@ -11,7 +11,7 @@ import shutil
 import socket
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -81,13 +81,16 @@ def lock_file(file: IO[Any], *, wait: bool = True) -> None:
     fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def folder_of(owner: object, prefix: str, parent: Path | str | None = None) -> Path:
+def folder_of(
+    owner: object, prefix: str, parent: Path | str | None = None, lock_file: Callable[..., None] = lock_file
+) -> Path:
     """Make a folder that disappears with an object or, after a SIGKILL, when the next one is made beside it.
 
     Args:
         owner: The object; its copies in forked processes do not count.
         prefix: Begins the names of such folders.
         parent: Where it is made; by default the system's temporary folder.
+        lock_file: Locks the file that says whose it is; an `OSError` where that cannot be: then others keep the folder.
 
     Raises:
         OSError: It cannot be made.
@@ -96,13 +99,13 @@ def folder_of(owner: object, prefix: str, parent: Path | str | None = None) -> P
     lock: IO[str] | None = None
     if importlib.util.find_spec("fcntl"):
         with contextlib.suppress(OSError):  # without locks, as on some network disks, nobody can say who lives
-            lock = _own(path)
-            _remove_left(path, prefix)
+            lock = _own(path, lock_file)
+            _remove_left(path, prefix, lock_file)
     weakref.finalize(owner, _remove, path, lock, os.getpid())
     return path
 
 
-def _own(folder: Path) -> IO[str]:
+def _own(folder: Path, lock_file: Callable[..., None]) -> IO[str]:
     """Lock the file of a folder that says whose it is; it appears when it is locked."""
     part = folder / f"{_OWNER}.part"
     file = part.open("w", encoding="utf-8")
@@ -117,7 +120,7 @@ def _own(folder: Path) -> IO[str]:
     return file
 
 
-def _remove_left(own: Path, prefix: str) -> None:
+def _remove_left(own: Path, prefix: str, lock_file: Callable[..., None]) -> None:
     """Remove the folders beside this one whose processes have ended on this machine."""
     for left in own.parent.glob(f"{prefix}*/"):
         # An error: it goes at the same time, belongs to another user, has no owner, or its process lives.

@@ -27,7 +27,7 @@ class WeightsFolder:
     """
 
     def __init__(self, parent: str = "") -> None:
-        self.path = folder_of(self, _PREFIX, parent or None)
+        self.path = folder_of(self, _PREFIX, parent or None, lock_file)
 
 
 @contextlib.contextmanager
