@@ -30,7 +30,7 @@ ELSEWHERE = {
 NEED_A_SERVER = ("adapters",)
 """Pages about other programs: tests/adapters runs the code they name against the real ones, if installed."""
 
-OTHERS = ("openenv", "ray", "skyrl_gym", "stable_baselines3", "torchrl", "trl", "vagen", "verifiers", "verl")
+OTHERS = ("openenv", "ray", "skyrl_gym", "stable_baselines3", "swift", "torchrl", "trl", "vagen", "verifiers", "verl")
 """Libraries that no extra installs; the blocks of a page about a missing one are skipped."""
 
 OURS = ("codev_env", "codev_agents", "codev_train", "codev_eval")
