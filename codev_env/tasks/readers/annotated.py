@@ -97,32 +97,7 @@ def open_annotated(
     parts = sorted(Path(path).glob(bench.subfolders)) if bench.subfolders else []
     if parts and parts[0].suffix == ".parquet":
         return RowTaskSet(table_of(parts), BlinkReader(bench.name), subset=subset, on_error=on_error, images=images)
-    if parts:
-        table: RowTable = json_tables(parts, Path(path))
-        return open_rows(
-            table,
-            bench,
-            needs=needs,
-            image=image,
-            box_column=box_column,
-            suffix=suffix,
-            subset=subset,
-            on_error=on_error,
-            images=images,
-        )
-    expected = f"{bench.files or '*'} as {', '.join(_SUFFIXES)}"
-    try:
-        files = find_files(path, _SUFFIXES, expected)
-    except FormatError:
-        inner = Path(path) / split  # as O3-Bench is on the hub
-        if not inner.is_dir():
-            raise
-        files = find_files(inner, _SUFFIXES, expected)
-    if Path(path).is_dir() and bench.files:
-        files = [file for file in files if file.match(bench.files)]
-        if not files:
-            raise FormatError(f"{path}: holds no {bench.title}. Expected {expected}.")
-    table = table_of([file for file in files if file.suffix == files[0].suffix])
+    table: RowTable = json_tables(parts, Path(path)) if parts else table_of(_files(path, bench, split))
     return open_rows(
         table,
         bench,
@@ -135,6 +110,23 @@ def open_annotated(
         on_error=on_error,
         images=images,
     )
+
+
+def _files(path: str | Path, bench: Bench, split: str) -> list[Path]:
+    """Find the tables of a folder, all of the first one's kind; raises `FormatError`."""
+    expected = f"{bench.files or '*'} as {', '.join(_SUFFIXES)}"
+    try:
+        files = find_files(path, _SUFFIXES, expected)
+    except FormatError:
+        inner = Path(path) / split  # as O3-Bench is on the hub
+        if not inner.is_dir():
+            raise
+        files = find_files(inner, _SUFFIXES, expected)
+    if Path(path).is_dir() and bench.files:
+        files = [file for file in files if file.match(bench.files)]
+        if not files:
+            raise FormatError(f"{path}: holds no {bench.title}. Expected {expected}.")
+    return [file for file in files if file.suffix == files[0].suffix]
 
 
 def open_rows(
