@@ -104,7 +104,7 @@ class Servers:
         """Give all servers the newest weights; those that are lost get them when they are back.
 
         Raises:
-            EngineError: One refused, or none is there.
+            EngineError: One refused, none is there, or `close` was called.
         """
         self.announce(name)
         self.look(self._restore)
@@ -236,7 +236,7 @@ class Servers:
 
     def _wait(self, asked: OpenRequest | None = None) -> list[Client]:
         """Return the servers that are there, once there are any; the lock is held."""
-        while not (there := [client for client in self.clients if client not in self._lost]):
+        while self._closed or not (there := [client for client in self.clients if client not in self._lost]):
             if self._closed:
                 raise EngineError("this engine is closed; make another one.")
             if asked and asked.given_up:
