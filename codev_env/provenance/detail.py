@@ -130,14 +130,24 @@ def kinship(expected: Array, patch: Patch) -> float:
     values, returned = expected[weight > 0], patch.pixels[weight > 0]
     if returned.std() == 0:
         return 0.0
-    level = np.searchsorted(np.quantile(values, np.linspace(0, 1, _LEVELS + 1)[1:-1]), values)
-    count = np.bincount(level, minlength=_LEVELS)
-    means = np.bincount(level, returned, _LEVELS) / np.maximum(count, 1)
+    _, count, means = _tones(values, returned)
     explained = (count * (means - returned.mean()) ** 2).sum() / (len(returned) * returned.var())
     chance = (np.count_nonzero(count) - 1) / max(len(returned) - 1, 1)
     ratio = float(np.sqrt(max(explained - chance, 0.0)))
     gradient = _normal(_steepness(expected), weight)
     return max(ratio, float((weight * gradient * _normal(patch.pixels, weight)).sum() / weight.sum()))
+
+
+def _tones(values: Array, returned: Array) -> tuple[Array, NDArray[np.integer], Array]:
+    """Bounds of 16 levels of what is expected, as many pixels in each, their numbers of pixels, and what is returned.
+
+    Returns:
+        Shape (15,), (16,) and (16,).
+    """
+    bounds = np.quantile(values, np.linspace(0, 1, _LEVELS + 1)[1:-1])
+    level = np.searchsorted(bounds, values)
+    count = np.bincount(level, minlength=_LEVELS)
+    return bounds, count, np.bincount(level, returned, _LEVELS) / np.maximum(count, 1)
 
 
 def legible(expected: Array, returned: Array, weight: Array | None = None) -> bool:
@@ -255,7 +265,8 @@ def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
 
     Patches of both are taken apart into octaves of detail (a Laplacian pyramid). Of each octave, that share is left to
     which the two are correlated, or to which the output's part in it is weaker than in the best octave. Detail ends
-    where half is left: that a contrast scales all octaves does not matter, nor does noise make up for a lost one.
+    where half is left: that a contrast scales all octaves does not matter, nor does noise make up for a lost one. The
+    image is taken as it is and in the output's tones, such as those of a threshold.
 
     Args:
         affine: The map from the output's pixels to the image's.
@@ -264,16 +275,35 @@ def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
     """
     if not found:
         return 1.0
-    sums = sum(_octaves(patch, patch.expected(affine, image)) for patch in found)
-    cross, expected, returned = np.transpose(sums) / sum(int(patch.cells.sum()) for patch in found)
-    clear = np.flatnonzero(expected >= _LEAST_ENERGY)
+    expected = [patch.expected(affine, image) for patch in found]
+    sums = _octaves(expected, found)
+    clear = np.flatnonzero(sums[:, 1] >= _LEAST_ENERGY)
     if not len(clear):
         return 1.0
-    cross, expected, returned = np.abs(cross[clear]), expected[clear], returned[clear]
+    left = _kept(sums, clear)
+    if left is None:
+        return 1.0  # Edges, for one, are no image of what they are the edges of.
+    if left < 1:
+        toned = [_in_tones_of(patch, one) for patch, one in zip(found, expected, strict=True)]
+        left = max(left, _kept(_octaves(toned, found), clear) or 0.0)
+    return left
+
+
+def _in_tones_of(patch: Patch, expected: Array) -> Array:
+    """What is expected of a patch with each of its brightnesses replaced by what the patch has there on average."""
+    inside = patch.weights() > 0
+    bounds, _, means = _tones(expected[inside], patch.pixels[inside])
+    return np.asarray(means[np.searchsorted(bounds, expected)], np.float32)
+
+
+def _kept(sums: Array, clear: NDArray[np.intp]) -> float | None:
+    """The share by the octaves that are clear; `None` where no octave of one is like that of the other."""
+    cross, expected, returned = np.abs(sums[clear].T)
+    expected = np.maximum(expected, 1e-6)
     coherence = cross / np.sqrt(np.maximum(expected * returned, 1e-12))
     best = int(np.argmax(coherence))
     if coherence[best] < _LIKE:
-        return 1.0  # Edges, for one, are no image of what they are the edges of.
+        return None
     left = np.minimum(coherence / coherence[best], cross / expected / (cross[best] / expected[best]))
     first = int(np.argmax(left >= 0.5))
     if first == 0:
@@ -292,21 +322,22 @@ def scale_of(scale: float, left: float) -> float:
     return scale if left >= 1 else min(scale, 1.0) * left
 
 
-def _octaves(patch: Patch, expected: Array) -> Array:
-    """Sums of products of the details of two images over whole cells, by octave, finest first.
+def _octaves(images: list[Array], found: list[Patch]) -> Array:
+    """Means of products of the details of images and of patches over whole cells, by octave, finest first.
 
     Returns:
-        Of both, of the first with itself, of the second with itself, in means over a cell; shape (octaves, 3).
+        Of both, of the first with itself, of the second with itself, over a cell; shape (octaves, 3).
     """
-    rows = []
-    pair = expected, patch.pixels
-    for octave in range(patch.octaves):
-        smooth = _smooth(pair[0]), _smooth(pair[1])
-        a, b = pair[0] - smooth[0], pair[1] - smooth[1]
-        weights = patch.weights(octave) / (1 << patch.octaves - octave) ** 2
-        rows.append([(a * b * weights).sum(), (a * a * weights).sum(), (b * b * weights).sum()])
-        pair = smooth[0][::2, ::2], smooth[1][::2, ::2]
-    return np.array(rows)
+    sums = np.zeros((found[0].octaves, 3))
+    for patch, image in zip(found, images, strict=True):
+        pair = image, patch.pixels
+        for octave in range(patch.octaves):
+            smooth = _smooth(pair[0]), _smooth(pair[1])
+            a, b = pair[0] - smooth[0], pair[1] - smooth[1]
+            weights = patch.weights(octave) / (1 << patch.octaves - octave) ** 2
+            sums[octave] += (a * b * weights).sum(), (a * a * weights).sum(), (b * b * weights).sum()
+            pair = smooth[0][::2, ::2], smooth[1][::2, ::2]
+    return sums / sum(int(patch.cells.sum()) for patch in found)
 
 
 def _smooth(pixels: Array) -> Array:

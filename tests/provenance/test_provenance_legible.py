@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import skimage.data
 from fake_session import FakeSession
-from PIL import Image
+from PIL import Image, ImageFilter
 
-from codev_env.provenance import Tracker
+from codev_env.provenance import Tracker, detail
+from codev_env.provenance.detail import Patch
 from codev_env.types import Region
 
 PHOTO = Image.fromarray(skimage.data.astronaut())
@@ -117,3 +118,17 @@ def test_detail_is_lost_in_narrow_and_in_enlarged_crops(name):
 )
 def test_detail_is_left_in_a_narrow_crop(output):
     assert shown(PHOTO, NARROW, output).scale >= 0.9
+
+
+@pytest.mark.parametrize(("name", "share"), [("brick", 50), ("brick", 95), ("moon", 20), ("moon", 50), ("camera", 20)])
+def test_a_threshold_takes_no_detail_and_a_blur_of_it_does(name, share):
+    image = Image.fromarray(getattr(skimage.data, name)()).crop((60, 60, 156, 156))
+    level = np.percentile(np.asarray(image), share)
+    threshold = image.point(lambda brightness: 255 * (brightness > level))
+
+    def kept(output: Image.Image) -> float:
+        patch = Patch((0.0, 0.0, 96.0, 96.0), np.asarray(output, np.float32), np.ones((3, 3), bool))
+        return detail.kept(np.eye(2, 3), image, [patch])
+
+    assert kept(threshold) >= 0.9
+    assert kept(threshold.filter(ImageFilter.GaussianBlur(3))) < 0.5
