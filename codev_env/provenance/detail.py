@@ -290,7 +290,7 @@ def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
 
 
 def _in_tones_of(patch: Patch, expected: Array) -> Array:
-    """What is expected of a patch with each of its brightnesses replaced by what the patch has there on average."""
+    """The content expected of a patch, each of its brightnesses replaced by the mean that the patch has there."""
     inside = patch.weights() > 0
     bounds, _, means = _tones(expected[inside], patch.pixels[inside])
     return np.asarray(means[np.searchsorted(bounds, expected)], np.float32)
