@@ -107,6 +107,8 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
             ResetNeeded: In `"Disabled"` mode, if an episode has ended and was not reset.
             JudgeError: If the judge failed; after any error all episodes of the batch end, so `reset` comes next.
         """
+        if isinstance(actions, str):  # whose letters would be actions
+            raise ConfigError("actions is one text; give a list of texts, one per environment.")
         if len(actions) != self.num_envs:
             raise ConfigError(f"{len(actions)} actions for {self.num_envs} environments; give one per environment.")
         if self.autoreset_mode == AutoresetMode.DISABLED and self._ended.any():
