@@ -1,12 +1,14 @@
 """ms-swift: register the environment, make the rows of the data set, and play one as the `gym_scheduler` does.
 
-Needs `pip install ms-swift codev-env`. To train, write `rows(range(n))` to a JSONL file and give this file to both
-commands, with the stop strings of the dialect. The environment ends after its own `max_turns`:
+Needs `pip install ms-swift codev-env`. To train, name your data in `register` below, write `rows(range(n))` to a JSONL
+file, and give this file to both commands, with the stop strings of the dialect. The environment ends after its own
+`max_turns`:
 
     swift rollout --model Qwen/Qwen2.5-VL-7B-Instruct --external_plugins ms_swift_plugin.py \
         --vllm_use_async_engine true --multi_turn_scheduler gym_scheduler --gym_env codev
     swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-7B-Instruct --external_plugins ms_swift_plugin.py \
-        --dataset rows.jsonl --use_vllm true --vllm_mode server --use_gym_env true --stop_words "</code>" "</answer>"
+        --dataset rows.jsonl --use_vllm true --vllm_mode server --vllm_server_host 127.0.0.1 --use_gym_env true \
+        --stop_words "</code>" "</answer>"
 """
 
 from __future__ import annotations

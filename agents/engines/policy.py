@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextTo
 from transformers.utils import logging as transformers_logging
 
 from codev_agents.engines import lora
-from codev_agents.engines.folders import model_advice
+from codev_agents.engines.folders import CONFIG, model_advice
 from codev_agents.engines.options import LoraOptions
 from codev_agents.engines.vision import speed_up
 from codev_agents.engines.weights import copied, is_sharded, named_weights
@@ -53,7 +53,7 @@ class Policy:
             ConfigError: There is no model there, or not one of a tested family.
         """
         folder = Path(path)
-        if folder.exists() and not (folder / "config.json").is_file():
+        if folder.exists() and not (folder / CONFIG).is_file():
             raise ConfigError(f"{path} holds no model: config.json is missing; {model_advice(folder)}.")
         try:
             config = AutoConfig.from_pretrained(path)

@@ -139,9 +139,9 @@ class Evaluation:
         check_scorer(options.scorer, self.tasks)
         self._make_agent: Callable[[], Agent] | None = None
         if is_saved(options.as_, options.model):
-            if is_folder(options.model) and not ((folder := Path(options.model)) / CONFIG).is_file():
-                advice = model_advice(folder)
-                raise ConfigError(f"--model {options.model} holds no model: config.json is missing; {advice}.")
+            folder = Path(options.model)
+            if is_folder(options.model) and not (folder / CONFIG).is_file():
+                raise ConfigError(f"--model {folder} holds no model: config.json is missing; {model_advice(folder)}.")
         else:
             self._make_agent = parse_model(
                 options.model, seed=options.seed, temperature=options.temperature, max_tokens=options.max_tokens

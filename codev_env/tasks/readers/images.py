@@ -14,7 +14,7 @@ import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
-from codev_env.errors import ConfigError, TaskError, unknown
+from codev_env.errors import ConfigError, TaskError, first_line, unknown
 from codev_env.tasks.readers.fields import is_number
 from codev_env.transforms import IDENTITY, compose, inverse, transform_image
 from codev_env.types import Task
@@ -148,7 +148,7 @@ def decode(data: bytes | Path, where: str, rules: ImageRules | None = None) -> D
         raise
     except BROKEN as error:
         raise TaskError(
-            f"{where}: the image is broken ({_first_line(error)}). Restore it or download it again, or remove the row."
+            f"{where}: the image is broken ({_reason(error)}). Restore it or download it again, or remove the row."
         ) from error
     pixels, orientation = _turn(pixels, tag, turned, rules.orient)
     pixels.info = {}  # an orientation that stayed would be applied again
@@ -189,7 +189,7 @@ def image_size(data: bytes | Path, where: str, *, upright: bool = False) -> tupl
             return (height, width) if upright and exif_orientation(image) >= 5 else (width, height)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, *BROKEN) as error:
         raise TaskError(
-            f"{where}: is not an image that can be read ({_first_line(error)}). Restore it or download it again."
+            f"{where}: is not an image that can be read ({_reason(error)}). Restore it or download it again."
         ) from error
 
 
@@ -263,7 +263,7 @@ def _sized(pixels: Image.Image, where: str, rules: ImageRules) -> Image.Image:
     return pixels.resize((width, height), Image.Resampling.BICUBIC)
 
 
-def _first_line(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, UnidentifiedImageError):  # its text has the address of an object
         return "no image of a known format"
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return first_line(error)
