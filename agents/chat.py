@@ -127,7 +127,6 @@ class ChatAgent:
         text = reply.text
         if reply.finish_reason == "stop":
             text = restore_stop(text, self._stop, reply.stop_reason)
-        self._count(reply)
         written = [{"type": "text", "text": text}]
         if same:
             self._messages[-1]["content"] += written
@@ -160,6 +159,7 @@ class ChatAgent:
             raise AgentError(f"{self._where()} {error}.") from None
         except ValueError as error:
             raise AgentError(f"{self._where()} returned no JSON: {error}.") from error
+        self._count(reply)
         if reply.finish_reason in NOT_FINISHED and not reply.text.strip():
             raise AgentError(f"{self._where()} returned no text (finish_reason {reply.finish_reason!r}).")
         return reply

@@ -13,11 +13,12 @@ from PIL import Image
 
 from codev_agents.agent import Agent, AgentError, ContextFull, MeteredAgent
 from codev_env.envs.image_tool import unwrap
-from codev_env.errors import EpisodeLost
+from codev_env.errors import CodevError, EpisodeLost
 from codev_env.geometry import ImageBox
 from codev_env.threads import is_given_up
 from codev_env.trajectory import Trajectory
 from codev_env.types import Box, Episode, Observation, Step
+from codev_env.usage import EpisodeUsage, Usage, counts_of
 
 MOST_STARTS = 4
 """So often an episode starts whose nodes are lost, before the error is raised."""
@@ -46,8 +47,12 @@ def run_episode(
 
     Returns:
         The record of the episode.
+
+    Raises:
+        CodevError: The agent, the judge, the scorer or the sandbox failed; its `usage` is that of the episode.
     """
     options = None if options is None else dict(options)
+    lost = EpisodeUsage()  # of starts whose node was lost
     for start in range(1, MOST_STARTS + 1):
         observation, info = env.reset(seed=seed if start == 1 else None, options=options)
         options = {"index": info["index"]}
@@ -65,16 +70,24 @@ def run_episode(
                     base.episode.steps[-1], observation, float(reward), info["reward_terms"], info["crop_boxes"]
                 )
             break
-        except ContextFull:
-            if not base.episode.steps:
-                raise
-            ending.append(base.cut_off("max_length"))
-            break
-        except EpisodeLost:
-            if start == MOST_STARTS:
+        except CodevError as error:
+            if isinstance(error, ContextFull) and base.episode.steps:
+                ending.append(base.cut_off("max_length"))
+                break
+            lost += _taken(agent, base.episode) + error.usage
+            if not isinstance(error, EpisodeLost) or start == MOST_STARTS:
+                error.usage = lost
                 raise
     usage = dict(agent.meta) if isinstance(agent, MeteredAgent) else {}
+    if lost:
+        usage |= (lost + _taken(agent, base.episode)).agent
     return recorder.finish(base.episode, agent.name, {**({"agent": usage} if usage else {}), **(meta or {})}, ending)
+
+
+def _taken(agent: Agent, episode: Episode) -> EpisodeUsage:
+    """Return what an episode has taken so far."""
+    counts = counts_of(agent.meta if isinstance(agent, MeteredAgent) else {})
+    return EpisodeUsage(counts, sum((step.score.usage for step in episode.steps if step.score), Usage()))
 
 
 @dataclass(frozen=True, eq=False)

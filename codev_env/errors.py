@@ -6,9 +6,17 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from codev_env.usage import EpisodeUsage
+
 
 class CodevError(Exception):
-    """Base of all errors of this project that a user can act on."""
+    """Base of all errors of this project that a user can act on.
+
+    Attributes:
+        usage: What was taken before it: by the call of a judge or scorer that failed, or by the episode that it ended.
+    """
+
+    usage = EpisodeUsage()
 
 
 class ConfigError(CodevError, ValueError):

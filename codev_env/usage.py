@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+COUNTS = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
+"""Counts in an agent's `meta`."""
 
 
 @dataclass(frozen=True)
@@ -31,3 +36,30 @@ class Usage:
 
     def __bool__(self) -> bool:
         return self.requests > 0
+
+
+@dataclass(frozen=True)
+class EpisodeUsage:
+    """The requests of one episode or several: of the agent, the judge and the scorer.
+
+    Attributes:
+        agent: `COUNTS` of the agent.
+        judge: Requests of the judge.
+        scorer: Requests of the scorer.
+    """
+
+    agent: Mapping[str, int] = field(default_factory=lambda: counts_of({}))
+    judge: Usage = Usage()
+    scorer: Usage = Usage()
+
+    def __add__(self, other: EpisodeUsage) -> EpisodeUsage:
+        agent = {name: self.agent[name] + other.agent[name] for name in COUNTS}
+        return EpisodeUsage(agent, self.judge + other.judge, self.scorer + other.scorer)
+
+    def __bool__(self) -> bool:
+        return any(self.agent.values()) or bool(self.judge) or bool(self.scorer)
+
+
+def counts_of(meta: Mapping[str, Any]) -> dict[str, int]:
+    """Return `COUNTS` from the `meta` of an agent; 0 for those that it does not have."""
+    return {name: int(meta.get(name, 0)) for name in COUNTS}

@@ -10,12 +10,12 @@ from typing import Any
 from codev_env.app.arguments import parse
 from codev_env.files import write_json
 from codev_env.scoring.metrics import judges_boxless
-from codev_env.trajectory import Trajectory
+from codev_env.usage import EpisodeUsage
 from codev_eval.bench.evaluation import BenchEpisodes, Evaluation, FailedEpisode
 from codev_eval.bench.folder import METRICS, PERTURBED, PLAIN, SCHEMA, SUITE, WITHOUT_TOOL, refuse_data_folder
 from codev_eval.bench.measures import dual, evidence_gain, measure, sample_of, suite_table
 from codev_eval.bench.options import EvalOptions
-from codev_eval.bench.usage import judge_usage, scorer_usage, usage
+from codev_eval.bench.usage import taken
 from codev_eval.bench.zoom import zooming_gap
 from codev_eval.compare import main as compare
 from codev_eval.report.cli import title_of
@@ -80,7 +80,7 @@ def run_eval(options: EvalOptions) -> list[FailedEpisode]:
 def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
     """Return the content of metrics.json; docs/evaluation.md describes its entries."""
     everything = [t for benches in played.episodes.values() for ts in benches.values() for t in ts]
-    used = usage(everything)
+    used = taken(everything) + sum(played.failed_usage.values(), EpisodeUsage())
     boxless = judges_boxless([t for episodes in played.episodes[PLAIN].values() for t in episodes])
     sets = {bench: {"data": tasks.name, "source": tasks.source} for bench, tasks in played.tasks.items()}
     gap = zooming_gap(played.episodes[PLAIN], played.tasks, options.seed)
@@ -99,7 +99,7 @@ def results(options: EvalOptions, played: BenchEpisodes) -> dict[str, Any]:
         "seed": options.seed,
         "samples": options.samples,
         "sets": sets,
-        "usage": used | {"cost": options.cost(used)} | _of_others(everything),
+        "usage": _usage(options, used),
         "benches": {bench: _of_bench(bench, options, played, boxless) for bench in played.tasks},
         **({"zooming_gap": gap} if gap else {}),
         "failed": [failed.row() for failed in played.failed],
@@ -114,7 +114,7 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: 
     plain, seed = played.episodes[PLAIN][bench], options.seed
     other_judge = options.judge not in ("auto", "ground_truth", "none")
     found = measure(plain, bench, seed, provenance=other_judge, boxless=boxless)
-    found["usage"] |= {"cost": options.cost(found["usage"])} | _of_others(plain)
+    found["usage"] = _usage(options, taken(plain) + played.failed_usage.get((PLAIN, bench), EpisodeUsage()))
     found["n_failed"] = sum(f.bench == bench and not f.condition for f in played.failed)
     found["n_not_tried"] = played.not_tried.get((PLAIN, bench), 0)
     for condition, benches in played.episodes.items():
@@ -130,7 +130,8 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: 
     return found
 
 
-def _of_others(episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """Return the entries of `usage` on judge and scorer; none of one that sent no request."""
-    found = {"judge": judge_usage(episodes), "scorer": scorer_usage(episodes)}
-    return {name: asdict(used) for name, used in found.items() if used}
+def _usage(options: EvalOptions, used: EpisodeUsage) -> dict[str, Any]:
+    """Return the content of `usage`; no entry of a judge or scorer that sent no request."""
+    others = {"judge": used.judge, "scorer": used.scorer}
+    cost = {"cost": options.cost(used.agent)}
+    return {**used.agent, **cost, **{name: asdict(other) for name, other in others.items() if other}}

@@ -20,11 +20,12 @@ from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
 from codev_agents.rollout.workers import LateCall, Memo, StepTimeout, Workers
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
-from codev_env.errors import JudgeError
+from codev_env.errors import CodevError, JudgeError
 from codev_env.judges import AsyncJudge
 from codev_env.rewards import Reward, change
 from codev_env.trajectory import Trajectory
 from codev_env.types import Code, Episode, Observation, Step, StepInfo, StepScore, StopReason
+from codev_env.usage import EpisodeUsage, Usage, counts_of
 
 STRAGGLER: StopReason = "straggler"
 """`stop_reason` of an episode whose environment or judge took too long."""
@@ -218,7 +219,7 @@ class EpisodePlayer:
         self._first: Observation
         self._recorder: EpisodeRecorder
         self._tokens = TokenSequence()
-        self._usage = TokenUsage()
+        self._usage, self._judged = TokenUsage(), Usage()
         self._right = False  # the policy, if probed, knows the answer
         self._ending: dict[str, float] = {}
         self._straggler: Episode | None = None
@@ -228,7 +229,7 @@ class EpisodePlayer:
 
         Raises:
             PromptTooLong: The first prompt leaves too little room.
-            CodevError: The environment or its judge failed, or the engine.
+            CodevError: The environment or its judge failed, or the engine; its `usage` is that of the episode.
         """
         context = self.context
         try:
@@ -250,9 +251,11 @@ class EpisodePlayer:
                 prompt = await self._turn(completion)
                 if prompt and context.probe:
                     self._note_probe(await self._probe((_PROBE, self.number, len(self._recorder))))
-        except BaseException:
+        except BaseException as error:
             if not self.lost:  # else the late call still uses what this would close
                 self.base.break_off()
+            if isinstance(error, CodevError):
+                error.usage += EpisodeUsage(counts_of(vars(self._usage)), self._judged)
             raise
         episode = self._straggler or self.base.episode
         return PlayedEpisode(self._recorder, episode, self._tokens, self._usage, self._ending)
@@ -332,6 +335,8 @@ class EpisodePlayer:
         """Record a turn and tokenise its observation; returns the next prompt, or `None` at the end."""
         context, step = self.context, self.base.episode.steps[-1]
         self._recorder.add(step, observation, float(reward), info["reward_terms"], info["crop_boxes"])
+        if step.score:
+            self._judged += step.score.usage
         if ended or cut:
             return None
         images = [context.image(image) for image in observation["images"]]

@@ -23,7 +23,7 @@ from codev_env.judges.options import JudgeStats, VLMOptions, make_options
 from codev_env.judges.rubrics import MAX_PRINTED, VERSION, question_of, rubric_of
 from codev_env.locks import ForkLock
 from codev_env.types import Region, Step, StepScore, Task
-from codev_env.usage import Usage
+from codev_env.usage import EpisodeUsage, Usage
 
 ORIGINAL_SHARE = 0.25
 DEFINITION = f"vlm {VERSION}"
@@ -183,9 +183,13 @@ class VLMJudge:
 
     async def _score(self, asker: Asker, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         CALL.set(spent := JudgeStats())
-        score = await self._judge(asker, task, step, history)
-        usage = Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost)
-        return replace(score, definition=DEFINITION, usage=usage)
+        try:
+            score = await self._judge(asker, task, step, history)
+        except JudgeError as error:
+            failure = JudgeError(str(error))  # of this call alone: others may wait for the same verdict
+            failure.usage = EpisodeUsage(judge=_usage(spent))
+            raise failure from error
+        return replace(score, definition=DEFINITION, usage=_usage(spent))
 
     async def _judge(self, asker: Asker, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
         execution = step.execution
@@ -285,6 +289,10 @@ def _is_drawn(region: Region) -> bool:
 
 def _same(image: Image.Image, other: Image.Image) -> bool:
     return image.size == other.size and image.tobytes() == other.tobytes()
+
+
+def _usage(spent: JudgeStats) -> Usage:
+    return Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost)
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

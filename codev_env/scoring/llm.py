@@ -33,7 +33,7 @@ from codev_env.locks import ForkLock
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, ScorerError, letters_of, score_option, untagged
 from codev_env.types import Task
-from codev_env.usage import Usage
+from codev_env.usage import EpisodeUsage, Usage
 
 MAX_CHARACTERS = 4000
 MAX_REMEMBERED = 100_000
@@ -183,9 +183,10 @@ class AnswerReader:
                 reply = client.post("/chat/completions", body=self._request(question, check), cast_to=object)
                 said = read_reply(reply)
             except _openai().OpenAIError as error:
-                raise ScorerError(
-                    f"scorer {self.name!r}: no verdict on task {task.task_id!r} from {self.model!r} "
-                    f"({type(error).__name__}: {str(error)[:200]}). Check base_url, model and key, and run again."
+                raise self._failed(
+                    used,
+                    f"no verdict on task {task.task_id!r} from {self.model!r} ({type(error).__name__}: "
+                    f"{str(error)[:200]}). Check base_url, model and key, and run again.",
                 ) from error
             except ValueError as error:
                 problem = f"it {error}" if isinstance(error, ReplyError) else f"no JSON ({error})"
@@ -196,10 +197,16 @@ class AnswerReader:
             if verdict is not None:
                 return verdict, used
             problem = repr(said.text)[:200]
-        raise ScorerError(
-            f"scorer {self.name!r}: {self.model!r} gave no verdict on task {task.task_id!r} in {self.retries + 1} "
-            f"replies; the last: {problem}. Take another model, or raise max_tokens if it was cut off."
+        raise self._failed(
+            used,
+            f"{self.model!r} gave no verdict on task {task.task_id!r} in {self.retries + 1} replies; the last: "
+            f"{problem}. Take another model, or raise max_tokens if it was cut off.",
         )
+
+    def _failed(self, used: Usage, problem: str) -> ScorerError:
+        error = ScorerError(f"scorer {self.name!r}: {problem}")
+        error.usage = EpisodeUsage(scorer=used)
+        return error
 
     def _request(self, question: Asked, check: int) -> dict[str, Any]:
         data = as_data({"check": check, **question.data})

@@ -1,4 +1,4 @@
-"""The condition of an evaluation in which the tool shows something else."""
+"""Conditions of an evaluation beyond the plain one: suites of variants, and tools that show something else."""
 
 from __future__ import annotations
 
@@ -10,13 +10,30 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.envs.image_tool import unwrap
+from codev_env.errors import ConfigError
 from codev_env.geometry import ImageBox, boxes_on, image_of, overlap
 from codev_env.seeds import seed_of
-from codev_env.types import Box, Execution, Task
+from codev_env.tasks import TransformedTaskSet
+from codev_env.tasks.wrappers import SOURCE
+from codev_env.types import Box, Execution, Task, TaskSet
 from codev_eval.bench.options import Perturbation
 
 _TRIES = 200
 Pixels = NDArray[np.uint8]
+
+
+def all_variants(name: str, tasks: TaskSet) -> TransformedTaskSet:
+    """Return the tasks of a suite; raises `ConfigError` unless they are all variants of each task."""
+    if not isinstance(tasks, TransformedTaskSet) or tasks.mode != "each":
+        raise ConfigError(f"--suites {name} draws one variant for each task: a suite plays all of them.")
+    return tasks
+
+
+def without_source(tasks: TaskSet, count: int) -> list[int]:
+    """Return the indices of all variants of the first tasks but the source, which the plain condition covers."""
+    assert isinstance(tasks, TransformedTaskSet)
+    names = [variant.name for variant in tasks.variants]
+    return [i for i in range(count * len(names)) if names[i % len(names)] != SOURCE]
 
 
 class Perturbed(gym.Wrapper[dict[str, Any], str, dict[str, Any], str]):

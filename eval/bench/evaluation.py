@@ -19,14 +19,14 @@ from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import CodevError, ConfigError
 from codev_env.files import write_json
 from codev_env.registration import env_id_of
-from codev_env.tasks import TransformedTaskSet, wrap_tasks
-from codev_env.tasks.wrappers import SOURCE
+from codev_env.tasks import wrap_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, TrajectoryWriter
 from codev_env.types import TaskSet
+from codev_env.usage import EpisodeUsage
 from codev_eval.bench.checks import check_scorer
 from codev_eval.bench.clusters import source_of
-from codev_eval.bench.conditions import Perturbation, Perturbed
+from codev_eval.bench.conditions import Perturbation, Perturbed, all_variants, without_source
 from codev_eval.bench.folder import (
     METRICS,
     PERTURBED,
@@ -41,6 +41,7 @@ from codev_eval.bench.folder import (
     has_state,
     is_evaluation,
     read_episodes,
+    read_failed_usage,
     remove_evaluation,
     remove_new,
 )
@@ -53,6 +54,7 @@ from codev_eval.bench.runner import Failure, Key, keys, play
 from codev_eval.bench.saved import SavedModel
 from codev_eval.bench.servers import check_servers
 from codev_eval.bench.unchanged import digest_of, first_changed, is_at
+from codev_eval.bench.usage import rows_of, usage_of
 
 _OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
 """Files that mark the folder of a training run."""
@@ -93,12 +95,14 @@ class BenchEpisodes:
         episodes: By condition and benchmark, in order of task and sample.
         failed: Episodes that could not be evaluated.
         not_tried: By condition and benchmark: how many were not tried, because the first ones all failed.
+        failed_usage: By condition and benchmark: what failed episodes took, those of earlier starts included.
     """
 
     tasks: dict[str, TaskSet]
     episodes: dict[str, dict[str, list[Trajectory]]] = field(default_factory=dict)
     failed: list[FailedEpisode] = field(default_factory=list)
     not_tried: dict[tuple[str, str], int] = field(default_factory=dict)
+    failed_usage: dict[tuple[str, str], EpisodeUsage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class Evaluation:
         self.tasks = {bench: options.load(bench) for bench in options.benches}
         self.counts = {bench: self._count(tasks) for bench, tasks in self.tasks.items()}
         self.wrapped = {
-            name: {bench: _each(name, wrap_tasks(tasks, spec)) for bench, tasks in self.tasks.items()}
+            name: {bench: all_variants(name, wrap_tasks(tasks, spec)) for bench, tasks in self.tasks.items()}
             for name, spec in options.suite_specs().items()
         }
         # Made now, so that an option that cannot be used is reported before anything is written.
@@ -158,7 +162,7 @@ class Evaluation:
             EvaluationError: If not a single plain episode could be evaluated.
         """
         before = self._open_folder()
-        played = BenchEpisodes(self.tasks)
+        played = BenchEpisodes(self.tasks, failed_usage=usage_of(self._state["failed_usage"]))
         try:
             self._play_condition(PLAIN, self._plain(), played)
             plain = played.episodes[PLAIN]
@@ -199,7 +203,7 @@ class Evaluation:
             yield (
                 SUITE + name,
                 [
-                    _BenchWork(bench, tasks, _without_source(tasks, self.counts[bench]))
+                    _BenchWork(bench, tasks, without_source(tasks, self.counts[bench]))
                     for bench, tasks in wrapped.items()
                 ],
             )
@@ -276,7 +280,8 @@ class Evaluation:
             with ExitStack() as stack:
                 writer = stack.enter_context(TrajectoryWriter(folder))
                 stack.callback(bar.close)
-                bar.start(found)
+                kept = [used for (failed_in, _), used in played.failed_usage.items() if failed_in == condition]
+                bar.start(found, sum(kept, EpisodeUsage()))
                 for work, count in zip(todo, counts, strict=True):
                     if count:
                         self._play_work(condition, work, count, writer, bar, played)
@@ -335,7 +340,8 @@ class Evaluation:
                 if isinstance(outcome, Failure):
                     played.failed.append(FailedEpisode(work.bench, condition, outcome))
                     failed += 1
-                    bar.failed()
+                    bar.failed(outcome.usage)
+                    self._note_usage((condition, work.bench), outcome.usage, played)
                     if failed == MOST_FAILURES and not succeeded:
                         played.not_tried[condition, work.bench] = count - failed
                         break
@@ -343,6 +349,13 @@ class Evaluation:
                 succeeded = True
                 writer.append(outcome)
                 bar.add(outcome)
+
+    def _note_usage(self, place: tuple[str, str], usage: EpisodeUsage, played: BenchEpisodes) -> None:
+        """Keep what a failed episode took, for the cost of later starts, too."""
+        if usage:
+            played.failed_usage[place] = played.failed_usage.get(place, EpisodeUsage()) + usage
+            self._state["failed_usage"] = rows_of(played.failed_usage)
+            write_json(self.options.out / STATE, self._state)
 
     def _open_folder(self) -> set[Path]:
         """Make the folder, or reuse that of a stopped evaluation with the same options; returns what was there."""
@@ -373,18 +386,5 @@ class Evaluation:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
-        self._state = {"schema": SCHEMA, "options": mine, "weights": weights}
+        self._state = {"schema": SCHEMA, "options": mine, "weights": weights, "failed_usage": read_failed_usage(out)}
         return before
-
-
-def _each(name: str, tasks: TaskSet) -> TransformedTaskSet:
-    if not isinstance(tasks, TransformedTaskSet) or tasks.mode != "each":
-        raise ConfigError(f"--suites {name} draws one variant for each task: a suite plays all of them.")
-    return tasks
-
-
-def _without_source(tasks: TaskSet, count: int) -> list[int]:
-    """Return the indices of all variants of the first tasks but the source, which the plain condition covers."""
-    assert isinstance(tasks, TransformedTaskSet)
-    names = [variant.name for variant in tasks.variants]
-    return [i for i in range(count * len(names)) if names[i % len(names)] != SOURCE]

@@ -75,6 +75,13 @@ def has_state(out: Path) -> bool:
         return False
 
 
+def read_failed_usage(out: Path) -> list[dict[str, Any]]:
+    """Return what failed episodes of earlier starts took, as `usage.rows_of` wrote it; none where that is not there."""
+    if not has_state(out):
+        return []
+    return list(json.loads((out / STATE).read_text("utf-8")).get("failed_usage", ()))
+
+
 def check_same(out: Path, found: Path, mine: Mapping[str, Any], weights: str) -> None:
     """Refuse to continue an evaluation with other options, except for more tasks, or with other weights.
 

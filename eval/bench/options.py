@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -202,7 +203,7 @@ class EvalOptions(TaskOptions):
         del values["suite"]
         return {name: _jsonable(value) for name, value in values.items() if name not in FREE}
 
-    def cost(self, usage: dict[str, int]) -> float:
+    def cost(self, usage: Mapping[str, int]) -> float:
         """Return what tokens cost at the given prices."""
         priced = usage["prompt_tokens"] * self.prompt_price + usage["completion_tokens"] * self.completion_price
         return priced / 1e6

@@ -10,9 +10,9 @@ from tqdm import tqdm
 from codev_env.farm.farm import farm_metrics
 from codev_env.scoring.metrics import judged_episodes
 from codev_env.trajectory import Trajectory
-from codev_env.usage import Usage
+from codev_env.usage import EpisodeUsage
 from codev_eval.bench.options import EvalOptions
-from codev_eval.bench.usage import judge_usage, usage
+from codev_eval.bench.usage import taken
 
 
 class ProgressBar:
@@ -30,11 +30,11 @@ class ProgressBar:
         self._options = options
         self.played = self.right = self.faithful = self._failed = self._judged = 0
         self._scored = False
-        self._tokens = usage(())
-        self._judge = Usage()
+        self._taken = EpisodeUsage()
 
-    def start(self, found: Sequence[Trajectory]) -> None:
-        """Count the episodes of an earlier start, without drawing."""
+    def start(self, found: Sequence[Trajectory], failed: EpisodeUsage) -> None:
+        """Count the episodes of an earlier start, and what failed ones took, without drawing."""
+        self._taken += failed
         for trajectory in found:
             self._note(trajectory)
 
@@ -44,9 +44,10 @@ class ProgressBar:
         shown = {"accuracy": f"{self.right / self.played:.0%}"}
         if self._scored:  # without boxes and without a judge the rate is unknown, not 0
             shown["faithful"] = f"{self.faithful / self._judged:.0%}"
-        if tokens := self._tokens["prompt_tokens"] + self._tokens["completion_tokens"]:
+        model, judge = self._taken.agent, self._taken.judge
+        if tokens := model["prompt_tokens"] + model["completion_tokens"]:
             shown["tokens"] = f"{tokens:,}"
-        if cost := self._options.cost(self._tokens) + self._judge.cost:
+        if cost := self._options.cost(model) + judge.cost:
             shown["cost"] = f"{cost:.2f}"
         if self._failed:
             shown["failed"] = str(self._failed)
@@ -57,9 +58,10 @@ class ProgressBar:
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update()
 
-    def failed(self) -> None:
-        """Show one more failure."""
+    def failed(self, usage: EpisodeUsage) -> None:
+        """Show one more failure, and what it took."""
         self._failed += 1
+        self._taken += usage
         self._bar.update()
 
     def close(self) -> None:
@@ -73,6 +75,4 @@ class ProgressBar:
         for judged in judged_episodes((trajectory,)):  # the rate is among these, as in metrics.json
             self._judged += 1
             self.faithful += judged.is_faithful
-        for name, count in usage((trajectory,)).items():
-            self._tokens[name] += count
-        self._judge += judge_usage((trajectory,))
+        self._taken += taken((trajectory,))

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from codev_agents import Agent, run_episode
 from codev_env.errors import CodevError
 from codev_env.threads import DaemonThreads, until_given_up
 from codev_env.trajectory import Trajectory
+from codev_env.usage import EpisodeUsage
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,11 +36,18 @@ class Failure:
         index: Index of the task in its set.
         reason: One line for people.
         sample: Number of the sample of the task.
+        usage: What it took.
     """
 
     index: int
     reason: str
     sample: int = 0
+    usage: EpisodeUsage = field(default=EpisodeUsage(), compare=False)
+
+    @classmethod
+    def of(cls, key: Key, error: CodevError) -> Failure:
+        """Return the failure of an episode by the error that ended it."""
+        return cls(key[0], f"{type(error).__name__}: {' '.join(str(error).split())}", key[1], error.usage)
 
 
 def no_meta(key: Key) -> Mapping[str, Any]:
@@ -81,7 +89,7 @@ def play(
                 agent.seed = seed + sample  # type: ignore[attr-defined]
             return run_episode(env, agent, seed=seed + index, options={"index": index}, meta=meta(key))
         except CodevError as error:
-            return Failure(index, reason_of(error), sample)
+            return Failure.of(key, error)
         finally:
             free.put(player)
 
@@ -95,11 +103,6 @@ def play(
 def keys(indices: Iterable[int], samples: int = 1, skip: Container[Key] = ()) -> Iterator[Key]:
     """Yield the episodes to play: all samples of a task, then the next task."""
     return ((index, sample) for index in indices for sample in range(samples) if (index, sample) not in skip)
-
-
-def reason_of(error: Exception) -> str:
-    """Return an error in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:

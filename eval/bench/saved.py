@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.runner import Describe, Failure, Key, keys, no_meta, reason_of
+from codev_eval.bench.runner import Describe, Failure, Key, keys, no_meta
 
 MAX_LENGTH = 32768
 """Longest episode, in tokens, for models that take so many; a longer one is cut off between turns."""
@@ -103,5 +103,5 @@ class SavedModel:
                 self._engine.seed(self.seed + 1_000_003 * sample + index)
                 tasks, metas = [index for index, _ in wave], [meta(key) for key in wave]
                 outcomes = runner.attempt(self._engine, tasks, self._sampling, metas)
-                for (index, sample), outcome in zip(wave, outcomes, strict=True):
-                    yield outcome if isinstance(outcome, Trajectory) else Failure(index, reason_of(outcome), sample)
+                for key, outcome in zip(wave, outcomes, strict=True):
+                    yield outcome if isinstance(outcome, Trajectory) else Failure.of(key, outcome)

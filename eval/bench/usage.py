@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from codev_env.trajectory import Trajectory
-from codev_env.usage import Usage
-
-COUNTS = ("requests", "prompt_tokens", "completion_tokens", "truncated_turns")
-"""Counts in an agent's `meta`."""
+from codev_env.usage import COUNTS, EpisodeUsage, Usage
 
 
 def usage(episodes: Sequence[Trajectory]) -> dict[str, int]:
@@ -25,3 +24,21 @@ def judge_usage(episodes: Sequence[Trajectory]) -> Usage:
 def scorer_usage(episodes: Sequence[Trajectory]) -> Usage:
     """Sum what a scorer asked a model and took; remembered verdicts took nothing."""
     return sum((Usage(**t.meta["scorer"]) for t in episodes if "scorer" in t.meta), Usage())
+
+
+def taken(episodes: Sequence[Trajectory]) -> EpisodeUsage:
+    """Sum what model, judge and scorer took for finished episodes."""
+    return EpisodeUsage(usage(episodes), judge_usage(episodes), scorer_usage(episodes))
+
+
+def rows_of(failed: Mapping[tuple[str, str], EpisodeUsage]) -> list[dict[str, Any]]:
+    """Return as JSON what failed episodes took, by condition and benchmark."""
+    return [{"condition": condition, "bench": bench, **asdict(used)} for (condition, bench), used in failed.items()]
+
+
+def usage_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], EpisodeUsage]:
+    """Read the rows of `rows_of`."""
+    return {
+        (row["condition"], row["bench"]): EpisodeUsage(row["agent"], Usage(**row["judge"]), Usage(**row["scorer"]))
+        for row in rows
+    }

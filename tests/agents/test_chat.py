@@ -14,7 +14,7 @@ from small_tasks import SmallTasks
 
 from codev_agents import AgentError, ChatAgent, run_episode
 from codev_env.envs.image_tool import ImageToolEnv
-from codev_env.errors import ConfigError
+from codev_env.errors import ConfigError, EpisodeLost
 from codev_env.messages import content_parts, restore_stop
 
 pytest.importorskip("openai")
@@ -291,6 +291,24 @@ BROKEN = {**completion(""), "choices": [{"index": 0, "finish_reason": "stop", "m
 def test_a_reply_without_a_turn_is_a_failure(env, reply, says):
     with Server(reply) as server, pytest.raises(AgentError, match=says):
         play(env, server)
+
+
+def test_a_reply_that_ends_an_episode_is_in_its_usage_and_those_of_lost_starts_are_too(env, monkeypatch):
+    look = completion("<think>x</think><code>show(image)</code>")
+    with Server(look, completion("", "content_filter")) as server, pytest.raises(AgentError) as caught:
+        run_episode(env, ChatAgent("toy", server.url), options={"index": 0})
+    assert (caught.value.usage.agent["requests"], caught.value.usage.agent["completion_tokens"]) == (2, 10)
+    step, starts = ImageToolEnv.step, iter((True, False))
+
+    def lose_the_first(self, action):
+        if next(starts):
+            raise EpisodeLost("the node is gone")
+        return step(self, action)
+
+    monkeypatch.setattr(ImageToolEnv, "step", lose_the_first)
+    with Server(*[completion("<answer>blue</answer>")] * 2) as server:
+        played = run_episode(env, ChatAgent("toy", server.url), options={"index": 0})
+    assert (played.meta["agent"]["requests"], played.meta["agent"]["completion_tokens"]) == (2, 10)
 
 
 def test_a_turn_that_a_filter_cut_off_counts(env):

@@ -97,6 +97,48 @@ def test_so_are_the_scorers(tmp_path, capsys):
     assert "scorer&#39;s prompt tokens" in (tmp_path / "report.html").read_text()
 
 
+LOOK = "<think>x</think><code>show(image.crop((0, 0, 64, 64)))</code>"
+
+
+def used_by(out: Path) -> dict:
+    return json.loads((out / "metrics.json").read_text())["usage"]
+
+
+def test_what_failed_episodes_took_is_counted_and_stays_when_they_are_tried_again(tmp_path, capsys):
+    prices = ("--prompt-price", "1e4", "--completion-price", "1e4")
+    with FakeJudgeServer(says(LOOK), fails(400), says(ANSWER)) as server:
+        assert run_eval(tmp_path, f"{server.url}#toy", *prices) == 1
+        first = {"requests": 2, "prompt_tokens": 200, "completion_tokens": 20, "truncated_turns": 0}
+        assert used_by(tmp_path) == first | {"cost": pytest.approx(2.2)}
+        assert "cost 2.20" in capsys.readouterr().out
+        assert run_eval(tmp_path, f"{server.url}#toy", *prices) == 0
+    record = json.loads((tmp_path / "metrics.json").read_text())
+    assert record["usage"]["requests"] == record["benches"]["vstar"]["usage"]["requests"] == 3
+    assert record["usage"]["cost"] == pytest.approx(3.3) and record["failed"] == []
+
+
+def test_so_is_what_judge_and_scorer_took_for_them(tmp_path):
+    answers = (says("no verdict"), fails(400), fails(400), good)  # refused with structured output and without
+    with FakeJudgeServer(says(LOOK)) as model, FakeJudgeServer(*answers) as server:
+        judge = {"name": "vlm", "model": "toy", "base_url": server.url, "prompt_price": 1e4, "completion_price": 0}
+        given = ("--judge", json.dumps(judge), "--max-turns", "1")
+        assert run_eval(tmp_path / "judge", f"{model.url}#toy", *given) == 1
+    used = used_by(tmp_path / "judge")
+    assert used["judge"] == {"requests": 4, "prompt_tokens": 200, "completion_tokens": 20, "cost": pytest.approx(2.0)}
+    assert used["requests"] == 2
+    with FakeJudgeServer(says("<answer>a wild guess</answer>"), says("no verdict"), fails(400), says(ANSWER)) as server:
+        assert run_eval(tmp_path / "scorer", f"{server.url}#toy", "--scorer", f"{server.url}#toy") == 1
+    used = used_by(tmp_path / "scorer")
+    assert used["requests"] == 2
+    assert used["scorer"] == {"requests": 1, "prompt_tokens": 100, "completion_tokens": 10, "cost": 0.0}
+
+
+def test_an_episode_that_fails_before_its_first_request_takes_nothing(tmp_path):
+    with FakeJudgeServer(says(ANSWER), fails(400)) as server:
+        assert run_eval(tmp_path, f"{server.url}#toy") == 1
+    assert used_by(tmp_path)["requests"] == 1
+
+
 def test_so_are_those_of_a_filter(tmp_path, capsys):
     given = ["data", "filter", "--data", "synthetic", "--scenes", "toy", "--n", "1", "--rollouts", "1"]
     given += ["--out", str(tmp_path / "kept.jsonl")]

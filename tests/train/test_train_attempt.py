@@ -81,6 +81,7 @@ def test_a_judge_that_fails_on_one_episode_ends_that_one_only(policy, wanted, at
     plays[1] = plays[1][:1]  # its second turn is not asked for
     found = attempt(ScriptedEngine(policy.processor, plays), wanted[1].task_id)
     assert isinstance(found[1], JudgeError) and "out of order" in str(found[1])
+    assert found[1].usage.agent["requests"] == 1, "the turn that it was sampled for counts"
     assert [t.is_correct and t.is_faithful for t in (found[0], found[2])] == [True, True]
 
 
