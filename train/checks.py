@@ -153,6 +153,8 @@ def _packages(plan: PlannedRun) -> Iterator[Check]:
 
 
 def _packages_of(options: SFTOptions) -> Iterator[Check]:
+    if options.lora.rank:
+        yield _package("--lora.rank", "lora.rank", "peft", "lora")
     for name, stage in (("ground", options.ground), ("imitate", options.imitate)):
         if stage.steps and stage.optimizer.name == "adamw8bit":
             option = f"{name}.optimizer.name"

@@ -15,13 +15,14 @@ import yaml
 import codev_agents
 import codev_train
 from codev_agents.engines import options as engine_options
+from codev_agents.engines.options import LoraOptions
 from codev_env.app import cli as codev
 from codev_env.errors import ConfigError
 from codev_eval.study.methods import METHODS
 from codev_train import experiment
 from codev_train.learn.sharding import Layout
 from codev_train.problems import find_problems
-from codev_train.run import health, options
+from codev_train.run import health, held_out, options
 from codev_train.run.config import OPTIONS, fingerprint, presets, read_file, read_preset, read_request
 from codev_train.run.environments import make_eval_env, make_train_env
 from codev_train.run.options import SFTOptions, TrainOptions
@@ -29,7 +30,7 @@ from codev_train.sft.start import start_folder
 
 DATACLASSES = [
     kind
-    for module in (options, engine_options, health)
+    for module in (options, engine_options, health, held_out)
     for kind in vars(module).values()
     if hasattr(kind, "__pydantic_fields__") and kind.__module__ == module.__name__
 ]
@@ -316,6 +317,14 @@ def test_the_fingerprint_stands_for_all_values():
     assert start_folder(judged) == start_folder(base), "what a judge says is not learned"
     afar = dataclasses.replace(base, env=dataclasses.replace(base.env, farm="ray"))
     assert start_folder(afar) == start_folder(base), "where programs run is not learned"
+
+
+def test_options_that_came_later_leave_the_names_of_starts_as_they_were():
+    assert fingerprint(SFTOptions()) == "22d44e26"
+    base = SFTOptions(model="base")
+    assert fingerprint(dataclasses.replace(base, gradient_checkpointing=True)) == fingerprint(base)
+    others = [{"lora": LoraOptions(rank=4)}, {"max_length": 64}, {"train_vision": False}]
+    assert len({fingerprint(base), *(fingerprint(dataclasses.replace(base, **other)) for other in others)}) == 4
 
 
 def test_options_of_a_run_are_read_back_as_they_were(tmp_path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 
 import pytest
 import torch
+from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 
@@ -18,9 +20,12 @@ from codev_agents.engines.policy import Policy
 from codev_env.errors import ConfigError
 from codev_train.learn.optimizer import make_optimizer
 from codev_train.learn.scorer import TokenScorer
-from codev_train.run.options import OptimizerOptions
+from codev_train.learn.trained import load_trained
+from codev_train.run.options import OptimizerOptions, SFTOptions, StageOptions, TrainOptions
+from codev_train.sft.start import make_start
 
 OPTIONS = LoraOptions(rank=2, alpha=4.0)
+enable = Policy.checkpoint_gradients
 
 
 def fresh(policy: Policy) -> Policy:
@@ -204,3 +209,43 @@ def test_adapters_of_another_alpha_would_be_another_policy(policy, adapted, batc
     resumed = fresh(policy)
     resumed.restrict(True, OPTIONS, tmp_path)
     torch.testing.assert_close(logits(resumed.model, batch), logits(adapted.model, batch), atol=0, rtol=0)
+
+
+def test_a_cold_start_of_adapters_is_a_whole_model_that_others_can_use(policy, env_options, tmp_path):
+    """It trains adapters alone, beside frozen weights, and saves them merged, as `codev train` does."""
+    pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+    policy.save(tmp_path / "base")
+    stage = StageOptions(steps=2, experts=2, optimizer=OptimizerOptions(lr=1e-2))
+    options = SFTOptions(model=str(tmp_path / "base"), out=str(tmp_path), env=env_options, pool=2, imitate=stage)
+    options = dataclasses.replace(options, lora=OPTIONS, gradient_checkpointing=True, threads=1)
+    make_start(options, tmp_path / "start")
+    made, base = (Policy.load(str(tmp_path / name)).model.state_dict() for name in ("start", "base"))
+    changed = {name for name, weight in made.items() if not torch.equal(weight, base[name])}
+    assert changed and all(re.search(r"language_model\.layers.*_proj\.weight", name) for name in changed)
+    assert (tmp_path / "start" / ADAPTERS).is_file()
+    trained = TrainOptions(lora=LoraOptions(rank=3))
+    loaded = load_trained(trained, str(tmp_path / "start"), None, Accelerator(mixed_precision="no"))
+    merged = loaded.policy.weights().merged
+    assert all(torch.equal(merged[name], made[name]) for name in merged), "fresh adapters beside what was learned"
+
+
+def test_checkpoints_of_gradients_change_nothing_in_a_cold_start(policy, env_options, tmp_path, monkeypatch):
+    policy.save(tmp_path / "base")
+    stage = StageOptions(steps=2, experts=2, optimizer=OptimizerOptions(lr=1e-2))
+    options = SFTOptions(model=str(tmp_path / "base"), out=str(tmp_path), env=env_options, pool=2, imitate=stage)
+    enabled = []
+    monkeypatch.setattr(Policy, "checkpoint_gradients", lambda self: enabled.append(enable(self)))
+    for folder, spared in (("plain", False), ("spared", True)):
+        make_start(dataclasses.replace(options, gradient_checkpointing=spared), tmp_path / folder)
+    plain, spared = (Policy.load(str(tmp_path / name)).model.state_dict() for name in ("plain", "spared"))
+    assert len(enabled) == 1 and all(torch.allclose(plain[name], spared[name], atol=1e-6) for name in plain)
+
+
+def test_a_cold_start_can_leave_the_vision_tower_as_it_is(policy, env_options, tmp_path):
+    policy.save(tmp_path / "base")
+    stage = StageOptions(steps=1, experts=2, optimizer=OptimizerOptions(lr=1e-2))
+    options = SFTOptions(model=str(tmp_path / "base"), out=str(tmp_path), env=env_options, pool=2, imitate=stage)
+    make_start(dataclasses.replace(options, train_vision=False), tmp_path / "start")
+    made, base = (Policy.load(str(tmp_path / name)).model.state_dict() for name in ("start", "base"))
+    same = {name for name, weight in made.items() if torch.equal(weight, base[name])}
+    assert same == {name for name in base if "visual" in name}

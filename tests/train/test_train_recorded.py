@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from demonstration_rows import CROP, mixed_rows, thyme_row, thyme_set
 from micro_run import TOY_OPTIONS
 
-from codev_env.errors import ConfigError
+from codev_env.errors import ConfigError, TrajectoryError
 from codev_env.trajectory import ImageFiles, read_trajectories, write_trajectories
 from codev_eval.data.demonstrations import ReplayOptions, ReplayRun
 from codev_train.run.environments import make_env
@@ -115,3 +115,56 @@ def test_what_cannot_be_learned_from_is_told_before_anything_runs(options, tmp_p
     write_trajectories(tmp_path / "none", [])
     with pytest.raises(ConfigError, match="holds no episodes"):
         told(trajectories=str(tmp_path / "none"))
+
+
+def test_episodes_that_are_too_long_are_left_out_whole_and_counted(options, tmp_path, monkeypatch, capsys):
+    lengths: list[set[int]] = []
+
+    def note(module, processor, examples, *rest) -> float:
+        lengths.append({len(example.ids) for example in examples})
+        return 1.0
+
+    monkeypatch.setattr(sft, "accumulate", note)
+    monkeypatch.setattr(Accelerator, "clip_grad_norm_", lambda *given: 1.0)
+    stage = dataclasses.replace(options.imitate, steps=9)
+
+    def learn(longest: int) -> set[int]:
+        lengths.clear()
+        limited = dataclasses.replace(options, imitate=stage, max_length=longest)
+        sft.cold_start(limited, Monitor(tmp_path, False), Accelerator())
+        return set().union(*lengths)
+
+    everything = sorted(learn(32768))
+    assert "max-length" not in capsys.readouterr().err
+    assert learn(everything[-1] - 1) == set(everything[:-1])
+    assert f"1 example has more tokens than --max-length {everything[-1] - 1}" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"all 9 episodes .* more tokens than --max-length 5") as caught:
+        learn(5)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_examples_made_from_scenes_are_replaced_where_they_are_too_long(policy, options):
+    experts = dataclasses.replace(options, trajectories="")
+    env = make_env(options.env, "train")
+    stage = StageOptions(steps=4, captions=2, reads=2, experts=4, decorative=2)
+
+    def lengths(longest: int) -> list[list[int]]:
+        maker = ExampleMaker(dataclasses.replace(experts, max_length=longest), policy.processor, (env, env))
+        return [[len(e.ids) for e in batch] for batch in StageData(lambda: maker, stage, 16, (0, 1, 0))]
+
+    all_of_them = lengths(32768)
+    longest = max(max(batch) for batch in all_of_them) - 1
+    shorter = lengths(longest)
+    assert max(map(max, shorter)) <= longest
+    assert [len(batch) for batch in shorter] == [len(batch) for batch in all_of_them]
+
+
+def test_an_error_of_the_process_that_makes_the_data_is_told_without_its_traceback(options, tmp_path):
+    recorded = read_trajectories(options.trajectories)
+    write_trajectories(tmp_path / "torn", recorded)
+    for image in (tmp_path / "torn").rglob("*.png"):
+        image.unlink()
+    torn = dataclasses.replace(options, trajectories=str(tmp_path / "torn"))
+    with pytest.raises(TrajectoryError) as caught:
+        sft.cold_start(torn, Monitor(tmp_path, False), Accelerator())
+    assert "Traceback" not in str(caught.value) and "DataLoader" not in str(caught.value)

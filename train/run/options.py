@@ -10,6 +10,7 @@ from codev_agents.engines.options import LoraOptions, ToyModelOptions, VllmOptio
 from codev_env.app.options import ValueRefused, ZeroOrAboveOne, option_class
 from codev_train.run.assumptions import EstimateOptions
 from codev_train.run.health import HealthOptions
+from codev_train.run.held_out import HeldOutOptions
 from codev_train.run.ranges import (
     Count,
     CountOrNone,
@@ -130,8 +131,9 @@ class SFTOptions:
 
     # The options that `--help` shows.
     COMMON = (
-        "name", "out", "seed", "model", "trajectories", "pool", "micro_batch", "threads", "env.id", "env.data",
-        "env.dialect", "env.max_turns", "ground.steps", "ground.optimizer.lr", "imitate.steps", "imitate.optimizer.lr",
+        "name", "out", "seed", "model", "trajectories", "pool", "micro_batch", "threads", "max_length", "lora.rank",
+        "gradient_checkpointing", "env.id", "env.data", "env.dialect", "env.max_turns", "ground.steps",
+        "ground.optimizer.lr", "imitate.steps", "imitate.optimizer.lr",
     )  # fmt: skip
     name: FolderName = "start"
     """Name of the run."""
@@ -159,6 +161,14 @@ class SFTOptions:
     """Weight of the loss on numbers (coordinates, digits) relative to other tokens."""
     micro_batch: Count = 64
     """Maximum sequences per forward pass."""
+    max_length: Count = 32768
+    """Longest example, in tokens; longer ones are left out whole."""
+    gradient_checkpointing: bool = False
+    """Trade compute for memory."""
+    train_vision: bool = True
+    """Train the vision tower too."""
+    lora: LoraOptions = Field(default_factory=LoraOptions)
+    """Low-rank adapters; the saved model has them merged."""
     threads: CountOrNone = 0
     """CPU threads, 0 for torch's choice."""
     processes: CountOrNone = 0
@@ -169,37 +179,15 @@ class SFTOptions:
     """As for `codev train`."""
 
     @model_validator(mode="after")
-    def _offload_has_an_optimizer_for_it(self) -> Self:
+    def _values_fit_together(self) -> Self:
+        if self.lora.rank and not self.model:
+            raise ValueRefused("lora.rank", self.lora.rank, "0 without a model: the weights of a toy are random")
         for stage in ("ground", "imitate"):
             options: StageOptions = getattr(self, stage)
             if self.sharding == "fsdp2-offload" and options.steps and options.optimizer.name != "adamw":
                 allowed = "adamw with sharding fsdp2-offload"
                 raise ValueRefused(f"{stage}.optimizer.name", options.optimizer.name, allowed)
         return self
-
-
-@option_class
-class HeldOutOptions:
-    """Evaluation on held-out tasks."""
-
-    episodes: Count = 128
-    """Held-out episodes; the same ones each time, shared out over processes."""
-    every: CountOrNone = 0
-    """Updates between evaluations, 0 for none; before and after training there is always one."""
-    split: Literal["val", "test"] = "test"
-    """Split they come from."""
-    id: str = ""
-    """Environment id, for training data without a held-out part; empty takes `env.id`."""
-    data: Data = ""
-    """Its data; empty takes `env.data`, or "synthetic" if `eval.id` is given."""
-    scenes: str = ""
-    """Its preset of generated scenes, without `env.scene`; empty takes that of `env`, or the usual of `eval.id`."""
-    contrast: dict[str, int | float] = Field(default_factory=dict)
-    """Options of generated scenes that a second accuracy is measured on, for example `cue_p 0`; empty measures none."""
-    dual: bool = False
-    """Play the same tasks without the tool too, and say what it gives (MED, docs/evaluation.md)."""
-    temperature: NotNegative = 0.0
-    """Sampling temperature; 0 is greedy."""
 
 
 @option_class

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import sys
@@ -19,6 +20,7 @@ from codev_agents.engines.policy import Policy
 from codev_agents.engines.toy import build_image_processor, build_model, build_tokenizer
 from codev_agents.engines.vision import speed_up
 from codev_agents.engines.weights import is_sharded
+from codev_agents.rollout.families import positions_of
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError
@@ -48,11 +50,16 @@ def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) 
     """Run all stages and return the policy; nothing is saved here.
 
     Raises:
-        CodevError: The gradient is not finite.
+        CodevError: The gradient is not finite, or no example is short enough.
     """
     recorded = read_recorded(options)
     whole = reads_weights(accelerator)
     policy = Policy.load(options.model, whole=whole) if options.model else toy_policy(options)
+    policy.restrict(options.train_vision, options.lora, seed=options.seed)
+    if options.gradient_checkpointing:
+        policy.checkpoint_gradients()
+    longest = positions_of(policy.model.config) or options.max_length
+    options = dataclasses.replace(options, max_length=min(options.max_length, longest))
     module = prepare(accelerator, TokenScorer(policy.model))
     for number, name in enumerate(("ground", "imitate")):
         stage: StageOptions = getattr(options, name)
@@ -78,10 +85,13 @@ def _run_stage(
         functools.partial(example_maker, options, stage, policy.processor, recorded), stage, options.pool, seed
     )
     # One process of its own makes the data while this one trains.
-    loader: Iterable[list[Example]] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
+    loader: Iterable[list[Example] | CodevError] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
     bar = tqdm(desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
     average = math.nan
     for step, examples in enumerate(loader):
+        if isinstance(examples, CodevError):
+            bar.close()
+            raise examples
         bar.total = max(stage.steps, step + 1)
         set_learning_rate(optimizer, learning_rate(stage.optimizer, min(step, stage.steps), stage.steps))
         own = accumulate(module, policy.processor, examples, options.micro_batch, accelerator)
@@ -102,6 +112,12 @@ def _run_stage(
         if step + 1 >= stage.steps and average <= stage.until:
             break
     bar.close()
+    if (count := data.left_out.value) and accelerator.is_main_process:
+        tqdm.write(
+            f"{name}: {count} example{' has' if count == 1 else 's have'} more tokens than --max-length "
+            f"{options.max_length} and {'was' if count == 1 else 'were'} left out.",
+            file=sys.stderr,
+        )
     if stage.more and average > stage.until and accelerator.is_main_process:
         tqdm.write(
             f"The loss of {name} is {average:.3f} after {stage.steps + stage.more} steps, above {name}.until "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from codev_agents.agent import Agent
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
 from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import unwrap
-from codev_env.errors import ConfigError
+from codev_env.errors import CodevError, ConfigError
 from codev_env.geometry import image_of
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_env.types import IMAGE_PLACEHOLDER, Execution, Task
@@ -186,7 +187,69 @@ class ExampleMaker:
         ]
 
 
-class StageData(IterableDataset[list[Example]]):
+class _Supply:
+    """Examples of at most `max_length` tokens; `too_long` has kind and number of those that were left out."""
+
+    def __init__(self, maker: ExampleMaker, pool: int, rng: np.random.Generator) -> None:
+        self.maker, self.pool, self.rng = maker, pool, rng
+        self.longest = maker.options.max_length
+        self.too_long: set[tuple[str, int]] = set()
+        self._episodes: dict[tuple[str, int], Example] = {}
+
+    def scenes(self, kind: str, count: int) -> Iterator[Example]:
+        """Yield examples of scenes drawn from the pool; where one is left out, that of the next scene takes its place.
+
+        Raises:
+            ConfigError: All examples of this kind are too long.
+        """
+        for number in self.rng.integers(self.pool, size=count).tolist():
+            for one in ((number + more) % self.pool for more in range(self.pool)):
+                if (kind, one) not in self.too_long and self._fits(kind, one, example := self._made(kind, one)):
+                    yield example
+                    break
+            else:
+                raise ConfigError(f"all {self.pool} examples of the kind {kind!r} {self._more_tokens()}.")
+
+    def recorded(self, rng: np.random.Generator) -> Iterator[Example]:
+        """Yield recorded episodes without end, each once per pass.
+
+        They are not kept: their images may be large and many.
+
+        Raises:
+            ConfigError: All episodes are too long.
+        """
+        episodes, kind = self.maker.recorded, "recorded"
+        left = len(episodes)
+        for number in _passes(len(episodes), rng):
+            if (kind, number) in self.too_long:
+                continue
+            if self._fits(kind, number, example := self.maker.imitated(episodes[number])):
+                yield example
+            elif not (left := left - 1):
+                raise ConfigError(
+                    f"all {len(episodes)} episodes in {self.maker.options.trajectories} {self._more_tokens()}."
+                )
+
+    def _made(self, kind: str, number: int) -> Example:
+        make: Callable[[int, np.random.Generator], Example] = getattr(self.maker, kind)
+        if kind not in ("expert", "decoration"):
+            return make(number, self.rng)
+        if (kind, number) not in self._episodes:
+            self._episodes[kind, number] = make(number, self.rng)
+        return self._episodes[kind, number]
+
+    def _fits(self, kind: str, number: int, example: Example) -> bool:
+        if len(example.ids) <= self.longest:
+            return True
+        self.too_long.add((kind, number))
+        self._episodes.pop((kind, number), None)
+        return False
+
+    def _more_tokens(self) -> str:
+        return f"have more tokens than --max-length {self.longest}"
+
+
+class StageData(IterableDataset[list[Example] | CodevError]):
     """The batches of one stage. Runs in a loader process, so that making data overlaps training.
 
     Args:
@@ -194,23 +257,29 @@ class StageData(IterableDataset[list[Example]]):
         stage: How many of each kind per step.
         pool: Distinct episodes and scenes of each kind; fewer if there are fewer tasks.
         seed: Seed of the order.
+
+    Attributes:
+        left_out: How many examples were left out so far for their length, shared with the loader process.
     """
 
     def __init__(self, maker: Callable[[], ExampleMaker], stage: StageOptions, pool: int, seed: Sequence[int]) -> None:
         self.maker, self.stage, self.pool, self.seed = maker, stage, pool, tuple(seed)
+        self.left_out = multiprocessing.Value("q", 0)
 
-    def __iter__(self) -> Iterator[list[Example]]:
+    def __iter__(self) -> Iterator[list[Example] | CodevError]:
+        """Yield the batches, and in place of one that cannot be made its error.
+
+        Raised in a loader process, it would have the traceback in its message.
+        """
+        try:
+            yield from self._batches()
+        except CodevError as error:
+            yield error
+
+    def _batches(self) -> Iterator[list[Example]]:
         maker, rng = self.maker(), np.random.default_rng(self.seed)
-        pool = min(self.pool, maker.scenes)
-        episodes: dict[tuple[str, int], Example] = {}
-        # Each recorded episode once per pass; they are not kept, since their images can be large and many.
-        order = _passes(len(maker.recorded), np.random.default_rng((*self.seed, 1)))
-
-        def episode(kind: str, number: int) -> Example:
-            if (kind, number) not in episodes:
-                episodes[kind, number] = getattr(maker, kind)(number, rng)
-            return episodes[kind, number]
-
+        supply = _Supply(maker, min(self.pool, maker.scenes), rng)
+        recorded = supply.recorded(np.random.default_rng((*self.seed, 1)))
         for step in range(self.stage.steps + self.stage.more):
             # Learn to see and to place first, to act later: episodes become more frequent half-way.
             late = step >= self.stage.steps // 2
@@ -218,13 +287,10 @@ class StageData(IterableDataset[list[Example]]):
             experts = self.stage.experts
             if experts and self.stage.captions and not late:
                 experts = max(1, experts // 4)
-            batch = [maker.caption(int(i), rng) for i in rng.integers(pool, size=captions)]
-            batch += [maker.read(int(i), rng) for i in rng.integers(pool, size=reads)]
-            if maker.recorded:
-                batch += [maker.imitated(maker.recorded[i]) for i in itertools.islice(order, experts)]
-            else:
-                batch += [episode("expert", int(i)) for i in rng.integers(pool, size=experts)]
-            batch += [episode("decoration", int(i)) for i in rng.integers(pool, size=self.stage.decorative)]
+            batch = [*supply.scenes("caption", captions), *supply.scenes("read", reads)]
+            batch += itertools.islice(recorded, experts) if maker.recorded else supply.scenes("expert", experts)
+            batch += supply.scenes("decoration", self.stage.decorative)
+            self.left_out.value = len(supply.too_long)
             yield batch
 
 
