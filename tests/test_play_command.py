@@ -74,6 +74,31 @@ def test_a_wrong_shortcut_costs_no_turn(monkeypatch, capsys, tmp_path, task):
     assert out.count("turn reward:") == 1
 
 
+@pytest.mark.parametrize("word", ["crop 0 0 50 50", "Crop 0, 0, 50, 50", "answer red", "prompt", "crop"])
+def test_a_shortcut_without_its_slash_is_told_and_costs_no_turn(monkeypatch, capsys, tmp_path, task, word):
+    _, out = play(monkeypatch, capsys, tmp_path, f"{word}\n/answer {task.answer}\n")
+    assert f"Shortcuts begin with a slash: /{word.split()[0].lower()}" in out
+    assert out.count("turn reward:") == 1 and "The answer is right" in out
+
+
+def test_the_words_of_shortcuts_may_stand_inside_of_a_turn(monkeypatch, capsys, tmp_path, task):
+    text = f"I think\ncrop 0 0 50 50\nanswer\n<answer>{task.answer}</answer>\n"
+    _, out = play(monkeypatch, capsys, tmp_path, text)
+    assert "slash" not in out and "The answer is right" in out
+    _, out = play(monkeypatch, capsys, tmp_path, f"Answering this is hard.\n<answer>{task.answer}</answer>\n")
+    assert "slash" not in out and "The answer is right" in out
+
+
+def test_an_open_turn_is_told_how_to_end_at_a_terminal(monkeypatch, capsys, tmp_path):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal("red\nblue\n.\n"))
+    cli.main(["play", "--scenes", "toy", "--index", "3", "--out", str(tmp_path / "seen")])
+    assert capsys.readouterr().out.count("a line that holds only a dot ends the turn") == 1
+
+
 def test_other_dialects(monkeypatch, capsys, tmp_path, task):
     text = f"/crop {crop(task)}\n/answer {task.answer}\n"
     _, out = play(monkeypatch, capsys, tmp_path, text, "--dialect", "deepeyes")

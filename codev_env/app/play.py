@@ -35,6 +35,8 @@ Write a turn as a model would. It ends with {stop}, or with a line that holds on
   /quit               end; so do quit, exit and Ctrl-D"""
 ENDS = ("quit", "exit", "/quit", "/exit")
 _SOFTWARE = "codev play"
+_SHORTCUT = re.compile(r"\s*(crop|answer|prompt)((?:\s.*)?)$", re.IGNORECASE)
+"""A shortcut without its slash."""
 _TURN_FILE = re.compile(r"turn\d+_\d+\.png")
 
 
@@ -172,12 +174,17 @@ def _read_turn(player: EpisodeRunner, heading: str) -> str | None:
             if turn is not None:
                 return turn
             continue
+        if not lines and (named := _SHORTCUT.match(line)):
+            _tell(f"Shortcuts begin with a slash: /{named[1].lower()}{named[2]}")
+            continue
         if line.strip() == "." and lines:
             break
         if lines or line.strip(" ."):
             lines.append(line)
         if any(line.rstrip().endswith(stop) for stop in dialect.stop):
             break
+        if len(lines) == 1 and "<" not in line and sys.stdin.isatty():
+            _tell("(The turn goes on; a line that holds only a dot ends the turn. /help shows the shortcuts.)")
     else:
         return "\n".join(lines) or None
     return "\n".join(lines)
@@ -193,6 +200,7 @@ def _read_line() -> str | None:
 def _shortcut(player: EpisodeRunner, line: str) -> str | None:
     """Return the turn of a shortcut; `None` if it is no turn, after printing why."""
     command, _, rest = line.partition(" ")
+    command = command.lower()
     dialect = player.base.dialect
     try:
         if command == "/answer" and rest.strip():
