@@ -201,3 +201,14 @@ def test_too_few_prompts_are_one_problem_and_no_table_is_without_rows(capsys):
     assert code == 1 and status(statuses, "prompts") == "fail"
     assert "because of 1 of the checks above: prompts." in said and "rollouts" not in said
     assert schedule.table(KNOWN_MODELS["Qwen2.5-VL-3B"], TrainOptions(prompts=4, estimate={"gpus": 4})) == ""
+
+
+def test_pixels_of_all_episodes_are_told_and_compared_with_this_machine(capsys, monkeypatch):
+    said = look(capsys, "--preset", "qwen2.5-vl-7b-tapo")[2]
+    # 256 trajectories a process, each of 3000 tokens of images of 4704 numbers.
+    assert "pixels of 256 trajectories, in CPU memory, at most: 14.451; of 8 processes 115.606" in said
+    assert "CPU memory  " not in said, "it is another machine"
+    assert status(look(capsys, "--preset", "smoke")[1], "CPU memory") == "ok"
+    monkeypatch.setattr(dryrun, "_machine_bytes", lambda: 6e6)
+    code, statuses, said = look(capsys, "--preset", "smoke", "--prompts", "64")
+    assert status(statuses, "CPU memory") == "warn" and "lower prompts or group" in said

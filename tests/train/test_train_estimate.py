@@ -13,7 +13,7 @@ from codev_agents.engines.options import LoraOptions, VllmOptions
 from codev_train.run import estimate
 from codev_train.run.config import read_request
 from codev_train.run.machine import gpu_check
-from codev_train.run.model_size import config_size, find_size
+from codev_train.run.model_size import config_size, find_size, measure
 from codev_train.run.options import EstimateOptions, ImitationOptions, OptimizerOptions, TrainOptions
 from codev_train.run.sizes import GPUS, KNOWN_MODELS, Gpu, ModelSize, known_model
 
@@ -375,3 +375,21 @@ def test_adapters_take_no_gradients_of_the_weights_below_them():
     plain, again = run(lora=LoraOptions(rank=2)), run(lora=LoraOptions(rank=2), gradient_checkpointing=True, kl=0.1)
     assert estimate.update_flops(SIZE, plain) == 2 * weights + 3 * attention + vision
     assert estimate.update_flops(SIZE, again) == 4 * weights + 5 * attention + 2 * vision
+
+
+def test_pixels_of_all_episodes_of_an_update_are_in_cpu_memory():
+    # 4 trajectories a process, 20 tokens of images each, a token 4 patches of 12 numbers in fp32.
+    assert estimate.pixel_bytes(SIZE, RUN) == 4 * 20 * 4 * 12 * 4
+    assert estimate.pixel_bytes(SIZE, run(gpus=0)) == 2 * estimate.pixel_bytes(SIZE, RUN)
+    # Those of two more updates are played ahead.
+    assert estimate.pixel_bytes(SIZE, run(staleness=2)) == 3 * estimate.pixel_bytes(SIZE, RUN)
+    # Looks of three earlier updates are kept in half precision.
+    imitation = ImitationOptions(answers=1, memory=3)
+    assert estimate.pixel_bytes(SIZE, run(imitation=imitation)) == 2.5 * estimate.pixel_bytes(SIZE, RUN)
+
+
+def test_pixels_of_a_token_are_those_of_the_image_processor(policy, picture):
+    size = measure(policy.model, "toy")
+    image = policy.processor.image(picture(224, 112))
+    one = run(gpus=0, prompts=1, group=2, trajectory=2 * image.tokens, response=1, max_length=1000)
+    assert estimate.pixel_bytes(size, one) == 2 * image.values.nbytes

@@ -19,6 +19,7 @@ from codev_train.run.options import TrainOptions
 from codev_train.run.sizes import GPUS, Gpu, ModelSize
 
 _GB = 1e9
+_GPUS_OF_A_MACHINE = 8
 
 
 def dry_run(options: TrainOptions, checks: Sequence[Check], size: ModelSize | None) -> None:
@@ -67,14 +68,24 @@ def _memory(size: ModelSize, options: TrainOptions) -> Iterator[Check]:
             "--sharding fsdp2-offload"
         )
     else:
-        room = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        what, advice = "this machine", "lower micro-batch, max-length or engine-batch"
+        room, what, advice = _machine_bytes(), "this machine", "lower micro-batch, max-length or engine-batch"
     detail = f"{peak / _GB:.1f} GB estimated at the peak, {what} has {room / _GB:.0f} GB"
     yield Check("machine", "memory", "fail" if peak > room else "ok", detail, advice if peak > room else "")
+    if not is_elsewhere(options):
+        held = max(1, gpus) * (estimate.pixel_bytes(size, options) + estimate.host_bytes(size, options))
+        held += 0 if gpus else peak
+        detail = f"at most {held / _GB:.1f} GB with the pixels of all episodes of an update, "
+        detail += f"this machine has {_machine_bytes() / _GB:.0f} GB"
+        advice = "" if held <= _machine_bytes() else "lower prompts or group, or --max-pixels and estimate.trajectory"
+        yield Check("machine", "CPU memory", "warn" if advice else "ok", detail, advice)
     together = estimate.episodes_at_once(size, options)
     if not together and estimate.mean_trajectory(options) <= options.max_length:
         detail = "the engine's weights leave no room for one trajectory"
         yield Check("machine", "cache", "fail", detail, "raise vllm.memory, or use --engine vllm-server")
+
+
+def _machine_bytes() -> float:
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def report(size: ModelSize, options: TrainOptions) -> str:
@@ -87,6 +98,10 @@ def report(size: ModelSize, options: TrainOptions) -> str:
     lines.append(f"  update {memory.update / _GB:.3f}, rollouts {memory.rollouts / _GB:.3f}")
     if host := estimate.host_bytes(size, options):
         lines.append(f"  in CPU memory, beside the weights that the main process reads: {host / _GB:.3f}")
+    pixels, processes = estimate.pixel_bytes(size, options) / _GB, min(assumed.gpus, _GPUS_OF_A_MACHINE)
+    kept = options.prompts * options.group * (1 + options.staleness) // max(1, assumed.gpus)
+    together = f"; of {processes} processes {processes * pixels:.3f}" if processes > 1 else ""
+    lines.append(f"  pixels of {kept} trajectories, in CPU memory, at most: {pixels:.3f}{together}")
     lines.append("")
     played, learned = options.prompts * options.group, estimate.learned(options)
     trajectories = f"{played} trajectories of {estimate.mean_trajectory(options)} tokens"

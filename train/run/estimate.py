@@ -16,6 +16,7 @@ from codev_train.run.footprint import (
     host_bytes,
     memory,
     optimizer_bytes,
+    pixel_bytes,
     step_bytes,
     trained_parameters,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "memory",
     "optimizer_bytes",
     "passes_per_step",
+    "pixel_bytes",
     "push_bytes",
     "sampled_tokens",
     "seconds",

@@ -8,6 +8,7 @@ from codev_train.run.loads import (
     PATCHES,
     decoding_gpus,
     longest_trajectory,
+    looks,
     mean_trajectory,
     sampled_tokens,
     tokens_per_pass,
@@ -83,6 +84,18 @@ def host_bytes(size: ModelSize, options: TrainOptions) -> float:
     """Return the bytes that a process with `sharding fsdp2-offload` keeps in CPU memory; 0 with any other."""
     held = memory(size, options, offloaded=True)
     return held.always + held.gradients if options.offloads else 0.0
+
+
+def pixel_bytes(size: ModelSize, options: TrainOptions) -> float:
+    """Return the most bytes of pixels that a process keeps in CPU memory: an upper bound.
+
+    All episodes of an update are kept until it is made, with `staleness` those of the updates ahead as well, and of
+    `imitation.memory` earlier updates the looks, in half precision. Pixels are in fp32; each trajectory is counted with
+    all of its images, though rollouts of a task share those that are equal.
+    """
+    episodes = options.prompts * options.group * (1 + options.staleness) + looks(options) * options.imitation.memory / 2
+    tokens = mean_trajectory(options) * options.estimate.images
+    return 4.0 * size.patch * PATCHES * tokens * episodes / max(1, options.estimate.gpus)
 
 
 def memory(size: ModelSize, options: TrainOptions, offloaded: bool = False) -> Memory:
