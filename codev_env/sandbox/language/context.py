@@ -121,7 +121,8 @@ class Context:
         self.clock = Clock()
         self.environ: dict[str, str] = {}
         self.temporary = 0
-        self.opened: list[Any] = []
+        self.opened: list[weakref.ref[Any]] = []
+        self.lost: list[OSError] = []
         self.reads: set[str] = set()
         self._earlier = view.saved()
         self.cuts = CutRecord()
@@ -224,10 +225,12 @@ class Context:
         self._earlier.discard(name)
 
     def close_files(self) -> None:
-        """Keep what was written to files that are still open; raises as `keep` does."""
+        """Keep what was written to files that are still open; raises as `keep` does, also for those that have ended."""
         opened, self.opened = self.opened, []
-        for file in opened:
+        for file in filter(None, (reference() for reference in opened)):
             file.flush()
+        if self.lost:
+            raise self.lost[0]
 
     def open(self, path: Any) -> Image.Image:
         """`Image.open(name)`."""

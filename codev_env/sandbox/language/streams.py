@@ -50,16 +50,21 @@ class Output:
 
 Keep = Callable[[bytes], None]
 """Called with the contents of a file that a program wrote."""
+Lose = Callable[[OSError], None]
+"""Called with the reason why the contents of a file that nobody holds any more could not be kept."""
 
 
 class TextFile(io.StringIO):
-    """An open text file of the episode; its text is kept when it is flushed or closed, and at the end of the run."""
+    """An open text file of the episode; its text is kept when it is flushed or closed, and at the end of the run.
+
+    One that nobody holds any more is closed at once, as in CPython.
+    """
 
     __module__ = "_io"
 
-    def __init__(self, name: str, mode: str, data: bytes, keep: Keep | None) -> None:
+    def __init__(self, name: str, mode: str, data: bytes, keep: Keep | None, lose: Lose) -> None:
+        self.name, self._keep, self._lose, self._dirty = name, keep, lose, False
         super().__init__(data.decode("utf-8"), newline="\n")
-        self.name, self._keep, self._dirty = name, keep, False
         self.mode = mode  # type: ignore[misc]
         if "a" in mode:
             self.seek(0, io.SEEK_END)
@@ -74,6 +79,13 @@ class TextFile(io.StringIO):
         """Keep what has been written, and end."""
         self.flush()
         super().close()
+
+    def __del__(self) -> None:
+        """Close the file."""
+        try:
+            self.close()
+        except OSError as problem:
+            self._lose(problem)
 
     def writable(self) -> bool:
         """Return whether the mode allows writing."""
@@ -98,9 +110,9 @@ class BytesFile(io.BytesIO):
 
     __module__ = "_io"
 
-    def __init__(self, name: str, mode: str, data: bytes, keep: Keep | None) -> None:
+    def __init__(self, name: str, mode: str, data: bytes, keep: Keep | None, lose: Lose) -> None:
+        self.name, self._keep, self._lose, self._dirty = name, keep, lose, False
         super().__init__(data)
-        self.name, self._keep, self._dirty = name, keep, False
         self.mode = mode  # type: ignore[misc]
         if "a" in mode:
             self.seek(0, io.SEEK_END)
@@ -115,6 +127,13 @@ class BytesFile(io.BytesIO):
         """Keep what has been written, and end."""
         self.flush()
         super().close()
+
+    def __del__(self) -> None:
+        """Close the file."""
+        try:
+            self.close()
+        except OSError as problem:
+            self._lose(problem)
 
     def writable(self) -> bool:
         """Return whether the mode allows writing."""

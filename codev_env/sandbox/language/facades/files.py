@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import io
 import posixpath
+import weakref
 from collections.abc import Iterator, MutableMapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -61,11 +62,11 @@ def open_file(
         else:
             run.save(image, name)
 
-    opened: File = (BytesFile if "b" in mode else TextFile)(name, mode, data, keep if writes else None)
+    opened: File = (BytesFile if "b" in mode else TextFile)(name, mode, data, keep if writes else None, run.lost.append)
     if writes:
         if "r" not in mode and not data:
             run.keep(name, b"")
-        run.opened.append(opened)
+        run.opened.append(weakref.ref(opened))
     return opened
 
 
