@@ -15,7 +15,7 @@ from gymnasium.utils import EzPickle
 
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs import render
-from codev_env.envs.pool import make_limits, shared_sandbox
+from codev_env.envs.pool import check_sandbox, make_limits, shared_sandbox
 from codev_env.envs.trial import check_dialect, check_judge, check_score, check_scorer, parsed_turn, verdict_on
 from codev_env.errors import ConfigError, JudgeError, TaskError, unknown
 from codev_env.farm.programs import LocalPrograms, Programs
@@ -98,10 +98,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             raise ConfigError(f"max_turns is {max_turns!r}; it must be a whole number of at least 1.")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise unknown("render_mode", render_mode, self.metadata["render_modes"])
-        if sandbox is not None and limits is not None:
-            raise ConfigError("both sandbox and limits are given; a sandbox has its own limits, so leave limits out.")
-        if sandbox is not None and farm is not None:
-            raise ConfigError("both sandbox and farm are given; the nodes of a farm have their own, so leave one out.")
+        if sandbox is not None:
+            check_sandbox(sandbox, limits, farm)
         if len(tasks) == 0:
             raise TaskError(f"task set {tasks.name!r} is empty; an environment needs at least one task.")
         self.tasks, self.split, self.max_turns, self.render_mode = tasks, split, int(max_turns), render_mode
@@ -168,8 +166,8 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
         """
         from codev_env.tasks.readers.images import in_rgb
 
-        super().reset(seed=seed)
         self.break_off()  # Whatever fails below, the last episode is over.
+        super().reset(seed=seed)
         self._index = self._choose(options or {})
         task = in_rgb(self.tasks[self._index])
         self._episode, self._paid = Episode(task), {}

@@ -184,6 +184,14 @@ def test_a_reset_that_fails_leaves_no_episode_to_go_on_with(env: ImageToolEnv) -
     assert env.step(code("print(1)"))[0]["text"]
 
 
+def test_a_seed_that_cannot_be_used_leaves_no_episode_to_go_on_with(env: ImageToolEnv) -> None:
+    env.reset(seed=0)
+    with pytest.raises(gym.error.Error, match="Seed"):
+        env.reset(seed=-1)
+    with pytest.raises(ResetNeeded):
+        env.step(answer("A"))
+
+
 @pytest.mark.parametrize("action", [3, None, b"<answer>A</answer>", ["a"]])
 def test_actions_are_text(env: ImageToolEnv, action: Any) -> None:
     env.reset(seed=0)
