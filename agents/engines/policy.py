@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from codev_agents.engines import lora
@@ -76,7 +76,7 @@ class Policy:
         except (OSError, ValueError) as error:
             raise ConfigError(f"cannot load the tokenizer and image processor in {path}: {error}") from error
         speed_up(model)
-        return cls(model, ChatProcessor(tokenizer, image_processor, family))
+        return cls(model, ChatProcessor(tokenizer, image_processor, family, _ends(path, config)))
 
     def restrict(self, vision: bool, adapters: LoraOptions, resume: Path | None = None, seed: int = 0) -> None:
         """Choose which weights are trained; all are unless this is called.
@@ -156,6 +156,15 @@ def _read_model(path: str, dtype: torch.dtype) -> Any:
     if wrong:
         raise ConfigError(f"the weights in {path} are of another model than its config.json: {', '.join(wrong[:3])} …")
     return model
+
+
+def _ends(path: str, config: Any) -> list[int]:
+    """Return the tokens that end a reply by a model's generation_config.json, or without one by its config.json."""
+    try:
+        found = GenerationConfig.from_pretrained(path).eos_token_id
+    except OSError:
+        found = GenerationConfig.from_model_config(config).eos_token_id
+    return found if isinstance(found, list) else [] if found is None else [found]
 
 
 def _empty_model(config: Any, dtype: torch.dtype) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,24 +100,27 @@ class ChatProcessor:
         tokenizer: A `transformers` tokenizer with a chat template of text and image blocks.
         image_processor: The family's image processor.
         family: The model family.
+        ends: More tokens that end a reply.
 
     Attributes:
         opening: The start of a reply that the chat template writes for the model, `<think>` and white space; empty for
             most templates.
-        end_ids: The tokens that end a reply: that of the end of a turn, and the one for padding, which some models
-            sample in its place.
+        end_ids: The tokens that end a reply: that of the end of a turn, the one for padding, which some models sample
+            in its place, and `ends`.
 
     Raises:
         ConfigError: The tokenizer has no chat template, or one that this class cannot split.
     """
 
-    def __init__(self, tokenizer: Any, image_processor: Any, family: Family = QWEN3_VL) -> None:
+    def __init__(
+        self, tokenizer: Any, image_processor: Any, family: Family = QWEN3_VL, ends: Iterable[int] = ()
+    ) -> None:
         self.tokenizer = tokenizer
         self.image_processor = image_processor
         self.family = family
         self.eos_id: int = tokenizer.eos_token_id
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        self.end_ids = frozenset({self.eos_id, self.pad_id})
+        self.end_ids = frozenset({self.eos_id, self.pad_id, *ends})
         self.image_id: int = tokenizer.convert_tokens_to_ids(family.image_token)
         known = tokenizer.get_vocab()
         self.banned_ids = [known[name] for name in family.control if name in known]

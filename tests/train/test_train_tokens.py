@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codev_agents import Oracle, run_episode
+from codev_agents.engines.hf import HFEngine
+from codev_agents.engines.policy import Policy
+from codev_agents.engines.vllm_request import sampling_params
+from codev_agents.rollout.engine import Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
 from codev_env.errors import ConfigError
 from codev_env.types import IMAGE_PLACEHOLDER
@@ -250,6 +256,33 @@ def test_a_reply_that_padding_ends_has_no_other_text_and_is_over(processor):
     assert processor.pad_id != processor.eos_id and processor.decode(ids) == "<answer>yes"
     assert processor.observation("more", [], ids, "assistant") == processor.observation("more", [], ids)
     assert processor.observation("more", [], ids[:-1], "assistant") == processor.encode("more")
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_reply_ends_at_every_end_that_the_model_names(policy, tmp_path, listed):
+    """As in the `generation_config.json` of Qwen2.5-VL, whose tokenizer may have been given another padding since."""
+    policy.save(tmp_path)
+    first, other = policy.processor.tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|im_start|>"])
+    file = tmp_path / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": [first, other] if listed else other}))
+    loaded = Policy.load(str(tmp_path), whole=listed)
+    processor = loaded.processor
+    assert processor.end_ids == {first, other, processor.pad_id}
+    assert processor.decode([*processor.encode("yes"), other]) == "yes"
+    assert sampling_params(Sampling(), processor, None)["stop_token_ids"] == sorted(processor.end_ids)
+    if listed:
+        engine = HFEngine(loaded.model, processor)
+        engine._sample = lambda logits, temperature: (torch.tensor([other]), torch.zeros(1))
+        (completion,) = engine.generate([Prompt(processor.prompt("", "Go on.", []))], Sampling(max_tokens=4))
+        assert (completion.ids, completion.finish) == ([other], "stop")
+        loaded.save(tmp_path / "again")
+        assert Policy.load(str(tmp_path / "again")).processor.end_ids == processor.end_ids
+
+
+def test_a_model_without_a_generation_config_ends_as_its_tokenizer_says(policy, tmp_path):
+    policy.save(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    assert Policy.load(str(tmp_path)).processor.end_ids == policy.processor.end_ids
 
 
 def test_actions_must_bring_a_logprob_for_each_id():

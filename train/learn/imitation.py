@@ -188,7 +188,7 @@ class Imitation:
             if not action:
                 return None
             start = turns.index(len(trajectory.turns) - 1)
-            ended = [self.processor.eos_id] if ids[-1] == self.processor.eos_id else []
+            ended = [self.processor.eos_id] if ids[-1] in self.processor.end_ids else []
             new = [*self.processor.encode_reply(action, ids[:start]), *ended]
             ids, turns = [*ids[:start], *new], [*turns[:start], *[len(trajectory.turns) - 1] * len(new)]
         return Sample.unlearned(ids, tokens.images, turns)
