@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+GIVEN_UP_S = 0.5  # longest wait of a thread whose result nobody wants, in seconds
 _given_up: ContextVar[threading.Event | None] = ContextVar("codev_given_up", default=None)
 
 
@@ -39,10 +40,11 @@ class DaemonThreads:
 
     def __init__(self, count: int, name: str) -> None:
         self._count, self._name, self._started = count, name, 0
+        self._lock = threading.Lock()
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Run a function as soon as a thread is free; one thread at a time may call this."""
+        """Run a function as soon as a thread is free."""
         job: Future[T] = Future()
 
         def run() -> None:
@@ -54,9 +56,10 @@ class DaemonThreads:
                 job.set_exception(error)
 
         self._jobs.put(run)
-        if self._started < self._count:
-            self._started += 1
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        with self._lock:
+            if self._started < self._count:
+                self._started += 1
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
         return job
 
     def close(self) -> None:
@@ -83,3 +86,11 @@ def is_given_up() -> bool:
     """Return whether nobody wants the result of what this thread does."""
     given_up = _given_up.get()
     return given_up is not None and given_up.is_set()
+
+
+def is_wanted(job: Future[Any]) -> bool:
+    """Wait for the end of a job; false as soon as nobody wants the result of what this thread does."""
+    while not is_given_up():
+        if wait([job], GIVEN_UP_S).done:
+            return True
+    return False

@@ -22,6 +22,7 @@ from codev_env.judges.judge import Item
 from codev_env.judges.options import JudgeStats, VLMOptions, make_options
 from codev_env.judges.rubrics import MAX_PRINTED, VERSION, question_of, rubric_of
 from codev_env.locks import ForkLock
+from codev_env.threads import is_wanted
 from codev_env.types import Region, Step, StepScore, Task
 from codev_env.usage import EpisodeUsage, Usage
 
@@ -100,11 +101,14 @@ class VLMJudge:
         """Score several code turns at once; each item is the arguments of `score`.
 
         Raises:
-            JudgeError: If one is missing and `on_error` is `"raise"`; the other requests are cancelled.
+            JudgeError: If one is missing and `on_error` is `"raise"`; the other requests are cancelled. Or if nobody
+                waits for what this thread does any more.
         """
         asker, started = self._asker(), monotonic()
         future = asker.submit(_all(self._score(asker, *item) for item in items))
         try:
+            if not is_wanted(future):
+                raise JudgeError("judge 'vlm': nobody waits for this score any more.")
             return self._warned_of(future.result())
         except BaseException:
             future.cancel()

@@ -32,6 +32,7 @@ from codev_env.errors import ConfigError, unstopped
 from codev_env.locks import ForkLock
 from codev_env.scoring.rules import score_rules
 from codev_env.scoring.scorer import Score, ScorerError, letters_of, score_option, untagged
+from codev_env.threads import in_own_thread, is_given_up, is_wanted
 from codev_env.types import Task
 from codev_env.usage import EpisodeUsage, Usage
 
@@ -157,15 +158,22 @@ class AnswerReader:
             raise ScorerError(f"scorer {self.name!r}: {self.model!r} at {client.base_url}: {problem}")
 
     def judge(self, task: Task, text: str) -> Score:
-        """Return the model's verdict on an answer's text; raises `ScorerError` if it gives none."""
+        """Return the model's verdict on an answer's text.
+
+        Raises:
+            ScorerError: It gives none, or nobody waits for what this thread does any more.
+        """
         if len(text) > MAX_CHARACTERS:
             return Score(False, why=f"the answer is longer than {MAX_CHARACTERS} characters")
         connection, question = _connection_of(self), asked(task, text)
         key = self._digest(question)
         verdict, used = connection.recall(key, question), Usage()
         if verdict is None:
-            verdict, used = self._ask(connection.client, task, question)
-            connection.keep(key, verdict)
+            work = "codev-scorer", self._fetch, connection, task, question, key
+            job = None if is_given_up() else in_own_thread(*work)[0]
+            if not (job and is_wanted(job)):
+                raise ScorerError(f"scorer {self.name!r}: nobody waits for this verdict any more.")
+            verdict, used = job.result()
         if question.key == "option":
             return replace(score_option(task, verdict, f"{self.model}: {verdict}"), how="llm", usage=used)
         return Score(verdict, text, "llm", f"{self.model}: {'the same' if verdict else 'not the same'}", usage=used)
@@ -173,6 +181,12 @@ class AnswerReader:
     def _digest(self, question: Asked) -> str:
         parts = (self.model, self.temperature, question.instructions, as_data(question.data))
         return hashlib.blake2b(repr(parts).encode(), digest_size=24).hexdigest()
+
+    def _fetch(self, connection: _Connection, task: Task, question: Asked, key: str) -> tuple[Any, Usage]:
+        """Ask for a verdict and keep it, also if nobody waits for it any more."""
+        verdict, used = self._ask(connection.client, task, question)
+        connection.keep(key, verdict)
+        return verdict, used
 
     def _ask(self, client: Any, task: Task, question: Asked) -> tuple[Any, Usage]:
         """Return the verdict, and what all requests for it took."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from codev_agents.episode import EpisodeRecorder
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges import Judge
+from codev_env.threads import DaemonThreads
 from codev_env.trajectory import Trajectory
 from codev_env.types import Code, Step, StepScore, StopReason, Task, TaskSet
 from codev_eval.agreement.crops import programs
@@ -90,6 +91,8 @@ def judge_scenes(
     for env in envs:
         free.put(env)
 
+    pool = DaemonThreads(calls, "codev-judge")
+
     def ask(task: Task, kind: str, step: Step) -> JudgedCrop:
         return _judge_crop(task, kind, step, judge, reference)
 
@@ -101,14 +104,14 @@ def judge_scenes(
             free.put(env)
 
     try:
-        with ThreadPoolExecutor(calls, thread_name_prefix="codev-judge") as pool:
-            yield from ordered_map(scene, range(len(tasks)), workers)
+        yield from ordered_map(scene, range(len(tasks)), workers)
     finally:
+        pool.close()
         for env in envs:
             env.close()
 
 
-def _judge_scene(env: ImageToolEnv, index: int, ask: Ask, seed: int, pool: ThreadPoolExecutor) -> JudgedScene:
+def _judge_scene(env: ImageToolEnv, index: int, ask: Ask, seed: int, pool: DaemonThreads) -> JudgedScene:
     first, info = env.reset(options={"index": index})
     task, dialect = env.task, env.dialect
     if not task.targets:
@@ -117,7 +120,9 @@ def _judge_scene(env: ImageToolEnv, index: int, ask: Ask, seed: int, pool: Threa
         )
     shown = programs(task, np.random.default_rng((seed, index)))
     steps = [env.execute(dialect.write(Code(code))) for code in shown.values()]
-    crops = tuple(pool.map(ask, [task] * len(steps), shown, steps))
+    # In the context of the scene, so that judges know when nobody waits for it any more.
+    asked = [pool.submit(copy_context().run, ask, task, *one) for one in zip(shown, steps, strict=True)]
+    crops = tuple(job.result() for job in asked)
     recorder = EpisodeRecorder(env, first, info["index"])
     for step, crop in zip(steps, crops, strict=True):
         observation, reward, _, _, info = env.finish(step, crop.judge or StepScore(None, crop.reason, failed=True))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -331,6 +334,43 @@ def test_a_server_that_fails_is_a_failure(tmp_path):
     pytest.importorskip("openai")
     with FakeJudgeServer(fails(400)) as server, pytest.raises(AgreementError, match="14 of 15 crops"):
         run(tmp_path, "--judge", f"{server.url}#toy", "--n", "1")
+
+
+def test_an_interrupt_waits_for_no_verdict():
+    pytest.importorskip("openai")
+    begun, answers = threading.Semaphore(0), threading.Event()
+
+    def late(request):
+        begun.release()
+        return good(request, delay_s=60)
+
+    class Stuck:
+        name = "stuck"
+
+        def score(self, task, step, history):
+            begun.release()
+            answers.wait(60)
+            return StepScore(1.0, "", True)
+
+    def press() -> None:
+        begun.acquire()
+        begun.acquire()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    tasks = load_tasks("synthetic", "test", scenes={"preset": "toy", "size": 1})
+    try:
+        with FakeJudgeServer(late) as server:
+            for judge in (get_judge(f"{server.url}#toy"), Stuck()):
+                threading.Thread(target=press, daemon=True).start()
+                started = time.monotonic()
+                with pytest.raises(KeyboardInterrupt):
+                    list(judge_scenes(tasks, judge, GroundTruthJudge(), workers=1, calls=2))
+                assert time.monotonic() - started < 30
+                asking = [thread for thread in threading.enumerate() if thread.name.startswith("codev-judge")]
+                assert asking and all(thread.daemon for thread in asking)  # the process ends without them
+            assert len(server.requests) == 2
+    finally:
+        answers.set()
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from codev_env.judges.cache import VerdictCache
 from codev_env.judges.client import LONGEST_ASKED_PAUSE_S, asked_pause
 from codev_env.judges.options import JudgeStats
 from codev_env.judges.rubrics import Verdict, read_verdict
+from codev_env.threads import until_given_up
 
 STEP = step_of(crop())
 GOOD = {"why": "a mug", "clear": True, "score": 1}
@@ -262,6 +263,30 @@ def test_what_nobody_waits_for_is_given_up():
     with FakeJudgeServer(lambda request: good(request, delay_s=60), good) as server:
         # The only slot is free again at once.
         assert asyncio.run(leave(judge_of(server, concurrency=1))) == 1.0
+
+
+def test_a_thread_that_is_given_up_waits_for_no_verdict_and_takes_none_from_another(tmp_path):
+    answers, given_up = threading.Event(), threading.Event()
+
+    def late(request):
+        while not judge.stats().coalesced:
+            time.sleep(0.01)
+        given_up.set()
+        answers.wait(60)
+        return good(request)
+
+    with FakeJudgeServer(late) as server, ThreadPoolExecutor(1) as pool:
+        judge = judge_of(server, cache=tmp_path)
+        other = pool.submit(judge.score, TASK, STEP, ())
+        with pytest.raises(JudgeError, match="nobody waits"):
+            until_given_up(given_up, judge.score, TASK, STEP, ())
+        with pytest.raises(JudgeError, match="nobody waits"):
+            until_given_up(given_up, judge.score, TASK, step_of(crop(9)), ())
+        assert not other.done()
+        answers.set()
+        assert other.result(60).value == 1.0
+        assert len(server.requests) == 1 and judge.stats().calls == 1
+        assert judge.score(TASK, STEP, ()).value == 1.0 and judge.stats().hits == 1
 
 
 # ---- budgets

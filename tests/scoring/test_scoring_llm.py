@@ -15,6 +15,7 @@ from PIL import Image
 from codev_env.errors import ConfigError
 from codev_env.scoring import ScorerError, get_scorer
 from codev_env.scoring.llm import MAX_CHARACTERS, OPTION_INSTRUCTIONS, SAME_INSTRUCTIONS, LLMScorer, asked
+from codev_env.threads import until_given_up
 from codev_env.types import Task
 
 pytest.importorskip("openai")
@@ -262,6 +263,29 @@ def test_a_server_that_is_too_slow_is_an_error():
         with pytest.raises(ScorerError, match="Timeout"):
             ask(server, "x", retries=0, timeout_s=0.2)
         free.set()
+
+
+def test_a_thread_that_is_given_up_waits_for_no_verdict_and_the_verdict_is_kept(tmp_path):
+    given_up, answers = threading.Event(), threading.Event()
+
+    def late(data: dict) -> str:
+        given_up.set()
+        answers.wait(60)
+        return same(data)
+
+    with Server(late) as server:
+        scorer = get_scorer("llm", model="m", base_url=server.url, cache=tmp_path)
+        with pytest.raises(ScorerError, match="nobody waits"):
+            until_given_up(given_up, scorer, task(), "x")
+        with pytest.raises(ScorerError, match="nobody waits"):
+            until_given_up(given_up, scorer, task(), "y")
+        answers.set()
+        for thread in [one for one in threading.enumerate() if one.name == "codev-scorer"]:
+            assert thread.daemon  # the process ends without it
+            thread.join(60)
+        score = scorer(task(), "x")
+        assert score.correct and not score.usage
+        assert len(server.requests) == 1
 
 
 def test_no_server_is_an_error():
