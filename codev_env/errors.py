@@ -95,7 +95,7 @@ def unknown(kind: str, name: object, known: Iterable[str], error: type[ConfigErr
     parts = re.split(r"[,;\s]+", str(name).strip())
     if len(parts) > 1 and set(parts) <= set(names):
         hint = f" Give each name as a word or an entry of its own: {' '.join(parts)}."
-    return error(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+    return error(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
 
 
 def unexpected(word: str, flags: Iterable[str], prog: str) -> UsageError:

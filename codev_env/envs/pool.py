@@ -39,6 +39,21 @@ def make_limits(limits: Limits | Mapping[str, Any] | None) -> Limits:
     return Limits(**limits)
 
 
+def check_sandbox(sandbox: object, limits: object, farm: object) -> None:
+    """Raise `ConfigError` unless a sandbox that an environment is given can be used, by itself."""
+    if isinstance(sandbox, type):
+        raise ConfigError(f"sandbox is the class {sandbox.__name__}; give an instance: {sandbox.__name__}().")
+    if not callable(getattr(sandbox, "session", None)):  # One that passes calls on to another may be of any class.
+        raise ConfigError(
+            f"sandbox is a {type(sandbox).__name__}; give a live codev_env.sandbox.Sandbox, or None. "
+            "limits={'wall_s': 5} changes the limits of the shared one."
+        )
+    if limits is not None:
+        raise ConfigError("both sandbox and limits are given; a sandbox has its own limits, so leave limits out.")
+    if farm is not None:
+        raise ConfigError("both sandbox and farm are given; the nodes of a farm have their own, so leave one out.")
+
+
 def shared_sandbox(limits: Limits) -> Sandbox:
     """Return the sandbox with these limits that all environments of this process share; start it if there is none.
 

@@ -325,8 +325,8 @@ def make_vec(
         workers: See `ImageToolVectorEnv`.
         **kwargs: Arguments of `CodeVBenchEnv`. Data, judge and scorer are made once and shared.
     """
-    if num_envs < 1:
-        raise ConfigError(f"num_envs is {num_envs}; a vector environment needs at least one environment.")
+    if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
+        raise ConfigError(f"num_envs is {num_envs!r}; a vector environment needs at least one environment.")
     first = CodeVBenchEnv(bench=bench, **kwargs)
     described = dict.fromkeys(("scenes", "subset", "columns", "reader", "wrap", "only"))
     shared = {**kwargs, **described, "data": first.tasks, "judge": first.judge, "scorer": first.scorer}

@@ -20,6 +20,7 @@ from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.mix import MixOptions, TurnedOptions
 from codev_env.tasks.generators.sums import SumsOptions
 from codev_env.tasks.opening import READERS, get_bench, open_bench
+from codev_env.tasks.readers.rowset import check_on_error
 from codev_env.tasks.readers.vstar import VStarTaskSet
 from codev_env.tasks.scenes import SCENES, GridOptions, SceneOptions, SceneTaskSet, SearchOptions, parse_scenes
 from codev_env.tasks.wrappers import TransformedTaskSet, WrapOptions, parse_wrappers, wrap_tasks
@@ -113,7 +114,12 @@ def load_tasks(
             f"data is a {type(data).__name__}; bench={bench!r} reads files: give their path. "
             "Rows in memory are data of your own: bench='dataset'."
         )
-    if reader is not None and not isinstance(reader, Mapping):
+    if isinstance(data, str) and not data:
+        raise ConfigError("data is empty; give a path, or 'synthetic' for generated scenes.")
+    if not isinstance(split, str):
+        raise ConfigError(f"split is {split!r}; it must be the name of a split, such as 'test'.")
+    check_on_error(on_error)
+    if reader is not None and not (isinstance(reader, Mapping) and all(isinstance(name, str) for name in reader)):
         raise ConfigError(
             f"reader is {reader!r}; it must map options to values: reader={{'boxes': 'xywh'}} (--reader boxes=xywh)."
         )

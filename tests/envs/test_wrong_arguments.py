@@ -10,10 +10,12 @@ from types import SimpleNamespace
 import gymnasium as gym
 import pytest
 from gymnasium.error import ResetNeeded
+from PIL import Image
 
 import codev_env  # noqa: F401 - registers the environments
 from codev_env.dialects.codev import CodeVDialect
 from codev_env.errors import ConfigError
+from codev_env.sandbox import Sandbox
 from codev_env.types import StepScore
 
 CODE = "<think>look</think>\n<code>\n```python\nshow(image)\n```\n</code>"
@@ -95,6 +97,34 @@ def test_objects_of_the_wrong_kind(name, value, words):
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("sandbox", 3, "sandbox is a int; give a live codev_env.sandbox.Sandbox, or None"),
+        ("sandbox", False, "sandbox is a bool"),
+        ("sandbox", {"wall_s": 5}, "sandbox is a dict; .* limits={'wall_s': 5} changes the limits"),
+        ("sandbox", Sandbox, r"sandbox is the class Sandbox; give an instance: Sandbox\(\)"),
+        ("split", ["test"], r"split is \['test'\]; it must be the name of a split"),
+        ("split", 3, "split is 3; it must be"),
+        ("on_error", "mask", "unknown on_error 'mask'.*Known: raise, skip"),
+        ("data", "", "data is empty; give a path"),
+    ],
+)
+def test_values_of_the_wrong_kind(name, value, words):
+    with pytest.raises(ConfigError, match=words):
+        gym.make("CodeV-VStar-v0", **{"data": "synthetic", "scenes": "toy", name: value})
+
+
+def test_names_of_a_reader_and_categories_of_data_without_any():
+    rows = [{"image": Image.new("RGB", (90, 60)), "question": "?", "answer": "A"}]
+    with pytest.raises(ConfigError, match=r"reader is \{3: 3\}; it must map options to values"):
+        gym.make("CodeV-Dataset-v0", data=rows, reader={3: 3})
+    with pytest.raises(ConfigError, match="split is 3; it must be"):
+        gym.make("CodeV-Dataset-v0", data=rows, split=3)
+    with pytest.raises(ConfigError, match="unknown category of dataset 'dogs'. Known: none.$"):
+        gym.make("CodeV-Dataset-v0", data=rows, subset="dogs")
+
+
+@pytest.mark.parametrize(
     ("name", "attribute", "words"),
     [
         ("scorer", "truth", "returned a bool"),
@@ -169,11 +199,13 @@ def test_the_registry_is_printed_under_the_package():
         ("workers", -1, "workers is -1"),
         ("workers", "4", "workers is '4'"),
         ("autoreset_mode", "NextStepp", "Did you mean 'NextStep'"),
+        ("num_envs", "2", "num_envs is '2'; a vector environment needs at least one environment"),
+        ("num_envs", 2.5, "num_envs is 2.5"),
     ],
 )
 def test_arguments_of_a_vector_environment(option, value, says):
     with pytest.raises(ConfigError, match=re.escape(says)):
-        gym.make_vec("CodeV-VStar-v0", num_envs=2, data="synthetic", scenes="toy", **{option: value})
+        gym.make_vec("CodeV-VStar-v0", **{"num_envs": 2, "data": "synthetic", "scenes": "toy", option: value})
 
 
 def test_no_step_goes_on_after_close():
