@@ -19,9 +19,12 @@ def source_of(t: Trajectory) -> str:
 def cluster_of(t: Trajectory) -> Hashable:
     """Return the question that an episode is about, the same for all samples, variants, cycles and repeats of a task.
 
-    HR-Bench asks each question in four orders of its options, its cycles. MME-RealWorld-Lite repeats rows.
+    HR-Bench asks each question in four orders of its options, its cycles. MME-RealWorld-Lite repeats rows. Tasks that
+    name the same `meta["cluster"]` count as one question, as those that CharXiv asks about one figure.
     """
     meta = task_meta_of(t)
+    if meta.get("cluster") not in (None, ""):
+        return "cluster", str(meta["cluster"])
     if meta.get("cycle_category") is not None and t.choices:
         return t.question, tuple(sorted(t.choices)), t.answer
     bench = BENCHES.get(str(meta.get("bench")))

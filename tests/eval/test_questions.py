@@ -40,6 +40,28 @@ def test_repeated_rows_of_a_benchmark_are_one_question():
     assert original_id("a#2b") == "a#2b" and cluster_of(played("mine#2", True, bench="dataset")) == "mine#2"
 
 
+def test_tasks_of_a_cluster_are_resampled_together():
+    alone = [played(f"charxiv-{n}", n % 8 < 4) for n in range(160)]
+    clusters = [played(f"charxiv-{n}", n % 8 < 4, cluster=n // 4) for n in range(160)]
+    assert len({cluster_of(t) for t in clusters}) == 40
+    independent, found = (
+        measure(episodes, "charxiv-descriptive")["ci95"]["accuracy"] for episodes in (alone, clusters)
+    )
+    forty = measure(alone[::4], "charxiv-descriptive")["ci95"]["accuracy"]
+    assert found[1] - found[0] > 1.4 * (independent[1] - independent[0])
+    assert found[1] - found[0] == pytest.approx(forty[1] - forty[0], rel=0.1)
+    test = compare({"": clusters}, {"": [dataclasses.replace(t, is_correct=True) for t in clusters]})[""]["mcnemar"]
+    assert test["only_b"] == 80 and test["p"] == pytest.approx(2 / 2**20)
+
+
+def test_clusters_of_one_task_change_nothing():
+    alone = [played(f"mine-{n}", n % 3 > 0) for n in range(12)]
+    named = [played(f"mine-{n}", n % 3 > 0, cluster=f"image {n}") for n in range(12)]
+    assert measure(named, "vstar") == measure(alone, "vstar")
+    assert cluster_of(played("a", True, cluster="")) == "a"
+    assert cluster_of(played("a", True, cluster=[1])) == cluster_of(played("b", True, cluster=[1]))
+
+
 def test_intervals_do_not_count_repeated_rows_as_more_questions():
     once = measure([t for t in repeated([True, False] * 6) if "#" not in t.task_id], "vstar")["ci95"]["accuracy"]
     thrice = measure(repeated([True, False] * 6), "vstar")["ci95"]["accuracy"]

@@ -65,6 +65,7 @@ def test_descriptive_questions_are_put_together_as_published(checkout):
     ]
     task = tasks[3]
     assert (task.answer, task.choices, task.image.size) == ("Yes", (), (64, 48))
+    assert [str(task.meta["cluster"]) for task in tasks] == ["2", "2", "7", "7", "9"]
     assert {name: task.meta[name] for name in ("qid", "subject", "year", "num_subplots")} == {
         **{"qid": 11, "subject": "q-bio", "year": "23", "num_subplots": 5}
     }

@@ -181,6 +181,7 @@ def _of(figure: Mapping[str, Any], where: str, templates: Mapping[int, str]) -> 
             {
                 "question_id": f"{figure.get('figure_id')}_{place}",
                 "figure_id": figure.get("figure_id"),
+                "cluster": figure.get("figure_id"),
                 "question": templates[number].replace("{}", subplot).strip(),
                 "answer": answer,
                 "category": TYPES[number],
