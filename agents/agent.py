@@ -7,16 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
-from codev_env.errors import CodevError
+from codev_env.errors import AgentError as AgentError
+from codev_env.errors import ContextFull as ContextFull
 from codev_env.types import Observation
-
-
-class AgentError(CodevError, RuntimeError):
-    """An agent cannot act, for example because its server is gone."""
-
-
-class ContextFull(AgentError):
-    """The conversation no longer fits into the model's context: the episode cannot go on, however often it is tried."""
 
 
 @runtime_checkable

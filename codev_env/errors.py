@@ -39,6 +39,14 @@ class FormatError(TaskError):
     """Data without the files or columns of the format that was asked for."""
 
 
+class AgentError(CodevError, RuntimeError):
+    """An agent cannot act, for example because its server is gone."""
+
+
+class ContextFull(AgentError):
+    """The conversation no longer fits into the model's context: the episode cannot go on, however often it is tried."""
+
+
 class SandboxError(CodevError, RuntimeError):
     """The sandbox itself cannot work (never: a model's program failed, which is an `Execution`)."""
 

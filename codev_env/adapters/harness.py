@@ -18,7 +18,7 @@ import gymnasium as gym
 from PIL import Image
 
 from codev_env.envs.image_tool import ImageToolEnv
-from codev_env.errors import TaskError
+from codev_env.errors import ContextFull, TaskError
 from codev_env.tasks.readers.cells import image_sources
 from codev_env.tasks.readers.images import decode
 from codev_env.types import Observation, Source, Task
@@ -65,7 +65,7 @@ class ToolModel:
     Args:
         agent: Makes an agent; each thread has one of its own.
         dialect: How the model talks.
-        max_turns: Turns of an episode; an answer that is not there by then is the last text.
+        max_turns: Turns of an episode.
         options: More arguments of `ImageToolEnv`, such as `limits`.
     """
 
@@ -76,7 +76,7 @@ class ToolModel:
         self._options = {"dialect": dialect, "max_turns": max_turns, "judge": "none", "reward": "outcome", **options}
 
     def answer(self, prompt: str, images: Sequence[Image.Image | str]) -> str:
-        """Return the answer to a prompt.
+        """Return the answer to a prompt; the last text where turns, or the model's context, run out before it.
 
         Args:
             prompt: The question, with its options.
@@ -84,6 +84,7 @@ class ToolModel:
 
         Raises:
             TaskError: There is no image, or one that cannot be read.
+            ContextFull: The prompt alone does not fit into the model's context.
         """
         if not images:
             raise TaskError("a prompt without an image: programs have nothing to look at.")
@@ -96,7 +97,12 @@ class ToolModel:
             player.reset(env)
             text, done = "", False
             while not done:
-                text = player.act(observation)
+                try:
+                    text = player.act(observation)
+                except ContextFull:
+                    if not env.episode.steps:  # the prompt alone is too long
+                        raise
+                    break
                 observation, _, terminated, truncated, _ = env.step(text)
                 done = terminated or truncated
             return text if env.episode.answer is None else env.episode.answer

@@ -14,7 +14,7 @@ from PIL import Image
 from codev_agents.writing import answer_turn, crop_turn
 from codev_env.adapters.harness import ToolModel, VLMEvalKitModel, lmms_model
 from codev_env.dialects import get_dialect
-from codev_env.errors import TaskError
+from codev_env.errors import ContextFull, TaskError
 from codev_env.scoring import is_correct
 from codev_env.tasks import load_tasks
 
@@ -211,3 +211,27 @@ def test_an_episode_without_an_answer_gives_the_last_text():
 
     task = load_tasks("synthetic", "test", scenes="toy")[0]
     assert ToolModel(Silent, max_turns=2).answer("?", [task.image]) == "I am still looking."
+
+
+class Forgetful(Guesser):
+    """Looks until its context is full."""
+
+    def __init__(self, turns):
+        self.turns = turns
+
+    def reset(self, env):
+        self.left = self.turns
+
+    def act(self, observation):
+        if not self.left:
+            raise ContextFull("the conversation is too long")
+        self.left -= 1
+        return crop_turn(DIALECT, (0, 0, 40 + self.left, 40))
+
+
+def test_an_episode_that_fills_the_context_ends_as_one_that_runs_out_of_turns(questions):
+    image = questions[0].images[0]
+    full, out = ToolModel(lambda: Forgetful(2)), ToolModel(lambda: Forgetful(2), max_turns=2)
+    assert full.answer("What is it?", [image]) == out.answer("What is it?", [image]) != ""
+    with pytest.raises(ContextFull):
+        ToolModel(lambda: Forgetful(0)).answer("What is it?", [image])
