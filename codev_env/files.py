@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 _OWNER = "owner"  # names the machine, and is locked as long as the process lives
+_OWNER_PART = f"{_OWNER}.part"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -96,18 +97,41 @@ def folder_of(
         OSError: It cannot be made.
     """
     path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    weakref.finalize(owner, _remove, path, _own_first(path, prefix, lock_file), os.getpid())
+    return path
+
+
+@contextlib.contextmanager
+def owned(folder: Path, prefix: str) -> Iterator[None]:
+    """Mark a folder as this process's while the block runs; folders beside it that killed processes left are removed.
+
+    Args:
+        folder: The folder; others see by the file `owner` in it that its process lives.
+        prefix: Begins the names of such folders.
+    """
+    lock = _own_first(folder, prefix, lock_file)
+    try:
+        yield
+    finally:
+        for name in (_OWNER, _OWNER_PART):
+            (folder / name).unlink(missing_ok=True)
+        if lock:
+            lock.close()
+
+
+def _own_first(folder: Path, prefix: str, lock_file: Callable[..., None]) -> IO[str] | None:
+    """Own a folder, then remove those beside it whose processes have ended; returns the lock, if there is one."""
     lock: IO[str] | None = None
     if importlib.util.find_spec("fcntl"):
         with contextlib.suppress(OSError):  # without locks, as on some network disks, nobody can say who lives
-            lock = _own(path, lock_file)
-            _remove_left(path, prefix, lock_file)
-    weakref.finalize(owner, _remove, path, lock, os.getpid())
-    return path
+            lock = _own(folder, lock_file)
+            _remove_left(folder, prefix, lock_file)
+    return lock
 
 
 def _own(folder: Path, lock_file: Callable[..., None]) -> IO[str]:
     """Lock the file of a folder that says whose it is; it appears when it is locked."""
-    part = folder / f"{_OWNER}.part"
+    part = folder / _OWNER_PART
     file = part.open("w", encoding="utf-8")
     try:
         lock_file(file, wait=False)

@@ -83,3 +83,35 @@ def test_a_pipe_is_written_to_and_a_link_stays(tmp_path):
     assert names(tmp_path) == {"pipe", "link", "target"}
     with pytest.raises(IsADirectoryError):
         write_text(tmp_path, "a folder")
+
+
+def test_a_folder_is_owned_while_its_process_works_on_it(tmp_path):
+    """What killed processes left beside it is removed; a folder that another one works on is let be."""
+    pytest.importorskip("fcntl", reason="no locks on this system")
+    own, other, plain = (tmp_path / f".a.{name}" for name in ("own", "other", "plain"))
+    for folder in (own, other, plain):
+        folder.mkdir()
+    code = f"""
+import sys
+from pathlib import Path
+from codev_env import files
+with files.owned(Path({str(other)!r}), ".a."):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        with files.owned(own, ".a."):
+            assert names(tmp_path) == {".a.own", ".a.other", ".a.plain"}
+        process.kill()
+    assert names(own) == set() and names(other) == {"owner"}
+    with files.owned(own, ".a."):
+        (own / "content").write_text("whole")
+    assert names(tmp_path) == {".a.own", ".a.plain"} and names(own) == {"content"}
+
+
+def test_a_folder_is_owned_without_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "lock_file", lambda file, *, wait=True: (_ for _ in ()).throw(OSError(37, "No locks")))
+    with files.owned(tmp_path, "."):
+        pass
+    assert names(tmp_path) == set()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections import namedtuple
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -141,3 +144,23 @@ def test_a_cold_start_that_finds_no_room_is_not_one_to_resume(tmp_path, monkeypa
     assert "--resume" not in str(caught.value) and precisions == [False]
     with pytest.raises(CheckpointError, match="continue with --resume"), replace_folder(tmp_path / "model"):
         raise OSError(28, "No space left on device")
+
+
+def test_what_a_cold_start_left_that_was_killed_while_it_saved_is_removed(tmp_path, monkeypatch):
+    pytest.importorskip("fcntl", reason="no locks on this system")
+
+    class Small:
+        def save(self, folder):
+            (folder / "model.safetensors").write_text("weights")
+            assert (folder / "owner").exists(), "another start that begins now lets it be"
+
+    left = tmp_path / ".start.0123abcd"
+    left.mkdir()
+    code = "import os, signal; from pathlib import Path; from codev_env import files\n"
+    code += f"with files.owned(Path({str(left)!r}), '.start.'): os.kill(os.getpid(), signal.SIGKILL)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    (left / "model.safetensors").write_text("half")
+    monkeypatch.setattr(start, "cold_start", lambda *given: Small())
+    start.make_start(start.SFTOptions(out=str(tmp_path)), tmp_path / "start")
+    assert {path.name for path in tmp_path.iterdir()} == {"start", "start-log"}
+    assert {path.name for path in (tmp_path / "start").iterdir()} == {"model.safetensors", "sft.json"}

@@ -12,6 +12,7 @@ from typing import Any
 from accelerate.utils import set_seed
 
 from codev_env.errors import ConfigError
+from codev_env.files import owned
 from codev_train.learn import checkpoint
 from codev_train.learn.sharding import computing_in_fp32, make_accelerator
 from codev_train.run.config import START_OPTIONS, Request, fingerprint
@@ -64,8 +65,11 @@ def make_start(options: SFTOptions, folder: Path) -> None:
     if not accelerator.is_main_process:
         policy.save(None)
     else:
-        # Another run may be writing the same start.
-        with checkpoint.replace_folder(folder, uuid.uuid4().hex, _AGAIN) as partial:
+        # Another run may be writing the same start, or was killed while it did.
+        with (
+            checkpoint.replace_folder(folder, uuid.uuid4().hex, _AGAIN) as partial,
+            owned(partial, f".{folder.name}."),
+        ):
             policy.save(partial)
             (partial / START_OPTIONS).write_text(json.dumps(dataclasses.asdict(options), indent=1))
     accelerator.wait_for_everyone()
