@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageChops
 
 from codev_env.provenance.cuts import Piece, Size
-from codev_env.provenance.outputs import is_grey
+from codev_env.provenance.outputs import MOST, is_grey
 from codev_env.provenance.regions import make_region
 from codev_env.provenance.tables import Recoloured, may_show
 from codev_env.transforms import IDENTITY, inverse, transform_box, transform_image
@@ -247,7 +247,9 @@ class _Resized:
                     return True
                 if not _differ(crop.resize(back.size, kind), back):
                     return True
-        return akin and any(not _differ(made, back, 1) for made in _in_other_ways(crop, back.size))
+        if not akin or back.width * back.height > MOST:
+            return False  # The whole output would be made each time.
+        return any(not _differ(made, back, 1) for made in _in_other_ways(crop, back.size))
 
     def _is_resized(self, crop: Image.Image, back: Image.Image, kind: Image.Resampling, across_first: bool) -> bool:
         """Whether an image is a piece resized by a filter, up to a level; of large images, strips are compared."""

@@ -38,7 +38,7 @@ from codev_env.lazy import LazyProperty
 from codev_env.provenance import codes, exact, woven
 from codev_env.provenance.collage import Collage, is_doubtful
 from codev_env.provenance.cuts import Cuts
-from codev_env.provenance.outputs import few, is_grey, pair, part_of
+from codev_env.provenance.outputs import Outputs, few, is_grey, part_of
 from codev_env.provenance.panels import MOST, WHOLE, panels, parts_of
 from codev_env.provenance.reading import Reading, read_code, read_crop
 from codev_env.provenance.regions import Bounds
@@ -56,8 +56,8 @@ Show = Callable[[Image.Image], Image.Image]
 """Brings an output, or its counterpart in another run, into the form that is read: a part of it, or turned back."""
 
 UNKNOWN, LATE = Region(), Region(how="late")
-MOST_RUNS, MOST_PIXELS = 64, 64 * 3840 * 2160
-"""Programs that one trace runs at most, and pixels of input images that it hands to them."""
+MOST_RUNS, MOST_PIXELS = 64, 96 * 3840 * 2160
+"""Programs that one trace runs at most, and pixels of input images and outputs that these read and return."""
 _PROOFS = 3
 """Runs that the proof of a claim by the weave takes at most."""
 _CODE, _STRIPES, _WEAVE, _PROOF = "code", "stripes", "weave", "proof"
@@ -116,39 +116,42 @@ class Tracker:
         if all(found):
             return tuple(region for region in found if region)
         try:
-            return self._by_runs(execution, found)
+            return self._by_runs(Outputs(execution, self._sizes), found)
         except ViewLost as error:
             _log.warning("provenance could not run a program again, and its step is not judged: %s", error)
             self._reruns.forget()
             return tuple(region or LATE for region in found)
 
-    def _by_runs(self, execution: Execution, found: list[Region | None]) -> tuple[Region, ...]:
+    def _by_runs(self, outputs: Outputs, copies: list[Region | None]) -> tuple[Region, ...]:
+        found = copies
         self._panels = [[]] * len(found)
         self._coded = self._woven_probes = (None,) * len(found)
-        self._reruns.begin(min(MOST_RUNS, MOST_PIXELS // sum(width * height for width, height in self._sizes)))
+        pixels = outputs.pixels + sum(width * height for width, height in self._sizes)
+        self._reruns.begin(min(MOST_RUNS, MOST_PIXELS // pixels))
         # Grey made of colours is no work for the pixel code: it is left for what the weave does not show.
-        changed = all(map(is_grey, execution.images)) and not all(map(is_grey, map(few, self._images)))
+        changed = all(map(is_grey, outputs.images)) and not all(map(is_grey, map(few, self._images)))
         if changed:
-            found = self._by_weave(execution, found)
+            found = self._by_weave(outputs, found)
         readings: list[Reading | None] = [None] * len(found)
         if not all(found):
-            readings = self._by_code(execution)
+            readings = self._by_code(outputs)
             found = [
                 region or (reading.region if reading and reading.sure else None)
                 for region, reading in zip(found, readings, strict=True)
             ]
         if not changed:
-            found = self._by_weave(execution, found)
+            found = self._by_weave(outputs, found)
         guesses = [reading and reading.region for reading in readings]
-        collages = [self._by_seams(execution, at, *known) for at, known in enumerate(zip(found, guesses, strict=True))]
+        collages = [self._by_seams(outputs, at, *known) for at, known in enumerate(zip(found, guesses, strict=True))]
         found = [collage or region for collage, region in zip(collages, found, strict=True)]
-        found = self._by_phase(execution, found)
-        found = [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
-        found = self._by_stripes(execution, found)
+        found = self._by_phase(outputs, found)
+        found = [region or self._by_match(output) for region, output in zip(found, outputs.images, strict=True)]
+        found = self._by_stripes(outputs, found)
         regions = [one or guess or UNKNOWN for one, guess in zip(found, guesses, strict=True)]
-        known = [collages[at] or self._with_others(execution, at, region) for at, region in enumerate(regions)]
-        pairs = zip(known, execution.images, strict=True)
-        return tuple(with_repeats(region, output, self._images, self._cuts.pieces()) for region, output in pairs)
+        known = [collages[at] or self._with_others(outputs, at, region) for at, region in enumerate(regions)]
+        pairs = zip(known, outputs.images, strict=True)
+        known = [with_repeats(region, output, self._images, self._cuts.pieces()) for region, output in pairs]
+        return tuple(copy or region for copy, region in zip(copies, outputs.regions(known), strict=True))
 
     @LazyProperty
     def _secret(self) -> int:
@@ -165,104 +168,102 @@ class Tracker:
             return found
         return [region or self._by_match(output) for region, output in zip(found, execution.images, strict=True)]
 
-    def _by_code(self, execution: Execution) -> list[Reading | None]:
+    def _by_code(self, outputs: Outputs) -> list[Reading | None]:
         if len(self._sizes) > codes.MOST_IMAGES or not self._reruns.affords("pixel code", 1, [_CODE]):
-            return [None] * len(execution.images)
+            return [None] * len(outputs.images)
         code = codes.pixel_code(self._sizes)
-        probes = self._coded = pair(execution, self._reruns.run(_CODE, code.images))
+        probes = self._coded = outputs.pair(self._reruns.run(_CODE, code.images))
         return [
             None if probe is None else self._read_code(output, probe, code)
-            for output, probe in zip(execution.images, probes, strict=True)
+            for output, probe in zip(outputs.images, probes, strict=True)
         ]
 
     def _read_code(self, output: Image.Image, probe: Image.Image, code: codes.PixelCode) -> Reading | None:
         crop = read_crop(output, probe, code, self._images)
         return Reading(crop, True) if crop else read_code(output, probe, code, self._images, self._secret)
 
-    def _by_weave(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
+    def _by_weave(self, outputs: Outputs, found: list[Region | None]) -> list[Region | None]:
         if all(found) or not self._reruns.affords("weave", 1, [_WEAVE]):
             return found
-        probes = pair(execution, self._reruns.run(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
+        probes = outputs.pair(self._reruns.run(_WEAVE, [weave(size, i) for i, size in enumerate(self._sizes)]))
         self._woven_probes = probes
         return [
-            region if region or probe is None else self._read_weave(execution, at, probe)
+            region if region or probe is None else self._read_weave(outputs, at, probe)
             for at, (region, probe) in enumerate(zip(found, probes, strict=True))
         ]
 
-    def _read_weave(self, execution: Execution, at: int, probe: Image.Image) -> Region | None:
+    def _read_weave(self, outputs: Outputs, at: int, probe: Image.Image) -> Region | None:
         """The region that an output shows by the pattern, upright or turned by an odd angle."""
         tilt = find_tilt(probe)
-        region = self._tilted(execution, at, probe, tilt)
+        region = self._tilted(outputs, at, probe, tilt)
         if region is not None:
             return region
         panels = [read_weave(probe, size, index) for index, size in enumerate(self._sizes)]
         if tilt is None and not any(panel.is_clear for some in panels for panel in some):
-            region = self._tilted(execution, at, probe, find_tilt(probe, thorough=True))
+            region = self._tilted(outputs, at, probe, find_tilt(probe, thorough=True))
             if region is not None:
                 return region
         self._panels[at] = panels
-        return self._woven(execution, at, (0, 0, *probe.size), panels)
+        return self._woven(outputs, at, (0, 0, *probe.size), panels)
 
-    def _tilted(self, execution: Execution, at: int, probe: Image.Image, tilt: Tilt | None) -> Region | None:
+    def _tilted(self, outputs: Outputs, at: int, probe: Image.Image, tilt: Tilt | None) -> Region | None:
         # If it fails, the output is read as if it were upright.
         if tilt is None or not self._reruns.affords("tilt", 2 * _PROOFS):
             return None
         upright = tilt.upright(probe)
         panels = [read_weave(upright, size, index) for index, size in enumerate(self._sizes)]
-        found = self._proved(execution, at, tilt.upright, panels)
+        found = self._proved(outputs, at, tilt.upright, panels)
         if found is None:
             return None
         region, affine = found
-        return tilt.region(region, affine, execution.images[at], self._images[region.image_index], self._secret)
+        return tilt.region(region, affine, outputs.images[at], self._images[region.image_index], self._secret)
 
-    def _woven(self, execution: Execution, at: int, part: Bounds, panels: Sequence[list[WovenPart]]) -> Region | None:
+    def _woven(self, outputs: Outputs, at: int, part: Bounds, panels: Sequence[list[WovenPart]]) -> Region | None:
         """The region that a part of an output shows by the pattern; for each input image the panels that show it."""
-        found = self._proved(execution, at, partial(part_of, bounds=part), panels)
+        found = self._proved(outputs, at, partial(part_of, bounds=part), panels)
         return found and found[0]
 
     def _proved(
-        self, execution: Execution, at: int, show: Show, panels: Sequence[list[WovenPart]]
+        self, outputs: Outputs, at: int, show: Show, panels: Sequence[list[WovenPart]]
     ) -> tuple[Region, Array] | None:
         """The region that an output shows by the pattern, as it is after `show`, and the map from that to the input."""
         if not any(panels):
             return None  # To turn a large output back takes long.
-        output = show(execution.images[at])
+        output = show(outputs.images[at])
         for image, (index, some) in zip(self._images, enumerate(panels), strict=False):
             claimed = woven.claim(output, some, image, index, self._secret)
             if claimed is None:
                 continue
-            disturb = partial(self._disturbed, execution, at, show, index)
+            disturb = partial(self._disturbed, outputs, at, show, index)
             region = claimed.region or woven.prove(claimed, output, image, index, self._secret, disturb)
             return None if region is None else (region, claimed.affine)
         return None
 
-    def _disturbed(
-        self, execution: Execution, at: int, show: Show, index: int, image: Image.Image
-    ) -> Image.Image | None:
+    def _disturbed(self, outputs: Outputs, at: int, show: Show, index: int, image: Image.Image) -> Image.Image | None:
         """An output for another image of that index, after `show`; `None` if there is none, or no run is left."""
         if not self._reruns.affords("proof", 1):
             return None
         self._reruns.forget(_PROOF)
         images = (*self._images[:index], image, *self._images[index + 1 :])
-        probe = pair(execution, self._reruns.run(_PROOF, images))[at]
+        probe = outputs.pair(self._reruns.run(_PROOF, images))[at]
         return probe and show(probe)
 
-    def _by_seams(self, execution: Execution, at: int, region: Region | None, guess: Region | None) -> Region | None:
+    def _by_seams(self, outputs: Outputs, at: int, region: Region | None, guess: Region | None) -> Region | None:
         """The places of images that an output puts side by side, where it is unknown or in doubt as a whole."""
         if region is not None and (region.polygon is None or region.original_share >= WHOLE):
             return None
-        seen, pieces = (execution.images[at], self._coded[at], self._woven_probes[at]), list(self._cuts.pieces())
-        collage = Collage(*seen, self._images, pieces, self._secret, partial(self._woven, execution, at))
+        seen, pieces = (outputs.images[at], self._coded[at], self._woven_probes[at]), list(self._cuts.pieces())
+        collage = Collage(*seen, self._images, pieces, self._secret, partial(self._woven, outputs, at))
         return collage.read(region, guess, self._shown(at))
 
     def _shown(self, at: int) -> list[WovenPart]:
         return [panel for some in self._panels[at] for panel in some]
 
-    def _with_others(self, execution: Execution, at: int, region: Region) -> Region:
+    def _with_others(self, outputs: Outputs, at: int, region: Region) -> Region:
         """Add what other parts of an output show, where most of it may be something else than its region."""
         if region.polygon is not None and region.original_share >= WHOLE:
             return region
-        output, probe = execution.images[at], self._coded[at]
+        output, probe = outputs.images[at], self._coded[at]
         doubtful = is_doubtful(region, self._shown(at))
         if probe is not None:
             code = codes.pixel_code(self._sizes)
@@ -274,14 +275,14 @@ class Tracker:
         shown = [(index, panel) for index, some in enumerate(self._panels[at]) for panel in some][:MOST]
         if len(shown) < 2:
             return region
-        found = [self._woven(execution, at, panel.bounds, [[]] * index + [[panel.alone]]) for index, panel in shown]
+        found = [self._woven(outputs, at, panel.bounds, [[]] * index + [[panel.alone]]) for index, panel in shown]
         return parts_of([panel.bounds for _, panel in shown], found, region, output.size, doubtful)
 
-    def _by_phase(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
+    def _by_phase(self, outputs: Outputs, found: list[Region | None]) -> list[Region | None]:
         for index in range(len(self._images)):
             # Waves are recognised by their colours.
             open_ = [
-                region is None and not is_grey(output) for region, output in zip(found, execution.images, strict=True)
+                region is None and not is_grey(output) for region, output in zip(found, outputs.images, strict=True)
             ]
             names = [f"phase-{index}-{axis}" for axis in (0, 1)]
             if not any(open_) or not self._reruns.affords("phase code", 2, names):
@@ -294,7 +295,7 @@ class Tracker:
                 if missing and x is not None and y is not None
                 else region
                 for region, missing, output, x, y in zip(
-                    found, open_, execution.images, *(pair(execution, run) for run in waves), strict=True
+                    found, open_, outputs.images, *map(outputs.pair, waves), strict=True
                 )
             ]
         return found
@@ -303,14 +304,14 @@ class Tracker:
         regions = (find_copy(output, image, index) for index, image in enumerate(self._images))
         return next((region for region in regions if region is not None), None)
 
-    def _by_stripes(self, execution: Execution, found: list[Region | None]) -> list[Region | None]:
+    def _by_stripes(self, outputs: Outputs, found: list[Region | None]) -> list[Region | None]:
         for index, image in enumerate(self._images):
             if all(found) or not self._reruns.affords("stripes", FEWEST_PLANES):
                 break
             stripes = Stripes(image, self._secret)
             readers = [
                 None if region else StripeReader(output, stripes)
-                for region, output in zip(found, execution.images, strict=True)
+                for region, output in zip(found, outputs.images, strict=True)
             ]
             for plane in planes():
                 wanting = [reader is not None and reader.wants(plane) for reader in readers]
@@ -320,12 +321,12 @@ class Tracker:
                     return found
                 images = (*self._images[:index], stripes.draw(plane), *self._images[index + 1 :])
                 self._reruns.forget(_STRIPES)
-                probes = pair(execution, self._reruns.run(_STRIPES, images))
+                probes = outputs.pair(self._reruns.run(_STRIPES, images))
                 for reader, wants, probe in zip(readers, wanting, probes, strict=True):
                     if reader is not None and wants:
                         reader.read(plane, probe)
             found = [
                 read_stripes(output, reader, image, index, self._secret) if reader else region
-                for region, reader, output in zip(found, readers, execution.images, strict=True)
+                for region, reader, output in zip(found, readers, outputs.images, strict=True)
             ]
         return found

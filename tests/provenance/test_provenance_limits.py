@@ -18,6 +18,7 @@ from codev_env.provenance import Tracker
 from codev_env.provenance.codes import MOST_IMAGES, PixelCode
 from codev_env.provenance.cuts import Cuts
 from codev_env.provenance.kept import kept
+from codev_env.provenance.outputs import Outputs
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.sandbox.host.handle import WorkerHandle
 from codev_env.types import Region
@@ -71,6 +72,35 @@ def test_the_bound_counts_pixels_too(monkeypatch):
     session = FakeSession({NAME: SCENE})
     (region,) = Tracker(session, [SCENE]).trace(TILTED, session.run(TILTED))
     assert region == Region() and len(session.runs) <= 1 + 2
+
+
+def test_the_bound_counts_the_pixels_of_all_outputs(monkeypatch):
+    monkeypatch.setattr("codev_env.provenance.tracker.MOST_PIXELS", 3 * (SCENE.width * SCENE.height + 2 * 600**2) - 1)
+    session = FakeSession({NAME: SCENE})
+    large = TILTED.replace("else 0)", "else 0).resize((600, 600))")
+    program = large + large[len(LOAD) - 1 :]
+    execution = session.run(program)
+    assert [image.size for image in execution.images] == [(600, 600)] * 2
+    assert Tracker(session, [SCENE]).trace(program, execution) == (Region(), Region()) and len(session.runs) <= 1 + 2
+
+
+def test_outputs_of_very_many_pixels_together_are_read_shrunk(monkeypatch):
+    most = SCENE.width * SCENE.height
+    monkeypatch.setattr("codev_env.provenance.outputs.MOST", most)
+    session = FakeSession({NAME: SCENE})
+    boxes = (60, 40, 260, 240), (160, 80, 360, 280)
+    show = "im.crop({}).convert('L').point(lambda p: 255 if p > 128 else 0).resize((800, 800))"
+    program = LOAD + "\n".join(f"show({show.format(box)})" for box in boxes) + "\nshow(im.crop((10, 20, 110, 80)))"
+    execution = session.run(program)
+    outputs = Outputs(execution, [SCENE.size])
+    assert sum(image.width * image.height for image in outputs.images[:2]) <= most
+    assert outputs.images[2].size == (100, 60)  # An output that is no larger than the input is read as it is.
+    probes = outputs.pair(replace(execution, images=(*execution.images[:2], execution.images[0])))
+    assert [probe and probe.size for probe in probes] == [outputs.images[0].size, outputs.images[1].size, None]
+    *enlarged, crop = Tracker(session, [SCENE]).trace(program, execution)
+    assert crop.box == (10, 20, 110, 80)
+    for region, box in zip(enlarged, boxes, strict=True):
+        assert np.abs(np.array(region.box) - box).max() <= 3 and region.scale == pytest.approx(4, rel=0.02)
 
 
 def test_the_programs_of_earlier_turns_count_before_a_stage_begins(monkeypatch):
