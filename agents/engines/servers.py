@@ -115,7 +115,7 @@ class Servers:
         """Ask all servers that are there, side by side, and leave out those that are lost; raises as the action.
 
         After an interrupt, and after an error of one of them, the others are not waited for. One that takes far longer
-        than the first, as if its engine hung, counts as lost.
+        than the first, as if its engine hung, counts as lost. A long wait is said once.
         """
         started, took = time.monotonic(), list[float]()
 
@@ -127,7 +127,15 @@ class Servers:
             there = [client for client in self.clients if client not in self._lost]
         asked = [(client, in_own_thread("vllm-push", timed, client)[0]) for client in there]
         for client, sent in asked:
+            is_told = False
             while not wait([sent], LOAD_S).done:
+                if not is_told:
+                    is_told = True
+                    print(
+                        f"the vLLM server at {client.url} loads weights and has given no answer for {LOAD_S:g} s; it "
+                        f"is waited for up to {client.timeout:g} s (--vllm.timeout).",
+                        file=sys.stderr,
+                    )
                 self._cut_if_silent(client)
                 if took and time.monotonic() - started > max(LATE_S, 2 * took[0]):
                     client.cut_off()

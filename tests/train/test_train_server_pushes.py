@@ -66,6 +66,23 @@ class Hanging:
         return self._answer(path, body)
 
 
+def test_a_long_wait_for_the_only_server_that_loads_is_said_once(two, policy, monkeypatch, capsys):
+    engine = engine_of(two[:1], policy)
+    hanging = Hanging(two[0], monkeypatch)
+    monkeypatch.setattr(servers, "LOAD_S", 0.05)
+
+    def answers_after_some_rounds() -> None:
+        hanging.begun.wait(LONG_S)
+        time.sleep(0.4)
+        hanging.ends.set()
+
+    threading.Thread(target=answers_after_some_rounds, daemon=True).start()
+    engine.sync(policy.model)
+    said = capsys.readouterr().err
+    assert said.count(f"the vLLM server at {two[0].url} loads weights") == 1
+    assert "0.05 s" in said and f"{engine._servers.clients[0].timeout:g} s (--vllm.timeout)" in said
+
+
 def test_a_server_that_hangs_while_it_loads_is_left_out_once_another_one_has_the_weights(two, policy, monkeypatch):
     engine = engine_of(two, policy)
     hanging = Hanging(two[0], monkeypatch)
