@@ -74,7 +74,7 @@ def run_episode(
             if isinstance(error, ContextFull) and base.episode.steps:
                 ending.append(base.cut_off("max_length"))
                 break
-            lost += _taken(agent, base.episode) + error.usage
+            lost += _taken(agent, base.episode) + (error.usage or EpisodeUsage())
             if not isinstance(error, EpisodeLost) or start == MOST_STARTS:
                 error.usage = lost
                 raise

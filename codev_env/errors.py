@@ -5,18 +5,21 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from codev_env.usage import EpisodeUsage
+if TYPE_CHECKING:  # sandbox workers, which hold nothing that is trusted, have these errors
+    from codev_env.usage import EpisodeUsage
 
 
 class CodevError(Exception):
     """Base of all errors of this project that a user can act on.
 
     Attributes:
-        usage: What was taken before it: by the call of a judge or scorer that failed, or by the episode that it ended.
+        usage: What was taken before it: by the call of a judge or scorer that failed, or by the episode that it ended;
+            `None` if nothing.
     """
 
-    usage = EpisodeUsage()
+    usage: EpisodeUsage | None = None
 
 
 class ConfigError(CodevError, ValueError):

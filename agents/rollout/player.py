@@ -255,7 +255,8 @@ class EpisodePlayer:
             if not self.lost:  # else the late call still uses what this would close
                 self.base.break_off()
             if isinstance(error, CodevError):
-                error.usage += EpisodeUsage(counts_of(vars(self._usage)), self._judged)
+                taken = EpisodeUsage(counts_of(vars(self._usage)), self._judged)
+                error.usage = (error.usage or EpisodeUsage()) + taken
             raise
         episode = self._straggler or self.base.episode
         return PlayedEpisode(self._recorder, episode, self._tokens, self._usage, self._ending)

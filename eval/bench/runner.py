@@ -47,7 +47,8 @@ class Failure:
     @classmethod
     def of(cls, key: Key, error: CodevError) -> Failure:
         """Return the failure of an episode by the error that ended it."""
-        return cls(key[0], f"{type(error).__name__}: {' '.join(str(error).split())}", key[1], error.usage)
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return cls(key[0], reason, key[1], error.usage or EpisodeUsage())
 
 
 def no_meta(key: Key) -> Mapping[str, Any]:
