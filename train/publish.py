@@ -18,6 +18,7 @@ from codev_env.files import write_text
 from codev_env.rewards import REWARDS, get_reward
 from codev_train.evaluate import comparison
 from codev_train.run.config import START_OPTIONS
+from codev_train.run.loads import looks
 from codev_train.run.model_files import folder_problem
 from codev_train.run.options import TrainOptions
 
@@ -111,7 +112,7 @@ def model_card(summary: Mapping[str, Any], options: TrainOptions) -> str:
 A vision-language model that answers questions about images by writing Python that crops, rotates or measures them.
 
 - **Start**: {start}
-- **Method**: TAPO (arXiv 2511.19661), reward `{options.reward}`, loss `{options.loss}`, credit `{options.credit}`,
+- **Method**: {_method(options)}, reward `{options.reward}`, loss `{options.loss}`, credit `{options.credit}`,
   {options.steps} updates of {options.prompts} × {options.group} episodes, seed {options.seed}
 - **Reward**: {_reward_text(options)}
 - **Environment**: `{env.id}`, dialect `{env.dialect}`, up to {env.max_turns} turns
@@ -147,6 +148,18 @@ hf download {options.push_to_hub} --local-dir model
 codev eval --model model --bench vstar --data DIR --out results
 ```
 """
+
+
+def _method(options: TrainOptions) -> str:
+    """Name the method, and the parts of it that not every run has."""
+    parts = {
+        "TAPO (arXiv 2511.19661)": options.reward.startswith("tapo"),
+        "GRPO (arXiv 2402.03300)": not options.reward.startswith("tapo"),
+        "self-imitation of looks": looks(options) > 0,
+        "tasks first whose answer the policy does not guess": options.candidates > 1,
+        f"LoRA of rank {options.lora.rank}": options.lora.rank > 0,
+    }
+    return ", ".join(name for name, is_used in parts.items() if is_used)
 
 
 def _sampled(summary: Mapping[str, Any], temperature: float) -> str:

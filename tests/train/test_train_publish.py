@@ -92,6 +92,23 @@ def test_the_model_goes_up_with_its_card(finished, online, capsys):
     assert "hf upload lab/glasses" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "options, method",
+    [
+        ({}, "TAPO (arXiv 2511.19661)"),
+        ({"reward": "outcome"}, "GRPO (arXiv 2402.03300)"),
+        (
+            {"imitation": {"calls": 4}, "candidates": 2, "lora": {"rank": 8}},
+            "TAPO (arXiv 2511.19661), self-imitation of looks, tasks first whose answer the policy does not guess, "
+            "LoRA of rank 8",
+        ),
+    ],
+)
+def test_the_card_names_the_method_and_its_parts(finished, online, options, method):
+    publish(finished(push_to_hub="lab/glasses", **options))
+    assert f"**Method**: {method}, reward `" in online.uploaded["lab/glasses"]["README.md"]
+
+
 def test_the_card_of_a_run_whose_evaluations_differ_says_so(finished, online):
     run = finished(push_to_hub="lab/glasses")
     publish(run)
