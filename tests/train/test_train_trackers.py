@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from types import SimpleNamespace
@@ -186,6 +187,19 @@ def test_trackio_gets_images_with_their_transcripts(tmp_path, known, episode, mo
     ((values, step),) = made[0].named("log")
     assert step == 3 and list(values) == ["episodes/0", "transcripts/0", "episodes/1", "transcripts/1"]
     assert values["episodes/1"].value.shape[0] == 336 and episode.question in values["transcripts/1"].value
+
+
+def test_trackio_gets_each_line_of_a_transcript_as_a_paragraph(tmp_path, known, episode, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(Image=Image, Markdown=Image))
+    (made,) = [known(name="trackio")]
+    monitor = begin(tmp_path / "run", "trackio")
+    program = dataclasses.replace(episode.turns[0], action="<code>\nfor x in (1, 2):\n    show(image)\n</code>")
+    monitor.episodes([dataclasses.replace(episode, turns=(program,))], 3)
+    monitor.close()
+    ((values, _),) = made[0].named("log")
+    text = values["transcripts/0"].value
+    shown = "<code>\n\nfor x in (1, 2):\n\n" + 4 * "\N{NO-BREAK SPACE}" + "show(image)\n\n</code>"
+    assert shown in text and "`" not in text and "\n\n\n" not in text
 
 
 def test_mlflow_gets_images_and_transcripts(tmp_path, known, episode, monkeypatch):

@@ -14,7 +14,7 @@ from codev_env.farm.farm import farm_metrics
 from codev_env.files import write_text
 from codev_env.geometry import boxes_on
 from codev_env.trajectory import Trajectory
-from codev_train.run.trackers import RunTracker
+from codev_train.run.trackers import FENCE, RunTracker
 
 HISTORY = "history.jsonl"
 _WIDEST = 4  # of an image in `draw`, as a multiple of its height: a strip may be a hundred times as wide as high
@@ -122,6 +122,6 @@ def transcript(trajectory: Trajectory) -> str:
     lines = [f"**{trajectory.question}**  answer: {trajectory.answer}"]
     for turn in trajectory.turns:
         terms = ", ".join(f"{name} {value:+.2f}" for name, value in turn.reward_terms.items())
-        lines += ["````", turn.action, *([turn.observation] if turn.observation else []), "````", terms]
+        lines += [FENCE, turn.action, *([turn.observation] if turn.observation else []), FENCE, terms]
     lines.append(f"correct: {trajectory.is_correct}, faithful: {trajectory.is_faithful}")
     return "\n\n".join(lines)

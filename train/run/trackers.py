@@ -20,6 +20,9 @@ from codev_train.run.options import TrainOptions
 
 RUNS = "trackers.json"
 """File in a run folder: the run of each tracker that a resumed run continues."""
+FENCE = "````"
+"""Begins and ends what a transcript shows as it is."""
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 Episode = tuple[np.ndarray[Any, Any], str]
@@ -45,8 +48,14 @@ def _show_in_trackio(tracker: GeneralTracker, episodes: Sequence[Episode], step:
     values: dict[str, Any] = {}
     for number, (image, text) in enumerate(episodes):
         values[f"episodes/{number}"] = trackio.Image(image)
-        values[f"transcripts/{number}"] = trackio.Markdown(text)
+        values[f"transcripts/{number}"] = trackio.Markdown(_in_paragraphs(text))
     tracker.log(values, step=step)
+
+
+def _in_paragraphs(text: str) -> str:
+    """Give each line a paragraph of its own: trackio's pages know no fences, no indents and no other line breaks."""
+    lines = (line for line in text.split("\n") if line.strip() and line != FENCE)
+    return "\n\n".join(_NO_BREAK * (len(line) - len(line.lstrip(" "))) + line.lstrip(" ") for line in lines)
 
 
 def _show_in_mlflow(tracker: GeneralTracker, episodes: Sequence[Episode], step: int) -> None:
