@@ -84,6 +84,12 @@ def test_32_bit_and_floating_point_pixels():
         decode(encoded(Image.fromarray(np.zeros((40, 40), np.float32)), "TIFF"), "row 1")
 
 
+def test_32_bits_that_hold_8_are_taken_as_they_are():
+    values = np.linspace(0, 255, 60 * 40).astype(np.int32).reshape(40, 60)
+    found = np.asarray(decode(encoded(Image.fromarray(values), "TIFF"), "x").image)[..., 0]
+    assert np.array_equal(found, values)
+
+
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
 def test_transparency_is_laid_over_white(mode):
     image = Image.new("RGBA", (40, 40), (0, 0, 0, 0))

@@ -226,7 +226,7 @@ def _turn(pixels: Image.Image, tag: int, turned: int, orient: bool) -> tuple[Ima
 def _to_rgb(image: Image.Image, where: str) -> Image.Image:
     """Convert any of Pillow's modes to RGB."""
     if image.mode.startswith("I"):
-        return _from_16_bit(image, where)
+        return _from_integers(image, where)
     if image.mode == "F":
         raise TaskError(f"{where}: the image has floating point pixels, whose range is unknown. Save it with 8 bits.")
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
@@ -237,10 +237,14 @@ def _to_rgb(image: Image.Image, where: str) -> Image.Image:
     return image.copy() if image.mode == "RGB" else image.convert("RGB")
 
 
-def _from_16_bit(image: Image.Image, where: str) -> Image.Image:
+def _from_integers(image: Image.Image, where: str) -> Image.Image:
+    """Scale 16 bits to 8. Values that have 32 bits for them and no need of more than 8 are taken as they are."""
     values = np.asarray(image).astype(np.int64)
     if values.min(initial=0) < 0 or values.max(initial=0) > 65535:
         raise TaskError(f"{where}: the image has values outside 0 to 65535. Save it with 8 or 16 bits.")
+    # Older versions of Pillow give 16 bits of a PNG file this mode, too.
+    if image.mode == "I" and image.format != "PNG" and values.max(initial=0) <= 255:
+        return Image.fromarray(values.astype(np.uint8)).convert("RGB")
     return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
 
 
