@@ -242,6 +242,8 @@ class Asker:
             raise JudgeError(f"judge 'vlm': {self._where()} failed: {self._describe(error)}") from error
         except ValueError as error:
             raise _Again(f"its reply is not JSON ({error})", 0.0) from error
+        if isinstance(reply, dict) and reply.get("error") and not reply.get("choices"):
+            raise _Again(self._describe(JudgeError(reply["error"])))  # with status 200, as some gateways send it
         self._count(reply)
         return reply
 

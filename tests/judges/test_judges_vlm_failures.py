@@ -165,6 +165,22 @@ def test_the_pause_that_a_server_asks_for(monkeypatch):
         assert judge_of(server).score(TASK, STEP, ()).value == 1.0
 
 
+def test_an_error_sent_as_a_success_is_named_and_paused_for(monkeypatch):
+    """Gateways pass on the error of the server behind them with status 200."""
+
+    def limited(request):
+        return Reply({"error": {"code": 429, "message": "limit of a-secret-key reached"}})
+
+    with FakeJudgeServer(limited) as server, pytest.raises(JudgeError, match="limit of .* reached") as caught:
+        judge_of(server, retries=0, max_cost=1.0, prompt_price=1.0, completion_price=1.0).score(TASK, STEP, ())
+    assert "a-secret-key" not in str(caught.value)
+    monkeypatch.setattr("codev_env.judges.client.FIRST_PAUSE_S", 0.4)
+    with FakeJudgeServer(limited, good) as server:
+        judge, started = judge_of(server), time.monotonic()
+        assert judge.score(TASK, STEP, ()).value == 1.0
+        assert time.monotonic() - started >= 0.2
+
+
 def test_one_failure_fails_the_batch_or_only_its_own_step():
     def answer(request):
         return good(request, score=3 if decoded(pictures_of(request)[0]).width == 61 else 1)
