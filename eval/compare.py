@@ -14,7 +14,7 @@ from codev_env.files import write_json
 from codev_env.scoring.med import by_task
 from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes, judges_boxless, leaves_unjudged
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.clusters import cluster_of, clustered
+from codev_eval.bench.clusters import clustered, clusters_of
 from codev_eval.bench.folder import METRICS, PLAIN, TRAJECTORIES, read_played
 from codev_eval.bench.measures import GIVEN, bench_of, counts_of, sample_of
 from codev_eval.bench.options import CompareOptions
@@ -113,7 +113,7 @@ def _compare_bench(
     _check_tasks(bench, of_a, of_b, names, common)
     definition = _definition(bench, a, b)
     judged_a, judged_b = (by_task(judged_episodes(run, each)) for run, each in zip((a, b), boxless, strict=True))
-    clusters = [cluster_of(_first(of_a[name])) for name in names]
+    clusters = clusters_of([_first(of_a[name]) for name in names])
     rates = {}
     for rate in RATES:
         left, right = (

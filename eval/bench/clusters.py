@@ -8,7 +8,7 @@ from codev_env.benches import BENCHES
 from codev_env.scoring.intervals import Counts
 from codev_env.scoring.metrics import task_meta_of
 from codev_env.tasks.readers.annotated import original_id
-from codev_env.trajectory import Trajectory
+from codev_env.trajectory import ImageFiles, Trajectory
 
 
 def source_of(t: Trajectory) -> str:
@@ -32,11 +32,39 @@ def cluster_of(t: Trajectory) -> Hashable:
     return original_id(source_of(t)) if repeats else source_of(t)
 
 
+def clusters_of(episodes: Sequence[Trajectory]) -> list[Hashable]:
+    """Return the cluster of each episode: episodes about one question (`cluster_of`) or about the same images share it.
+
+    Images count for the real tasks of published benchmarks, in episodes that were read back. Your own data name their
+    clusters themselves.
+    """
+    above: dict[Hashable, Hashable] = {}
+
+    def top(key: Hashable) -> Hashable:
+        while (up := above.setdefault(key, key)) != key:
+            above[key] = above[up]
+            key = up
+        return key
+
+    for t in episodes:
+        if images := _shared_images(t):
+            above[top(("images", images))] = top(("question", cluster_of(t)))
+    return [top(("question", cluster_of(t))) for t in episodes]
+
+
+def _shared_images(t: Trajectory) -> tuple[str, ...]:
+    """Return the files of an episode's input images, named by their content; none where images make no cluster."""
+    bench = BENCHES.get(str(task_meta_of(t).get("bench")))
+    if t.source != "real" or bench is None or not bench.folder or not isinstance(t.images, ImageFiles):
+        return ()
+    return tuple(path.name for path in t.images.files)
+
+
 def by_cluster(episodes: Sequence[Trajectory]) -> dict[Hashable, list[Trajectory]]:
-    """Group episodes by `cluster_of`, in the order in which they occur."""
+    """Group episodes by `clusters_of`, in the order in which they occur."""
     groups: dict[Hashable, list[Trajectory]] = {}
-    for episode in episodes:
-        groups.setdefault(cluster_of(episode), []).append(episode)
+    for cluster, episode in zip(clusters_of(episodes), episodes, strict=True):
+        groups.setdefault(cluster, []).append(episode)
     return groups
 
 
@@ -45,7 +73,7 @@ def clustered(counts: Iterable[Counts], clusters: Iterable[Hashable]) -> list[Co
 
     Args:
         counts: Of each task.
-        clusters: `cluster_of` each task.
+        clusters: The cluster of each task, see `clusters_of`.
     """
     sums: dict[Hashable, Counts] = {}
     for (hits, count), cluster in zip(counts, clusters, strict=True):

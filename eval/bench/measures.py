@@ -28,7 +28,7 @@ from codev_env.scoring.metrics import (
     task_meta_of,
 )
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.clusters import by_cluster, cluster_of, clustered
+from codev_eval.bench.clusters import by_cluster, clustered, clusters_of
 from codev_eval.bench.kappa import accuracy, kappa
 from codev_eval.bench.paired import difference_interval, pass_rates, share
 from codev_eval.bench.replay import FROM_RECORD, judged_again
@@ -234,8 +234,8 @@ def _number(value: Any) -> float | None:
 
 def cluster_counts(name: str, episodes: Sequence[Trajectory], boxless: bool | None = None) -> list[Counts]:
     """Return the counts of each question for the share `name`, in the order of `by_cluster`; see `counts_of`."""
-    judged = by_cluster(judged_episodes(episodes, boxless))
-    return [counts_of(name, group, judged.get(key, ())) for key, group in by_cluster(episodes).items()]
+    judged = set(map(id, judged_episodes(episodes, boxless)))
+    return [counts_of(name, group, [t for t in group if id(t) in judged]) for group in by_cluster(episodes).values()]
 
 
 def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajectory]) -> Counts:
@@ -283,7 +283,7 @@ def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: i
     names = [name for name in tooled if name in free]
     found = tool_effect(with_tool, without)
     a, b = ([(_mean_correct(episodes[name]), 1.0) for name in names] for episodes in (free, tooled))
-    clusters = [cluster_of(tooled[name][0]) for name in names]
+    clusters = clusters_of([tooled[name][0] for name in names])
     return {
         "n": sum(len(tooled[name]) for name in names),
         "tasks": len(names),

@@ -10,7 +10,7 @@ import numpy as np
 
 from codev_env.scoring.intervals import Counts, bootstrap, share_interval, share_of
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.clusters import cluster_of, clustered
+from codev_eval.bench.clusters import clustered, clusters_of
 
 
 def difference_interval(a: Sequence[Counts], b: Sequence[Counts], seed: int = 0) -> list[float] | None:
@@ -95,7 +95,7 @@ def pass_rates(groups: Mapping[str, Sequence[Trajectory]], seed: int = 0) -> dic
     found = {}
     for k in ks:
         values = [pass_at(k, sum(t.is_correct for t in group), len(group)) for group in groups.values()]
-        counts = clustered([(value, 1.0) for value in values], [cluster_of(group[0]) for group in groups.values()])
+        counts = clustered([(value, 1.0) for value in values], clusters_of([group[0] for group in groups.values()]))
         found[str(k)] = {
             "value": sum(values) / len(values),
             "ci95": share_interval(counts, seed),

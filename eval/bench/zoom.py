@@ -7,6 +7,7 @@ from typing import Any
 
 from codev_env.trajectory import Trajectory
 from codev_env.types import TaskSet
+from codev_eval.bench.clusters import clustered, clusters_of
 from codev_eval.bench.measures import sample_of
 from codev_eval.bench.paired import difference_interval, share
 
@@ -22,7 +23,7 @@ def zooming_gap(
     Args:
         episodes: The plain episodes of each benchmark.
         tasks: Their tasks.
-        seed: Seeds the resampling of questions.
+        seed: Seeds the resampling of questions, of those about one image together.
 
     Returns:
         `n` (questions), `accuracy_whole`, `accuracy_crop`, `gap` and `gap_ci95`; `None` unless both benchmarks have
@@ -36,13 +37,14 @@ def zooming_gap(
         return None
     a, b = ([_counts(found[question]) for question in asked] for found in (whole, crop))
     on_whole, on_crop = share(a), share(b)
+    clusters = clusters_of([next(iter(whole[question].values())) for question in asked])
     assert on_whole is not None and on_crop is not None
     return {
         "n": len(asked),
         "accuracy_whole": on_whole,
         "accuracy_crop": on_crop,
         "gap": on_crop - on_whole,
-        "gap_ci95": difference_interval(a, b, seed),
+        "gap_ci95": difference_interval(clustered(a, clusters), clustered(b, clusters), seed),
     }
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from eval_samples import trajectory
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from codev_env.tasks.readers.annotated import original_id
-from codev_eval.bench.clusters import cluster_of
+from codev_env.trajectory import read_trajectories, write_trajectories
+from codev_eval.bench.clusters import cluster_of, clusters_of
 from codev_eval.bench.measures import measure
-from codev_eval.bench.paired import mcnemar, sign_flip
+from codev_eval.bench.paired import mcnemar, pass_rates, sign_flip
+from codev_eval.bench.zoom import zooming_gap
 from codev_eval.compare import compare
 
 
@@ -52,6 +56,63 @@ def test_tasks_of_a_cluster_are_resampled_together():
     assert found[1] - found[0] == pytest.approx(forty[1] - forty[0], rel=0.1)
     test = compare({"": clusters}, {"": [dataclasses.replace(t, is_correct=True) for t in clusters]})[""]["mcnemar"]
     assert test["only_b"] == 80 and test["p"] == pytest.approx(2 / 2**20)
+
+
+def of_images(folder, bench: str, source: str = "real", questions: int = 4):
+    """Forty questions, some about each image, which are right or wrong together, written and read back."""
+    shown = [Image.new("RGB", (32, 32), (n, 0, 0)) for n in range(40 // questions)]
+    made = [
+        dataclasses.replace(
+            played(f"{bench}-{n}", n // questions % 3 > 0, bench=bench), source=source, images=(shown[n // questions],)
+        )
+        for n in range(40)
+    ]
+    write_trajectories(folder, made)
+    return read_trajectories(folder)
+
+
+def test_questions_about_one_image_of_a_benchmark_are_resampled_together(tmp_path):
+    shared = of_images(tmp_path / "a", "o3bench")
+    alone = of_images(tmp_path / "b", "o3bench", questions=1)
+    assert len(set(clusters_of(shared))) == 10 and len(set(clusters_of(alone))) == 40
+    wide, narrow = (measure(episodes, "o3bench")["ci95"]["accuracy"] for episodes in (shared, alone))
+    assert wide[1] - wide[0] > 1.4 * (narrow[1] - narrow[0])
+    passed = pass_rates({t.task_id: [t] for t in shared})["1"]["ci95"]
+    assert passed[1] - passed[0] > 1.4 * (narrow[1] - narrow[0])
+    test = compare({"": shared}, {"": [dataclasses.replace(t, is_correct=True) for t in shared]})[""]["mcnemar"]
+    assert test["only_b"] == 16 and test["p"] == pytest.approx(2 / 2**4)
+
+
+def test_the_zooming_gap_resamples_images(tmp_path):
+    gaps = []
+    for questions in (4, 1):
+        whole = of_images(tmp_path / str(questions), "zoombench", questions=questions)
+        crop = [dataclasses.replace(t, task_id=t.task_id.replace("-", "-crop-"), is_correct=True) for t in whole]
+        # As many questions are right about the whole image, whether they share it or not.
+        rights = [n // 4 % 3 > 0 for n in range(40)]
+        whole = [dataclasses.replace(t, is_correct=right) for t, right in zip(whole, rights, strict=True)]
+        sets = {bench: SimpleNamespace(source="real") for bench in ("zoombench", "zoombench-crop")}
+        gaps.append(zooming_gap({"zoombench": whole, "zoombench-crop": crop}, sets)["gap_ci95"])
+    assert gaps[0][1] - gaps[0][0] > 1.4 * (gaps[1][1] - gaps[1][0])
+
+
+@pytest.mark.parametrize(("bench", "source"), [("dataset", "real"), ("o3bench", "generated")])
+def test_images_of_your_own_data_and_of_generated_scenes_make_no_clusters(bench, source, tmp_path):
+    assert len(set(clusters_of(of_images(tmp_path, bench, source)))) == 40
+
+
+def test_repeated_rows_and_other_questions_about_their_image_are_one_cluster(tmp_path):
+    image, other = (Image.new("RGB", (32, 32), colour) for colour in ("red", "blue"))
+    asked = [("row", image), ("row#2", other), ("next", other), ("last", Image.new("RGB", (32, 32)))]
+    made = [
+        dataclasses.replace(
+            played(f"mme-realworld-lite-{name}", True, bench="mme-realworld-lite"), source="real", images=(shown,)
+        )
+        for name, shown in asked
+    ]
+    write_trajectories(tmp_path, made)
+    found = clusters_of(read_trajectories(tmp_path))
+    assert found[0] == found[1] == found[2] != found[3]
 
 
 def test_clusters_of_one_task_change_nothing():
