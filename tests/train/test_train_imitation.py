@@ -29,6 +29,7 @@ from codev_env.types import Answer
 from codev_train.learn.checkpoint import CheckpointError
 from codev_train.learn.imitation import Imitation, _draw, elsewhere, looked
 from codev_train.learn.looks import AnsweredLook, PastLooks
+from codev_train.learn.loss import Clip, LossTokens
 from codev_train.learn.sample import Sample, make_samples
 from codev_train.learn.scorer import TokenScorer
 from codev_train.learn.update import Updater
@@ -167,6 +168,20 @@ def test_a_target_is_shown_only_where_it_is_known_and_no_rollout_looked(policy, 
     assert shown([rollouts[2], failed]) == 0
     groups = [dataclasses.replace(rollouts[3], group=group) for group in range(6)]
     assert shown(groups) == 4
+
+
+def test_a_rollout_that_could_not_be_judged_does_not_make_a_look_rarer(policy, runner, rollouts):
+    def chance(played) -> float:
+        ((look,), _) = make_imitation(policy, runner, calls=8)._look(played, np.random.default_rng(0))
+        return look.looks
+
+    looked, blank = rollouts[0], rollouts[3]
+    turns = blank.trajectory.turns
+    score = dataclasses.replace(turns[0].score, value=None, failed=True)
+    unknown = dataclasses.replace(blank.trajectory, turns=(dataclasses.replace(turns[0], score=score), *turns[1:]))
+    failed = dataclasses.replace(blank, trajectory=unknown)
+    assert chance([looked, failed, failed]) == pytest.approx(chance([looked]), rel=1e-4)
+    assert chance([looked, blank, blank]) > 2 * chance([looked])
 
 
 def test_the_target_of_another_image_is_cropped_from_that_image(policy, runner, rollouts):
@@ -342,6 +357,27 @@ def test_imitated_tokens_move_the_weights_as_their_log_probability_does(policy, 
     wanted = torch.cat([p.grad.flatten() for p in model.parameters()])
     torch.testing.assert_close(movement(policy, trained), wanted, atol=1e-5, rtol=1e-3)
     assert stats.grad_norm > 0
+
+
+def steep(tokens: LossTokens, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
+    """A surrogate whose gradient at a ratio of 1 is not that of advantage times log-probability."""
+    return -3 * tokens.advantages * tokens.logprobs, torch.zeros(tokens.logprobs.shape, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("loss", ["dapo", "gspo", "cispo", f"{__name__}:steep"])
+def test_imitated_tokens_have_the_same_loss_under_any_surrogate(policy, runner, rollouts, loss):
+    samples, _ = imitate(policy, runner, rollouts, answers=4, calls=4, weight=0.5)
+    own = make_samples(rollouts, torch.zeros(len(rollouts), 2))
+    trained = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
+    stats = make_updater(trained, loss=loss).update([*own, *samples], np.random.default_rng(0))
+    (imitated,) = samples
+    updater = make_updater(policy)
+    logprob = float(updater.score(samples, samples[0])[0])
+    share = 1 / len(own) if loss == "gspo" else imitated.size / sum(sample.size for sample in own)
+    assert stats.loss == pytest.approx(-0.5 * share * logprob, rel=1e-4)
+    unlike = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
+    make_updater(unlike, loss="grpo" if loss == "gspo" else "dapo").update([*own, *samples], np.random.default_rng(0))
+    torch.testing.assert_close(movement(policy, trained), movement(policy, unlike), atol=1e-6, rtol=1e-4)
 
 
 def test_imitation_counts_in_no_statistic(policy, runner, rollouts):

@@ -5,7 +5,7 @@ rollouts, the turns that a policy needs to answer from what it sees. For a rollo
 
     p  = probability of the gold answer, given the trajectory up to the answering turn
     p' = the same, with another place of the image, of the same size, in each image that a tool returned
-    v  = the judge's best score of its faithful calls, 0 to 1;  v̄ = the mean of v over the rollouts of its task
+    v  = the judge's best score of its faithful calls, 0 to 1;  v̄ = its mean over the judged rollouts of the task
 
 Both probabilities are geometric means over the answer's tokens, read off one forward pass: nothing is sampled. From the
 rollouts of this update and of the last `memory` ones are drawn, without replacement,
@@ -128,7 +128,8 @@ class Imitation:
         seen, blind = scores[: len(chosen)], scores[len(chosen) :]
         groups: dict[int, list[float]] = {}
         for rollout in rollouts:
-            groups.setdefault(rollout.group, []).append(_shown(rollout))
+            if not rollout.judge_failed:
+                groups.setdefault(rollout.group, []).append(_shown(rollout))
         looks = []
         for (rollout, gold), p, other in zip(chosen.values(), seen, blind, strict=True):
             turns = rollout.trajectory.turns

@@ -293,7 +293,6 @@ class Updater:
             # Another process has more passes: take part in the communication and add nothing.
             return logprobs.sum() * 0.0, np.zeros(9 + 2 * self._lags), 0.0
         now, counted = logprobs.detach(), ~batch.imitated
-        # A ratio of 1 makes the surrogate's gradient that of advantage * log-probability.
         old, sampler = now, torch.where(counted, batch.sampler, now)
         if options.correction == "ratio":
             old = sampler
@@ -301,6 +300,8 @@ class Updater:
             old = torch.where(counted, torch.cat([work.old[row] for row in rows]).to(now.device), now)
         tokens = LossTokens(logprobs, old, batch.advantages, batch.sequences)
         values, hit = kind.surrogate(tokens, Clip(options.clip_low, options.clip_high, options.dual_clip))
+        # Imitated tokens have no ratio, whatever the surrogate makes of one.
+        values = torch.where(counted, values, -batch.advantages * logprobs)
         truncated = reference = torch.zeros(())
         if options.correction != "ratio":
             cap = options.correction_cap
