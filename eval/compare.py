@@ -11,12 +11,21 @@ from typing import Any
 from codev_env.app.arguments import parse
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
+from codev_env.scoring.clusters import clusters_of
 from codev_env.scoring.med import by_task
-from codev_env.scoring.metrics import definition_text, definitions_of, judged_episodes, judges_boxless, leaves_unjudged
+from codev_env.scoring.metrics import (
+    GIVEN,
+    counts_of,
+    definition_text,
+    definitions_of,
+    judged_episodes,
+    judges_boxless,
+    leaves_unjudged,
+)
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.clusters import clustered, clusters_of
+from codev_eval.bench.clusters import clustered
 from codev_eval.bench.folder import METRICS, PLAIN, TRAJECTORIES, read_played
-from codev_eval.bench.measures import GIVEN, bench_of, counts_of, sample_of
+from codev_eval.bench.measures import bench_of, sample_of
 from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import difference_interval, share, sign_flip
 from codev_eval.bench.replay import judged_again

@@ -7,6 +7,7 @@ import math
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
+from codev_env.scoring.clusters import summarize_clusters
 from codev_env.scoring.med import tool_effect
-from codev_env.scoring.metrics import summarize, wilson
-from codev_env.trajectory import Trajectory, write_trajectories
+from codev_env.trajectory import Trajectory, read_trajectories, write_trajectories
 from codev_train.learn import checkpoint
 from codev_train.run.environments import make_eval_env
 from codev_train.run.options import TrainOptions
@@ -57,9 +58,9 @@ def evaluate(
         accelerator: The processes.
 
     Returns:
-        The metrics of `codev_env.scoring.metrics.summarize`, `contrast_accuracy` on the scenes of `eval.contrast`, and
-        with `eval.dual` those of `codev_env.scoring.med.tool_effect`; empty in all but the main process. Tasks whose
-        first prompt is too long are named and left out.
+        The metrics of `codev_env.scoring.clusters.summarize_clusters`, `contrast_accuracy` on the scenes of
+        `eval.contrast`, and with `eval.dual` those of `codev_env.scoring.med.tool_effect`; empty in all but the main
+        process. Tasks whose first prompt is too long are named and left out.
 
     Raises:
         ConfigError: The first prompts of all tasks are too long.
@@ -73,21 +74,23 @@ def evaluate(
         without = _play(engine, processor, options, f"{what}, without the tool", accelerator, tool=False)
     if not accelerator.is_main_process:
         return {}
-    metrics = summarize(trajectories, seed=options.seed) | tool_effect(trajectories, without)
-    if without:
-        metrics["ci95"]["accuracy_without"] = wilson(sum(t.is_correct for t in without), len(without))
-    if contrasted:
-        right = sum(trajectory.is_correct for trajectory in contrasted)
-        metrics[CONTRAST] = right / len(contrasted)
-        metrics["ci95"][CONTRAST] = wilson(right, len(contrasted))
     with checkpoint.replace_folder(folder) as partial:
-        write_trajectories(partial, trajectories)
-        if contrasted:
-            write_trajectories(partial / "contrast", contrasted)
+        trajectories = _written(partial, trajectories)
+        metrics = summarize_clusters(trajectories, options.seed) | tool_effect(trajectories, without)
         if without:
-            write_trajectories(partial / "without-tool", without)
+            found = summarize_clusters(_written(partial / "without-tool", without), options.seed)
+            metrics["ci95"]["accuracy_without"] = found["ci95"]["accuracy"]
+        if contrasted:
+            found = summarize_clusters(_written(partial / "contrast", contrasted), options.seed)
+            metrics[CONTRAST], metrics["ci95"][CONTRAST] = found["accuracy"], found["ci95"]["accuracy"]
         write_json(partial / "metrics.json", metrics)
     return metrics
+
+
+def _written(folder: Path, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    """Write trajectories and read them: images have the same name then if they are the same, see `clusters_of`."""
+    write_trajectories(folder, trajectories)
+    return read_trajectories(folder)
 
 
 def _play(

@@ -37,7 +37,7 @@ import numpy as np
 from codev_env.benches import scoring_of
 from codev_env.errors import ConfigError
 from codev_env.geometry import area, image_of
-from codev_env.scoring.intervals import RESAMPLES, SAME, share_interval, wilson
+from codev_env.scoring.intervals import RESAMPLES, SAME, Counts, share_interval, wilson
 from codev_env.scoring.scorer import Score
 from codev_env.scoring.totals import aggregate
 from codev_env.scoring.written_boxes import written_iou
@@ -56,6 +56,9 @@ FAITHFUL_SHARES = (
     "any_crop_and_correct",
 )
 """The shares that depend on the definition of *faithful*."""
+SHARES = ("accuracy", *FAITHFUL_SHARES, "lazy")
+GIVEN = "any_crop_given_correct"
+"""The papers' rate among the right answers: share of them with a crop that, judged alone, shows a target."""
 MEANS: Mapping[str, Callable[[Trajectory], float]] = {
     "tool_calls": lambda t: sum(turn.kind == "code" for turn in t.turns),
     "crops": lambda t: sum(box is not None for turn in t.turns for box in turn.crop_boxes),
@@ -83,18 +86,8 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0, boxless: bool |
     """
     episodes = list(trajectories)
     judged = judged_episodes(episodes, boxless)
-    correct = [t for t in judged if t.is_correct]
     calls = [calls_of(t) for t in judged]
-    shares = {
-        "accuracy": (sum(t.is_correct for t in episodes), len(episodes)),
-        "faithful": (sum(t.is_faithful for t in judged), len(judged)),
-        "faithful_given_correct": (sum(t.is_faithful for t in correct), len(correct)),
-        "faithful_and_correct": (sum(t.is_faithful for t in correct), len(judged)),
-        "faithful_calls": (sum(hits for hits, _ in calls), sum(n for _, n in calls)),
-        "any_crop": (sum(map(shows_target, judged)), len(judged)),
-        "any_crop_and_correct": (sum(map(shows_target, correct)), len(judged)),
-        "lazy": (sum(map(is_lazy, episodes)), len(episodes)),
-    }
+    shares = {name: counts_of(name, episodes, judged) for name in SHARES}
     definitions = definitions_of(judged)
     if len(definitions) > 1:
         shares |= dict.fromkeys(FAITHFUL_SHARES, (0, 0))
@@ -104,10 +97,41 @@ def summarize(trajectories: Sequence[Trajectory], seed: int = 0, boxless: bool |
     values["faithful_definition"] = definition_text(definitions)
     values |= {name: hits / n if n else None for name, (hits, n) in shares.items()}
     values |= {name: sum(column) / len(column) if column else None for name, column in means.items()}
-    intervals: dict[str, list[float] | None] = {name: wilson(hits, n) for name, (hits, n) in shares.items()}
+    intervals: dict[str, list[float] | None] = {name: wilson(hits, int(n)) for name, (hits, n) in shares.items()}
     intervals["faithful_calls"] = share_interval(calls, seed)  # The calls of an episode are alike.
     intervals |= _bootstrap(means, seed)
     return values | {"ci95": intervals}
+
+
+def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajectory]) -> Counts:
+    """Return the counts of episodes for a share: hits, and the number that they are among.
+
+    Args:
+        name: One of `SHARES`, or `GIVEN`.
+        episodes: All of them.
+        judged: Those of them whose tool calls were all judged.
+    """
+    correct = [t for t in judged if t.is_correct]
+    if name == "accuracy":
+        return sum(t.is_correct for t in episodes), len(episodes)
+    if name == "lazy":
+        return sum(map(is_lazy, episodes)), len(episodes)
+    if name == "faithful":
+        return sum(t.is_faithful for t in judged), len(judged)
+    if name == "faithful_given_correct":
+        return sum(t.is_faithful for t in correct), len(correct)
+    if name == "faithful_and_correct":
+        return sum(t.is_faithful for t in correct), len(judged)
+    if name == "any_crop":
+        return sum(map(shows_target, judged)), len(judged)
+    if name == "any_crop_and_correct":
+        return sum(map(shows_target, correct)), len(judged)
+    if name == GIVEN:
+        return sum(map(shows_target, correct)), len(correct)
+    if name == "faithful_calls":
+        calls = [calls_of(t) for t in judged]
+        return sum(hits for hits, _ in calls), sum(n for _, n in calls)
+    raise KeyError(name)
 
 
 def calls_of(trajectory: Trajectory) -> tuple[int, int]:

@@ -19,13 +19,13 @@ from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import CodevError, ConfigError
 from codev_env.files import write_json
 from codev_env.registration import env_id_of
+from codev_env.scoring.clusters import source_of
 from codev_env.tasks import wrap_tasks
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, TrajectoryWriter
 from codev_env.types import TaskSet
 from codev_env.usage import EpisodeUsage
 from codev_eval.bench.checks import check_scorer
-from codev_eval.bench.clusters import source_of
 from codev_eval.bench.conditions import Perturbation, Perturbed, all_variants, without_source
 from codev_eval.bench.folder import (
     METRICS,

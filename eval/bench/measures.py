@@ -10,25 +10,21 @@ import numpy as np
 from codev_env.benches import scoring_of
 from codev_env.geometry import area, image_of, iou, overlap
 from codev_env.judges.ground_truth import DEFINITION
-from codev_env.scoring.intervals import SAME, Counts, bootstrap, mean_interval, share_interval, wilson
+from codev_env.scoring.clusters import by_cluster, cluster_counts, cluster_interval, clusters_of, summarize_clusters
+from codev_env.scoring.intervals import SAME, Counts, bootstrap
 from codev_env.scoring.med import TERMS, by_task, tool_effect
 from codev_env.scoring.metrics import (
-    FAITHFUL_SHARES,
-    MEANS,
-    calls_of,
-    is_lazy,
+    GIVEN,
     is_lazy_crop,
     judged_episodes,
     judges_boxless,
     published_score,
     scored_task,
-    shows_target,
-    summarize,
     summarize_groups,
     task_meta_of,
 )
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.clusters import by_cluster, clustered, clusters_of
+from codev_eval.bench.clusters import clustered
 from codev_eval.bench.kappa import accuracy, kappa
 from codev_eval.bench.paired import difference_interval, pass_rates, share
 from codev_eval.bench.replay import FROM_RECORD, judged_again
@@ -36,10 +32,6 @@ from codev_eval.bench.suspicions import SUSPICIONS, hallucinates_tool_use, suspi
 from codev_eval.bench.usage import usage
 
 BINS = 10
-GIVEN = "any_crop_given_correct"
-"""The papers' rate among the right answers: share of them with a crop that, judged alone, shows a target."""
-SHARES = ("accuracy", *FAITHFUL_SHARES, "lazy")
-"""The shares of `summarize`, whose intervals resample questions if some have several episodes."""
 
 
 def measure(
@@ -70,12 +62,8 @@ def measure(
     if samples > 1:
         found["pass_at"] = pass_rates(groups, seed)
     found |= looks(episodes, boxless)
-    claimed = cluster_counts("hallucinated_tool_use", episodes, boxless)
-    found["ci95"]["hallucinated_tool_use"] = (
-        share_interval(claimed, seed)
-        if len(claimed) < len(episodes)
-        else wilson(sum(hits for hits, _ in claimed), len(episodes))
-    )
+    claimed = [(sum(map(hallucinates_tool_use, group)), len(group)) for group in by_cluster(episodes).values()]
+    found["ci95"]["hallucinated_tool_use"] = cluster_interval(claimed, len(episodes), seed)
     parts = summarize_groups(episodes, seed, rates, boxless)
     for name, part in parts.get("by_category", {}).items():
         part["confusion"] = confusion([t for t in episodes if t.category == name], boxless)
@@ -91,23 +79,10 @@ def measure(
 
 
 def rates(episodes: Sequence[Trajectory], seed: int = 0, boxless: bool | None = None) -> dict[str, Any]:
-    """Return the rates of `summarize`, with intervals over questions if some have several episodes, and `GIVEN`."""
-    found = summarize(episodes, seed, boxless)
-    groups = by_cluster(episodes)
+    """Return the rates of `summarize_clusters`, and `GIVEN`."""
+    found = summarize_clusters(episodes, seed, boxless)
     given = cluster_counts(GIVEN, episodes, boxless) if found["any_crop"] is not None else []
-    found[GIVEN] = share(given)
-    if len(groups) == len(episodes):
-        hits, count = (sum(column) for column in zip(*given, strict=True)) if given else (0, 0)
-        return found | {f"{GIVEN}_ci95": wilson(hits, int(count))}
-    found[f"{GIVEN}_ci95"] = share_interval(given, seed)
-    intervals = {
-        # A share is undefined, too, where calls were judged by several definitions.
-        name: None if found[name] is None else share_interval(cluster_counts(name, episodes, boxless), seed)
-        for name in SHARES
-    }
-    for name, value_of in MEANS.items():
-        intervals[name] = mean_interval([(sum(map(value_of, group)), len(group)) for group in groups.values()], seed)
-    return found | {"ci95": intervals}
+    return found | {GIVEN: share(given), f"{GIVEN}_ci95": cluster_interval(given, len(episodes), seed)}
 
 
 def score_interval(
@@ -230,45 +205,6 @@ def by_provenance(episodes: Sequence[Trajectory]) -> dict[str, Any]:
 
 def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def cluster_counts(name: str, episodes: Sequence[Trajectory], boxless: bool | None = None) -> list[Counts]:
-    """Return the counts of each question for the share `name`, in the order of `by_cluster`; see `counts_of`."""
-    judged = set(map(id, judged_episodes(episodes, boxless)))
-    return [counts_of(name, group, [t for t in group if id(t) in judged]) for group in by_cluster(episodes).values()]
-
-
-def counts_of(name: str, episodes: Sequence[Trajectory], judged: Sequence[Trajectory]) -> Counts:
-    """Return the counts of episodes for a share: hits, and the number that they are among.
-
-    Args:
-        name: One of `SHARES`, `GIVEN`, or `"hallucinated_tool_use"`.
-        episodes: All of them.
-        judged: Those of them whose tool calls were all judged.
-    """
-    correct = [t for t in judged if t.is_correct]
-    if name == "accuracy":
-        return sum(t.is_correct for t in episodes), len(episodes)
-    if name == "lazy":
-        return sum(map(is_lazy, episodes)), len(episodes)
-    if name == "hallucinated_tool_use":
-        return sum(map(hallucinates_tool_use, episodes)), len(episodes)
-    if name == "faithful":
-        return sum(t.is_faithful for t in judged), len(judged)
-    if name == "faithful_given_correct":
-        return sum(t.is_faithful for t in correct), len(correct)
-    if name == "faithful_and_correct":
-        return sum(t.is_faithful for t in correct), len(judged)
-    if name == "any_crop":
-        return sum(map(shows_target, judged)), len(judged)
-    if name == "any_crop_and_correct":
-        return sum(map(shows_target, correct)), len(judged)
-    if name == GIVEN:
-        return sum(map(shows_target, correct)), len(correct)
-    if name == "faithful_calls":
-        calls = [calls_of(t) for t in judged]
-        return sum(hits for hits, _ in calls), sum(n for _, n in calls)
-    raise KeyError(name)
 
 
 def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from codev_env.scoring.clusters import clusters_of
 from codev_env.scoring.intervals import Counts, bootstrap, share_interval, share_of
 from codev_env.trajectory import Trajectory
-from codev_eval.bench.clusters import clustered, clusters_of
+from codev_eval.bench.clusters import clustered
 
 
 def difference_interval(a: Sequence[Counts], b: Sequence[Counts], seed: int = 0) -> list[float] | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from codev_env.scoring.clusters import clusters_of
 from codev_env.trajectory import Trajectory
 from codev_env.types import TaskSet
-from codev_eval.bench.clusters import clustered, clusters_of
+from codev_eval.bench.clusters import clustered
 from codev_eval.bench.measures import sample_of
 from codev_eval.bench.paired import difference_interval, share
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import CodevError, ConfigError
-from codev_env.scoring.metrics import judges_boxless, summarize
+from codev_env.scoring.clusters import summarize_clusters
+from codev_env.scoring.metrics import judges_boxless
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_eval.bench.folder import is_condition
@@ -90,7 +91,7 @@ class Live:
             played = beside_plain(condition, found, parts[""])
             newest = beside_plain(condition, found[-SHOWN:][::-1], parts[""][::-1])
         boxless = judges_boxless([t for found in played.values() for t in found])
-        results = [(part, summarize(found, boxless=boxless)) for part, found in played.items()]
+        results = [(part, summarize_clusters(found, boxless=boxless)) for part, found in played.items()]
         return live_page(self.folder, newest, results, version, label)
 
     def _last_condition(self) -> Path | None:

@@ -12,14 +12,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from PIL import Image
 
 from codev_agents import NoTool, Oracle, run_episode
 from codev_env.scoring.metrics import summarize
+from codev_env.trajectory import Trajectory, read_trajectories
+from codev_train import evaluate as evaluation
 from codev_train.evaluate import CONTRAST, TABLE, comparison
 from codev_train.run.environments import make_env
 from codev_train.run.interrupt import Interrupt
 from codev_train.run.monitor import HISTORY, Monitor, draw, transcript
+from codev_train.run.options import HeldOutOptions, TrainOptions
 from codev_train.run.ranks import spread
 
 
@@ -135,6 +139,22 @@ def test_the_table_of_one_episode_has_no_interval_where_there_is_none(episodes):
     assert one["ci95"]["tool_calls"] is None
     (row,) = (line for line in comparison(one, one).splitlines() if line.startswith("tool calls"))
     assert row.split()[-2:] == ["1.00", "1.00"]
+
+
+def test_evaluations_resample_the_tasks_of_a_cluster_together(episodes, tmp_path, monkeypatch):
+    def played(cluster) -> list[Trajectory]:
+        rights = (number % 8 < 4 for number in range(40))
+        made = [replace(episodes[0], task_id=f"task-{n}", is_correct=right) for n, right in enumerate(rights)]
+        return [replace(t, meta={"task": {"cluster": cluster(n)}}) for n, t in enumerate(made)]
+
+    options = TrainOptions(eval=HeldOutOptions(contrast={"cue_p": 0}, dual=True))
+    widths = []
+    for name, cluster in (("alone", str), ("together", lambda number: str(number // 4))):
+        monkeypatch.setattr(evaluation, "_play", lambda *_, **__: played(cluster))  # noqa: B023
+        metrics = evaluation.evaluate(None, None, options, tmp_path / name, "before", Accelerator())
+        widths.append({key: np.ptp(metrics["ci95"][key]) for key in ("accuracy", CONTRAST, "accuracy_without")})
+        assert summarize(read_trajectories(tmp_path / name))["accuracy"] == metrics["accuracy"] == 0.5
+    assert all(widths[1][key] > 1.5 * width for key, width in widths[0].items())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
