@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ Key = tuple[int, ...]
 
 
 class IdleClock:
-    """Measures how long nothing was under way, from its creation to `stop`.
+    """Measures how long nothing was under way, from its creation to `stop`. Thread-safe.
 
     Attributes:
         idle_s: Seconds so far.
@@ -30,30 +31,34 @@ class IdleClock:
     def __init__(self) -> None:
         self.idle_s = 0.0
         self._under_way = 0
+        self._lock = threading.RLock()
         self._since = time.perf_counter()
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
         """Something is under way inside."""
-        if not self._under_way:
+        with self._lock:
             self.stop()
-        self._under_way += 1
+            self._under_way += 1
         try:
             yield
         finally:
-            self._under_way -= 1
-            self._since = time.perf_counter()
+            with self._lock:
+                self._under_way -= 1
+                self._since = time.perf_counter()
 
     def read(self) -> float:
-        """Return the seconds up to now; any thread may ask."""
-        return self.idle_s + (0.0 if self._under_way else max(0.0, time.perf_counter() - self._since))
+        """Return the seconds up to now."""
+        with self._lock:
+            return self.idle_s + (0.0 if self._under_way else time.perf_counter() - self._since)
 
     def stop(self) -> None:
         """Count up to now."""
-        if not self._under_way:
-            now = time.perf_counter()
-            self.idle_s += now - self._since
-            self._since = now
+        with self._lock:
+            if not self._under_way:
+                now = time.perf_counter()
+                self.idle_s += now - self._since
+                self._since = now
 
 
 @dataclass(eq=False)

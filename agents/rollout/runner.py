@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,7 @@ class RolloutRunner:
         self._idle_s = 0.0
         self._clock: IdleClock | None = None
         self._free: list[gym.Env[Any, Any]] = []
+        self._taking = threading.Lock()
         self._base: ImageToolEnv | None = None
         self._workers = Workers(workers)
 
@@ -195,7 +197,9 @@ class RolloutRunner:
                     prompts.append(probe.prompt(tokens))
         finally:
             self._free.append(env)
-        answers = engine.generate(prompts, probe.sampling)
+        clock = self._clock
+        with clock.work() if clock else contextlib.nullcontext():
+            answers = engine.generate(prompts, probe.sampling)
         for (number, task), answer in zip(tasks.items(), answers, strict=True):
             right[number] = probe.starts_right(answer, task, base.scorer)
         return list(right.values())
@@ -338,7 +342,8 @@ class RolloutRunner:
         raise AssertionError("the last start returns or raises")
 
     def _take(self) -> gym.Env[Any, Any]:
-        return self._free.pop() if self._free else self.make_env()
+        with self._taking:  # another thread may ask for guesses
+            return self._free.pop() if self._free else self.make_env()
 
     def _any_env(self) -> ImageToolEnv:
         if self._base is None:  # The free ones may be in use by another thread.

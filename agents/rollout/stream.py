@@ -63,7 +63,7 @@ class RolloutStream:
         runner: Plays; nothing else may play with it.
         engine: Samples, also while the policy is trained.
         sampling: How to sample.
-        tasks: Gives the indices of the tasks of batch number 0, 1, …: `count` of them. The thread calls it.
+        tasks: Gives the indices of the tasks of batch number 0, 1, …: `count` of them. Called in a thread of its own.
         options: How many groups, and how old.
         used: Numbers of groups that earlier updates of a resumed run have used.
         start: The number of the first group that may be missing among them.
@@ -94,6 +94,7 @@ class RolloutStream:
         self._planned = deque(planned)
         self._ended: dict[int, EndedGroup] = {}  # being saved
         self._batch: tuple[int, Sequence[int]] = (-1, ())
+        self._choosing = False  # tasks of a batch
         self._changed = threading.Condition()
         self._state = _State(options.first, options.first, drawn=len(saved))
         for group in saved:
@@ -269,27 +270,53 @@ class RolloutStream:
         return bool(self._state.under_way)
 
     def draw(self) -> Group | None:
-        """Return another group to play; `None` if there is no room for one now."""
+        """Return another group to play; `None` if there is no room for one now, or its task is still to be chosen."""
         with self._changed:
-            if self._state.closed or self._state.held or not self._has_room():
+            if not self._may_begin() or self._batch_of_next() != self._batch[0]:
                 return None
-            while self._next in self._used:
-                self._next += 1
             number, self._next = self._next, self._next + 1
             self._state.drawn += 1
             self._state.under_way.add(number)
-            self._state.playing += 1  # choosing the tasks of a batch may ask the engine
-        group = Group(number, self._index(number))
-        self._stop_playing()
         self._wake.set()  # for seats that wait for its other episodes
-        return group
+        return Group(number, self._batch[1][number % self.options.count])
 
     async def more(self, requests: Requests) -> bool:
-        """Wait until there may be another episode; false if the stream is closed."""
-        with requests.resting():
-            self._wake.clear()
-            await self._wake.wait()
-        return not self._state.closed
+        """Choose tasks if some are needed, or wait until there may be another episode; false if the stream is closed.
+
+        Tasks are chosen in another thread: it may take as long as many turns, and episodes go on meanwhile.
+        """
+        with self._changed:
+            batch, state = self._batch_of_next(), self._state
+            chooses = self._may_begin() and not self._choosing and batch != self._batch[0]
+            self._choosing |= chooses
+            state.playing += chooses  # it may ask the engine
+        if chooses:
+            await self._choose_tasks(batch)
+        else:
+            with requests.resting():
+                self._wake.clear()
+                await self._wake.wait()
+        return not state.closed
+
+    async def _choose_tasks(self, batch: int) -> None:
+        try:
+            tasks = await asyncio.to_thread(until_given_up, self._given_up, self._tasks, batch)
+        except asyncio.CancelledError:
+            self._given_up.set()  # the thread is waited for
+            raise
+        self._batch, self._choosing = (batch, tasks), False
+        self._stop_playing()
+        self._wake.set()
+
+    def _may_begin(self) -> bool:
+        """Whether another group may begin now; the lock is held."""
+        return not self._state.closed and not self._state.held and self._has_room()
+
+    def _batch_of_next(self) -> int:
+        """Return the number of the batch of tasks that the next group is of; the lock is held."""
+        while self._next in self._used:
+            self._next += 1
+        return self._next // self.options.count
 
     @contextlib.contextmanager
     def playing(self, group: Group) -> Iterator[None]:
@@ -346,12 +373,6 @@ class RolloutStream:
         else:
             self._state.noted.append((group.number, group.outcome))
             self._state.replaced += 1
-
-    def _index(self, number: int) -> int:
-        batch, place = divmod(number, self.options.count)
-        if self._batch[0] != batch:
-            self._batch = batch, until_given_up(self._given_up, self._tasks, batch)
-        return self._batch[1][place]
 
     def _work(self) -> None:
         try:

@@ -236,6 +236,82 @@ def test_without_in_flight_an_update_waits_for_the_choice_of_tasks(stage, monkey
     assert updated.is_set()
 
 
+def test_episodes_go_on_while_tasks_are_chosen(stage, monkeypatch):
+    """Guesses of a large policy about many candidates take longer than a turn."""
+    choosing, chosen, held = threading.Event(), threading.Event(), threading.Event()
+    tasks = stage.tasks
+
+    def slow(batch: int) -> Sequence[int]:
+        if batch == 2:
+            choosing.set()
+            assert chosen.wait(LONG_S)
+        return tasks(batch)
+
+    monkeypatch.setattr(stage, "tasks", slow)
+    stage.engine.before = lambda number: number == 1 or held.wait(LONG_S)
+    stream = stage.stream(1)
+    until(lambda: stage.engine.asked == 8)
+    stage.update(stream)
+    assert choosing.wait(LONG_S)  # by the seat of the episode that is not held
+    held.set()
+    until(lambda: len(stream._state.ready) == 4)
+    assert stage.drawn == [0, 1]
+    chosen.set()
+    assert [stream.take().numbers for _ in range(3)][2] == [4, 5]
+
+
+def test_an_engine_that_guesses_is_not_idle(stage, monkeypatch):
+    """`async/idle_engine` is the share of the time in which the engine has no request."""
+    read: list[float] = []
+
+    def generate(prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
+        for _ in range(2):
+            now = time.perf_counter()
+            until(lambda now=now: time.perf_counter() > now)
+            read.append(stage.runner.idle_s)
+        return [Completion([stage.engine.processor.eos_id], [0.0], prompt.ids) for prompt in prompts]
+
+    def tasks(batch: int) -> Sequence[int]:
+        stage.runner.guesses(stage.engine, [0, 1], SAMPLING.max_tokens)
+        return [0, 1]
+
+    monkeypatch.setattr(stage.engine, "generate", generate)
+    stage.tasks = tasks
+    stage.stream(1, last=1).take()
+    assert read[0] == read[1]
+
+
+def test_an_error_of_the_choice_of_tasks_reaches_the_trainer(stage):
+    def tasks(batch: int) -> Sequence[int]:
+        raise ZeroDivisionError("told to fail")
+
+    stage.tasks = tasks
+    with pytest.raises(ZeroDivisionError, match="told to fail"):
+        stage.stream(1).take()
+
+
+def test_an_error_of_an_episode_ends_the_choice_of_tasks(stage, monkeypatch):
+    choosing, ended = threading.Event(), threading.Event()
+    tasks = stage.tasks
+
+    def slow(batch: int) -> Sequence[int]:
+        if batch == 1:
+            choosing.set()
+            until(is_given_up)
+            ended.set()
+        return tasks(batch)
+
+    def fail(number: int) -> None:
+        assert choosing.wait(LONG_S)
+        raise ZeroDivisionError("told to fail")
+
+    monkeypatch.setattr(stage, "tasks", slow)
+    stage.engine.before = fail
+    with pytest.raises(ZeroDivisionError, match="told to fail"):
+        stage.stream(1).take()
+    assert ended.is_set()
+
+
 def test_an_error_reaches_the_trainer_with_its_traceback(stage):
     def fail(number: int) -> None:
         if number == 6:
