@@ -74,7 +74,7 @@ class DaemonThreads:
 
 
 def until_given_up(given_up: threading.Event, function: Callable[..., T], *arguments: Any) -> T:
-    """Run a function for someone who may set `given_up`: from then on it begins no turn and waits for no node."""
+    """Run a function for someone who may set `given_up`: from then on it begins no turn and waits for no program."""
     before = _given_up.set(given_up)
     try:
         return function(*arguments)

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import errno
 import pickle
+import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ import codev_env
 from codev_env.envs.shared_observations import SharedValues
 from codev_env.envs.vector import ImageToolVectorEnv
 from codev_env.errors import ConfigError, JudgeError
+from codev_env.sandbox.host.handle import WorkerHandle
 from codev_env.types import StepScore
 
 ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 3}
@@ -260,6 +264,32 @@ def test_any_error_of_a_step_ends_the_episodes_of_the_batch(monkeypatch: pytest.
         ours.step(("nothing",) * 3)
     ours.reset(seed=0)
     assert ours.step(("nothing",) * 3)[-1]["turn"].tolist() == [1, 1, 1]
+
+
+def test_ctrl_c_ends_the_programs_that_threads_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, _ = pair("CodeV-VStar-v0", AutoresetMode.NEXT_STEP, limits={"wall_s": 40, "cpu_s": 200})
+    ours.reset(seed=0)
+    ask = WorkerHandle.ask
+
+    def ask_and_interrupt(*arguments: Any) -> Any:
+        monkeypatch.setattr(WorkerHandle, "ask", ask)
+        threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        return ask(*arguments)
+
+    monkeypatch.setattr(WorkerHandle, "ask", ask_and_interrupt)
+    # It is ignored where the tests run in the background.
+    before, started = signal.signal(signal.SIGINT, signal.default_int_handler), time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ours.step(["<code>while True: pass</code>"] * 3)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - started < 30
+    with pytest.raises(ResetNeeded):
+        ours.step(ACTIONS[:3])
+    ours.reset(seed=0)
+    assert ours.step([ACTIONS[2]] * 3)[-1]["action_kind"].tolist() == ["code"] * 3
+    ours.close()
 
 
 def test_observations_without_room_in_memory_go_to_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

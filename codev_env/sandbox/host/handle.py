@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from codev_env.errors import SandboxError
 from codev_env.sandbox.host import memory, process
 from codev_env.sandbox.wire import frames
 from codev_env.sandbox.wire.messages import RunRequest, Setup
+from codev_env.threads import GIVEN_UP_S, is_given_up
 
 PATIENCE = 3.0
 """Times its limit that an answer may take where the machine is busy."""
@@ -86,6 +88,9 @@ class WorkerHandle:
             limit_s: Seconds that it may take; `PATIENCE` times as many if the worker gets little processor time.
             shared: Descriptor of the shared memory with the input images of the request's new view.
             patient: It may take so long in any case.
+
+        Raises:
+            SandboxError: Nobody wants the result of what this thread does any more.
         """
         self._asked = False
         self._number += 1
@@ -99,23 +104,32 @@ class WorkerHandle:
             for fd in readable:
                 os.close(fd)
         self._asked = True
-        deadline = started + limit_s * (PATIENCE if patient or self._is_late(started + limit_s) else 1)
+        deadline = started + limit_s * (PATIENCE if patient else 1)
+        if not self._answers_by(deadline) and not patient and self.was_starved():
+            deadline = started + limit_s * PATIENCE
+            self._answers_by(deadline)
         message = frames.receive(self._sock, deadline=deadline)
         if message.get("number") != self._number:
             raise frames.FrameError("an answer to another request")
         self.has_run = True
         return message
 
-    def _is_late(self, deadline: float) -> bool:
-        """Whether the answer has not come by a time, and the machine is why."""
-        self._sock.settimeout(max(0.001, deadline - time.monotonic()))
-        try:
-            self._sock.recv(1, socket.MSG_PEEK)
-        except TimeoutError:
-            return self.was_starved()
-        except OSError:
-            pass  # the worker has died
-        return False
+    def _answers_by(self, deadline: float) -> bool:
+        """Wait for an answer, or the end of the worker; returns whether either came by a time."""
+        while True:
+            if is_given_up():
+                raise SandboxError("nobody waits for this program any more.")
+            left = deadline - time.monotonic()
+            self._sock.settimeout(max(0.001, min(left, GIVEN_UP_S)))  # an answer that is there counts
+            try:
+                self._sock.recv(1, socket.MSG_PEEK)
+            except TimeoutError:
+                if left > 0:
+                    continue
+                return False
+            except OSError:
+                pass  # the worker has died
+            return True
 
     def was_starved(self) -> bool:
         """Whether the worker got less than half of the time limit as processor time: nothing lets a program wait."""
