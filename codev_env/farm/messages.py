@@ -21,6 +21,7 @@ from codev_env.judges import Judge
 from codev_env.judges.options import JudgeStats
 from codev_env.sandbox import Limits
 from codev_env.types import Code, Execution, Region, Step, StepScore
+from codev_env.usage import EpisodeUsage
 
 _PLAIN = ("RGB", "L", "RGBA")
 _lock = threading.Lock()
@@ -204,11 +205,13 @@ class Failed:
         number: That of the request.
         kind: Name of its class.
         message: Its text.
+        usage: Its `CodevError.usage`.
     """
 
     number: int
     kind: str
     message: str
+    usage: EpisodeUsage | None = None
 
 
 Result = Ran | Returned | Missing | Failed

@@ -225,5 +225,7 @@ def error_of(failed: Failed, node: str) -> CodevError:
     """Return the error for an exception on a node: of the same class where it is one of ours."""
     kind = getattr(errors, failed.kind, None)
     if isinstance(kind, type) and issubclass(kind, CodevError) and not issubclass(kind, EpisodeLost):
-        return kind(f"{failed.message} (on node {node})")
+        error = kind(f"{failed.message} (on node {node})")
+        error.usage = failed.usage
+        return error
     return FarmError(f"node {node} failed: {failed.message}")

@@ -310,8 +310,9 @@ def _loaded(content: bytes) -> Any:
 
 
 def _failed(number: int, error: BaseException) -> Failed:
-    known = isinstance(error, CodevError)
-    return Failed(number, type(error).__name__, str(error) if known else repr(error))
+    if isinstance(error, CodevError):
+        return Failed(number, type(error).__name__, str(error), error.usage)
+    return Failed(number, type(error).__name__, repr(error))
 
 
 def _end(episode: _RunningEpisode) -> None:

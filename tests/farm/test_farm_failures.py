@@ -13,13 +13,25 @@ import pytest
 from local_cluster import LocalCluster, LocalNode
 
 from codev_env.envs.pool import make_limits
-from codev_env.errors import FarmError, SandboxError
+from codev_env.errors import FarmError, JudgeError, SandboxError
 from codev_env.farm import farm as farms
 from codev_env.farm.link import NodeGone
+from codev_env.usage import EpisodeUsage, Usage
 
 ID = "codev_env:CodeV-VStar-v0"
 ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 4}
 LOOK = "<code>show(image.crop((10, 20, 90, 120)))</code>"
+
+
+class Unsure:
+    """A judge that asks a server and gets no verdict."""
+
+    name = "unsure"
+
+    def score(self, task: Any, step: Any, history: Any) -> Any:
+        error = JudgeError("no verdict in the reply")
+        error.usage = EpisodeUsage(judge=Usage(2, 300, 40, 0.5))
+        raise error
 
 
 @pytest.fixture
@@ -245,3 +257,15 @@ def test_a_loss_that_cannot_be_printed_ends_no_wait(cluster: LocalCluster, monke
 
 def full_disk(*_: Any, **__: Any) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_a_judge_that_fails_on_a_node_costs_what_it_costs_here(cluster: LocalCluster) -> None:
+    """`codev eval` adds the costs of failed episodes."""
+    farm = cluster.farm()
+    env = gym.make(ID, farm=farm, judge=Unsure(), **ARGS)
+    env.reset(options={"index": 0})
+    with pytest.raises(JudgeError, match=r"no verdict.*node-0") as found:
+        env.step(LOOK)
+    assert found.value.usage == EpisodeUsage(judge=Usage(2, 300, 40, 0.5))
+    env.close()
+    farm.close()
