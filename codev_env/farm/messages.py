@@ -203,7 +203,7 @@ class Failed:
 
     Attributes:
         number: That of the request.
-        kind: Name of its class.
+        kind: Name of its class, of those in `codev_env.errors` where it is a `CodevError`.
         message: Its text.
         usage: Its `CodevError.usage`.
     """

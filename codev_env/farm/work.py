@@ -310,9 +310,10 @@ def _loaded(content: bytes) -> Any:
 
 
 def _failed(number: int, error: BaseException) -> Failed:
-    if isinstance(error, CodevError):
-        return Failed(number, type(error).__name__, str(error), error.usage)
-    return Failed(number, type(error).__name__, repr(error))
+    if not isinstance(error, CodevError):
+        return Failed(number, type(error).__name__, repr(error))
+    known = next(kind for kind in type(error).__mro__ if kind.__module__ == CodevError.__module__)
+    return Failed(number, known.__name__, str(error), error.usage)
 
 
 def _end(episode: _RunningEpisode) -> None:

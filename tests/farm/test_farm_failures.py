@@ -16,11 +16,16 @@ from codev_env.envs.pool import make_limits
 from codev_env.errors import FarmError, JudgeError, SandboxError
 from codev_env.farm import farm as farms
 from codev_env.farm.link import NodeGone
+from codev_env.sandbox.host.process import ZygoteGone
 from codev_env.usage import EpisodeUsage, Usage
 
 ID = "codev_env:CodeV-VStar-v0"
 ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 4}
 LOOK = "<code>show(image.crop((10, 20, 90, 120)))</code>"
+
+
+class NoReply(JudgeError):
+    """An error of a user's own judge."""
 
 
 class Unsure:
@@ -57,14 +62,14 @@ def layers(box: Any) -> Any:
     return box.describe()
 
 
-def failing(node: LocalNode, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(node: LocalNode, times: int, monkeypatch: pytest.MonkeyPatch, kind: type[Exception] = SandboxError) -> None:
     """Let the sandbox of a node fail so many times."""
     left, box = [times], node.work._box
 
     def sometimes(limits: Any) -> Any:
         if left[0]:
             left[0] -= 1
-            raise SandboxError("no memory for a process")
+            raise kind("no memory for a process")
         return box(limits)
 
     monkeypatch.setattr(node.work, "_box", sometimes)
@@ -80,6 +85,19 @@ def test_a_call_is_made_again_where_the_sandbox_of_a_node_fails(
         assert farm.call(make_limits(None), layers)["process"] == "on"
     numbers = farm.metrics()
     assert numbers["farm/node_failures"] == numbers["farm/programs_moved"] == 4 and numbers["farm/nodes_lost"] == 0
+    farm.close()
+
+
+def test_errors_of_a_kind_of_their_own_count_as_the_kind_they_are_of(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that makes sandbox workers is killed twice in a row, as the kernel does where memory is short."""
+    farm = cluster.farm()
+    failing(cluster.nodes["node-0"], 1, monkeypatch, ZygoteGone)
+    assert farm.call(make_limits(None), layers)["process"] == "on" and farm.metrics()["farm/node_failures"] == 1
+    failing(cluster.nodes["node-0"], 1, monkeypatch, NoReply)
+    with pytest.raises(JudgeError, match="no memory"):
+        farm.call(make_limits(None), layers)
     farm.close()
 
 
