@@ -241,6 +241,40 @@ def test_checkpoints_of_gradients_change_nothing_in_a_cold_start(policy, env_opt
     assert len(enabled) == 1 and all(torch.allclose(plain[name], spared[name], atol=1e-6) for name in plain)
 
 
+@pytest.mark.parametrize("adapters", [LoraOptions(), OPTIONS], ids=["whole", "lora"])
+def test_a_cold_start_computes_in_the_precision_asked_for(policy, env_options, tmp_path, monkeypatch, adapters):
+    """As `codev train` does: weights that are trained stay in fp32, frozen ones beside adapters need no more."""
+    if adapters.rank:
+        pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+    policy.save(tmp_path / "base")
+    stage = StageOptions(steps=2, experts=2, optimizer=OptimizerOptions(lr=1e-2))
+    options = SFTOptions(model=str(tmp_path / "base"), out=str(tmp_path), env=env_options, pool=2, imitate=stage)
+    options = dataclasses.replace(options, lora=adapters)
+    computed, kept, logprobs = [], [], []
+    forward = TokenScorer.forward
+
+    def seen(self, *inputs, **more):
+        layer = self.model.model.language_model.layers[0].mlp
+        watch = layer.register_forward_hook(lambda *call: computed.append(call[-1].dtype))
+        kept.append({name: p.dtype for name, p in self.model.named_parameters() if p.requires_grad or adapters.rank})
+        found = forward(self, *inputs, **more)
+        watch.remove()
+        logprobs.append(found[0].detach())
+        return found
+
+    monkeypatch.setattr(TokenScorer, "forward", seen)
+    for precision in ("fp32", "bf16"):
+        make_start(dataclasses.replace(options, precision=precision), tmp_path / precision)
+    half = len(computed) // 2
+    assert set(computed[:half]) == {torch.float32} and set(computed[half:]) == {torch.bfloat16}
+    for name, dtype in kept[-1].items():
+        assert dtype == (torch.bfloat16 if adapters.rank and "lora_" not in name else torch.float32), name
+    assert {p.dtype for p in logprobs} == {torch.float32}
+    torch.testing.assert_close(logprobs[0], logprobs[half], atol=0.2, rtol=0.05)
+    assert not torch.equal(logprobs[0], logprobs[half])
+    assert {w.dtype for w in load_file(tmp_path / "bf16" / "model.safetensors").values()} == {torch.float32}
+
+
 def test_a_cold_start_can_leave_the_vision_tower_as_it_is(policy, env_options, tmp_path):
     policy.save(tmp_path / "base")
     stage = StageOptions(steps=1, experts=2, optimizer=OptimizerOptions(lr=1e-2))

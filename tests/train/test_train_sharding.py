@@ -99,6 +99,18 @@ def test_a_cold_start_takes_uneven_examples(folder):
 
 
 @pytest.mark.integration
+def test_a_cold_start_in_bf16_rounds_no_sharded_gradient(folder):
+    start(2, "sharded_start", str(folder), "rounded", "[3, 1]", "bf16")
+    start(1, "sharded_start", str(folder), "rounded-alone", "[4]", "bf16")
+    start(1, "sharded_start", str(folder), "exact", "[4]")
+    (found, sharded), (wanted, _), (exact, _) = (torch.load(folder / n) for n in ("rounded", "rounded-alone", "exact"))
+    assert sharded and {gradient.dtype for gradient in found.values()} == {torch.float32}
+    a, b, c = (torch.cat([gradients[name].flatten() for name in wanted]) for gradients in (found, wanted, exact))
+    assert 0 < (b - c).norm() < 0.1 * c.norm()
+    assert (a - b).norm() < 0.1 * (b - c).norm(), "sums over passes and processes are in fp32"
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("full", [0, 1])
 def test_a_process_whose_disk_is_full_ends_the_checkpoint_of_all(full, folder, tmp_path):
     """All get the same message, nobody waits, earlier checkpoints stay, and the next one is written."""

@@ -195,7 +195,7 @@ def fingerprint(options: SFTOptions) -> str:
     same = ("name", "out", "threads", "processes", "sharding", "replicas", "gradient_checkpointing")
     unasked = ("judge", "view_pixels")  # an expert's episodes are learned whatever a judge says of them
     usual = dataclasses.asdict(SFTOptions())
-    later = ("max_length", "train_vision", "lora")  # starts made before these options keep their names
+    later = ("max_length", "train_vision", "lora", "precision")  # starts made before these options keep their names
     given = dataclasses.asdict(options).items()
     values = {k: v for k, v in given if k not in same and (v != usual[k] or k not in later)}
     env = {k: v for k, v in values["env"].items() if k not in unasked and (v or k not in ("columns", "reader"))}

@@ -163,6 +163,8 @@ class SFTOptions:
     """Maximum sequences per forward pass."""
     max_length: Count = 32768
     """Longest example, in tokens; longer ones are left out whole."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision of the computation; trained weights and optimizer stay in fp32."""
     gradient_checkpointing: bool = False
     """Trade compute for memory."""
     train_vision: bool = True
@@ -177,6 +179,11 @@ class SFTOptions:
     """As for `codev train`, which makes a cold start in its own processes."""
     replicas: Annotated[int, Field(ge=2)] = 2
     """As for `codev train`."""
+
+    @property
+    def has_bf16_base(self) -> bool:
+        """As for `codev train`."""
+        return self.lora.rank > 0 and self.precision == "bf16"
 
     @model_validator(mode="after")
     def _values_fit_together(self) -> Self:

@@ -54,7 +54,8 @@ def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) 
     """
     recorded = read_recorded(options)
     whole = reads_weights(accelerator)
-    policy = Policy.load(options.model, whole=whole) if options.model else toy_policy(options)
+    dtype = torch.bfloat16 if options.has_bf16_base else torch.float32
+    policy = Policy.load(options.model, dtype, whole) if options.model else toy_policy(options)
     policy.restrict(options.train_vision, options.lora, seed=options.seed)
     if options.gradient_checkpointing:
         policy.checkpoint_gradients()
@@ -94,7 +95,7 @@ def _run_stage(
             raise examples
         bar.total = max(stage.steps, step + 1)
         set_learning_rate(optimizer, learning_rate(stage.optimizer, min(step, stage.steps), stage.steps))
-        own = accumulate(module, policy.processor, examples, options.micro_batch, accelerator)
+        own = accumulate(module, policy.processor, examples, options.micro_batch, accelerator, options.precision)
         loss = float(accelerator.reduce(torch.tensor(own, device=accelerator.device)))
         norm = float(accelerator.clip_grad_norm_(module.parameters(), stage.optimizer.grad_clip))
         if not math.isfinite(norm):
@@ -128,7 +129,12 @@ def _run_stage(
 
 
 def accumulate(
-    module: Any, processor: ChatProcessor, examples: list[Example], micro_batch: int, accelerator: Accelerator
+    module: Any,
+    processor: ChatProcessor,
+    examples: list[Example],
+    micro_batch: int,
+    accelerator: Accelerator,
+    precision: str = "fp32",
 ) -> float:
     """Accumulate the gradient of the weighted mean negative log-likelihood; returns its value.
 
@@ -156,7 +162,10 @@ def accumulate(
         # Whole gradients are added up once, in the last pass; sharded ones in every pass.
         reduces = sharded or number + 1 == passes
         with contextlib.nullcontext() if reduces else accelerator.no_sync(module):
-            logprobs, _ = module(batch, weights > 0, banned=tuple(processor.banned_ids))
+            # Accelerate's own precision is that of the run that makes this start, see `make_start`.
+            half = precision == "bf16"
+            with torch.autocast(accelerator.device.type, torch.bfloat16, half, cache_enabled=not sharded):
+                logprobs, _ = module(batch, weights > 0, banned=tuple(processor.banned_ids))
             loss = -(logprobs * weights[weights > 0]).sum() / total * counts
             accelerator.backward(loss * accelerator.num_processes)
         value += loss.item()
