@@ -69,6 +69,8 @@ def run_episode(
                 recorder.add(
                     base.episode.steps[-1], observation, float(reward), info["reward_terms"], info["crop_boxes"]
                 )
+            if not base.episode.done:  # a wrapper ended it, as `TimeLimit` does
+                ending.append(base.cut_off("max_turns"))
             break
         except CodevError as error:
             if isinstance(error, ContextFull) and base.episode.steps:

@@ -110,7 +110,7 @@ class PlayedEpisode:
         episode: The episode at its end.
         tokens: Its tokens.
         usage: Its token usage.
-        ending: The reward for being cut off at the token budget, by term; empty where the episode was not.
+        ending: The reward for being cut off, by term; empty where the episode was not.
     """
 
     recorder: EpisodeRecorder
@@ -122,7 +122,7 @@ class PlayedEpisode:
     @property
     def cut(self) -> bool:
         """The token budget ended the episode."""
-        return bool(self.ending)
+        return self.episode.stop_reason == "max_length"
 
     def record(self, agent: str, group_terms: Mapping[str, float], meta: Mapping[str, Any] | None = None) -> Trajectory:
         """Return the record of the episode, with the reward for its place in the group."""
@@ -338,6 +338,8 @@ class EpisodePlayer:
         self._recorder.add(step, observation, float(reward), info["reward_terms"], info["crop_boxes"])
         if step.score:
             self._judged += step.score.usage
+        if cut and not self.base.episode.done:  # a wrapper ended it, as `TimeLimit` does
+            self._ending = self.base.cut_off("max_turns")
         if ended or cut:
             return None
         images = [context.image(image) for image in observation["images"]]

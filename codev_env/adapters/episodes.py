@@ -62,6 +62,10 @@ class EpisodeRunner:
         """Take one turn of the model, its raw text."""
         with self._call():
             observation, _, terminated, truncated, info = self.env.step(text)
+            if truncated and not self.base.episode.done:  # a wrapper ended it, as `TimeLimit` does
+                ending = self.base.cut_off("max_turns")
+                terms = {name: value + ending[name] for name, value in info["reward_terms"].items()}
+                info = {**info, "stop_reason": "max_turns", "reward_terms": terms}
             self._add(info["reward_terms"])
             self.info, self.done = info, terminated or truncated
             self.turns += 1

@@ -44,6 +44,19 @@ def test_an_episode_that_nobody_plays_on_is_over():
         again.env.step("<answer>1</answer>")
 
 
+def test_an_episode_that_a_wrapper_ends_is_out_of_turns():
+    code = "image.save('kept.png')\nprint('kept.png')"
+    ended = []
+    for options in (SCENES | {"max_turns": 2}, SCENES | {"max_episode_steps": 2}):
+        player = EpisodeRunner(**options)
+        player.reset(index=3)
+        player.step(player.code_turn(code))
+        player.step(player.code_turn(code))
+        ended.append((player.done, player.info, player.reward_terms))
+        player.close()
+    assert ended[0] == ended[1] and ended[0][1]["stop_reason"] == "max_turns"
+
+
 class WaitingJudge:
     """A judge, as one behind a server, whose score comes when it is told to."""
 

@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+from gymnasium.wrappers import TimeLimit
 from hypothesis import given
 from hypothesis import strategies as st
 from small_tasks import SmallTasks
@@ -145,6 +146,15 @@ def test_failed_and_invalid_turns_are_recorded_and_an_agents_meta_is_kept(env):
     assert broken.error in broken.observation and broken.score_value == -0.5
     assert agent.seen[1]["text"] == found.turns[0].observation
     assert found.meta == {"agent": {"tokens": 3}}
+
+
+def test_an_episode_that_a_wrapper_ends_is_recorded_and_rewarded_as_one_out_of_turns():
+    code = "<code>show(image.crop((0, 0, 40, 40)))</code>"
+    own = run_episode(ImageToolEnv(SmallTasks(), max_turns=2), Says(code, code), options={"index": 0})
+    wrapped = TimeLimit(ImageToolEnv(SmallTasks()), max_episode_steps=2)
+    record = run_episode(wrapped, Says(code, code), options={"index": 0})
+    assert record.stop_reason == own.stop_reason == "max_turns"
+    assert [turn.reward_terms for turn in record.turns] == [turn.reward_terms for turn in own.turns]
 
 
 def test_episode_ends_with_the_turn_budget():

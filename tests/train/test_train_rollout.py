@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.wrappers import TimeLimit
 
 from codev_agents import LazyCrop, Oracle, run_episode
 from codev_agents.agent import Agent
@@ -291,6 +292,18 @@ def test_a_group_with_a_straggler_and_a_cut_episode_is_rewarded_once(policy, env
     for rollout in found:
         assert len(rollout.trajectory.turns) == 1 and rollout.rewards == [t.reward for t in rollout.trajectory.turns]
         assert all(t.reward == pytest.approx(sum(t.reward_terms.values())) for t in rollout.trajectory.turns)
+
+
+def test_a_wrapper_that_ends_an_episode_is_no_token_budget(policy, env, env_options):
+    def make() -> Any:
+        return TimeLimit(make_env(env_options, "train"), 1)
+
+    looks = texts(played(env, Oracle(margin=0.0, snap=112), 1))[0]
+    runner = RolloutRunner(make, policy.processor, workers=1, max_length=10**6)
+    [found] = runner.play(ScriptedEngine(policy.processor, [looks]), [1], 1, SAMPLING)
+    runner.close()
+    assert (found.trajectory.stop_reason, found.cut) == ("max_turns", False)
+    assert found.trajectory.reward_terms["format"] == 0.0
 
 
 def test_the_environment_alone_pays_nothing_for_group_terms(env_options):
