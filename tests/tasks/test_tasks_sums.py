@@ -167,3 +167,36 @@ def test_four_different_choices_hold_the_answer(value, decimals, tempting, least
     choices = choices_for(np.random.default_rng(seed), value, decimals, tempting, least)
     assert len(set(choices)) == 4 and write(value, decimals) in choices
     assert all(Decimal(choice) >= Decimal(least).scaleb(-decimals) for choice in choices)
+
+
+def sets_of(value: int, decimals: int = 0, tempting: tuple[int, ...] = (), least: int = 0) -> set[frozenset[int]]:
+    """The choices that a number may get, as numbers."""
+    drawn = (choices_for(np.random.default_rng(seed), value, decimals, tempting, least) for seed in range(12))
+    return {frozenset(int(Decimal(choice).scaleb(decimals)) for choice in choices) for choices in drawn}
+
+
+@given(value=st.integers(0, 10**6), decimals=st.integers(0, 2), least=st.integers(0, 1))
+def test_each_of_the_choices_might_be_the_right_one(value, decimals, least):
+    for choices in sets_of(max(value, least), decimals, least=least):
+        assert all(choices in sets_of(other, decimals, least=least) for other in choices)
+
+
+def test_numbers_of_the_image_are_choices_where_any_of_them_might_be_right():
+    shown = (12, 30, 45, 77)
+    assert all(sets_of(value, tempting=shown, least=1) == {frozenset(shown)} for value in shown)
+    # The sum of two of them is none of them: it would be the largest.
+    assert all(len(choices & {12, 30, 45, 77}) == 0 for choices in sets_of(122, tempting=shown, least=1))
+
+
+def test_the_least_number_is_not_always_the_smallest_choice():
+    found = Counter(
+        sorted(map(int, choices_for(np.random.default_rng(seed), 1 + seed % 8, least=1))).index(1 + seed % 8)
+        for seed in range(800)
+    )
+    assert min(found.values()) > 160 and len(found) == 4
+
+
+def test_all_choices_of_a_product_can_be_divided():
+    for task in SceneTaskSet(dataclasses.replace(SMALL.only("product"), choice_share=1), "train", size=10):
+        pieces = Decimal(task.meta["pieces"]) / 10 ** task.meta["decimals"]
+        assert all(Decimal(choice) % pieces == 0 for choice in task.choices)

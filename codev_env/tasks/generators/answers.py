@@ -7,11 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from codev_env.tasks.generators.generator import sample
+from codev_env.tasks.generators.generator import pick, sample
 
 AnswerType = Literal["integer", "float", "text", "list"]
 
 N_CHOICES = 4
+_STEPS = (1, 2)
+"""Distances between the choices of small numbers, in units of the last decimal."""
+_MOST_STEPS = 200
+"""From so many distances above the least number on, choices are ten times as far apart. It and a tenth of it are
+multiples of `N_CHOICES`, so that all four have one distance."""
 
 
 def write(value: int, decimals: int = 0) -> str:
@@ -23,25 +28,36 @@ def write(value: int, decimals: int = 0) -> str:
 
 
 def choices_for(
-    rng: np.random.Generator, value: int, decimals: int = 0, tempting: Iterable[int] = (), least: int = 0
+    rng: np.random.Generator,
+    value: int,
+    decimals: int = 0,
+    tempting: Iterable[int] = (),
+    least: int = 0,
+    times: int = 1,
 ) -> tuple[str, ...]:
     """Return four different choices in random order: a number and wrong ones.
 
+    The four do not say which one is right. They are the number and others that might as well have been asked for, or,
+    without these, four numbers at equal distances, the same four for each of them as the right one.
+
     Args:
         rng: Decides the wrong numbers and the order.
-        value: The right number, in units of its last decimal.
+        value: The right number, in units of its last decimal; at least `least`.
         decimals: Number of decimals.
-        tempting: Wrong numbers to prefer, for example others in the image.
+        tempting: Numbers in the image, any of which might be the right one; used if it is one and there are others.
         least: Lower bound of the wrong choices.
+        times: All are multiplied by it, the right one too.
     """
-    unit = 10**decimals
-    step = 1 if value < 20 * unit else 10
-    steps = [sign * factor * step for factor in (1, 2, 3, 5) for sign in (-1, 1)]
-    near = [value + s * (unit if decimals and value > 5 * unit else 1) for s in steps]
-    preferred = sample(rng, sorted({v for v in tempting if v != value and v >= least}), 2)
-    others = [v for v in sample(rng, near, len(near)) if v >= least and v not in preferred]
-    wrong = (preferred + others)[: N_CHOICES - 1]
-    return tuple(write(v, decimals) for v in sample(rng, [value, *wrong], N_CHOICES))
+    might = {v for v in tempting if v >= least}
+    if value in might and len(might) >= N_CHOICES:
+        shown = [value, *sample(rng, sorted(might - {value}), N_CHOICES - 1)]
+    else:
+        step = pick(rng, _STEPS)
+        while (value - least) // step >= _MOST_STEPS:
+            step *= 10
+        first = value - (value - least) // step % N_CHOICES * step
+        shown = [first + number * step for number in range(N_CHOICES)]
+    return tuple(write(times * v, decimals) for v in sample(rng, shown, N_CHOICES))
 
 
 def answer_fields(answer_type: AnswerType, choices: tuple[str, ...], decimals: int = 0) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def _ask(rng: np.random.Generator, panel: Panel, category: str, has_choices: boo
         a, b = sorted((a, b), key=lambda i: -values[i])
         text = f"By how much is the value of {panel.names[a]} greater than that of {panel.names[b]}?"
         value, evidence = values[a] - values[b], [a, b]
-    choices = choices_for(rng, value, decimals, values, least=1) if has_choices else ()
+    choices = choices_for(rng, value, decimals, values if category == "value" else (), least=1) if has_choices else ()
     fields = {**answer_fields("float" if decimals else "integer", choices, decimals), "decimals": decimals}
     hint = "" if choices else decimals_hint(decimals)
     return _PanelQuestion(text + hint, write(value, decimals), choices, evidence, fields)
@@ -218,7 +218,7 @@ def _ask_count(rng: np.random.Generator, panel: Panel, has_choices: bool) -> _Pa
     place = between(rng, 1, len(ranked) - 1)
     bound = between(rng, ranked[place - 1], ranked[place] - 1)
     evidence = [i for i, value in enumerate(panel.values) if value > bound]
-    choices = choices_for(rng, len(evidence)) if has_choices else ()
+    choices = choices_for(rng, len(evidence), least=1) if has_choices else ()
     text = f"How many values are greater than {write(bound, panel.decimals)}?"
     fields = {**answer_fields("integer", choices), "bound": bound, "decimals": panel.decimals}
     return _PanelQuestion(text, str(len(evidence)), choices, evidence, fields)

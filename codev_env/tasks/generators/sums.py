@@ -123,7 +123,7 @@ class SumsOptions(ScatterOptions):
 
 def _asked(rng: np.random.Generator, puzzle: Puzzle, category: str, prices: list[int], has_choices: bool) -> Puzzle:
     """Add the question, its answer and its choices."""
-    decimals, first = puzzle.meta["decimals"], puzzle.looks[0]
+    decimals, first, pieces = puzzle.meta["decimals"], puzzle.looks[0], 1
     names = [f"{look.color} {look.shape}" for look in puzzle.looks[: puzzle.n_targets]]
     many = f"{first.color} {plural(first.shape)}"
     if category == "compare":
@@ -141,13 +141,16 @@ def _asked(rng: np.random.Generator, puzzle: Puzzle, category: str, prices: list
         question, value = f"How much more does the {names[0]} cost than the {names[1]}?", prices[0] - prices[1]
     elif category == "product":
         pieces = between(rng, 2, 9)
-        question, value = f"How much do {pieces} {many} cost?", pieces * prices[0]
+        question, value = f"How much do {pieces} {many} cost?", prices[0]
         puzzle = puzzle._replace(meta={**puzzle.meta, "pieces": pieces})
     else:
         question, value = f"How much do all {many} cost together?", sum(prices)
-    choices = choices_for(rng, value, decimals, prices, least=1) if has_choices else ()
+    # All choices of a product can be divided by the number of pieces, which the question names.
+    choices = choices_for(rng, value, decimals, least=1, times=pieces) if has_choices else ()
     hint = "" if choices else decimals_hint(decimals)
-    return _finish(puzzle, question + hint, write(value, decimals), choices, "float" if decimals else "integer")
+    return _finish(
+        puzzle, question + hint, write(pieces * value, decimals), choices, "float" if decimals else "integer"
+    )
 
 
 def _finish(puzzle: Puzzle, question: str, answer: str, choices: tuple[str, ...], answer_type: AnswerType) -> Puzzle:
