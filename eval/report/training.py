@@ -86,8 +86,9 @@ def seconds_of(seconds: Mapping[str, Any], history: Sequence[Mapping[str, Any]])
     """Return the seconds by phase; `None` where nothing took time.
 
     Args:
-        seconds: By phase; an entry `total` is the sum and no phase.
-        history: Its columns `seconds/…` are the parts of the phase `training`.
+        seconds: By phase; an entry `total` is no phase, but the time of all of them and of what is between them.
+        history: Its columns `seconds/…` are the parts of the phase `training`: `push` is a part of `update`, and
+            `engine_idle` overlaps with others.
     """
     phases: dict[str, float] = {}
     for name, value in seconds.items():
@@ -96,16 +97,21 @@ def seconds_of(seconds: Mapping[str, Any], history: Sequence[Mapping[str, Any]])
     phases = {name: value for name, value in phases.items() if value > 0}
     if not phases:
         return None
-    total = float(seconds["total"]) if is_number(seconds.get("total")) else sum(phases.values())
+    known = sum(phases.values())
+    total = float(seconds["total"]) if is_number(seconds.get("total")) else known
+    if total > known:
+        phases["the rest"] = total - known
     return TimeSpent(duration(total), tuple(plots.phases(phases)))
 
 
 def _split_training(total: float, history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    names = {name for row in history for name in row if name.startswith("seconds/")}
+    names = {name for row in history for name in row if name.startswith("seconds/")} - {"seconds/engine_idle"}
     parts = {
         f"training: {name.removeprefix('seconds/')}": sum(row[name] for row in history if is_number(row.get(name)))
         for name in sorted(names)
     }
+    if "training: update" in parts:
+        parts["training: update"] -= parts.get("training: push", 0.0)
     # A resumed run may have a history of more steps than its clock saw.
     if not parts or sum(parts.values()) > total:
         return {"training": total}

@@ -19,6 +19,7 @@ from codev_eval.report.cli import title_of
 from codev_eval.report.page import pair
 from codev_eval.report.report import ReportError, write_report, write_run_report
 from codev_eval.report.results import metrics_section
+from codev_eval.report.training import seconds_of
 
 EVIL = (
     "</script></style></textarea><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -83,6 +84,20 @@ def test_it_shows_curves_seconds_and_facts(page):
     assert "cold start 2 min 21 s" in text and "5 min 45 s in all" in text
     assert "training: rollouts 1 min 45 s" in text and "training: the rest 15.0 s" in text
     assert "A toy model of a million weights" in text and "prompts16" in text and '"lr": 0.0002' in text
+
+
+def test_the_phases_of_a_run_add_up_to_its_time():
+    rows = [{"seconds/rollouts": 5, "seconds/engine_idle": 2, "seconds/update": 3, "seconds/push": 1}] * 2
+    spent = seconds_of({"evaluation before": 4, "training": 17, "total": 30}, rows)
+    assert spent.total == "30.0 s"
+    assert {phase.name: phase.duration for phase in spent.phases} == {
+        "evaluation before": "4.0 s",
+        "training: rollouts": "10.0 s",
+        "training: update": "4.0 s",
+        "training: push": "2.0 s",
+        "training: the rest": "1.0 s",
+        "the rest": "9.0 s",
+    }
 
 
 def test_episodes_are_the_first_ones_side_by_side(page):
