@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import functools
+import math
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
@@ -80,6 +81,7 @@ class VllmServerEngine:
     ) -> None:
         self.processor = processor
         self.dtype = weight_dtype(options.dtype, device)
+        self._vocabulary = model.config.get_text_config().vocab_size
         self._servers = Servers(options.url, options.patience, options.timeout, self._restore, self._check)
         self._apart, self._version = apart, version - 1  # `sync` counts
         self._in_flight = apart and in_flight
@@ -235,6 +237,8 @@ class VllmServerEngine:
             if not (names and known and len(versions) == len(ids)) or choice["finish_reason"] not in ("stop", "length"):
                 raise ServerLost(f"a completion by weights {sorted(names)} that ended by {choice['finish_reason']!r}")
             logprobs = [float(token["logprob"]) for token, _ in zip(choice["logprobs"]["content"], ids, strict=True)]
+            if not (ids and 0 <= min(ids) <= max(ids) < self._vocabulary and all(map(math.isfinite, logprobs))):
+                raise ValueError("no tokens, or none of this model with finite log-probabilities")
             told = versions if self._apart else ()
             return Completion(ids, logprobs, list(answer["prompt_token_ids"]), choice["finish_reason"], told)
         except (LookupError, TypeError, ValueError, AttributeError) as error:  # of a gateway, or of another version

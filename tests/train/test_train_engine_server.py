@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import errno
+import math
 import resource
 import shutil
 import subprocess
@@ -82,6 +83,29 @@ def test_a_failed_request_is_made_again(server, policy, prompts, wanted, failure
     server.failures += failures
     assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
     assert not server.failures
+
+
+IMPOSSIBLE: list[dict[str, Any]] = [
+    {"logprobs": {"content": [{"logprob": math.nan}]}},
+    {"logprobs": {"content": [{"logprob": -math.inf}]}},
+    {"token_ids": [-1]},
+    {"token_ids": [10**6]},
+    {"token_ids": [10**12]},
+]
+
+
+@pytest.mark.parametrize("odd", IMPOSSIBLE)
+def test_a_completion_that_no_model_samples_is_asked_for_again(server, policy, prompts, wanted, monkeypatch, odd):
+    """Its tokens cannot be read, or would end the update."""
+    engine, complete, left = engine_of(server, policy), server.complete, [odd]
+
+    def garbled(*given: Any) -> dict[str, Any]:
+        answer = complete(*given)
+        return answer | {"choices": [answer["choices"][0] | left.pop()]} if left else answer
+
+    monkeypatch.setattr(server, "complete", garbled)
+    short = Sampling(temperature=0.0, max_tokens=1)
+    assert [c.ids for c in engine.generate(prompts, short)] == [ids[:1] for ids in wanted] and not left
 
 
 @pytest.mark.parametrize("exact_replay", [False, True])
