@@ -159,6 +159,16 @@ def test_examples_made_from_scenes_are_replaced_where_they_are_too_long(policy, 
     assert [len(batch) for batch in shorter] == [len(batch) for batch in all_of_them]
 
 
+def test_what_interrupts_a_cold_start_finds_its_bar_closed(options, tmp_path, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Monitor, "scalars", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sft.cold_start(options, Monitor(tmp_path, False), Accelerator())
+    assert caught.tb and capsys.readouterr().err.endswith("\n"), "messages begin on a line of their own"
+
+
 def test_an_error_of_the_process_that_makes_the_data_is_told_without_its_traceback(options, tmp_path):
     recorded = read_trajectories(options.trajectories)
     write_trajectories(tmp_path / "torn", recorded)

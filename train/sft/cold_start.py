@@ -87,32 +87,29 @@ def _run_stage(
     )
     # One process of its own makes the data while this one trains.
     loader: Iterable[list[Example] | CodevError] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
-    bar = tqdm(desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
-    average = math.nan
-    for step, examples in enumerate(loader):
-        if isinstance(examples, CodevError):
-            bar.close()
-            raise examples
-        bar.total = max(stage.steps, step + 1)
-        set_learning_rate(optimizer, learning_rate(stage.optimizer, min(step, stage.steps), stage.steps))
-        own = accumulate(module, policy.processor, examples, options.micro_batch, accelerator, options.precision)
-        loss = float(accelerator.reduce(torch.tensor(own, device=accelerator.device)))
-        norm = float(accelerator.clip_grad_norm_(module.parameters(), stage.optimizer.grad_clip))
-        if not math.isfinite(norm):
-            bar.close()
-            raise CodevError(
-                f"the gradient norm of step {step + 1} of {name} is {norm}; lower {name}.optimizer.lr. Nothing of this "
-                "cold start is saved."
-            )
-        optimizer.step()
-        optimizer.zero_grad()
-        average = loss if step == 0 else 0.95 * average + 0.05 * loss
-        bar.set_postfix(loss=f"{average:.3f}", refresh=False)
-        bar.update()
-        monitor.scalars({f"sft/{name}/loss": loss, f"sft/{name}/grad_norm": norm}, step)
-        if step + 1 >= stage.steps and average <= stage.until:
-            break
-    bar.close()
+    with tqdm(desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process) as bar:
+        average = math.nan
+        for step, examples in enumerate(loader):
+            if isinstance(examples, CodevError):
+                raise examples
+            bar.total = max(stage.steps, step + 1)
+            set_learning_rate(optimizer, learning_rate(stage.optimizer, min(step, stage.steps), stage.steps))
+            own = accumulate(module, policy.processor, examples, options.micro_batch, accelerator, options.precision)
+            loss = float(accelerator.reduce(torch.tensor(own, device=accelerator.device)))
+            norm = float(accelerator.clip_grad_norm_(module.parameters(), stage.optimizer.grad_clip))
+            if not math.isfinite(norm):
+                raise CodevError(
+                    f"the gradient norm of step {step + 1} of {name} is {norm}; lower {name}.optimizer.lr. Nothing of "
+                    "this cold start is saved."
+                )
+            optimizer.step()
+            optimizer.zero_grad()
+            average = loss if step == 0 else 0.95 * average + 0.05 * loss
+            bar.set_postfix(loss=f"{average:.3f}", refresh=False)
+            bar.update()
+            monitor.scalars({f"sft/{name}/loss": loss, f"sft/{name}/grad_norm": norm}, step)
+            if step + 1 >= stage.steps and average <= stage.until:
+                break
     if (count := data.left_out.value) and accelerator.is_main_process:
         tqdm.write(
             f"{name}: {count} example{' has' if count == 1 else 's have'} more tokens than --max-length "
