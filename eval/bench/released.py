@@ -163,6 +163,7 @@ RELEASED: dict[Name, Released] = {
         differs=(
             "V*Bench is the mean of 32 samples (avg@32): give --samples 32 and a --temperature",
             "an LLM (Qwen2.5-72B-Instruct in training) decided what is right: give --scorer URL#NAME to ask one",
+            "TIR-Bench's own rules give parts of a point, which this scorer does not: give --scorer official",
         ),
     ),
     "thyme-7b": Released(
