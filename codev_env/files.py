@@ -42,8 +42,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         aside.write_bytes(content)
         os.replace(aside, path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # the file that was asked for, not the one aside
+        raise
     finally:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a read-only disk refuses this too
+            aside.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -35,6 +36,19 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         write_text(tmp_path / "a.txt", "new")
     assert (tmp_path / "a.txt").read_text() == "old" and names(tmp_path) == {"a.txt"}
+
+
+def test_a_failed_write_names_the_file_that_was_asked_for(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_text(tmp_path / "missing" / "a.txt", "x")
+    assert caught.value.filename == str(tmp_path / "missing" / "a.txt")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/b.txt'"):
+        write_text(tmp_path / "b.txt", "x")
 
 
 def test_what_a_killed_writer_left_is_removed_and_a_running_one_is_let_be(tmp_path):

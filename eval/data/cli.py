@@ -70,13 +70,7 @@ def run_show(command: ShowCommand) -> int:
     tasks = command.load()
     indices = _indices(len(tasks), command.n or len(tasks), command.start, command.seed)
     page = sheet(tasks, indices, command.per_row, command.width)
-    try:
-        command.out.parent.mkdir(parents=True, exist_ok=True)
-        save(page, command.out)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--out {command.out}: cannot be written ({error}). Give a file name such as sheet.png."
-        ) from error
+    save(page, command.out)
     print(f"{command.out}: {len(indices)} {'task' if len(indices) == 1 else 'tasks'} of {tasks.name}")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from PIL import ExifTags, Image, ImageDraw, ImageFont
 
 from codev_env.errors import ConfigError
+from codev_env.files import write_bytes
 from codev_env.geometry import area, boxes_on, image_of
 from codev_env.types import Task, TaskSet
 
@@ -221,7 +223,19 @@ def check_place(path: Path) -> None:
 
 
 def save(page: Image.Image, path: Path) -> None:
-    """Save a contact sheet, marked as one; raises `OSError` or `ValueError`."""
+    """Save a contact sheet, marked as one; an earlier one is replaced whole, or stays as it was.
+
+    Raises:
+        ConfigError: The name ends in no known image format, or the sheet is too large for it.
+        OSError: The disk is full, or the folder cannot be written.
+    """
     mark = Image.Exif()
     mark[ExifTags.Base.Software] = MADE_BY
-    page.save(path, exif=mark)
+    content = io.BytesIO()
+    content.name = str(path)  # which says the format
+    try:
+        page.save(content, exif=mark)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--out {path}: cannot be written ({error}). Give a file name such as sheet.png.") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content.getvalue())

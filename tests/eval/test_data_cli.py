@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from codev_env.app.arguments import parse
+from codev_env.app.cli import main
 from codev_env.errors import ConfigError, TaskError
 from codev_env.tasks import SCENES, SceneTaskSet
 from codev_eval.bench.choice import TaskChoice
@@ -147,6 +149,19 @@ def test_bad_commands(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
         data.main(["show", "--scenes", "toy", *arguments])
+
+
+def test_a_sheet_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    show = ["data", "show", "--scenes", "toy", "--n", "1", "--per-row", "1", "--out", str(tmp_path / "sheet.png")]
+    assert main(show) == 0
+    before = (tmp_path / "sheet.png").read_bytes()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main([*show, "--start", "1"]) == 1
+    assert "No space left on device. Make room" in capsys.readouterr().err
+    assert (tmp_path / "sheet.png").read_bytes() == before and len(list(tmp_path.glob("*.png"))) == 1
 
 
 # ---- check
