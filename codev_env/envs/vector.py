@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
@@ -107,8 +107,9 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
             ResetNeeded: In `"Disabled"` mode, if an episode has ended and was not reset.
             JudgeError: If the judge failed; after any error all episodes of the batch end, so `reset` comes next.
         """
-        if isinstance(actions, str):  # whose letters would be actions
-            raise ConfigError("actions is one text; give a list of texts, one per environment.")
+        if isinstance(actions, str) or not isinstance(actions, Sized):  # the letters of a text would be actions
+            kind = "one text" if isinstance(actions, str) else f"a {type(actions).__name__}"
+            raise ConfigError(f"actions is {kind}; give a list of texts, one per environment.")
         if len(actions) != self.num_envs:
             raise ConfigError(f"{len(actions)} actions for {self.num_envs} environments; give one per environment.")
         if self.autoreset_mode == AutoresetMode.DISABLED and self._ended.any():

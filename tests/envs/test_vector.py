@@ -174,6 +174,7 @@ def test_render_and_attributes() -> None:
     [
         (lambda env: env.step(["a"]), "1 actions for 2"),
         (lambda env: env.step("ab"), "actions is one text"),
+        (lambda env: env.step(None), "actions is a NoneType; give a list"),
         (lambda env: env.reset(seed=[1]), "1 seeds for 2"),
         (lambda env: env.reset(options={"reset_mask": [True, False]}), "bool array of shape"),
         (lambda env: env.reset(options={"reset_mask": np.array([1, 0])}), "bool array of shape"),
