@@ -212,7 +212,7 @@ class _Learner:
         times["push"] = updated - learned  # part of the update
         row |= spread(times, self.accelerator) | peak_memory(self.accelerator)
         row |= ahead.row(step) if ahead else {}
-        sampled = sum(r.tokens.sampled for r in rollouts) * self.accelerator.num_processes
+        (sampled,) = summed([sum(r.tokens.sampled for r in rollouts)], self.accelerator)
         row |= stats.row() | {
             "update/learning_rate": rate,
             **seen,
@@ -330,50 +330,42 @@ def describe(
     accelerator: Accelerator,
     advantages: torch.Tensor | None = None,
 ) -> dict[str, float]:
-    """Return statistics of the rollouts of one update, as means over episodes of all processes.
+    """Return statistics of the rollouts of one update, as means over the episodes, turns or groups of all processes.
 
     `faithful` is the share among the episodes of `judged_episodes`, NaN where there are none. Rewards are means over
     the episodes whose judge did not fail, or over all where it failed for each. A group has no signal if all its
     `advantages` are 0; without them, if its judged rewards are equal.
     """
     trajectories = [r.trajectory for r in rollouts]
+    records = [turn for t in trajectories for turn in t.turns]
     count, known = len(trajectories), judged_episodes(trajectories)
-    faithful, all_known = summed([sum(t.is_faithful for t in known), len(known)], accelerator)
-    totals = rewards.sum(1)
+    judged = [r for r in rollouts if not r.judge_failed]
+    paid = judged if summed([len(judged)], accelerator)[0] else rollouts
     if advantages is None:
-        judged = torch.tensor([not r.judge_failed for r in rollouts])
-        silent = sum(not differ(totals[(groups == g) & judged]) for g in groups.unique())
+        totals, rows = rewards.sum(1), torch.tensor([not r.judge_failed for r in rollouts])
+        silent = sum(not differ(totals[(groups == g) & rows]) for g in groups.unique())
     else:
         silent = sum(not advantages[groups == g].any() for g in groups.unique())
-    records = [turn for t in trajectories for turn in t.turns]
-    paid = _mean_rewards([r for r in rollouts if not r.judge_failed], rollouts, accelerator)
-    values = {
-        "reward": paid.pop("reward"),
-        "accuracy": sum(t.is_correct for t in trajectories) / count,
-        "faithful": faithful / all_known if all_known else math.nan,
-        "tool_calls": sum(r.kind == "code" for r in records) / count,
-        "turns": turns.double().mean().item(),
-        "response_tokens": sum(r.tokens.sampled for r in rollouts) / count,
-        "trajectory_tokens": sum(len(r.tokens) for r in rollouts) / count,
-        "share/invalid_turns": sum(r.kind == "invalid" for r in records) / len(records),
-        "share/errors": sum(r.error is not None for r in records) / len(records),
-        "share/cut": sum(r.cut for r in rollouts) / count,
-        "share/stragglers": sum(r.trajectory.stop_reason == STRAGGLER for r in rollouts) / count,
-        "share/judge_failed": sum(r.judge_failed for r in rollouts) / count,
-        "share/groups_without_signal": silent / len(groups.unique()),
+    shares: dict[str, tuple[float, float]] = {
+        "reward": (sum(sum(r.rewards) for r in paid), len(paid)),
+        "accuracy": (sum(t.is_correct for t in trajectories), count),
+        "faithful": (sum(t.is_faithful for t in known), len(known)),
+        "tool_calls": (sum(r.kind == "code" for r in records), count),
+        "turns": (int(turns.sum()), count),
+        "response_tokens": (sum(r.tokens.sampled for r in rollouts), count),
+        "trajectory_tokens": (sum(len(r.tokens) for r in rollouts), count),
+        "share/invalid_turns": (sum(r.kind == "invalid" for r in records), len(records)),
+        "share/errors": (sum(r.error is not None for r in records), len(records)),
+        "share/cut": (sum(r.cut for r in rollouts), count),
+        "share/stragglers": (sum(t.stop_reason == STRAGGLER for t in trajectories), count),
+        "share/judge_failed": (count - len(judged), count),
+        "share/groups_without_signal": (silent, len(groups.unique())),
     }
-    values |= paid
-    means = accelerator.reduce(torch.tensor(list(values.values()), device=accelerator.device), "mean").tolist()
-    return dict(zip(values, means, strict=True))
-
-
-def _mean_rewards(judged: Sequence[Rollout], rollouts: Sequence[Rollout], accelerator: Accelerator) -> dict[str, float]:
-    """The mean reward and that of each term, of the judged episodes of all processes, or of all if none is."""
-    terms = rollouts[0].trajectory.turns[0].reward_terms
-    own = {"reward": float(sum(sum(r.rewards) for r in judged))}
-    for name in terms:
-        own[f"reward/{name}"] = sum(turn.reward_terms[name] for r in judged for turn in r.trajectory.turns)
-    *sums, count = summed([*own.values(), len(judged)], accelerator)
-    if not count:
-        return _mean_rewards(rollouts, rollouts, accelerator)
-    return {name: total / count for name, total in zip(own, sums, strict=True)}
+    for name in records[0].reward_terms:
+        total = sum(turn.reward_terms[name] for r in paid for turn in r.trajectory.turns)
+        shares[f"reward/{name}"] = total, len(paid)
+    added = summed([number for share in shares.values() for number in share], accelerator)
+    return {
+        name: above / below if below else math.nan
+        for name, above, below in zip(shares, added[::2], added[1::2], strict=True)
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from process_group import launcher_variables, run_group
 from codev_agents.engines.hf import HFEngine
 from codev_agents.engines.policy import Policy
 from codev_env.trajectory import Trajectory, read_trajectories
+from codev_env.types import Code, Execution
 from codev_train.evaluate import evaluate
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.run.options import TrainOptions
@@ -91,6 +93,22 @@ def test_two_processes_leave_the_folder_of_one(whole, folder):
     assert same_weights(whole / "model", checkpoints(whole)[-1] / "model")
     (start,) = (p.parent for p in folder.glob("start-*/config.json"))
     assert not same_weights(whole / "model", start)
+
+
+def test_the_history_is_of_all_episodes_and_turns_whoever_played_them(played, tmp_path):
+    """Also where a process has more episodes than another, or longer ones."""
+    (short, *others), _ = torch.load(played / "rollouts.pt", weights_only=False)
+    turns = short.trajectory.turns[:1]
+    failed = dataclasses.replace(turns[0], turn=Code("1 / 0"), execution=Execution(error="ZeroDivisionError"))
+    short = dataclasses.replace(short, trajectory=dataclasses.replace(short.trajectory, turns=(failed,)))
+    torch.save([short, *others], tmp_path / "rollouts.pt")
+    rows = []
+    for shares in ([4], [2, 2], [1, 3]):
+        done = run_group(len(shares), "described_process", str(tmp_path / "rollouts.pt"), str(shares))
+        assert done.returncode == 0, done.stderr
+        rows += map(json.loads, done.stdout.splitlines())
+    assert len(rows) == 5 and all(row == pytest.approx(rows[0], nan_ok=True) for row in rows)
+    assert rows[0]["share/errors"] == pytest.approx(1 / 7) and rows[0]["turns"] == 7 / 4
 
 
 @pytest.fixture(scope="module")
