@@ -20,6 +20,7 @@ from codev_env.errors import ConfigError
 from codev_env.scoring import is_correct
 from codev_env.tasks import SceneTaskSet, load_tasks
 from codev_env.tasks.generators.answers import choices_for, write
+from codev_env.tasks.generators.hr import HRBenchOptions
 from codev_env.tasks.generators.sums import CATEGORIES, SumsOptions
 
 SMALL = SumsOptions(sizes=((800, 600),), distractors=(4, 9), target_share=(0.06, 0.08), photo_share=0)
@@ -200,3 +201,12 @@ def test_all_choices_of_a_product_can_be_divided():
     for task in SceneTaskSet(dataclasses.replace(SMALL.only("product"), choice_share=1), "train", size=10):
         pieces = Decimal(task.meta["pieces"]) / 10 ** task.meta["decimals"]
         assert all(Decimal(choice) % pieces == 0 for choice in task.choices)
+
+
+def test_counts_of_hrbench_scenes_are_each_choice_equally_often():
+    ranks = Counter()
+    for seed in range(400):
+        puzzle = HRBenchOptions()._puzzle(np.random.default_rng(seed), "cross")
+        if puzzle.answer:  # that of a position is known once the objects have their places
+            ranks[sorted(map(int, puzzle.choices)).index(int(puzzle.answer))] += 1
+    assert min(ranks.values()) > 0.8 * sum(ranks.values()) / 4 and len(ranks) == 4

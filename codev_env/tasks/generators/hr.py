@@ -15,7 +15,8 @@ from codev_env.tasks.generators.search import ATTRIBUTES, Puzzle, ScatterOptions
 CATEGORIES = ("single", "cross")
 """The categories of HR-Bench (arXiv 2408.15556): fine-grained perception of one instance, and across instances."""
 
-_MOST_COUNTED = 7
+_MOST_COUNTED = 8
+"""A multiple of 2 x 4, so that each of the four choices is right equally often."""
 
 
 @dataclass(frozen=True)
