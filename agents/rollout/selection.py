@@ -127,11 +127,12 @@ class Selection:
         self._ended: dict[int, list[Rollout] | SkippedTask] = {}
         self._decided = 0  # groups, in draw order
         self._kept: list[int] = []
+        self._passed = 0  # groups whose task was skipped
 
     def draw(self) -> Group | None:
         """Return another group to play; `None` if there is none."""
-        skipped = len(self._skipped(len(self._groups)))
-        index = None if self.enough or len(self._groups) - skipped >= self.most else next(self._tasks, None)
+        full = len(self._groups) - self._passed >= self.most
+        index = None if self.enough or full else next(self._tasks, None)
         if index is None:
             return None
         self._groups.append(Group(len(self._groups), index))
@@ -149,6 +150,7 @@ class Selection:
 
     def skip(self, group: Group, error: PromptTooLong) -> None:
         """Note that a task cannot be played."""
+        self._passed += group.number not in self._ended
         self._ended[group.number] = SkippedTask(group.index, error.task_id, error.tokens)
         self._decide()
 
@@ -185,7 +187,8 @@ class Selection:
     def rollouts(self) -> list[Rollout]:
         """The rollouts of the kept groups, numbered from 0; if these are too few, the first of the others fill up."""
         played = [number for number in range(self._decided) if isinstance(self._ended[number], list)]
-        others = [number for number in played if number not in self._kept]
+        kept = set(self._kept)
+        others = [number for number in played if number not in kept]
         chosen = sorted([*self._kept, *others[: self.count - len(self._kept)]])
         return [
             dataclasses.replace(rollout, group=place)
@@ -208,10 +211,7 @@ class Selection:
     @property
     def skipped(self) -> list[SkippedTask]:
         """The skipped tasks among those that were decided on."""
-        return self._skipped(self._decided)
-
-    def _skipped(self, count: int) -> list[SkippedTask]:
-        outcomes = (self._ended.get(number) for number in range(count))
+        outcomes = (self._ended[number] for number in range(self._decided))
         return [outcome for outcome in outcomes if isinstance(outcome, SkippedTask)]
 
     def _list(self, number: int) -> list[Rollout]:
