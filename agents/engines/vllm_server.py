@@ -9,7 +9,9 @@ import asyncio
 import datetime
 import functools
 import math
+import re
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -35,6 +37,7 @@ from codev_env.errors import ConfigError
 from codev_env.threads import in_own_thread, is_given_up
 
 GENERATE = "/inference/v1/generate"
+_PUSHED = re.compile("[0-9a-f]{32}")  # the name of a push, of any run
 STATE_S = 60.0  # longest wait for what a server says of itself, in seconds
 PATIENCE = datetime.timedelta(hours=6)  # of processes for the push of another, as for its episodes
 
@@ -87,6 +90,7 @@ class VllmServerEngine:
         self._in_flight = apart and in_flight
         self._versions: dict[str, int] = {}  # by the name of a push
         self._checked: set[Client] = set()  # servers that report what they sample from, since they were started
+        self._shared: set[Client] = set()  # servers that other runs use
         self._seeds, self._exact = Seeds(seed), options.exact_replay
         self._threads = ThreadPoolExecutor(max_batch, "vllm-server")
         self._urls: WeakKeyDictionary[PixelBlock, str] = WeakKeyDictionary()
@@ -252,6 +256,13 @@ class VllmServerEngine:
             if there not in self._versions and client in self._checked:
                 self._checked.remove(client)  # it was started again, perhaps with other flags
                 self._servers.note_restart(client)
+                if _PUSHED.fullmatch(there) and client not in self._shared:
+                    self._shared.add(client)
+                    print(
+                        f"another run gives weights to the vLLM server at {client.url}, and each push of one costs the "
+                        "other its samples: give each run servers of its own (--vllm.url).",
+                        file=sys.stderr,
+                    )
             if there != folder.name or self._is_paused(client):
                 self._load(client, folder)
             if client not in self._checked:
