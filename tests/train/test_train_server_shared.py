@@ -1,0 +1,50 @@
+"""A vLLM server that several runs use: none trains on samples of another one's weights, and both say so."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_vllm_server import FakeVllmServer
+
+from codev_agents.engines import make_engine
+from codev_agents.engines.options import VllmOptions
+from codev_agents.rollout.engine import Prompt, Sampling
+
+GREEDY = Sampling(temperature=0.0, max_tokens=2)
+
+
+@pytest.fixture
+def server(policy) -> Iterator[FakeVllmServer]:
+    made = FakeVllmServer(copy.deepcopy(policy.model), policy.processor)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_runs_that_share_a_server_get_no_samples_of_each_other_and_say_so_once(server, policy, capsys, apart):
+    def engine() -> Any:
+        options = VllmOptions(url=(server.url,), patience=20.0)
+        return make_engine("vllm-server", policy.model, policy.processor, 8, 0, options, apart=apart)
+
+    prompts = [Prompt(policy.processor.prompt("sys", "hello", []))]
+    first = engine()
+    first.generate(prompts, GREEDY)
+    second = engine()  # a run that begins takes over what another one has left: nothing to say yet
+    assert not capsys.readouterr().err
+    for _ in range(2):
+        for one in (first, second):
+            assert one.generate(prompts, GREEDY)[0].ids and server.version == one._folder.name
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and all(f"another run gives weights to the vLLM server at {server.url}" in it for it in said)
+
+
+def test_a_server_that_was_started_again_is_of_no_other_run(server, policy, capsys):
+    options = VllmOptions(url=(server.url,), patience=20.0)
+    engine = make_engine("vllm-server", policy.model, policy.processor, 8, 0, options, apart=True)
+    server.stop()
+    server.start()
+    engine.sync(policy.model)
+    assert server.version == engine._folder.name and not capsys.readouterr().err
