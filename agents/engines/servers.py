@@ -236,8 +236,9 @@ class Servers:
                 left = self._heard[client] + SILENT_S - time.monotonic()
                 waits = self._load[client] > 0 and client not in self._lost
             if waits and left <= 0:
-                # Whoever waits for an answer loses the server; one that refuses says something.
-                with contextlib.suppress(ServerLost, EngineError):
+                # Whoever waits for an answer loses the server; one that refuses says something; the disk of its lock
+                # may fail for a moment.
+                with contextlib.suppress(ServerLost, EngineError, OSError):
                     check(client)
             del check
             time.sleep(left if waits and left > 0 else SILENT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import signal
 import threading
 import time
@@ -220,3 +221,27 @@ def test_a_batch_that_nobody_waits_for_is_given_up(two, policy, monkeypatch):
     asking.join(LONG_S / 2)
     assert found and engine._servers.losses == 0
     ends.set()
+
+
+def test_a_disk_that_fails_for_a_moment_does_not_end_the_look_at_silent_engines(monkeypatch):
+    """The lock of a server is on the shared disk, which may say that its handle is stale."""
+    monkeypatch.setattr(servers, "SILENT_S", 0.02)
+    looked, answered = threading.Semaphore(0), threading.Event()
+
+    class Engine:
+        def restore(self, client: Any) -> str:
+            return "newest"
+
+        def check(self, client: Any) -> None:
+            looked.release()
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+    engine = Engine()
+    made = servers.Servers(["http://127.0.0.1:9"], LONG_S, LONG_S, engine.restore, engine.check)
+    request = threading.Thread(target=made.ask, args=(lambda client: answered.wait(LONG_S),), daemon=True)
+    request.start()
+    try:
+        assert looked.acquire(timeout=LONG_S) and looked.acquire(timeout=LONG_S)
+    finally:
+        answered.set()
+        request.join(LONG_S)
