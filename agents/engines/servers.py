@@ -28,6 +28,7 @@ NOTICE_S = 1.0  # longest wait for a server that nobody asks, in seconds
 TRIES = 5  # per completion, and one for each further server; all may be gone between two, for `patience` seconds
 LATE_S = 300.0
 """Longest wait for a server that gets weights when another one has got them, in seconds, or twice the time of that."""
+PUSHES = 10  # of weights to a healthy server that is back and takes none, as one of another model, until it is named
 CLOSE_S = 5.0  # longest wait for servers that are resumed at the end, in seconds
 GIVEN_UP_S = 0.5  # longest wait for servers of a request that was given up, in seconds
 
@@ -274,7 +275,7 @@ class Servers:
 
     def _look_for(self, client: Client) -> None:
         """Take a server back when it is healthy and has the newest weights."""
-        pause, told = 0.1, False
+        pause, told, left = 0.1, False, PUSHES
         while self._method() and not self._closed:
             try:
                 try:
@@ -282,6 +283,7 @@ class Servers:
                 except ServerLost:
                     client.cut_off()  # its requests are made elsewhere; a machine without power never ends them
                     raise
+                left -= 1
                 name = self._restore(client)
                 with self._changed:
                     if name == self._newest:
@@ -292,7 +294,7 @@ class Servers:
                 with self._changed:
                     self._lost[client] = error
                     self.losses += isinstance(error, LostAgain)
-                if not isinstance(error, ServerLost) and not told and self._method():
+                if (not isinstance(error, ServerLost) or not left) and not told and self._method():
                     told = True
                     print(f"the vLLM server at {client.url} is left out: {error}", file=sys.stderr)
                 time.sleep(pause)

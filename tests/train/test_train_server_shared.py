@@ -1,15 +1,16 @@
-"""A vLLM server that several runs use: none trains on samples of another one's weights, and both say so."""
+"""vLLM servers that are not as they were: another run gives them weights, or they have another model now."""
 
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fake_vllm_server import FakeVllmServer
 
-from codev_agents.engines import make_engine
+from codev_agents.engines import make_engine, servers
 from codev_agents.engines.options import VllmOptions
 from codev_agents.rollout.engine import Prompt, Sampling
 
@@ -48,3 +49,30 @@ def test_a_server_that_was_started_again_is_of_no_other_run(server, policy, caps
     server.start()
     engine.sync(policy.model)
     assert server.version == engine._folder.name and not capsys.readouterr().err
+
+
+def test_a_server_that_is_back_with_another_model_is_named(server, policy, monkeypatch, capsys):
+    """It is healthy, but fails to load the weights; the run goes on with the other servers."""
+    monkeypatch.setattr(servers, "PAUSE_S", 0.05)
+    other = FakeVllmServer(copy.deepcopy(policy.model), policy.processor)
+    try:
+        options = VllmOptions(url=(server.url, other.url), patience=20.0)
+        engine = make_engine("vllm-server", policy.model, policy.processor, 8, 0, options, apart=True)
+        answer = other.answer
+
+        def refuse(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+            return (500, "sizes of weights differ") if path == "/collective_rpc" else answer(path, body)
+
+        monkeypatch.setattr(other, "answer", refuse)
+        engine.sync(policy.model)
+        said = ""
+        deadline = time.monotonic() + 60.0
+        while "is left out" not in said and time.monotonic() < deadline:
+            time.sleep(0.02)
+            said += capsys.readouterr().err
+        assert f"the vLLM server at {other.url} is left out: status 500" in said and "sizes of weights" in said
+        assert engine._servers.queues == [0, -1]
+        monkeypatch.setattr(other, "answer", answer)
+        engine.close()
+    finally:
+        other.stop()
