@@ -12,6 +12,7 @@ from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges.ground_truth import GroundTruthJudge
 from codev_env.judges.options import JudgeStats
 from codev_env.types import Step, StepScore, Task
+from codev_env.usage import Usage
 
 Item = tuple[Task, Step, Sequence[Step]]
 """The arguments of `Judge.score`."""
@@ -176,8 +177,8 @@ class MaskingJudge:
         return MaskingJudge(for_view(self.judge, view_pixels))
 
     def score(self, task: Task, step: Step, history: Sequence[Step]) -> StepScore:
-        """Score by the judge; a `JudgeError` gives a score that has `failed` set."""
+        """Score by the judge; a `JudgeError` gives a score that has `failed` set, and the error's usage."""
         try:
             return self.judge.score(task, step, history)
         except JudgeError as error:
-            return StepScore(None, str(error), failed=True)
+            return StepScore(None, str(error), failed=True, usage=error.usage.judge if error.usage else Usage())

@@ -31,7 +31,7 @@ from fake_judge_server import (
 from judged import OPEN_TASK, TASK, crop, decoded, judge_of, step_of
 
 from codev_env.errors import ConfigError, JudgeError
-from codev_env.judges import VLMJudge, get_judge
+from codev_env.judges import MaskingJudge, VLMJudge, get_judge
 from codev_env.judges.cache import VerdictCache
 from codev_env.judges.client import LONGEST_ASKED_PAUSE_S, asked_pause
 from codev_env.judges.options import JudgeStats
@@ -202,6 +202,16 @@ def test_masked_failures_are_warned_of_once():
         scores = [judge.score(TASK, step_of(crop(i)), ()) for i in range(3)]
         assert all(score.failed for score in scores) and judge.stats().failures == 3
     assert len([w for w in caught if "refuses" in str(w.message)]) == 1
+
+
+def test_a_masked_failure_keeps_what_was_asked_for():
+    with FakeJudgeServer(says("no")) as server:
+        inner = judge_of(server, retries=1, prompt_price=1.0, completion_price=1.0)
+        masked, own = MaskingJudge(inner), judge_of(server, retries=1, on_error="mask")
+        spent = masked.score(TASK, STEP, ()).usage
+        assert (spent.requests, spent.prompt_tokens, spent.completion_tokens) == (2, 200, 20) and spent.cost > 0
+        with pytest.warns(RuntimeWarning, match="no score"):
+            assert own.score(TASK, STEP, ()).usage.requests == 2
 
 
 def test_the_key_is_not_in_errors():
