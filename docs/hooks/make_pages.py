@@ -78,19 +78,30 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let names in tables break, and put the diagram of an episode into the page, where it has the reader's colours."""
+    """Let names in tables break and options nowhere, and put the diagram of an episode into the page.
+
+    There it has the reader's colours.
+    """
 
     def inline(found: re.Match[str]) -> str:
         return f'<span class="diagram">{(DOCS / found[1]).read_text("utf-8")}</span>'
 
-    html = re.sub(r"<td\b.*?</td>", _breakable, html, flags=re.DOTALL)
+    html = re.sub(r"<pre\b.*?</pre>|<td\b.*?</td>|<code>[^<]*</code>", _breaks, html, flags=re.DOTALL)
     return re.sub(r'<img [^>]*src="(images/episode\.svg)"[^>]*>', inline, html)
 
 
-def _breakable(cell: re.Match[str]) -> str:
-    """Allow line breaks in the code of a cell after spaces and, within words but not options, after `/`, `-`, `_`."""
-    allow = re.compile(r"(?<=\w[/_-])(?=[\w*])|(?<= )")
-    return re.sub(r"(?<=<code>)(?!--[\w.-]+</code>)[^<]+", lambda code: allow.sub("<wbr>", code[0]), cell[0])
+def _breaks(part: re.Match[str]) -> str:
+    """Say where the lines of code break: a block of it as it is written, a cell by its names, text not in an option."""
+    if part[0].startswith("<pre"):
+        return part[0]
+    if part[0].startswith("<td"):
+        return re.sub(r"(?<=<code>)(?!--[\w.-]+</code>)[^<]+", _breakable, part[0])
+    return re.sub(r"(?<![\w-])--\w[\w.-]*", r'<span class="option">\g<0></span>', part[0])
+
+
+def _breakable(code: re.Match[str]) -> str:
+    """Allow line breaks after spaces, `,` and `://`, and, within words but not options, after `/`, `-`, `_`."""
+    return re.sub(r"(?<=\w[/_-])(?=[\w*])|(?<=[ ,])|(?<=://)", "<wbr>", code[0])
 
 
 def environment_pages(played: list[Entry]) -> Iterator[GeneratedPage]:

@@ -48,5 +48,17 @@ def test_names_in_tables_break_between_their_parts_alone(hook):
     assert "<code>a/<wbr>b_<wbr>c-<wbr>d <wbr>--wrap <wbr>x.py</code> e_f" in shown
 
 
+def test_choices_and_addresses_in_tables_break(hook):
+    shown = hook[1].on_page_content("<td><code>{a,b}</code> <code>http://host:1</code> a,b</td>")
+    assert shown == "<td><code>{a,<wbr>b}</code> <code>http://<wbr>host:1</code> a,b</td>"
+
+
+def test_no_line_breaks_within_an_option(hook):
+    """Browsers break lines after `--`."""
+    shown = hook[1].on_page_content("<p><code>codev train --dry-run</code> --x</p><pre><code>a --b</code></pre>")
+    option = '<span class="option">--dry-run</span>'
+    assert shown == f"<p><code>codev train {option}</code> --x</p><pre><code>a --b</code></pre>"
+
+
 def test_pipes_in_code_are_shown_as_they_are(hook):
     assert hook[1]._table(("a",), [["`x|y` or z|w"]])[-1] == "| `x|y` or z\\|w |"
