@@ -98,6 +98,11 @@ class EpisodeRunner:
         """The reward of the episode so far; at its end the reward of the trajectory."""
         return sum(self.reward_terms.values())
 
+    @property
+    def turn_reward(self) -> float:
+        """The reward of the last turn, as the environment gave it; 0 at the start."""
+        return sum(self.info["reward_terms"].values())
+
     def summary(self) -> dict[str, float]:
         """Return the numbers to log: the reward and its terms, whether the answer is right and a look faithful."""
         return {

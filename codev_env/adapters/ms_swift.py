@@ -56,11 +56,11 @@ class CodeVSwiftEnv(Env):
         Args:
             action: The conversation so far; the turn is its last message.
         """
-        player, before = self._player, self._player.reward
+        player = self._player
         turn = restore_stop(action[-1]["content"], player.base.dialect.stop)
         observation = await asyncio.to_thread(player.step, turn)
         info = {**player.info, **({"metrics": player.summary()} if player.done else {})}
-        return content_parts(**observation), player.reward - before, player.done, info
+        return content_parts(**observation), player.turn_reward, player.done, info
 
     async def close(self) -> None:
         """Give the environment back."""

@@ -138,8 +138,7 @@ class CodeVServer(GymnasiumServer):
             if runner.done:
                 self._forget(session_id, session)
             answered = runner.info["stop_reason"] == "answer"
-            reward = sum(runner.info["reward_terms"].values())
-            return _content(observation), reward, answered, runner.done and not answered, _info(runner)
+            return _content(observation), runner.turn_reward, answered, runner.done and not answered, _info(runner)
 
     async def close_session(self, session_id: str | None) -> None:
         """Give the environment of a session back."""

@@ -69,9 +69,8 @@ class CodeVEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]):
 
     def step(self, action: TurnAction, timeout_s: float | None = None, **kwargs: Any) -> TurnObservation:
         """Take one turn; how long a program may run is the environment's limit, not the request's."""
-        before = self._player.reward
         found = self._player.step(action.text)
-        return self._observation(found, self._player.reward - before)
+        return self._observation(found, self._player.turn_reward)
 
     @property
     def state(self) -> EpisodeState:

@@ -48,12 +48,11 @@ class CodeVSkyRLEnv(BaseTextEnv):
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Take one turn of the model."""
-        before = self._player.reward
         observation = self._player.step(restore_stop(action, self._player.base.dialect.stop))
         self.turns = self._player.turns
         return BaseTextEnvStepOutput(
             observations=[] if self._player.done else self._message(observation),
-            reward=self._player.reward - before,
+            reward=self._player.turn_reward,
             done=self._player.done,
             metadata=dict(self._player.info),
         )

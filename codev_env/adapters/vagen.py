@@ -44,12 +44,12 @@ class CodeVImageEnv(GymImageEnv):
 
     async def step(self, action_str: str) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
         """Take one turn of the model; `info["success"]` says whether the answer is right."""
-        player, before = self._player, self._player.reward
+        player = self._player
         observation = await asyncio.to_thread(player.step, restore_stop(action_str, player.base.dialect.stop))
         info = {**player.info, "success": bool(player.info["is_correct"])}
         if player.done:
             info["metrics"] = {"turn_metrics": {}, "traj_metrics": {**player.summary(), "success": info["success"]}}
-        return _observation(observation), player.reward - before, player.done, info
+        return _observation(observation), player.turn_reward, player.done, info
 
     async def close(self) -> None:
         """Give the environment back."""

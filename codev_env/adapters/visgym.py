@@ -94,11 +94,11 @@ class CodeVVisGymEnv(gym.Env[np.ndarray, str], VLMEnvMixin):
 
     def step(self, action: str) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Take one turn of the model; the reward is that of the turn."""
-        player, before = self._player, self._player.reward
+        player = self._player
         observation = player.step(self._turn(action))
         truncated = player.done and player.info["stop_reason"] != "answer"
         shown = self._observe(observation)
-        return shown, player.reward - before, player.done and not truncated, truncated, self._info()
+        return shown, player.turn_reward, player.done and not truncated, truncated, self._info()
 
     def render(self, mode: str = "rgb_array") -> np.ndarray:
         """Return what the model sees now."""

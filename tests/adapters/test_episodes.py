@@ -57,6 +57,18 @@ def test_an_episode_that_a_wrapper_ends_is_out_of_turns():
     assert ended[0] == ended[1] and ended[0][1]["stop_reason"] == "max_turns"
 
 
+def test_the_reward_of_a_turn_is_exactly_that_of_the_environment():
+    env = gym.make("codev_env:CodeV-VStar-v0", **SCENES)
+    player = EpisodeRunner(**SCENES)
+    env.reset(options={"index": 3})
+    player.reset(index=3)
+    assert player.turn_reward == 0.0
+    for code in ("show(image.crop((0, 0, 60, 60)))", "show(image.crop((60, 60, 120, 120)))", "1 / 0"):
+        turn = player.code_turn(code)
+        player.step(turn)
+        assert player.turn_reward == env.step(turn)[1]
+
+
 class WaitingJudge:
     """A judge, as one behind a server, whose score comes when it is told to."""
 
