@@ -137,7 +137,11 @@ class ScatterOptions(SceneOptions):
         d = check_difficulty(difficulty)
         target = (grade(d, 0.07, 0.009), grade(d, 0.1, 0.012))
         others = (target[0], grade(d, 0.1, 0.024))
-        least, most = grade_range(d, (6, 12), (100, 200))
+        return self._graded(target, others, grade_range(d, (6, 12), (100, 200)))
+
+    def _graded(self, target: tuple[float, float], others: tuple[float, float], distractors: tuple[int, int]) -> Self:
+        """Return a copy with these shares, and this many distractors, halved where an image has no room for them."""
+        least, most = distractors
         while most > self._room(others[1]):
             least, most = least // 2, most // 2
         return replace(self, target_share=target, distractor_share=others, distractors=(least, most))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +18,6 @@ from codev_env.tasks.generators.generator import (
     grade_range,
     pick,
     require,
-    require_range,
     sample,
 )
 from codev_env.tasks.generators.lettering import write_centered
@@ -65,7 +64,6 @@ class SumsOptions(ScatterOptions):
         super().__post_init__()
         ok = len(self.decimals) > 0 and set(self.decimals) <= {0, 1, 2}
         require(ok, "decimals", self.decimals, "one or more of 0, 1, 2")
-        require_range("target_share", self.target_share, 0.001, 0.1)
         require(0 <= self.choice_share <= 1, "choice_share", self.choice_share, "a probability from 0 to 1")
 
     def at_difficulty(self, difficulty: float) -> Self:
@@ -78,10 +76,7 @@ class SumsOptions(ScatterOptions):
         d = check_difficulty(difficulty)
         target = (grade(d, 0.08, 0.03), grade(d, 0.1, 0.036))
         others = (target[0], grade(d, 0.1, 0.05))
-        least, most = grade_range(d, (3, 6), (60, 100))
-        while most > self._room(others[1]):
-            least, most = least // 2, most // 2
-        return replace(self, target_share=target, distractor_share=others, distractors=(least, most))
+        return self._graded(target, others, grade_range(d, (3, 6), (60, 100)))
 
     def _most_targets(self) -> int:
         return _MOST_SAME
