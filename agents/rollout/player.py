@@ -124,6 +124,10 @@ class PlayedEpisode:
         """The token budget ended the episode."""
         return self.episode.stop_reason == "max_length"
 
+    def after(self, lost: EpisodeUsage) -> PlayedEpisode:
+        """Return the same with what earlier starts of the episode took."""
+        return replace(self, usage=TokenUsage(**{name: n + lost.agent[name] for name, n in vars(self.usage).items()}))
+
     def record(self, agent: str, group_terms: Mapping[str, float], meta: Mapping[str, Any] | None = None) -> Trajectory:
         """Return the record of the episode, with the reward for its place in the group."""
         ending = [terms for terms in (self.ending, group_terms) if terms]

@@ -34,6 +34,7 @@ from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.errors import CodevError, EpisodeLost
 from codev_env.rewards import Reward
 from codev_env.trajectory import Trajectory
+from codev_env.usage import EpisodeUsage
 
 __all__ = ["RolloutRunner", "Rollout"]
 
@@ -329,12 +330,14 @@ class RolloutRunner:
 
     async def _episode(self, context: RolloutContext, group: Group, number: int) -> PlayedEpisode:
         """Play one episode in an environment that is free; it starts again where a node of a farm is lost."""
+        lost = EpisodeUsage()  # of starts whose node was lost
         for start in range(1, MOST_STARTS + 1):
             player = EpisodePlayer(context, self._take(), group, number)
             try:
-                return await player.play()
-            except EpisodeLost:
-                if start == MOST_STARTS:
+                return (await player.play()).after(lost)
+            except CodevError as error:
+                error.usage = lost = lost + (error.usage or EpisodeUsage())
+                if not isinstance(error, EpisodeLost) or start == MOST_STARTS:
                     raise
             finally:
                 if not player.lost:

@@ -12,7 +12,7 @@ from test_train_rollout import SAMPLING, ScriptedEngine, assert_same_episode, pl
 from codev_agents import AgentError, Oracle
 from codev_agents.rollout.engine import EngineError
 from codev_agents.rollout.runner import RolloutRunner
-from codev_env.errors import JudgeError
+from codev_env.errors import EpisodeLost, JudgeError
 from codev_env.judges import GroundTruthJudge
 from codev_env.trajectory import Trajectory
 from codev_env.types import Step, StepScore, Task
@@ -50,10 +50,21 @@ def attempt(policy, env_options):
     """Runs `RolloutRunner.attempt` on `TASKS`, with a judge that fails on one of them."""
     runners: list[RolloutRunner] = []
 
-    def run(engine: Any, failing: str = "", **options: Any) -> list[Any]:
+    def run(engine: Any, failing: str = "", losses: Sequence[str] = (), **options: Any) -> list[Any]:
+        left = list(losses)  # tasks whose node is lost at the next turn
+
         def make() -> Any:
             made = make_env(env_options, "train")
             made.unwrapped.judge = Failing(failing)
+            execute = made.unwrapped.execute
+
+            def lossy(action: str) -> Step:
+                if made.unwrapped.task.task_id in left:
+                    left.remove(made.unwrapped.task.task_id)
+                    raise EpisodeLost("the node is gone")
+                return execute(action)
+
+            made.unwrapped.execute = lossy
             return made
 
         runners.append(RolloutRunner(make, policy.processor, name="mine", **options))
@@ -83,6 +94,20 @@ def test_a_judge_that_fails_on_one_episode_ends_that_one_only(policy, wanted, at
     assert isinstance(found[1], JudgeError) and "out of order" in str(found[1])
     assert found[1].usage.agent["requests"] == 1, "the turn that it was sampled for counts"
     assert [t.is_correct and t.is_faithful for t in (found[0], found[2])] == [True, True]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_taken_on_a_node_that_was_lost_counts(policy, wanted, attempt, fails):
+    """As `run_episode` counts it, whether the next start ends well or not."""
+    plays, lost = texts(*wanted), wanted[1].task_id
+    plays[1] = [plays[1][0], *(plays[1][:1] if fails else plays[1])]
+    engine = ScriptedEngine(policy.processor, plays)
+    found = attempt(engine, lost if fails else "", [lost])
+    asked = [engine.calls[0][1], engine.calls[1][1], *([] if fails else engine.calls[2])]
+    used = found[1].usage.agent if fails else found[1].meta["agent"]
+    assert used["requests"] == len(asked) == (2 if fails else 3)
+    assert used["prompt_tokens"] == sum(len(prompt.ids) for prompt in asked)
+    assert found[0].meta["agent"]["requests"] == 2
 
 
 def test_a_prompt_without_room_for_an_answer_is_an_error(policy, wanted, attempt):
