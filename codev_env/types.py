@@ -26,9 +26,10 @@ Stop = Literal["ok", "error", "refused", "timeout", "memory", "output", "result"
 StopReason = Literal["", "answer", "max_turns", "max_length", "length", "no_answer", "straggler", "crops shown"]
 """Why an episode ended; `""` while it runs.
 
-The environment ends it with `"answer"` or `"max_turns"`. Others cut it off: a rollout at its token budget
-(`"max_length"`) or time limit (`"straggler"`), an adapter at its library's token budget (`"length"`) or where a reply
-holds no answer (`"no_answer"`), the comparison of judges after its crops (`"crops shown"`).
+The environment ends it with `"answer"` or `"max_turns"`, as which a wrapper's limit on steps counts, too. Others cut it
+off: a rollout at its token budget (`"max_length"`) or time limit (`"straggler"`), an adapter at its library's token
+budget (`"length"`) or where a reply holds no answer (`"no_answer"`), the comparison of judges after its crops (`"crops
+shown"`).
 """
 
 IMAGE_PLACEHOLDER = "<image>"
