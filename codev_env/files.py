@@ -61,6 +61,14 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read the whole lines of a JSON Lines file, none where there is no file: a kill may tear the last one."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock among threads and processes while the block runs; the lock file is made, and stays."""

@@ -26,6 +26,12 @@ def test_a_file_is_replaced(tmp_path):
     assert names(tmp_path) == {"a.json"}
 
 
+def test_rows_are_read_without_what_a_kill_has_torn(tmp_path):
+    assert files.read_rows(tmp_path / "rows.jsonl") == []
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a":')
+    assert files.read_rows(tmp_path / "rows.jsonl") == [{"a": 1}, {"a": 2}]
+
+
 def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     write_text(tmp_path / "a.txt", "old")
 

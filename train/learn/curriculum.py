@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from codev_env.errors import ConfigError
-from codev_env.files import write_text
+from codev_env.files import read_rows, write_text
 from codev_env.registry import Registry
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class TaskChooser:
         self._choose = get_curriculum(name)
         self._path, self._writes = run / PLAYED, writes
         self._visits: dict[int, Visit] = {}
-        rows = [row for row in _read(self._path) if row["step"] <= done]
+        rows = [row for row in read_rows(self._path) if row["step"] <= done]
         for row in rows:
             self._remember(row["step"], row["tasks"])
         if writes and self._path.exists():
@@ -150,11 +150,3 @@ class TaskChooser:
     def _remember(self, step: int, tasks: Iterable[Sequence[int]]) -> None:
         for index, right, episodes in tasks:
             self._visits[index] = Visit(step, right, episodes)
-
-
-def _read(path: Path) -> list[dict]:
-    """Return the complete lines; the last one of a killed run may be torn."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]

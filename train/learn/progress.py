@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_agents.rollout.groups import EndedGroup, TakenGroups
-from codev_env.files import write_text
+from codev_env.files import read_rows, write_text
 from codev_train.learn.saved import SavedGroups
 
 FOLDER = "groups"
@@ -58,7 +58,7 @@ class GroupLog:
     ) -> None:
         self._path, self._plan = run / FOLDER / f"{rank}.jsonl", {"count": count, "processes": processes}
         self._store, self._key = store, key
-        rows = _read(self._path)
+        rows = read_rows(self._path)
         kept = [row for row in rows if row["step"] <= done]
         self.start, self.used, self._first = done * count, frozenset[int](), done * count
         if kept and kept[-1]["step"] == done and self._is_of_plan(kept[-1]):
@@ -138,14 +138,6 @@ class GroupLog:
 def drop_saved(run: Path) -> None:
     """Remove the saved groups of all processes: a run that goes on in turn uses none."""
     _remove_others(run / FOLDER, 0)
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines; the last one of a killed run may be torn."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _remove_others(folder: Path, processes: int) -> None:

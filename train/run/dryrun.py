@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import time
@@ -13,6 +12,7 @@ import torch
 
 from codev_env.app.check import Check, as_text
 from codev_env.errors import ConfigError
+from codev_env.files import read_rows
 from codev_train.run import estimate, schedule
 from codev_train.run.monitor import HISTORY
 from codev_train.run.options import TrainOptions
@@ -138,10 +138,7 @@ def cpu_flops(size: int = 768, tries: int = 5) -> float:
 
 def _measured(history: Path) -> str:
     """Write the measured time of updates in an earlier run of that name."""
-    if not history.is_file():
-        return ""
-    lines = history.read_text(encoding="utf-8").splitlines(keepends=True)
-    rows = [json.loads(line) for line in lines if line.endswith("\n")]  # a run that was killed may have torn the last
+    rows = read_rows(history)
     parts = [
         f"{phase} {statistics.median(row[f'seconds/{phase}'] for row in rows):.2f}"
         for phase in ("rollouts", "update")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from codev_env.farm.farm import farm_metrics
-from codev_env.files import write_text
+from codev_env.files import read_rows, write_text
 from codev_env.geometry import boxes_on
 from codev_env.trajectory import Trajectory
 from codev_train.run.trackers import FENCE, RunTracker
@@ -60,10 +60,7 @@ class Monitor:
 
     def history(self) -> list[dict[str, Any]]:
         """Return the rows of the updates that are done; only the main process has any."""
-        path = self.folder / HISTORY
-        if not self._writer or not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return read_rows(self.folder / HISTORY) if self._writer else []
 
     def episodes(self, trajectories: list[Trajectory], step: int) -> None:
         """Show episodes: the image with target (green) and crop boxes (red), the crops, and the transcript."""
@@ -85,8 +82,7 @@ class Monitor:
 
 def _cut_history(path: Path, start: int) -> None:
     if path.exists():
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        write_text(path, "".join(line for line in lines if json.loads(line)["step"] <= start))
+        write_text(path, "".join(json.dumps(row) + "\n" for row in read_rows(path) if row["step"] <= start))
 
 
 def draw(trajectory: Trajectory, height: int = 336) -> np.ndarray[Any, Any]:
