@@ -52,6 +52,14 @@ def test_training_runs_on_a_toy(name, tmp_path):
 
 
 @pytest.mark.integration
+def test_a_notebook_that_runs_again_reads_the_run_that_it_made(tmp_path):
+    for _ in range(2):
+        run(ROOT / "examples" / "default_run.ipynb", tmp_path, CODEV_NOTEBOOK_PRESET="smoke")
+    runs = {path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith("start")}
+    assert runs == {"smoke"}
+
+
+@pytest.mark.integration
 def test_an_api_model_is_evaluated(tmp_path):
     with FakeJudgeServer(says("<answer>1</answer>")) as server:
         model = f"{server.url}#toy"
