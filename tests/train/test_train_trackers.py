@@ -178,6 +178,21 @@ class Image:
         self.value, self.caption = value, caption
 
 
+def test_wandb_gets_a_table_with_image_and_transcript_of_each_episode(tmp_path, known, episode, monkeypatch):
+    table = lambda columns, data: SimpleNamespace(columns=columns, data=data)  # noqa: E731
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Image=Image, Table=table))
+    (made,) = [known(Showing, name="wandb")]
+    monitor = begin(tmp_path / "run", "wandb")
+    monitor.episodes([episode, episode], 3)
+    monitor.close()
+    ((values, step),) = made[0].named("log")
+    assert step == 3 and not made[0].named("images") and not made[0].named("table")
+    assert [image.value.shape[0] for image in values["episodes"]] == [336, 336]
+    assert values["transcripts"].columns == ["episode", "image", "transcript"]
+    (number, image, text) = values["transcripts"].data[1]
+    assert (number, image) == (1, values["episodes"][1]) and episode.question in text
+
+
 def test_trackio_gets_images_with_their_transcripts(tmp_path, known, episode, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(Image=Image, Markdown=Image))
     (made,) = [known(name="trackio")]

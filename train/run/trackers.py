@@ -33,13 +33,22 @@ Episode = tuple[np.ndarray[Any, Any], str]
 class _Service:
     """How a tracker begins a run, how it names the run, and how it continues it; any other begins one each time.
 
-    `show` logs episodes where Accelerate's class of the tracker takes numbers alone: it gets the class and the step.
+    `show` logs episodes where Accelerate's class of the tracker does not, or not whole: it gets the class and the step.
     """
 
     begin: Callable[[Path], dict[str, str]]
     identity: Callable[[Any], str]
     resume: Callable[[str], dict[str, str]]
     show: Callable[[GeneralTracker, Sequence[Episode], int], None] | None = None
+
+
+def _show_in_wandb(tracker: GeneralTracker, episodes: Sequence[Episode], step: int) -> None:
+    import wandb
+
+    shown = [(wandb.Image(image), text) for image, text in episodes]
+    rows = [[number, image, text] for number, (image, text) in enumerate(shown)]
+    table = wandb.Table(columns=["episode", "image", "transcript"], data=rows)
+    tracker.log({"episodes": [image for image, _ in shown], "transcripts": table}, step=step)
 
 
 def _show_in_trackio(tracker: GeneralTracker, episodes: Sequence[Episode], step: int) -> None:
@@ -68,7 +77,10 @@ def _show_in_mlflow(tracker: GeneralTracker, episodes: Sequence[Episode], step: 
 
 _SERVICES = {
     "wandb": _Service(
-        lambda run: {"name": run.name, "dir": str(run)}, lambda own: own.id, lambda key: {"id": key, "resume": "allow"}
+        lambda run: {"name": run.name, "dir": str(run)},
+        lambda own: own.id,
+        lambda key: {"id": key, "resume": "allow"},
+        _show_in_wandb,
     ),
     "trackio": _Service(
         lambda run: {"name": run.name},
@@ -109,8 +121,10 @@ class RunTracker:
     def episodes(self, images: Sequence[np.ndarray[Any, Any]], transcripts: Sequence[str], step: int) -> None:
         """Log images of episodes, and their transcripts as a table, if the tracker has these."""
         tracker, service = self._tracker, _SERVICES.get(self.name)
-        if (show := service and service.show) and "start" not in self._failed:
-            self._attempt("images", lambda: show(tracker, list(zip(images, transcripts, strict=True)), step))
+        if show := service and service.show:
+            if "start" not in self._failed:
+                self._attempt("images", lambda: show(tracker, list(zip(images, transcripts, strict=True)), step))
+            return
         if isinstance(tracker, _ShowsImages):
             self._attempt("images", lambda: tracker.log_images({"episodes": list(images)}, step=step))
         if isinstance(tracker, _ShowsTables):
