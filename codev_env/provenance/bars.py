@@ -25,6 +25,8 @@ _USUAL = [1 / 2, 1 / 3, 1 / 4, 2 / 3, 2.0, 1.5]
 """Pixels per sample after usual resizes."""
 LEAST_BARS = 7
 """Bars that a stretch holds."""
+_EDGE = 2
+"""Pixels of the image that an edge is wide: those on both sides of it."""
 
 
 def bars(length: int, axis: int) -> Array:
@@ -121,7 +123,7 @@ def find_line(signal: Array, length: int, axis: int, hint: float | None = None, 
             one = _coarse(signal, bank, scales, edges)
             if one is None:
                 continue
-            one = _refined(signal, bank, one)
+            one = _placed(signal, bank, one)
             if abs(one.end - one.start) < LEAST_BARS * BAR:
                 continue  # A few bars are like anything.
             if best is None or one.score > best.score:
@@ -183,6 +185,15 @@ def _coarse(signal: Array, bank: Bank, scales: list[float] | None, edges: bool) 
             if (np.maximum(np.abs(firsts - ends[0]), np.abs(lasts - ends[1])) > 0.2 * samples * width).any():
                 return None
     return Line(*(ends[::-1] if back else ends), best, edges)
+
+
+def _placed(signal: Array, bank: Bank, line: Line) -> Line:
+    """Refine a stretch; in an enlarged image, lines thinner than its edges are spread to their width if that fits."""
+    refined = _refined(signal, bank, line)
+    width = round(_EDGE * len(signal) / abs(line.end - line.start)) if line.edges else 1
+    if refined.score >= CLEAR or width <= _EDGE:
+        return refined
+    return max(refined, _refined(np.convolve(signal, np.ones(width), "same"), bank, line), key=lambda one: one.score)
 
 
 def _refined(signal: Array, bank: Bank, line: Line) -> Line:

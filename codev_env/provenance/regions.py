@@ -70,6 +70,8 @@ class OutputPart(NamedTuple):
     """Of all pixels of the output, how many stem from the image."""
     seen: Bools | None
     """As in `Region`."""
+    likeness: float = 1.0
+    """Correlation of the places that look like the image with it, in the colours that fit best."""
 
 
 def shown_part(

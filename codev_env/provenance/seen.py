@@ -66,7 +66,9 @@ def without_unlike(
     within = grid[_spread(height, len(grid))[:, None], _spread(width, grid.shape[1])]
     if within.sum() < _LEAST:
         return part
-    unlike = _unlike(_recoloured(expected, returned, within) if colours == "changed" else expected, returned, within)
+    shown = _recoloured(expected, returned, within) if colours == "changed" else expected
+    unlike = _unlike(shown, returned, within)
+    likeness = _likeness(shown, returned, within & ~unlike)
     if colours == "changed":
         unlike &= ~_same_shapes(expected, returned)
     if unlike.sum() > _MOST * within.sum():
@@ -78,7 +80,7 @@ def without_unlike(
     if colours == "any":  # Stripes are rough about single places: a place among unseen ones is not seen.
         unlike |= _around(unlike | ~within) >= _MOSTLY * _around(np.ones_like(within))
     seen = grid & ~unlike[_spread(len(grid), height)[:, None], _spread(grid.shape[1], width)]
-    return OutputPart(part.bounds, part.share * float(seen.sum() / max(grid.sum(), 1)), seen)
+    return OutputPart(part.bounds, part.share * float(seen.sum() / max(grid.sum(), 1)), seen, likeness)
 
 
 def same_shapes(bounds: Bounds, output: Image.Image, affine: Array, image: Image.Image, resolution: float) -> Bools:
@@ -122,6 +124,16 @@ def _unlike(expected: Array, returned: Array, within: Bools) -> Bools:
     off = (expected < lowest - most) | (expected > highest + most) | (returned < low - most) | (returned > high + most)
     off = within & off.any(-1)
     return np.asarray(within & (_around(off) >= _CROWD * _around(within)))
+
+
+def _likeness(expected: Array, returned: Array, places: Bools) -> float:
+    """The correlation of two images at some places, over all channels, each less its mean; 1 where both are plain."""
+    if not places.any():
+        return 1.0
+    a, b = (one[places] - one[places].mean(0) for one in (expected, returned))
+    if max(a.std(), b.std()) < _SHAPE:
+        return 1.0
+    return float((a * b).sum() / max(np.sqrt(float((a * a).sum() * (b * b).sum())), 1e-6))
 
 
 def _same_shapes(expected: Array, returned: Array) -> Bools:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.geometry import iou
+from codev_env.provenance.agreement import box_sum
 from codev_env.provenance.bars import CLEAR, Line, bank_of, bars, find_line, sharpness
 from codev_env.provenance.kept import kept
 
@@ -46,6 +47,8 @@ _ALL = 0.9
 """Share of a clear part that shows the pattern."""
 _SHARED = 0.1
 """Overlap from which on two parts were read as one."""
+_ENLARGED = 0.67
+"""Pixels of the image per pixel of an output, below which edges may be lines within those of the pattern."""
 _CRISP = 0.7
 """Share of the contrast that some neighbours differ by, unless the output was enlarged or blurred."""
 
@@ -303,7 +306,8 @@ def _read(grey: Array, part: Bounds, size: Size, index: int) -> WovenPart | None
     # Edges and blurs leave nothing to see along the border.
     left, right = _snapped(left, right, models[0], edges)
     top, bottom = _snapped(top, bottom, models[1], edges)
-    found = _where(grey[top:bottom, left:right], models[1][top:bottom], models[0][left:right], edges)
+    thin = edges and float(np.abs(affine[:, :2]).max()) < _ENLARGED
+    found = _where(grey[top:bottom, left:right], models[1][top:bottom], models[0][left:right], edges, thin)
     sharp = min(
         sharpness(one, line, size[axis], 2 * index + axis)
         for one, line, axis in ((columns, line_u, axes[0]), (rows, line_v, axes[1]))
@@ -368,10 +372,12 @@ def _product(grey: Array) -> tuple[Array, Array]:
     return column.astype(float), row.astype(float)
 
 
-def _where(grey: Array, column: Array, row: Array, edges: bool) -> NDArray[np.bool_]:
-    """Where an image is like the product of two sequences, by what is around each place."""
+def _where(grey: Array, column: Array, row: Array, edges: bool, thin: bool) -> NDArray[np.bool_]:
+    """Where an image is like the product of two sequences, by what is around each place; also if it has thin edges."""
     # Filters leave edges along both axes, or where both meet.
     models = [np.outer(column, row)] + edges * [np.maximum(np.abs(column)[:, None], np.abs(row)[None])]
+    if thin:
+        grey, *models = (box_sum(one, 1) for one in (grey, *models))
     cell = max(4, max(grey.shape) // 48)
     side = 5
 

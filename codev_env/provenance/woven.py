@@ -42,6 +42,9 @@ go on."""
 _SHARP, _COARSE = 0.3, 8.0
 _NEAR = 9
 _ALIKE = 0.97
+_COMPARED = 0.8
+"""Correlation of the places that look like the region with it, below which the others are no sign that they show
+something else: edges are like it in some places by chance."""
 
 
 class WovenClaim(NamedTuple):
@@ -55,6 +58,7 @@ class WovenClaim(NamedTuple):
         sharp: The same, by the pattern.
         region: The region, if the output itself leaves no doubt; else it takes a proof.
         unlike: Places that look different, over the grid of `Region.seen`; they count next to what a proof denies.
+        compared: Whether they do: only where the others look like the region.
         wide: The part with what is around it, up to the borders of the output, that may show the region as well.
     """
 
@@ -65,6 +69,7 @@ class WovenClaim(NamedTuple):
     sharp: float
     region: Region | None
     unlike: Bools | None
+    compared: bool
     wide: Bounds
 
 
@@ -107,14 +112,21 @@ def claim(
     left = detail.kept(affine, image, patches)
     scale = make_region(affine, part.bounds, image.size, index, 1.0).scale or 1.0
     alike = detail.likeness(expected, overview)
-    region = unlike = None
+    region = without = None
     if alike is not None:
         # Little detail of the image may be there to be kept; what the program keeps, the pattern says as well.
         without = without_unlike(part, output, affine, image, max(left, panel.sharp), "changed")
-        unlike = None if without is None or without.seen is None else ~without.seen
         if without is not None and abs(alike) > _ALIKE and (without.seen is None or without.seen.mean() > 0.995):
             region = _describe(affine, without, image, index, detail.scale_of(scale, left))
-    return WovenClaim(affine, part, scale, left, panel.sharp, region, unlike, _wide(part.bounds, affine, output, image))
+    wide = _wide(part.bounds, affine, output, image)
+    return WovenClaim(affine, part, scale, left, panel.sharp, region, *_unlike(without), wide)
+
+
+def _unlike(without: OutputPart | None) -> tuple[Bools | None, bool]:
+    """The places that a comparison took from a part, if any, and whether they count."""
+    if without is None or without.seen is None:
+        return None, False
+    return ~without.seen, without.likeness >= _COMPARED
 
 
 def _wide(bounds: Bounds, affine: Array, output: Image.Image, image: Image.Image) -> Bounds:
@@ -141,11 +153,11 @@ def _with_side(bounds: Bounds, side: int, at: int) -> Bounds:
 def _enlarged(claimed: WovenClaim, bounds: Bounds, output: Image.Image, image: Image.Image) -> WovenClaim:
     """The same claim of a larger part."""
     share = (bounds[2] - bounds[0]) * (bounds[3] - bounds[1]) / (output.width * output.height)
-    part, unlike = OutputPart(bounds, share, None), None
+    part, without = OutputPart(bounds, share, None), None
     if claimed.unlike is not None:
         without = without_unlike(part, output, claimed.affine, image, max(claimed.kept, claimed.sharp), "changed")
-        unlike = None if without is None or without.seen is None else ~without.seen
-    return claimed._replace(part=part, unlike=unlike, wide=bounds)
+    unlike, compared = _unlike(without)
+    return claimed._replace(part=part, unlike=unlike, compared=compared, wide=bounds)
 
 
 def prove(
@@ -209,7 +221,7 @@ def proved(claimed: WovenClaim, readings: list[tuple[Bools, float]], image: Imag
     kept = min(1.0, claimed.sharp, _COARSE * claimed.kept) if sharp >= _SHARP else 0.0
     scale = detail.scale_of(claimed.scale, max(claimed.kept, kept))
     part = claimed.part
-    if claimed.unlike is not None and claimed.unlike.shape == seen.shape:
+    if claimed.unlike is not None and claimed.compared and claimed.unlike.shape == seen.shape:
         seen = seen & ~_connected(claimed.unlike, ~seen)
     if part.seen is not None:
         seen = seen & part.seen

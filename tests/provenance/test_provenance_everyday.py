@@ -51,6 +51,15 @@ def test_changed_colours_take_a_few_runs(name):
     assert trace(fill(EVERYDAY[name], BOX))[1] <= 4
 
 
+@pytest.mark.parametrize("zoom", [2, 3, 4])
+def test_thin_edges_of_an_enlarged_crop_are_placed_in_a_few_runs(zoom):
+    edges = "a = np.array(im.convert('L'))\nim = Image.fromarray(cv2.Canny(a, 60, 160))\nshow(im)"
+    enlarged = f"im = im.resize((im.width * {zoom}, im.height * {zoom}), Image.BICUBIC)\n"
+    region, runs = trace(fill(f'import cv2\nim = Image.open("{NAME}").crop(<box>)\n{enlarged}{edges}', BOX))
+    assert region.box == pytest.approx(BOX, abs=2) and runs <= 4
+    assert region.seen is None or region.seen.mean() > 0.9
+
+
 def test_bars_are_found_at_any_scale_in_both_directions_and_noise_is_not():
     length, rng = 2000, np.random.default_rng(0)
     line = bars(length, 0)

@@ -83,6 +83,30 @@ def test_turned_crops_in_other_colours_take_a_few_runs(degrees, colours, first):
     assert region.orientation is None and showing(region, TARGET, SCENE.size).coverage > 0.5
 
 
+EDGES = {
+    "contour": "im = im.convert('RGB').filter(ImageFilter.CONTOUR)\n",
+    "canny": "import cv2\nim = Image.fromarray(cv2.Canny(np.array(im.convert('L')), 60, 160))\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("edges", "name", "target", "degrees"),
+    [
+        ("contour", "coffee", (250, 60, 360, 150), -7),
+        ("canny", "rocket", (300, 150, 360, 300), -7),
+        ("canny", "rocket", (300, 150, 360, 300), 15),
+    ],
+)
+def test_edges_of_a_tilted_photo_are_seen(edges, name, target, degrees):
+    """A third of the places look like nothing in the image; a few gaps of the proof do not make them another place."""
+    image = Image.fromarray(getattr(pytest.importorskip("skimage.data"), name)())
+    box = (target[0] - 17, target[1] - 14, target[2] + 17, target[3] + 14)
+    code = f'im = Image.open("{NAME}").crop({box})\n{EDGES[edges]}{TURN.replace("<degrees>", str(degrees))}show(im)'
+    session = FakeSession({NAME: image})
+    (region,) = Tracker(session, [image]).trace(code, session.run(code))
+    assert region.polygon is not None and showing(region, target, image.size).clear
+
+
 @pytest.mark.parametrize("colours", ["equalized grey", "threshold", "inverted"])
 def test_what_is_painted_over_where_it_is_not_probed_is_not_seen(colours):
     x1, y1, x2, y2 = TARGET
