@@ -17,6 +17,9 @@ from urllib.parse import urlsplit
 
 from codev_env.errors import ConfigError, unstopped
 
+MAX_CONTENT = 20_000
+"""Characters of a reply, after what a model thought, in which an object is looked for."""
+_MAX_STARTS = 50
 _TEMPLATE_MARKS = re.compile(r"[<>]|\[(?=/?[A-Z_]{3,}\])")
 
 
@@ -193,6 +196,40 @@ def as_data(data: dict[str, Any]) -> str:
     """
     text = json.dumps(data)
     return _TEMPLATE_MARKS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def read_checked(content: object, check: int) -> dict[str, Any] | None:
+    """Read a reply that is to be one JSON object and to repeat a random number, which whoever is judged cannot know.
+
+    Args:
+        content: Its text: the object, alone or as the only one in other text (from servers without structured output),
+            after what a model thought in `<think>` tags.
+        check: The number under `"check"`.
+
+    Returns:
+        The object without the number, or `None` if the reply is anything else.
+    """
+    text = content.rpartition("</think>")[2] if isinstance(content, str) else ""
+    found = _objects(text) if len(text) <= MAX_CONTENT else []
+    if len(found) != 1 or type(found[0].get("check")) is not int or found[0]["check"] != check:
+        return None
+    return {name: value for name, value in found[0].items() if name != "check"}
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """Return the JSON objects in a text, without those inside others; two at most, for more than one is too many."""
+    decoder, found, at = json.JSONDecoder(), list[dict[str, Any]](), text.find("{")
+    for _ in range(_MAX_STARTS):
+        if at < 0 or len(found) > 1:
+            break
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            found.append(value)
+        at = text.find("{", end)
+    return found
 
 
 class JsonCache:

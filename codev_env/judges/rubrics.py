@@ -8,11 +8,10 @@ a reply counts only as exactly the object asked for, with a random number that n
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from codev_env.chat_model import as_data
+from codev_env.chat_model import as_data, read_checked
 from codev_env.scoring.scorer import letters_of
 from codev_env.types import Step, Task
 
@@ -26,9 +25,7 @@ FAITHFUL_LEVEL = 0.75
 MAX_PRINTED = 4000
 """Characters of printed text that the judge is shown."""
 
-MAX_CONTENT = 20_000
 _MAX_WHY = 300
-_MAX_STARTS = 50
 
 _SEARCH = """\
 You grade how well a tool call found what is needed to answer a question about a large image. The tool call returned \
@@ -160,11 +157,8 @@ def read_verdict(content: object, check: int) -> Verdict | None:
     Returns:
         The verdict, or `None` if the reply is anything else.
     """
-    text = content.rpartition("</think>")[2] if isinstance(content, str) else ""
-    found = _objects(text) if len(text) <= MAX_CONTENT else []
-    if len(found) != 1 or type(found[0].get("check")) is not int or found[0]["check"] != check:
-        return None
-    return verdict_of({name: value for name, value in found[0].items() if name != "check"})
+    found = read_checked(content, check)
+    return None if found is None else verdict_of(found)
 
 
 def verdict_of(data: object) -> Verdict | None:
@@ -175,19 +169,3 @@ def verdict_of(data: object) -> Verdict | None:
     if not isinstance(why, str) or not isinstance(clear, bool) or type(score) not in (int, float):
         return None
     return Verdict(float(score), clear, " ".join(why.split())[:_MAX_WHY]) if score in LEVELS else None
-
-
-def _objects(text: str) -> list[dict[str, Any]]:
-    """Return the JSON objects in a text, without those inside others; two at most, for more than one is too many."""
-    decoder, found, at = json.JSONDecoder(), list[dict[str, Any]](), text.find("{")
-    for _ in range(_MAX_STARTS):
-        if at < 0 or len(found) > 1:
-            break
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
-            found.append(value)
-        at = text.find("{", end)
-    return found

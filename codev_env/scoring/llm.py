@@ -12,8 +12,8 @@ the right option without naming it gains nothing, since the model does not know 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import re
 import secrets
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -25,6 +25,7 @@ from codev_env.chat_model import (
     check_address,
     import_openai,
     missing_model,
+    read_checked,
     read_key,
     read_reply,
 )
@@ -59,6 +60,8 @@ OPTION_INSTRUCTIONS = (
     f'option the right one are "none". {_DATA}"option": a letter or "none"}}.'
 )
 NO_OPTION = "none"
+_NO_SCHEMA = re.compile(r"response_format|json_schema|structured|guided", re.I)
+"""In the error of a server that has no structured output."""
 
 
 class Asked(NamedTuple):
@@ -184,18 +187,17 @@ class AnswerReader:
 
     def _fetch(self, connection: _Connection, task: Task, question: Asked, key: str) -> tuple[Any, Usage]:
         """Ask for a verdict and keep it, also if nobody waits for it any more."""
-        verdict, used = self._ask(connection.client, task, question)
+        verdict, used = self._ask(connection, task, question)
         connection.keep(key, verdict)
         return verdict, used
 
-    def _ask(self, client: Any, task: Task, question: Asked) -> tuple[Any, Usage]:
+    def _ask(self, connection: _Connection, task: Task, question: Asked) -> tuple[Any, Usage]:
         """Return the verdict, and what all requests for it took."""
         problem, used = "", Usage()
         for _ in range(self.retries + 1):
             check = secrets.randbelow(10**9)
             try:
-                reply = client.post("/chat/completions", body=self._request(question, check), cast_to=object)
-                said = read_reply(reply)
+                said = read_reply(self._send(connection, question, check))
             except _openai().OpenAIError as error:
                 raise self._failed(
                     used,
@@ -222,6 +224,19 @@ class AnswerReader:
         error.usage = EpisodeUsage(scorer=used)
         return error
 
+    def _send(self, connection: _Connection, question: Asked, check: int) -> object:
+        """Send one request and return the reply's JSON; without structured output if the server has none."""
+        structured, body = connection.structured, self._request(question, check)
+        schema = {"response_format": {"type": "json_schema", "json_schema": _schema(question)}}
+        try:
+            return connection.post(body | schema if structured else body)
+        except (_openai().BadRequestError, _openai().UnprocessableEntityError) as error:
+            if not structured or not _NO_SCHEMA.search(str(error)):
+                raise
+        reply = connection.post(body)
+        connection.structured = False
+        return reply
+
     def _request(self, question: Asked, check: int) -> dict[str, Any]:
         data = as_data({"check": check, **question.data})
         sampling = {} if self.temperature is None else {"temperature": self.temperature}
@@ -229,7 +244,6 @@ class AnswerReader:
             "model": self.model,
             "messages": [{"role": "system", "content": question.instructions}, {"role": "user", "content": data}],
             "max_completion_tokens": self.max_tokens,
-            "response_format": {"type": "json_schema", "json_schema": _schema(question)},
             **sampling,
         }
 
@@ -267,14 +281,9 @@ def _schema(question: Asked) -> dict[str, Any]:
 
 
 def _verdict(content: str, check: int, question: Asked) -> Any:
-    """Return the verdict of a reply, or `None` if it is anything but the object asked for, with its number."""
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or data.keys() != {"check", question.key}:
-        return None
-    if type(data["check"]) is not int or data["check"] != check:
+    """Return the verdict of a reply, or `None` if it holds anything but the object asked for, with its number."""
+    data = read_checked(content, check)
+    if data is None or data.keys() != {question.key}:
         return None
     return _known(data[question.key], question)
 
@@ -291,13 +300,17 @@ def _openai() -> Any:
 # ---- one client for each server and process
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Connection:
     """A client, which is safe to use from several threads, and the verdicts it has brought."""
 
     client: Any
     disk: JsonCache | None
     verdicts: dict[str, Any] = field(default_factory=dict)
+    structured: bool = True
+
+    def post(self, body: dict[str, Any]) -> object:
+        return self.client.post("/chat/completions", body=body, cast_to=object)
 
     def recall(self, key: str, question: Asked) -> Any:
         if key not in self.verdicts and self.disk:

@@ -30,6 +30,8 @@ class Server:
 
     def __init__(self, *replies: Reply) -> None:
         self.requests: list[dict] = []
+        self.no_format = 0
+        """The status with which it refuses requests for structured output; 0 takes them."""
         left = list(replies)
         outer = self
 
@@ -40,6 +42,9 @@ class Server:
             def do_POST(self) -> None:
                 request = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 outer.requests.append(request)
+                if outer.no_format and "response_format" in request:
+                    error = {"message": "This response_format type is unavailable now"}
+                    return self.answer(outer.no_format, {"error": error})
                 reply = (left.pop(0) if len(left) > 1 else left[0])(json.loads(request["messages"][1]["content"]))
                 if reply is None:
                     self.close_connection = True
@@ -243,6 +248,33 @@ def test_replies_that_are_no_verdict_are_asked_again_and_then_an_error(reply):
 def test_almost_a_verdict_is_none(make):
     with Server(lambda data: json.dumps(make(data["check"]))) as server, pytest.raises(ScorerError):
         ask(server, "x", retries=0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "```json\n{}\n```".format,
+        '<think>The same? {{"check": 1}}</think>\n\n{}'.format,
+        "Here is my verdict: {}".format,
+    ],
+)
+def test_a_verdict_may_stand_in_other_text(make):
+    with Server(lambda data: make(same(data))) as server:
+        assert ask(server, "x", retries=0).correct
+
+
+def test_two_objects_are_no_verdict():
+    with Server(lambda data: different(data) + same(data)) as server, pytest.raises(ScorerError):
+        ask(server, "x", retries=0)
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_server_without_structured_output_is_asked_without(status):
+    with Server(same) as server:
+        server.no_format = status
+        scorer = get_scorer("llm", model="toy", base_url=server.url)
+        assert scorer(task(), "x").correct and scorer(task(), "y").correct
+    assert ["response_format" in request for request in server.requests] == [True, False, False]
 
 
 @pytest.mark.parametrize("failure", [429, 500, 401, 400, 404, None])
