@@ -14,12 +14,20 @@ from codev_env.errors import SandboxError
 from codev_env.sandbox.host import memory, process
 from codev_env.sandbox.wire import frames
 from codev_env.sandbox.wire.messages import RunRequest, Setup
-from codev_env.threads import GIVEN_UP_S, is_given_up
 
 PATIENCE = 3.0
 """Times its limit that an answer may take where the machine is busy."""
 _FAIR = 0.5
 """Share of a time limit that a worker gets of a processor, unless the machine is busy."""
+_LOOK_S = 0.5
+"""Longest wait for an answer that nobody wants any more, in seconds."""
+_is_given_up: Callable[[], bool] = bool  # `bool()` is false: all are wanted
+
+
+def give_up_where(is_given_up: Callable[[], bool]) -> None:
+    """Let threads wait for no worker where a function, called in them, says that nobody wants what they do."""
+    global _is_given_up
+    _is_given_up = is_given_up
 
 
 class WorkerLost(Exception):
@@ -117,10 +125,10 @@ class WorkerHandle:
     def _answers_by(self, deadline: float) -> bool:
         """Wait for an answer, or the end of the worker; returns whether either came by a time."""
         while True:
-            if is_given_up():
+            if _is_given_up():
                 raise SandboxError("nobody waits for this program any more.")
             left = deadline - time.monotonic()
-            self._sock.settimeout(max(0.001, min(left, GIVEN_UP_S)))  # an answer that is there counts
+            self._sock.settimeout(max(0.001, min(left, _LOOK_S)))  # an answer that is there counts
             try:
                 self._sock.recv(1, socket.MSG_PEEK)
             except TimeoutError:
