@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import logging
 import os
+import signal
 import ssl
 import sys
 from collections.abc import Generator, Iterator
@@ -136,6 +137,12 @@ def quick_backgrounds(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(photos, "_SMOOTH", Image.Resampling.NEAREST)
         yield
         TASKS.clear()
+
+
+def pytest_configure() -> None:
+    """Let tests interrupt themselves where the shell that started them ignores Ctrl-C, as for jobs in background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
