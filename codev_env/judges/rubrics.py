@@ -147,16 +147,7 @@ def messages(rubric: RubricName, question: str, printed: str, images: list[str],
 
 
 def read_verdict(content: object, check: int) -> Verdict | None:
-    """Read a reply.
-
-    Args:
-        content: Its text: the object asked for, alone or as the only JSON object in other text (from servers without
-            structured output), after what a model thought in `<think>` tags.
-        check: The number it must repeat.
-
-    Returns:
-        The verdict, or `None` if the reply is anything else.
-    """
+    """Return the verdict of a reply, or `None` if it holds none; arguments as those of `read_checked`."""
     found = read_checked(content, check)
     return None if found is None else verdict_of(found)
 
