@@ -158,7 +158,8 @@ class RolloutStream:
             chosen = [by_number[number] for number in self._planned.popleft()]
         else:
             chosen = sorted(state.ready, key=_in_order)[: self.options.count]
-        state.ready = [group for group in state.ready if group not in chosen]
+        taken = set(chosen)
+        state.ready = [group for group in state.ready if group not in taken]
         return chosen
 
     def _is_next_ready(self) -> bool:
@@ -168,7 +169,7 @@ class RolloutStream:
             return False  # asked for after every episode
         saving = [group for group in self._ended.values() if group.wanted and not self._is_too_old(group)]
         chosen = sorted([*ready, *saving], key=_in_order)[:count]
-        return all(group in ready for group in chosen)
+        return set(ready).issuperset(chosen)
 
     @contextlib.contextmanager
     def updating(self) -> Iterator[None]:
@@ -235,14 +236,10 @@ class RolloutStream:
         return state.drawn - state.replaced < options.count * updates
 
     def _drop(self) -> None:
-        """Forget the groups that have ended and that the next update could not use."""
-        state = self._state
-        for group in list(state.ready):
-            if self._is_too_old(group):
-                state.ready.remove(group)
-                state.noted.append((group.number, group.outcome))
-                state.dropped += 1
-                state.replaced += 1
+        """Forget the groups that have ended and that the next update could not use; the lock is held."""
+        ready, self._state.ready = self._state.ready, []
+        for group in ready:
+            self._add(group)
 
     def _is_too_old(self, group: EndedGroup) -> bool:
         return group.oldest is not None and self._state.update - group.oldest > self.options.staleness
@@ -366,13 +363,14 @@ class RolloutStream:
             self._notify()
 
     def _add(self, group: EndedGroup) -> None:
-        """Add a group that has ended; the lock is held."""
-        if group.wanted:
+        """Add a group that has ended, unless the next update could not use it; the lock is held."""
+        is_dropped = group.wanted and self._is_too_old(group)
+        if group.wanted and not is_dropped:
             self._state.ready.append(group)
-            self._drop()
         else:
             self._state.noted.append((group.number, group.outcome))
             self._state.replaced += 1
+            self._state.dropped += is_dropped
 
     def _work(self) -> None:
         try:

@@ -14,6 +14,7 @@ import pytest
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
 from codev_agents.rollout.groups import EndedGroup, StreamOptions, TakenGroups
 from codev_agents.rollout.runner import RolloutRunner
+from codev_agents.rollout.selection import PlayedGroup
 from codev_agents.rollout.stream import RolloutStream
 from codev_env.dialects import get_dialect
 from codev_env.threads import is_given_up
@@ -402,6 +403,30 @@ def test_updates_are_made_again_with_the_groups_that_they_had(stage):
     stage.engine.asked = 0
     stream = stage.stream(2, saved=saved, planned=[[5, 2], [0, 4]])
     assert [stream.take().trained for _ in range(3)] == [[5, 2], [0, 4], [1, 3]] and not stage.engine.asked
+
+
+def test_the_work_grows_with_the_groups_that_wait_and_not_with_their_square(stage):
+    looks = []
+
+    class Watched(EndedGroup):
+        @property
+        def oldest(self) -> int | None:
+            looks.append(self)
+            return super().oldest
+
+        def __eq__(self, other: object) -> bool:
+            looks.append(self)
+            return self is other
+
+        __hash__ = object.__hash__
+
+    count = 200
+    saved = [Watched(n, PlayedGroup(n, 0, 2), (n % 2, n % 2), True, list) for n in range(2 * count)]
+    options = StreamOptions(count, 2, 0, last=0)
+    stream = RolloutStream(stage.runner, stage.engine, SAMPLING, stage.tasks, options, saved=saved)
+    taken = stream.take()
+    assert taken.trained == list(range(0, 2 * count, 2)) and taken.ready == count and not taken.dropped
+    assert len(looks) < 20 * count
 
 
 def test_a_saved_group_that_is_too_old_is_dropped(stage):
