@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from codev_env.farm.counts import FarmCounts
@@ -107,15 +108,15 @@ class NodeLink:
         self.busy_s = 0.0
         self._room = spec.slots * options.in_flight
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[Request, Future[Result] | None]] = deque()
+        self._waiting: deque[tuple[Request | Callable[[], Request], Future[Result] | None]] = deque()
         self._under_way: dict[int, Future[Result]] = {}
         self._known: OrderedDict[str, None] = OrderedDict()
         self._corks = 0
         for work in (self._send, self._receive):
             threading.Thread(target=work, name=f"codev-farm-{spec.name}", daemon=True).start()
 
-    def put(self, request: Request, future: Future[Result] | None = None) -> None:
-        """Queue a request; `future` gets its result, or `NodeGone`."""
+    def put(self, request: Request | Callable[[], Request], future: Future[Result] | None = None) -> None:
+        """Queue a request, or a function that makes it when it leaves; `future` gets its result, or `NodeGone`."""
         with self._changed:
             if not self.lost:
                 self._waiting.append((request, future))
@@ -130,7 +131,8 @@ class NodeLink:
 
         Args:
             digests: The contents that the request names.
-            make: Takes those that the node does not have yet and returns a request that carries them.
+            make: Takes those that the node does not have yet and returns a request that carries them. It is called when
+                the request leaves: contents that wait are not held a second time.
         """
         # In one piece: a request of another thread that names them must not overtake the one that carries them.
         with self._changed:
@@ -140,7 +142,7 @@ class NodeLink:
                 self._known.move_to_end(digest)
             while len(self._known) > _KNOWN:
                 self._known.popitem(last=False)
-            self.put(make(new))
+            self.put(partial(make, new))
 
     def knows(self, digests: Sequence[str]) -> bool:
         """Whether the node has all of these."""
@@ -183,17 +185,18 @@ class NodeLink:
             self._handle.kill()  # last: over a network that is down it takes a while
 
     def _send(self) -> None:
-        while True:
-            with self._changed:
-                while not self.lost and not self._can_send():
-                    self._changed.wait()
-                if self.lost:
-                    return
-                batch = self._take()
+        while self._waits_to_send():
             try:
-                self._handle.submit(batch, self._options.patience_s)
+                # In no variable: a batch with its images must not last until there is another one.
+                self._handle.submit(self._take(), self._options.patience_s)
             except Exception as error:
                 return self.lose(_why(error))
+
+    def _waits_to_send(self) -> bool:
+        """Wait until requests may leave; false if the node is lost."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.lost or self._can_send())
+            return not self.lost
 
     def _can_send(self) -> bool:
         return bool(self._waiting) and not self._corks and (self._has_room() or self._waiting[0][1] is None)
@@ -205,17 +208,19 @@ class NodeLink:
         """Take requests in order, as many as the node has room for."""
         batch: list[Request] = []
         size = 0
-        while self._waiting and size < _BATCH_BYTES:
-            request, future = self._waiting[0]
-            if isinstance(request, RunProgram | Call):
-                if not self._has_room():
+        with self._changed:
+            while self._waiting and size < _BATCH_BYTES:
+                queued, future = self._waiting[0]
+                if future is not None and not self._has_room():
                     break
-                assert future is not None
-                self._under_way[request.number] = future
-            elif isinstance(request, Open):
-                size += sum(packed.bytes for packed in request.pixels)
-            self._waiting.popleft()
-            batch.append(request)
+                self._waiting.popleft()
+                request = queued() if callable(queued) else queued
+                if isinstance(request, RunProgram | Call):
+                    assert future is not None
+                    self._under_way[request.number] = future
+                elif isinstance(request, Open):
+                    size += sum(packed.bytes for packed in request.pixels)
+                batch.append(request)
         return batch
 
     def _receive(self) -> None:
