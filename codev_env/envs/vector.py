@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from codev_env.envs.codev_env import CodeVBenchEnv
 from codev_env.envs.image_tool import ImageToolEnv
-from codev_env.errors import ConfigError, EpisodeLost, JudgeError, unknown
+from codev_env.errors import ConfigError, EpisodeLost, FarmError, JudgeError, unknown
 from codev_env.threads import until_given_up
 from codev_env.types import Code, Observation, Step, StepInfo, StepScore
 
@@ -216,7 +216,11 @@ class ImageToolVectorEnv(VectorEnv[Observation, Sequence[str], NDArray[Any]]):
         given_up = threading.Event()
         futures = [self._pool.submit(until_given_up, given_up, function, job) for job in jobs]
         try:
-            errors = [future.exception() for future in futures]
+            errors = []
+            for future in futures:
+                errors.append(future.exception())
+                if isinstance(errors[-1], FarmError):
+                    given_up.set()  # the others would wait for a node as long as this one
         except BaseException:
             given_up.set()
             raise
@@ -285,10 +289,12 @@ class FarmVectorEnv(ImageToolVectorEnv):
     def _play(self, played: list[int], actions: Sequence[str]) -> list[StepResult]:
         with self._farm.together():
             under_way = [self.envs[i].begin(actions[i]) for i in played]
-        found = [_outcome(end) for end in under_way]
-        failed = next((one for one in found if isinstance(one, BaseException) and not _is_lost(one)), None)
-        if failed is not None:
-            raise failed
+        found: list[Step | BaseException] = []
+        for end in under_way:
+            try:
+                found.append(end())
+            except EpisodeLost as lost:
+                found.append(lost)  # any other error ends the batch: each of the rest might wait for a node as long
         return self._map(lambda job: self._finish(*job), list(zip(played, found, strict=True)))
 
     def _finish(self, i: int, found: Step | BaseException) -> StepResult:
@@ -296,17 +302,6 @@ class FarmVectorEnv(ImageToolVectorEnv):
             return self.envs[i].finish(found, found.score)
         self.restarts[i] += 1
         return self.envs[i].restart()
-
-
-def _outcome(end: Callable[[], Step]) -> Step | BaseException:
-    try:
-        return end()
-    except Exception as error:
-        return error
-
-
-def _is_lost(error: BaseException) -> bool:
-    return isinstance(error, EpisodeLost)
 
 
 def make_vec(

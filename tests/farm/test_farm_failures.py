@@ -206,6 +206,23 @@ def test_a_lost_episode_that_finds_no_node_ends_those_of_the_batch(cluster: Loca
     envs.close()
 
 
+@pytest.mark.parametrize("what", ["step", "reset"])
+def test_a_batch_that_finds_no_node_waits_for_one_once(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """However many environments it has."""
+    farm = cluster.farm(wait_s=0.5)
+    envs = gym.make_vec(ID, 24, farm=farm, workers=2, **ARGS)
+    envs.reset(seed=0)
+    cluster.remove("node-0")
+    until(lambda: not farm.slots)
+    started = time.monotonic()
+    with pytest.raises(FarmError, match="no node for 0.5 s"):
+        envs.step((LOOK,) * 24) if what == "step" else envs.reset(seed=0)
+    assert time.monotonic() - started < 4
+    envs.close()
+
+
 def test_a_node_that_takes_long_to_kill_gets_no_episodes_meanwhile(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
