@@ -45,7 +45,7 @@ from codev_train.run.servers import look_for_servers
 from codev_train.run.shared_folder import is_seen, marker
 from codev_train.run.sizes import ModelSize
 from codev_train.run.trackers import tracker_checks
-from codev_train.sft.cold_start import toy_policy
+from codev_train.sft.cold_start import check_stages, toy_policy
 from codev_train.sft.start import start_folder
 
 _AGAIN = "fails like "
@@ -115,6 +115,7 @@ def check_sft(options: SFTOptions) -> None:
     if failed:
         raise ConfigError(" ".join(map(_sentence, failed)))
     make_env(options.env, "train").close()
+    check_stages(options)
 
 
 def _values(plan: PlannedRun) -> Iterator[Check]:
@@ -234,6 +235,7 @@ def _model(plan: PlannedRun) -> Iterator[Check]:
         name = done if is_here(done) else start.model
         if name != done:
             yield from _packages_of(start)
+            check_stages(start)
     if not name:
         if plan.dry:
             plan.size = measure(toy_policy(plan.request.start_options()).model, "toy")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import weakref
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,10 +13,15 @@ from micro_run import TOY_OPTIONS
 
 from codev_agents import Oracle, RandomCrop, run_episode
 from codev_agents.scripted import DecorativeCrop
+from codev_env.dialects import get_dialect
+from codev_env.errors import ConfigError
+from codev_env.tasks.scenes import parse_scenes
+from codev_env.transforms import TRANSFORMS, transform_image
+from codev_env.types import Task
 from codev_train.run.environments import make_env
-from codev_train.run.options import SFTOptions, StageOptions
-from codev_train.sft import cold_start
-from codev_train.sft.examples import Example, ExampleMaker, StageData, tokenize_trajectory
+from codev_train.run.options import EnvOptions, SFTOptions, StageOptions
+from codev_train.sft import cold_start, examples
+from codev_train.sft.examples import Example, ExampleMaker, StageData, corpus, named_objects, tokenize_trajectory
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +164,97 @@ def test_a_toy_is_made_from_a_small_set_of_tasks(env_options):
 def test_a_stage_without_experts_has_none(maker):
     stage = StageOptions(steps=4, captions=2, reads=2, experts=0)
     assert [len(batch) for batch in StageData(lambda: maker, stage, 4, (0, 0, 0))] == [4, 4, 2, 2]
+
+
+def test_a_caption_says_where_crops_begin_in_scenes_without_cells(policy, rng):
+    big = EnvOptions(scenes="vstar", max_turns=2)
+    maker = ExampleMaker(SFTOptions(env=big, snap=100), policy.processor, (make_env(big, "train"),) * 2)
+    task = maker.honest.unwrapped.tasks[1]
+    text = learned(maker.caption(1, rng), maker.processor)
+    said = {
+        (color, int(x) // 100, int(y) // 100, shape)
+        for color, places, shape in re.findall(r" ([a-z]+)((?:\d+,\d+ )+)(\w+)", text)
+        for x, y in re.findall(r"(\d+),(\d+)", places)
+    }
+    objects = task.meta["objects"]
+    assert said == {(o["color"], o["box"][0] // 100, o["box"][1] // 100, o["shape"]) for o in objects}
+
+
+def test_objects_of_turned_scenes_are_named_where_they_are_shown(policy, rng):
+    turned = EnvOptions(scenes="vstar", wrap=(*TRANSFORMS, "rotate_90+flip_vertical"))
+    plain, env = make_env(dataclasses.replace(turned, wrap=()), "train").unwrapped.tasks[0], make_env(turned, "train")
+    assert plain.image.width != plain.image.height
+    for number, names in enumerate([*([name] for name in TRANSFORMS), ["rotate_90", "flip_vertical"]]):
+        task = env.unwrapped.tasks[number]
+        for item, source in zip(named_objects(task), plain.meta["objects"], strict=True):
+            shown = plain.image.crop(tuple(source["box"]))
+            for name in names:
+                shown = transform_image(shown, name)
+            assert task.image.crop(item["box"]).tobytes() == shown.tobytes(), names
+    maker = ExampleMaker(SFTOptions(env=turned), policy.processor, (env, env))
+    assert all(learned(maker.read(number, rng), maker.processor) for number in range(8))
+
+
+@pytest.mark.parametrize("kind", ["captions", "reads"])
+def test_captions_and_reads_need_scenes_of_named_objects(policy, kind):
+    charts = EnvOptions(scenes="charts")
+    maker = ExampleMaker(SFTOptions(env=charts), policy.processor, (make_env(charts, "train"),) * 2)
+    (found,) = StageData(lambda: maker, StageOptions(steps=1, **{kind: 2}), 4, (0, 0, 0))
+    assert isinstance(found, ConfigError) and "generated scenes only" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("scenes", "stage", "message"),
+    [
+        ("charts", {"captions": 1}, "captions and reads of imitate"),
+        ("codev-rl", {"reads": 1}, "captions and reads of imitate"),
+        ("tiny", {"scene": {"cue_p": 7.0}}, "cue_p"),
+        ("tiny", {"objects": (3, 9)}, "objects"),
+    ],
+)
+def test_scenes_of_the_last_stage_are_checked_before_the_first(scenes, stage, message):
+    stages = {"ground": StageOptions(steps=1), "imitate": StageOptions(steps=1, **stage)}
+    options = SFTOptions(env=EnvOptions(scenes=scenes), **stages)
+    with pytest.raises(ConfigError, match=message):
+        cold_start.check_stages(options)
+    cold_start.check_stages(dataclasses.replace(options, imitate=StageOptions(steps=0, **stage)))
+
+
+@pytest.mark.parametrize("scenes", ["pair", "video"])
+def test_a_toy_talks_in_a_dialect_that_crops_only_the_first_image(scenes):
+    """Where the target is on another image, the expert answers at once, and the pretending agent crops the first."""
+    options = SFTOptions(env=EnvOptions(scenes=scenes, dialect="deepeyes", max_turns=2), toy=TOY_OPTIONS)
+    processor = cold_start.toy_policy(options).processor
+    maker = ExampleMaker(options, processor, (make_env(options.env, "train"),) * 2)
+    experts = [maker.expert(number, np.random.default_rng(0)) for number in range(6)]
+    assert max(len(e.ids) - sum(b.tokens for b in e.images) for e in experts) < 120
+
+
+def test_the_words_of_a_toy_come_from_scenes_that_are_not_kept():
+    tasks, seen = parse_scenes("tiny", "train"), list[weakref.ref]()
+
+    def drawn() -> Iterator[Task]:
+        for number in range(6):
+            task = dataclasses.replace(tasks[number], images=(tasks[number].image.copy(),))
+            seen.append(weakref.ref(task.image))
+            yield task
+            del task
+            assert sum(image() is not None for image in seen) <= 2
+
+    assert corpus(drawn(), get_dialect("codev"), 56)[1]
+
+
+def test_episodes_and_scenes_are_kept_up_to_a_total_size(policy, env_options, monkeypatch):
+    """Examples of large images would fill the memory; those that are made again are the same."""
+    stage = StageOptions(steps=4, captions=2, reads=0, experts=4)
+
+    def batches(kept: int) -> tuple[list[list[list[int]]], int]:
+        monkeypatch.setattr(examples, "_KEPT", kept)
+        options, made = SFTOptions(env=env_options, snap=112), list[int]()
+        maker = ExampleMaker(options, policy.processor, (make_env(env_options, "train"),) * 2)
+        expert = maker.expert
+        monkeypatch.setattr(maker, "expert", lambda number, rng: (made.append(number), expert(number, rng))[1])
+        return [[e.ids for e in batch] for batch in StageData(lambda: maker, stage, 3, (0, 0, 0))], len(made)
+
+    (all_kept, made), (none_kept, more) = batches(2 << 30), batches(1)
+    assert all_kept == none_kept and made <= 3 < more

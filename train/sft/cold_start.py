@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import gymnasium as gym
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
@@ -31,15 +32,36 @@ from codev_train.learn.sharding import prepare, reads_weights
 from codev_train.run.environments import make_env
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import SFTOptions, StageOptions
-from codev_train.sft.examples import Example, ExampleMaker, StageData, corpus, read_recorded
+from codev_train.sft.examples import Example, ExampleMaker, StageData, corpus, named_objects, read_recorded
 
 CORPUS_SCENES = 400
+STAGES = ("ground", "imitate")
+_LOOKED_AT = 8
+"""Scenes of each stage that are looked at before anything is learned."""
+
+
+def check_stages(options: SFTOptions) -> None:
+    """Make the scenes of all stages: an error of the last one would cost what the others have learned.
+
+    Raises:
+        ConfigError: Scenes of a stage have no such options, or no names for its captions and reads.
+    """
+    for name in STAGES:
+        stage: StageOptions = getattr(options, name)
+        if not stage.steps:
+            continue
+        env = _honest_env(options, stage)
+        tasks = unwrap(env).tasks
+        if stage.captions or stage.reads:
+            for number in range(min(_LOOKED_AT, options.pool, len(tasks))):
+                named_objects(tasks[number], f"captions and reads of {name} are")
+        env.close()
 
 
 def toy_policy(options: SFTOptions) -> Policy:
     """Make a toy policy from random weights, with a tokenizer trained on the environment's texts."""
     env = unwrap(make_env(options.env, split="train"))
-    tasks = [env.tasks[i] for i in range(min(CORPUS_SCENES, len(env.tasks)))]
+    tasks = (env.tasks[i] for i in range(min(CORPUS_SCENES, len(env.tasks))))
     tokenizer = build_tokenizer(*corpus(tasks, env.dialect, options.snap))
     model = build_model(options.toy, tokenizer, options.seed)
     speed_up(model)
@@ -62,7 +84,7 @@ def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) 
     longest = positions_of(policy.model.config) or options.max_length
     options = dataclasses.replace(options, max_length=min(options.max_length, longest))
     module = prepare(accelerator, TokenScorer(policy.model))
-    for number, name in enumerate(("ground", "imitate")):
+    for number, name in enumerate(STAGES):
         stage: StageOptions = getattr(options, name)
         if stage.steps:
             _run_stage(module, policy, options, recorded, name, number, monitor, accelerator)
@@ -174,8 +196,13 @@ def example_maker(
 ) -> ExampleMaker:
     """Make environments inside the loader process, which must not fight the trainer for the cores."""
     torch.set_num_threads(1)
+    envs = make_env(options.env, "train"), _honest_env(options, stage)
+    return ExampleMaker(options, processor, envs, recorded)
+
+
+def _honest_env(options: SFTOptions, stage: StageOptions) -> gym.Env[Any, Any]:
+    """Make the environment of all but the decorative episodes of a stage."""
     scene: dict[str, Any] = {**options.env.scene, **stage.scene}
     if any(stage.objects):
         scene["objects"] = stage.objects
-    envs = make_env(options.env, "train"), make_env(options.env, "train", scene=scene)
-    return ExampleMaker(options, processor, envs, recorded)
+    return make_env(options.env, "train", scene=scene)

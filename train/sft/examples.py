@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,18 @@ from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
 from codev_env.geometry import image_of
+from codev_env.tasks.readers.cache import SizedCache
 from codev_env.trajectory import Trajectory, read_trajectories
+from codev_env.transforms import TRANSFORMS, compose, transform_box, transform_size
 from codev_env.types import IMAGE_PLACEHOLDER, Execution, Task
 from codev_train.run.options import SFTOptions, StageOptions
 
 CAPTION_PROMPT = f"{IMAGE_PLACEHOLDER}\nDescribe the image."
 READ_PROMPT = f"{IMAGE_PLACEHOLDER}\nWhat is this?"
+_NAMED = {"color", "shape", "label", "box"}
+"""Fields of an object that can be named and read."""
+_KEPT = 2 << 30
+"""Most bytes of images that are kept for the next time, of whole scenes and of episodes each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,19 +43,46 @@ class Example:
     images: list[PixelBlock]
 
 
-def caption_text(task: Task, rng: np.random.Generator) -> str:
-    """Name the objects of the images shown in random order, each with its cell's top left corner in pixels.
+def named_objects(
+    task: Task, made: str = "captions and reads are", advice: str = "set both to 0"
+) -> list[dict[str, Any]]:
+    """Return the objects of a generated scene: colour, shape, label, and `box` in pixels of the task's images.
+
+    Args:
+        task: The scene.
+        made: What is made of it, for the message.
+        advice: How to do without it, for the message.
+
+    Raises:
+        ConfigError: The task is no generated scene of such objects.
+    """
+    objects = task.meta.get("objects")
+    if not objects or not all(_NAMED <= set(item) for item in objects):
+        raise ConfigError(
+            f"{made} made from generated scenes only, of named objects as in `--env.scenes tiny` or `vstar`: {advice}, "
+            "or env.data to synthetic and env.scenes to one of these."
+        )
+    # Tasks that `env.wrap` turns keep the boxes of their source.
+    turn = compose(step for step in task.meta.get("variant", "").split("+") if step in TRANSFORMS)
+    sources = [transform_size(image.size, turn) for image in task.images]
+    return [{**item, "box": transform_box(item["box"], sources[item.get("image", 0)], turn)} for item in objects]
+
+
+def caption_text(task: Task, snap: int, rng: np.random.Generator) -> str:
+    """Name the objects of the images shown in random order, each with the top left corner of its crop in pixels.
 
     The place follows the colour directly: the token that asks is the token that is looked up in the image, which a
     small model learns in half the steps. Of several images, the number of each that has the object, from 1, comes
-    before the place there: to name the images is to look for the object in all of them.
+    before the place there: to name the images is to look for the object in all of them. Crops are aligned to `snap`
+    pixels, 0 for no grid, as those of the expert.
     """
     several = len(task.shown_images) > 1
     places: dict[tuple[str, str], list[str]] = {}
-    for item in task.meta["objects"]:
+    for item in named_objects(task):
         number = item.get("image", 0)
         if number < len(task.shown_images):
-            place = f"{item['cell'][0]},{item['cell'][1]}"
+            left, top, *_ = expand_box(item["box"], task.images[number].size, 0.0, snap or None)
+            place = f"{left},{top}"
             places.setdefault((item["color"], item["shape"]), []).append(f"{number + 1}:{place}" if several else place)
     named = [*places.items()]
     chosen = [named[i] for i in rng.permutation(len(named))]
@@ -129,7 +162,7 @@ class ExampleMaker:
         # The expert looks where looking is needed; the decorative agent pretends where the answer can be guessed.
         self.oracle: Agent = Oracle(margin=0.0, snap=options.snap or None)
         self.decorative: Agent = DecorativeCrop(snap=options.snap or None)
-        self._views: dict[int, list[PixelBlock]] = {}
+        self._views: SizedCache[list[PixelBlock]] = SizedCache(_KEPT, _bytes)
 
     @property
     def scenes(self) -> int:
@@ -139,16 +172,16 @@ class ExampleMaker:
     def caption(self, number: int, rng: np.random.Generator) -> Example:
         """A whole scene, described."""
         task = self._task(number)
-        if number not in self._views:
-            self._views[number] = [self.processor.image(image) for image in task.shown_images]
-        return self._described(CAPTION_PROMPT, self._views[number], caption_text(task, rng))
+        views = self._views.get(number, lambda: [self.processor.image(image) for image in task.shown_images])
+        return self._described(CAPTION_PROMPT, views, caption_text(task, self.options.snap, rng))
 
     def read(self, number: int, rng: np.random.Generator) -> Example:
         """The close-up of one object, read."""
         task = self._task(number)
-        item = task.meta["objects"][int(rng.integers(len(task.meta["objects"])))]
+        objects = named_objects(task)
+        item = objects[int(rng.integers(len(objects)))]
         image = task.images[item.get("image", 0)]
-        box = expand_box(tuple(item["box"]), image.size, 0.0, self.options.snap or None)
+        box = expand_box(item["box"], image.size, 0.0, self.options.snap or None)
         return self._described(
             READ_PROMPT,
             [self.processor.image(image.crop(box))],
@@ -194,7 +227,7 @@ class _Supply:
         self.maker, self.pool, self.rng = maker, pool, rng
         self.longest = maker.options.max_length
         self.too_long: set[tuple[str, int]] = set()
-        self._episodes: dict[tuple[str, int], Example] = {}
+        self._episodes: SizedCache[Example] = SizedCache(_KEPT, lambda example: _bytes(example.images))
 
     def scenes(self, kind: str, count: int) -> Iterator[Example]:
         """Yield examples of scenes drawn from the pool; where one is left out, that of the next scene takes its place.
@@ -234,15 +267,12 @@ class _Supply:
         make: Callable[[int, np.random.Generator], Example] = getattr(self.maker, kind)
         if kind not in ("expert", "decoration"):
             return make(number, self.rng)
-        if (kind, number) not in self._episodes:
-            self._episodes[kind, number] = make(number, self.rng)
-        return self._episodes[kind, number]
+        return self._episodes.get((kind, number), lambda: make(number, self.rng))
 
     def _fits(self, kind: str, number: int, example: Example) -> bool:
         if len(example.ids) <= self.longest:
             return True
         self.too_long.add((kind, number))
-        self._episodes.pop((kind, number), None)
         return False
 
     def _more_tokens(self) -> str:
@@ -300,8 +330,17 @@ def _passes(count: int, rng: np.random.Generator) -> Iterator[int]:
         yield from rng.permutation(count).tolist()
 
 
-def corpus(tasks: Sequence[Task], dialect: Dialect, snap: int) -> tuple[list[str], list[str], list[str]]:
+def _bytes(images: Iterable[PixelBlock]) -> int:
+    return sum(image.values.nbytes for image in images)
+
+
+def corpus(tasks: Iterable[Task], dialect: Dialect, snap: int) -> tuple[list[str], list[str], list[str]]:
     """Collect the vocabulary of an environment for a toy tokenizer.
+
+    Args:
+        tasks: At least one scene; none is kept, as all of them may fill the memory.
+        dialect: How the policy talks.
+        snap: Grid of crops in pixels, 0 for none.
 
     Returns:
         Texts (observations and replies), words that stay tokens of their own, and the dialect's
@@ -310,29 +349,31 @@ def corpus(tasks: Sequence[Task], dialect: Dialect, snap: int) -> tuple[list[str
     Raises:
         ConfigError: The tasks are not generated scenes of named objects.
     """
-    if not all("objects" in task.meta for task in tasks):
-        raise ConfigError(
-            "a toy model is made from generated scenes only; set model to a folder, or env.data=synthetic"
-        )
     rng = np.random.default_rng(0)
-    shown = Execution(images=tuple(tasks[0].images), names=("crop.png",))
-    frame = ["system\n", "user\n", "assistant\n", "\n"]
-    texts = [*frame, dialect.system_prompt(), dialect.render(shown, 1), dialect.render(Execution(), 0)] * len(tasks)
+    frame, usual, texts = ["system\n", "user\n", "assistant\n", "\n"], list[str](), list[str]()
     words = set()
     for task in tasks:
+        objects = named_objects(task, "a toy model is", "set model to a folder")
+        if not usual:
+            shown = Execution(images=tuple(task.images), names=("crop.png",))
+            usual = [*frame, dialect.system_prompt(), dialect.render(shown, 1), dialect.render(Execution(), 0)]
         on = image_of(task.targets[0])
-        box = expand_box(task.targets[0], task.images[on].size, 0.0, snap or None)
+        reached = on if dialect.croppable is None else min(on, dialect.croppable - 1)
+        box = expand_box(task.targets[0], task.images[reached].size, 0.0, snap or None)
         texts += [
+            *usual,
             dialect.first_message(task),
-            crop_turn(dialect, box, on),
+            crop_turn(dialect, box, reached),
             answer_turn(dialect, task.answer, True),
-            caption_text(task, rng),
+            caption_text(task, snap, rng),
             CAPTION_PROMPT,
             READ_PROMPT,
         ]
-        for item in task.meta["objects"]:
+        if reached != on:  # The expert answers without a crop.
+            texts.append(answer_turn(dialect, task.answer, False))
+        for item in objects:
             words |= {item["color"], item["shape"]}
             texts.append(read_text(item, dialect))
-    tags = sorted(set(re.findall(r"</?[a-z_]+>", "".join(texts[: len(frame) + 3]))) - {IMAGE_PLACEHOLDER})
+    tags = sorted(set(re.findall(r"</?[a-z_]+>", "".join(usual))) - {IMAGE_PLACEHOLDER})
     pieces = re.compile("|".join(map(re.escape, [*tags, IMAGE_PLACEHOLDER])))
     return [p for text in texts for p in pieces.split(text) if p], sorted(words), tags
