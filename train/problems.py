@@ -30,7 +30,7 @@ def find_problems(options: TrainOptions, processes: int = 1, layout: Layout | No
         layout: How their launcher makes them hold the weights; None if they are not started yet.
     """
     yield from model_problems(needed_model(options))
-    rollouts = options.prompts // processes * min(options.group, options.down_sample or options.group)
+    rollouts = options.prompts * min(options.group, options.down_sample or options.group)
     if options.prompts % processes:
         yield make_problem("prompts", options.prompts, f"a multiple of the {processes} processes (--processes)")
     if processes % options.sequence_parallel:

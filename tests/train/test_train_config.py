@@ -174,6 +174,13 @@ def test_a_bad_value_is_refused_before_anything_is_written(words, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
+def test_minibatches_are_parts_of_the_rollouts_of_all_processes():
+    chosen = TrainOptions(prompts=8, group=4, minibatches=16)
+    assert [list(find_problems(chosen, processes)) for processes in (1, 2, 8)] == [[], [], []]
+    (problem,) = find_problems(dataclasses.replace(chosen, minibatches=33), 8)
+    assert problem.text == "--minibatches is 33; it must be at most the 32 rollouts."
+
+
 def test_no_prompts_are_told_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert codev.main(["train", "--preset", "smoke", "--prompts", "0"]) == 1

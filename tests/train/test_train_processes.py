@@ -224,6 +224,13 @@ def test_uneven_processes_take_the_step_of_one(update_folder, shares, options):
     assert found_stats == pytest.approx(stats, rel=1e-3, abs=1e-5, nan_ok=True)
 
 
+def test_minibatches_may_have_fewer_rollouts_than_there_are_processes(update_folder):
+    wanted, stats = one_update(update_folder, [4], "minibatches=4")
+    found, found_stats = one_update(update_folder, [2, 2], "minibatches=4")
+    torch.testing.assert_close(found, wanted, atol=2e-6, rtol=1e-3)
+    assert stats["empty_passes"] == 0 and found_stats["empty_passes"] == 0.5
+
+
 @pytest.mark.parametrize(
     "options", [("token_budget=400", "loss=gspo"), ("token_budget=90", "correction=token", "epochs=2")]
 )
