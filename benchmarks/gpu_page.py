@@ -36,6 +36,15 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "asleep_gib": ("asleep", "{:.1f}".format),
     "woken_gib": ("woken", "{:.1f}".format),
     "same_tokens": ("same greedy tokens", str),
+    "cold_start_seconds": ("seconds of the cold start", "{:.0f}".format),
+    "rollout_seconds": ("of an update's rollouts", "{:.1f}".format),
+    "update_seconds": ("of an update", "{:.1f}".format),
+    "rollout_tokens_per_second": ("tokens sampled per second", "{:.0f}".format),
+    "calls": ("tool calls per episode", "{:.2f}".format),
+    "gap": ("sampler against trainer, nats per token", "{:.1e}".format),
+    "checkpoint_gib": ("GiB of a checkpoint", "{:.1f}".format),
+    "resumed_seconds": ("seconds of the resumed run", "{:.0f}".format),
+    "once": ("each update made once", str),
 }
 """The columns of tables, in this order; other values stay in the result files."""
 

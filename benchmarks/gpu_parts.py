@@ -45,11 +45,11 @@ def machine(toy: bool) -> Iterator[Cell]:
 
 
 def update(name: str) -> Callable[[bool], Iterator[Cell]]:
-    """Steps of the updater on trajectories with images: LoRA, all weights with AdamW, all weights with plain SGD."""
+    """Steps of the updater on trajectories with images: LoRA, or all weights with three optimizers."""
 
     def cells(toy: bool) -> Iterator[Cell]:
         size = SIZES["tiny" if toy else name]
-        for way in ("lora", "full", "full, SGD"):
+        for way in ("lora", "full", "full, 8-bit AdamW", "full, SGD"):
             trainers: list[Any] = []  # made with the first cell of its kind, freed after the last
             for length in (128,) if toy else LENGTHS:
                 yield f"{way}, {length}", lambda way=way, length=length, t=trainers: step(size, way, length, t)
@@ -60,26 +60,29 @@ def update(name: str) -> Callable[[bool], Iterator[Cell]]:
 
 
 def checkpointing(toy: bool) -> Iterator[Cell]:
-    """The same with activations computed again in the backward pass, and with all of them kept."""
-    size, length = (SIZES["tiny"], 128) if toy else (SIZES["3b"], PASS)
-    for way in ("lora", "full, SGD"):
-        trainers: list[Any] = []
-        for kept in (False, True):
-            name = f"{way}, {length}, {'kept' if kept else 'computed again'}"
-            yield name, lambda way=way, kept=kept, t=trainers: step(size, way, length, t, kept)
-        trainers.clear()
-        clear()
+    """The same, with the activations of no, of half, and of all decoder layers kept for the backward pass."""
+    for name in ("3b", "7b"):
+        size, length = (SIZES["tiny"], 128) if toy else (SIZES[name], PASS)
+        for way in ("lora", "full, SGD"):
+            trainers: list[Any] = []
+            for kept in (0, size.layers // 2, size.layers):
+                cell = f"{name} {way}, {length}, {kept} of {size.layers}"
+                yield cell, lambda s=size, w=way, n=length, t=trainers, kept=kept: step(s, w, n, t, kept)
+            trainers.clear()
+            clear()
 
 
-def step(size: Any, way: str, length: int, trainers: list[Any], kept: bool = False) -> Row:
+def step(size: Any, way: str, length: int, trainers: list[Any], kept: int = 0) -> Row:
+    from codev_agents.engines.policy import Policy
+
     clear()
     try:
         if not trainers:
             trainers.append(make_updater(size, way))
         updater = trainers[0]
         updater = make_updater(size, way, max(length, PASS), updater)
-        if kept:
-            updater.accelerator.unwrap_model(updater.module).model.gradient_checkpointing_disable()
+        policy = Policy(updater.accelerator.unwrap_model(updater.module).model, size.ids)
+        policy.checkpoint_gradients(kept)
         samples = make_samples(size, length, max(2, 32768 // length) if CUDA else 2)
         clear()  # what making the weights took
         rng = np.random.default_rng(0)
@@ -112,8 +115,10 @@ def make_updater(size: Any, way: str, budget: int = 0, like: Any = None) -> Any:
     from codev_train.learn.scorer import TokenScorer
     from codev_train.learn.update import Updater
     from codev_train.run.health import HealthOptions
-    from codev_train.run.options import TrainOptions
+    from codev_train.run.options import OptimizerOptions, TrainOptions
 
+    if "8-bit" in way and not importlib.util.find_spec("torchao"):
+        raise Missing("torchao is not installed")
     options = TrainOptions(
         precision="bf16",
         gradient_checkpointing=True,
@@ -129,10 +134,10 @@ def make_updater(size: Any, way: str, budget: int = 0, like: Any = None) -> Any:
     speed_up(policy.model)
     narrow_base(policy.model, options)
     policy.restrict(options.train_vision, options.lora)
-    policy.checkpoint_gradients()
     scorer = TokenScorer(policy.model)
     trained = [p for p in scorer.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=1e-6) if "SGD" in way else make_optimizer(scorer, options.optimizer)
+    chosen = OptimizerOptions(name="adamw8bit" if "8-bit" in way else "adamw")
+    optimizer = torch.optim.SGD(trained, lr=1e-6) if "SGD" in way else make_optimizer(scorer, chosen)
     accelerator = Accelerator(mixed_precision=options.precision, cpu=not CUDA)
     module, optimizer = accelerator.prepare(scorer, optimizer)
     return Updater(module, optimizer, size.ids, options, accelerator)
@@ -235,6 +240,13 @@ def sleep_and_wake(toy: bool) -> Row:
     }
 
 
+def whole_run(toy: bool) -> Iterator[Cell]:
+    """A whole run by the command line, killed and resumed."""
+    from gpu_run import run
+
+    yield "1.8B" if not toy else "toy", lambda: run(toy)
+
+
 def trl(toy: bool) -> Iterator[Cell]:
     """A gradient step of TRL's `GRPOTrainer` and of ours on the same trajectories, with the same precision."""
     name, lengths = ("tiny", (128,)) if toy else ("3b", (8192, 16384))
@@ -263,6 +275,7 @@ PARTS: dict[str, Callable[[bool], Iterator[Cell]]] = {
     "checkpointing": checkpointing,
     "agreement": agreement,
     "sleep": sleep,
+    "run": whole_run,
     "trl": trl,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -24,6 +25,12 @@ from codev_train.run.processes import (
 )
 
 
+def _grow_in_place() -> None:
+    """Let PyTorch's blocks of GPU memory grow: passes differ in length, and blocks for each length would pile up."""
+    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+
+
 def sft(argv: Sequence[str]) -> int:
     """Run `codev sft`; returns the exit code."""
     request = read_request(argv)
@@ -34,6 +41,7 @@ def sft(argv: Sequence[str]) -> int:
         raise ConfigError("nothing to learn: both stages have 0 steps. Use --preset tiny, or set --imitate.steps.")
     if _launched("sft", options, argv):
         return 0
+    _grow_in_place()
     say = print if is_first() else lambda *_: None
     from codev_train.checks import check_sft
     from codev_train.sft.start import make_start, start_folder
@@ -63,6 +71,8 @@ def train(argv: Sequence[str]) -> Path | None:
     options = request.parse("train", TrainOptions, "codev train")
     if _launched("train", options, argv):
         return None
+    if options.engine != "vllm":  # whose sleep takes memory of fixed blocks
+        _grow_in_place()
     from codev_train.experiment import run_experiment
 
     if options.resume and asked.layers:

@@ -51,12 +51,27 @@ def add_adapters(model: Any, options: LoraOptions, seed: int = 0) -> None:
     for module in model.modules():
         if hasattr(module, "lora_A"):
             module._cast_input_dtype = types.MethodType(_cast_unless_autocast, module)
+            module.forward = types.MethodType(_add_in_product, module)
 
 
 def _cast_unless_autocast(self: Any, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Turn a layer's input to the type of its adapters, except on GPUs where autocast turns it back at once."""
     kept = x.device.type in vision.DEVICES and torch.is_autocast_enabled(x.device.type)
     return x if kept else x.to(dtype)
+
+
+def _add_in_product(self: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Run a layer with its adapter, whose product is scaled and added by the product itself on GPUs.
+
+    peft writes the product, its multiple and the sum one after the other, each as wide as the layer's output.
+    """
+    device, (name, *others) = x.device.type, self.active_adapters
+    if device not in vision.DEVICES or not torch.is_autocast_enabled(device) or self.merged or others:
+        return type(self).forward(self, x, *args, **kwargs)
+    result = self.base_layer(x, *args, **kwargs)
+    inner = self.lora_A[name](x)
+    rows, weight = result.flatten(0, -2), self.lora_B[name].weight
+    return torch.addmm(rows, inner.flatten(0, -2), weight.T, alpha=self.scaling[name]).view_as(result)
 
 
 def has_adapters(model: Any) -> bool:

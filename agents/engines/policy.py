@@ -98,9 +98,16 @@ class Policy:
             if resume:
                 lora.load_adapters(self.model, adapters, resume)
 
-    def checkpoint_gradients(self) -> None:
-        """Keep no activations for the backward pass but compute them again in it."""
+    def checkpoint_gradients(self, kept: int = 0) -> None:
+        """Keep no activations for the backward pass but compute them again in it.
+
+        Args:
+            kept: The last decoder layers that keep theirs all the same.
+        """
         self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        layers = self.model.model.language_model.layers
+        for layer in layers[max(0, len(layers) - kept) :]:
+            layer.gradient_checkpointing = False
         # transformers lets the inputs of every tower require a gradient, as reentrant checkpoints need: the backward
         # pass would go through a frozen vision tower, too, and run it twice more.
         self.model.disable_input_require_grads()

@@ -1,4 +1,4 @@
-"""Models with the same weights and fewer, larger operations: the vision tower, and the norms in mixed precision."""
+"""Models with the same weights and fewer, larger operations: the vision tower, norms and gates."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface
+from transformers.activations import SiLUActivation
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 NAME = "codev_segments"
@@ -20,6 +21,7 @@ DEVICES = ("cuda",)
 """Devices on which norms and feed-forward layers are changed; on others it gains nothing."""
 _ALIGNED = 8
 _NORMS = ("input_layernorm", "post_attention_layernorm", "norm1", "norm2")
+_GATED = ("Qwen2MLP", "Qwen3VLTextMLP", "Qwen3_5MLP")
 _PLAIN = ("Qwen2_5_VLRMSNorm", "Qwen3VLTextRMSNorm")
 
 
@@ -32,6 +34,10 @@ def speed_up(model: Any) -> None:
         for block in tower.blocks:
             if hasattr(block.mlp, "gate_proj") and block.mlp.gate_proj.out_features % _ALIGNED:
                 block.mlp.forward = types.MethodType(_aligned_mlp, block.mlp)
+        for layer in model.model.language_model.layers:
+            mlp: Any = getattr(layer, "mlp", None)
+            if type(mlp).__name__ in _GATED and isinstance(mlp.act_fn, SiLUActivation):
+                mlp.forward = types.MethodType(_gated_mlp, mlp)
         for module in model.modules():
             for norm in (getattr(module, name, None) for name in _NORMS):
                 if norm is not None and type(norm).__name__ in _PLAIN:
@@ -69,6 +75,30 @@ def _aligned_mlp(self: Any, hidden: torch.Tensor) -> torch.Tensor:
     product = self.act_fn(filled(self.gate_proj)) * filled(self.up_proj)
     down = torch.nn.functional.pad(self.down_proj.weight, (0, more))
     return torch.nn.functional.linear(product, down, self.down_proj.bias)
+
+
+class _Gate(torch.autograd.Function):
+    """`silu(gate) * up`, which keeps its two inputs alone for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(gate, up)
+        return torch.nn.functional.silu(gate).mul_(up)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        gate, up = ctx.saved_tensors
+        inner = grad * up
+        torch.ops.aten.silu_backward.grad_input(inner, gate, grad_input=inner)
+        return inner, torch.nn.functional.silu(gate).mul_(grad)
+
+
+def _gated_mlp(self: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """Run a gated feed-forward layer whose activated gate is not kept."""
+    if hidden.device.type not in DEVICES:
+        return type(self).forward(self, hidden)
+    return self.down_proj(_Gate.apply(self.gate_proj(hidden), self.up_proj(hidden)))
 
 
 def _norm_to_autocast(self: Any, hidden: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 from transformers import Qwen2_5_VLConfig, Qwen3VLConfig
 
 from codev_agents.engines.options import LoraOptions, VllmOptions
+from codev_env.errors import ConfigError
 from codev_train.run import estimate
 from codev_train.run.config import read_request
 from codev_train.run.machine import gpu_check
@@ -140,6 +141,18 @@ def test_checkpointing_keeps_the_residual_stream_and_one_layer():
     assert found.activations == 160 * 12 * 4 + 80 * 2 * 4 * 8 + 160 * 3 * 4 * 4
     assert found.layer == max(80 * (576 + 2 * 4 * 16), 160 * (320 + 2 * 4 * 8))
     assert found.update == found.always + found.gradients + found.activations + found.layer  # the logits are gone
+
+
+def test_kept_layers_have_their_activations_and_run_once():
+    found = estimate.memory(SIZE, run(gradient_checkpointing=True, kept_layers=1))
+    none, every = (estimate.memory(SIZE, run(gradient_checkpointing=True, kept_layers=kept)) for kept in (0, 99))
+    assert found.activations == (none.activations + every.activations) / 2 > none.activations
+    again, once = (estimate.update_flops(SIZE, run(gradient_checkpointing=True, kept_layers=kept)) for kept in (0, 2))
+    forward = 40 * (14_800 + 1280) + 2 * 10 * 800
+    assert again - once == forward
+    assert estimate.update_flops(SIZE, run(gradient_checkpointing=True, kept_layers=1)) == (again + once) / 2
+    with pytest.raises(ConfigError, match=r"--kept-layers is 1; it must be 0 without gradient-checkpointing"):
+        read_request(["--kept-layers", "1"]).parse("train", TrainOptions, "codev train")
 
 
 def test_what_is_frozen_has_no_gradient():

@@ -102,3 +102,14 @@ def test_no_pass_keeps_the_logits_of_more_than_a_chunk(head, hidden, monkeypatch
     head.rows.clear()
     logprobs.sum().backward()
     assert head.weight.grad.any() and head.rows and max(head.rows) == 3
+
+
+def test_a_large_vocabulary_has_the_logits_of_fewer_tokens_at_a_time(head, hidden, monkeypatch):
+    assert module.chunk_tokens(500) == module.CHUNK and module.chunk_tokens(151_936) * 151_936 <= module.LOGITS
+    whole = token_logprobs(hidden, head, TARGETS)[0]
+    monkeypatch.setattr(module, "LOGITS", 4 * 13 + 1)
+    head.rows.clear()
+    torch.testing.assert_close(token_logprobs(hidden, head, TARGETS)[0], whole)
+    assert max(head.rows) == 4
+    monkeypatch.setattr(module, "LOGITS", 1)
+    torch.testing.assert_close(token_logprobs(hidden, head, TARGETS)[0], whole)

@@ -159,6 +159,32 @@ def test_autocast_gets_inputs_as_they_are_and_adapters_work_without_it(policy, b
     assert seen == [torch.float32, torch.bfloat16]
 
 
+def test_an_adapter_added_by_its_own_product_has_the_same_output_and_gradients(policy, monkeypatch):
+    pytest.importorskip("peft", reason="peft is not installed: pip install 'codev-env[lora]'")
+    made = fresh(policy)
+    made.restrict(False, OPTIONS)
+    layer = made.model.get_submodule("model.language_model.layers.0.mlp.down_proj")
+    torch.nn.init.normal_(layer.lora_B["default"].weight)
+    x = torch.randn(2, 3, layer.in_features, requires_grad=True)
+
+    def run() -> tuple[torch.Tensor, ...]:
+        with torch.autocast("cpu", torch.bfloat16):
+            out = layer(x)
+        trained = [layer.lora_A["default"].weight, layer.lora_B["default"].weight]
+        return out, *torch.autograd.grad(out.float().pow(2).sum(), [x, *trained])
+
+    plain = run()
+    monkeypatch.setattr(vision, "DEVICES", ("cpu",))  # as on a GPU
+    calls: list[float] = []
+    addmm = torch.addmm
+    monkeypatch.setattr(torch, "addmm", lambda *args, alpha: calls.append(alpha) or addmm(*args, alpha=alpha))
+    found = run()
+    assert calls == [OPTIONS.alpha / OPTIONS.rank] and found[0].shape == plain[0].shape
+    for a, b in zip(found, plain, strict=True):
+        limit = 2e-2 * float(b.detach().abs().max())
+        torch.testing.assert_close(a.float(), b.float(), atol=limit, rtol=0)
+
+
 def test_a_saved_policy_is_merged_and_training_goes_on_with_its_adapters(policy, adapted, batch, tmp_path):
     adapted.save(tmp_path / "model")
     assert (tmp_path / "model" / ADAPTERS).is_file()

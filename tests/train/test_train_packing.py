@@ -107,6 +107,15 @@ def test_packed_equals_padded_equals_alone(model_and_data, checkpointing):
     torch.testing.assert_close(packed[0], torch.cat(alone), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("kept", [0, 1, 9])
+def test_the_last_layers_can_keep_their_activations(policy, kept):
+    made = copy.deepcopy(policy)
+    made.checkpoint_gradients(kept)
+    layers = made.model.model.language_model.layers
+    again = [layer.gradient_checkpointing for layer in layers]
+    assert again == [True] * (len(layers) - min(kept, len(layers))) + [False] * min(kept, len(layers))
+
+
 @pytest.mark.integration
 def test_compiled_layers_compute_the_same():
     """The first pass compiles; the second has other lengths."""

@@ -97,6 +97,28 @@ def test_norms_end_in_the_type_of_autocast_within_rounding(dtype, everywhere):
         torch.testing.assert_close(found.float(), expected.float(), atol=limit, rtol=0)
 
 
+def test_a_gate_computes_the_same_and_keeps_its_two_inputs_alone(everywhere):
+    model = qwen25()
+    speed_up(model)
+    mlp = model.model.language_model.layers[0].mlp
+    hidden = torch.randn(3, 5, 32, requires_grad=True)
+
+    def run(forward) -> tuple[list[torch.Tensor], int]:
+        kept: set[int] = set()
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.add(x.data_ptr()) or x, lambda x: x):
+            out = forward(hidden)
+        wide = out, *torch.autograd.grad(out.pow(2).sum(), [hidden, *mlp.parameters()])
+        return list(wide), len(kept)
+
+    plain, many = run(lambda x: type(mlp).forward(mlp, x))
+    found, few = run(mlp)
+    assert few == many - 1
+    for a, b in zip(found, plain, strict=True):
+        torch.testing.assert_close(a, b)
+    gate, up = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(vision._Gate.apply, (gate, up))
+
+
 def test_norms_of_another_formula_stay_as_they_are():
     model = qwen35(32)
     speed_up(model)

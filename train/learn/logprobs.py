@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch.utils.checkpoint import checkpoint
 
-CHUNK = 1024  # loss tokens whose logits over the whole vocabulary exist at the same time
+CHUNK = 1024  # most loss tokens whose logits over the whole vocabulary exist at the same time
+LOGITS = 2**25  # most of these logits, for large vocabularies
+
+
+def chunk_tokens(vocab: int) -> int:
+    """Return how many loss tokens have their logits at the same time."""
+    return max(1, min(CHUNK, LOGITS // vocab))
 
 
 def token_logprobs(
@@ -35,16 +41,17 @@ def token_logprobs(
     def chunk(h: torch.Tensor, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = head(h).float()
         if banned:
-            logits = logits.index_fill(-1, torch.tensor(list(banned), device=logits.device), -torch.inf)
-        logp = torch.log_softmax(logits / temperature, dim=-1)
+            logits.index_fill_(-1, torch.tensor(list(banned), device=logits.device), -torch.inf)
+        logp = torch.log_softmax(logits.div_(temperature), dim=-1)
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy = -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
         return logp.gather(-1, t[:, None])[:, 0], entropy
 
-    logprobs, entropies = [], []
-    for start in range(0, max(1, len(targets)), CHUNK):  # no targets: part of the graph all the same
-        part = slice(start, start + CHUNK)
-        if torch.is_grad_enabled() and len(targets) > CHUNK:
+    weight: torch.Tensor = head.weight  # type: ignore[assignment]
+    logprobs, entropies, most = [], [], chunk_tokens(len(weight))
+    for start in range(0, max(1, len(targets)), most):  # no targets: part of the graph all the same
+        part = slice(start, start + most)
+        if torch.is_grad_enabled() and len(targets) > most:
             lp, ent = checkpoint(chunk, hidden[part], targets[part], use_reentrant=False)
         else:
             lp, ent = chunk(hidden[part], targets[part])

@@ -78,7 +78,9 @@ def make_optimizer(model: torch.nn.Module, options: OptimizerOptions) -> torch.o
                 "pip install 'codev-env[lowbit]'."
             ) from error
         return AdamW8bit(groups, lr=options.lr, betas=(0.9, options.beta2))
-    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, options.beta2))
+    # Where all weights are on GPUs, one kernel without temporaries as large as the weights.
+    fused = all(p.is_cuda for p in matrices + rest) or None
+    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, options.beta2), fused=fused)
 
 
 def learning_rate(options: OptimizerOptions, step: int, steps: int) -> float:

@@ -50,7 +50,7 @@ def load_trained(options: TrainOptions, start: str, resume: Path | None, acceler
     policy = Policy.load(source, dtype, reads_weights(accelerator))
     policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None, options.seed)
     if options.gradient_checkpointing:
-        policy.checkpoint_gradients()
+        policy.checkpoint_gradients(options.kept_layers)
     if options.compile:
         compile_layers(policy.model)
     return distribute(options, policy, accelerator)

@@ -16,8 +16,8 @@ from codev_train.run.loads import (
 from codev_train.run.options import TrainOptions
 from codev_train.run.sizes import GPUS, ModelSize
 
-LOGITS_CHUNK = 1024
-"""Sampled tokens whose logits exist at the same time, as in `logprobs.py`."""
+LOGITS_CHUNK, LOGITS = 1024, 2**25
+"""Most sampled tokens whose logits exist at the same time, and most of these logits, as in `logprobs.py`."""
 _LOGITS_COPIES = 5  # fp32, for the entropy: logits, log-probabilities, probabilities, masked log-probabilities, product
 _SERVER_SHARE = 0.9  # of a GPU, that a vLLM server takes by default
 
@@ -118,7 +118,7 @@ def memory(size: ModelSize, options: TrainOptions, offloaded: bool = False) -> M
         gradients=here * 4 * trained,
         copies=copied_bytes(size, options),
         activations=activations,
-        logits=4.0 * _LOGITS_COPIES * min(LOGITS_CHUNK, scored) * size.vocab,
+        logits=4.0 * _LOGITS_COPIES * min(LOGITS_CHUNK, LOGITS // size.vocab, scored) * size.vocab,
         layer=layer,
         step=step_bytes(size, options),
         engine=engine_bytes(size, options),
@@ -146,8 +146,8 @@ def step_bytes(size: ModelSize, options: TrainOptions) -> float:
 
     A new gradient of the embedding table before it is added to the one of earlier passes; if the head is that table,
     also the head's and the sum of both. Shards: the tables' gradients, a copy in fp32 to add up over processes, and the
-    own part of the sum. Then the optimizer's step: AdamW of PyTorch, as it runs on GPUs, makes temporaries of all
-    weights at once. With offload it runs on the CPU, weight by weight.
+    own part of the sum. Then the optimizer's step: AdamW of PyTorch makes temporaries of all weights at once, except
+    where it is fused, on GPUs: an upper bound there. With offload it runs on the CPU, weight by weight.
     """
     shards, trained = options.estimate.shards, trained_parameters(size, options)
     if options.lora.rank:
@@ -194,8 +194,9 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
     keeps for each patch 4 i and six times its width for attention; image tokens have four patches each. Pixels are
     in fp32, beside them the copies that a trained tower computes with.
 
-    With gradient checkpointing a forward pass keeps the inputs of the layers, and the backward pass computes one layer
-    at a time again. In any case the backward pass adds two gradients of the width i.
+    With gradient checkpointing a forward pass keeps the inputs of the layers, of the last `kept_layers` all that is
+    counted above, and the backward pass computes one of the other layers at a time again. In any case the backward
+    pass adds two gradients of the width i.
     """
     wide, sharded, trained = _width(options), options.estimate.shards > 1, not options.lora.rank
     # A bf16 product added to an fp32 embedding is in fp32.
@@ -216,7 +217,8 @@ def activation_bytes(size: ModelSize, options: TrainOptions, tokens: int) -> tup
     if not options.gradient_checkpointing:
         kept = own * size.layers * language + patches * size.vision_layers * vision
         return pixels + kept, max(own * backward[0], patches * backward[1])
-    inputs = own * size.layers * stream * size.hidden
+    kept = min(options.kept_layers, size.layers)
+    inputs = own * ((size.layers - kept) * stream * size.hidden + kept * language)
     inputs += patches * size.vision_layers * wide * size.vision_hidden if vision else 0
     return pixels + inputs, max(own * (language + backward[0]), patches * (vision + backward[1]))
 

@@ -322,6 +322,8 @@ class TrainOptions:
     """Precision of the computation while training; trained weights and optimizer stay in fp32."""
     gradient_checkpointing: bool = False
     """Trade compute for memory."""
+    kept_layers: CountOrNone = 0
+    """With gradient checkpointing: the last decoder layers that keep their activations, faster for more memory."""
     compile: bool = False
     """Compile the decoder layers with torch.compile; the first pass takes minutes. Needs an engine of vLLM."""
     train_vision: bool = True
@@ -378,6 +380,8 @@ class TrainOptions:
             raise ValueRefused("staleness", self.staleness, allowed)
         if self.compile and self.engine == "hf":
             raise ValueRefused("compile", True, "False with engine hf, which decodes token by token with these layers")
+        if self.kept_layers and not self.gradient_checkpointing:
+            raise ValueRefused("kept_layers", self.kept_layers, "0 without gradient-checkpointing, where all are kept")
         if self.sequence_parallel > 1 and not self.token_budget:
             raise ValueRefused("sequence_parallel", self.sequence_parallel, "1 without a token-budget")
         if self.sharding == "fsdp2-offload" and self.optimizer.name != "adamw":

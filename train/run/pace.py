@@ -69,14 +69,16 @@ def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
 def update_flops(size: ModelSize, options: TrainOptions) -> float:
     """Return the operations that training on one mean trajectory takes.
 
-    2 per parameter and token forward, 4 backward (2 with LoRA), 2 more with gradient checkpointing; the head for
-    sampled tokens only; attention 4 s q / 2 per token and layer forward, for it is causal. A frozen vision tower is run
-    forward only, by all processes that share a row. Own log-probabilities and a reference's are a forward pass each.
+    2 per parameter and token forward, 4 backward (2 with LoRA), 2 more with gradient checkpointing, except in layers
+    that keep their activations; the head for sampled tokens only; attention 4 s q / 2 per token and layer forward, for
+    it is causal. A frozen vision tower is run forward only, by all processes that share a row. Own log-probabilities
+    and a reference's are a forward pass each.
     """
     weights = 2 * (mean_trajectory(options) * size.language + sampled_tokens(options) * size.table)
     attention, vision = _attention_flops(size, options), _vision_flops(size, options)
-    passes, forward = 4 if options.gradient_checkpointing else 3, weights + attention
-    vision_passes = passes if options.train_vision and not options.lora.rank else 1
+    again = int(options.gradient_checkpointing)
+    passes = 3 + again * (1 - min(options.kept_layers, size.layers) / size.layers)
+    forward, vision_passes = weights + attention, 3 + again if options.train_vision and not options.lora.rank else 1
     scoring = int(options.epochs * options.minibatches > 1 and options.correction != "ratio") + int(options.kl > 0)
     spared = weights if options.lora.rank else 0
     return options.epochs * (passes * forward - spared + vision_passes * vision) + scoring * (forward + vision)
