@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import logging
@@ -137,6 +138,20 @@ def quick_backgrounds(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(photos, "_SMOOTH", Image.Resampling.NEAREST)
         yield
         TASKS.clear()
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """So many descriptors are open that further ones have numbers above 1023, which `select` does not take."""
+    resource = pytest.importorskip("resource")
+    if 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1200:
+        pytest.skip("fewer descriptors may be open here (ulimit -n)")
+    with contextlib.ExitStack() as held:
+        fd = 0
+        while fd < 1100:
+            fd = os.open("/dev/null", os.O_RDONLY)
+            held.callback(os.close, fd)
+        yield
 
 
 def pytest_configure() -> None:

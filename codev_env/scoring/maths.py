@@ -280,9 +280,10 @@ class _Worker:
         """Return the next line; raises `EOFError` if the worker died, `TimeoutError` after so many seconds."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + seconds
+        poll = select.poll()  # not `select`, which takes no descriptors above 1023
+        poll.register(self.process.stdout, select.POLLIN)
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
                 raise TimeoutError
             chunk = self.process.stdout.read(65536)
             if not chunk:

@@ -282,6 +282,12 @@ def test_no_descriptors_left() -> None:
     assert int(number) >= 3 and done == "done"
 
 
+def test_a_zygote_starts_where_very_many_descriptors_are_open(many_descriptors: None) -> None:
+    """Its socket keeps its number."""
+    with own_zygotes(), Sandbox() as box, box.session({}) as session:
+        assert session.run("print(1)").stdout == "1\n"
+
+
 def alive(pid: int) -> bool:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

@@ -205,6 +205,11 @@ def test_a_worker_that_was_killed_is_replaced(score):
     assert score(task("0.5"), r"\frac{1}{2}").correct
 
 
+def test_a_worker_starts_where_very_many_descriptors_are_open(score, many_descriptors):
+    maths._stop()
+    assert score(task("0.5"), r"\frac{1}{2}").correct
+
+
 @pytest.mark.integration
 def test_an_interrupted_answer_does_not_answer_the_next(score, monkeypatch):
     assert score(task("0.5"), r"\frac{1}{2}").correct

@@ -44,8 +44,11 @@ class ZygoteLoop:
 
     def serve(self) -> None:
         """Answer requests until the parent has ended."""
+        poll = select.poll()  # not `select`: the socket keeps the number of the host, which may be above 1023
+        for fd in (self.sock.fileno(), self.wake):
+            poll.register(fd, select.POLLIN)
         while os.getppid() == self.parent:
-            ready, _, _ = select.select([self.sock.fileno(), self.wake], [], [], _TICK_S)
+            ready = {fd for fd, _ in poll.poll(1000 * _TICK_S)}
             if self.wake in ready:
                 os.read(self.wake, 4096)
             self._reap()
