@@ -180,6 +180,9 @@ def _nearest(name: str) -> str:
 def run() -> NoReturn:
     """Run `codev` as a process of its own, and end it with its exit code."""
     _open_closed_streams()
+    from codev_env.sandbox import raise_limit
+
+    raise_limit()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")  # a terminal without some character must not end hours of work

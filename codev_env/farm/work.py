@@ -42,7 +42,7 @@ from codev_env.farm.messages import (
 )
 from codev_env.farm.programs import LocalPrograms
 from codev_env.judges import AsyncJudge, BatchJudge, ServedJudge
-from codev_env.sandbox import Limits, Sandbox
+from codev_env.sandbox import Limits, Sandbox, raise_limit
 from codev_env.types import Step, StepScore, Task
 
 LIBRARIES = ("numpy", "pillow", "RestrictedPython")
@@ -106,6 +106,7 @@ class NodeWork:
 
     def hello(self) -> NodeReport:
         """Start the first sandbox worker and report what is in force here."""
+        raise_limit()  # the actor's process is its own
         layers, refused = {}, ""
         try:
             layers = self._box(Limits()).describe()

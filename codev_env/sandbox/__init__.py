@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codev_env.sandbox.host.descriptors import DESCRIPTORS_PER_SESSION
+from codev_env.sandbox.host.descriptors import DESCRIPTORS_PER_SESSION, raise_limit
 from codev_env.sandbox.host.handle import give_up_where
 from codev_env.sandbox.host.memory import create_shared_file
 from codev_env.sandbox.host.sandbox import REQUIRED_LAYERS, Sandbox
@@ -22,4 +22,5 @@ __all__ = [
     "Sandbox",
     "Session",
     "create_shared_file",
+    "raise_limit",
 ]

@@ -224,6 +224,29 @@ def run_script(script: str, **environment: str) -> str:
     return done.stdout
 
 
+def test_processes_of_our_own_may_have_as_many_descriptors_as_the_system_allows() -> None:
+    """1024, as shells have, are enough for 254 sessions."""
+    linux()
+    out = run_script("""
+        import resource, sys
+        from codev_env.app import cli
+        from codev_env.farm.work import NodeWork
+
+        hard = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1] % (1 << 63), 4000)  # -1 is no limit
+        allowed = []
+        for start in (cli.run, NodeWork(1).hello):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+            sys.argv = ["codev", "--version"]
+            try:
+                start()
+            except SystemExit:
+                pass
+            allowed.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        print(allowed == [hard, hard])
+    """)
+    assert out.split()[-1] == "True"
+
+
 @pytest.mark.integration
 def test_no_descriptors_left() -> None:
     linux()

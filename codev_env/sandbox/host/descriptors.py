@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from codev_env.errors import SandboxError
 
@@ -17,7 +17,26 @@ SHORT_OF_MEMORY = (
     "container; run fewer environments at once, or lower limits.memory_mb"
 )
 
+MOST = 1 << 16
+"""Descriptors that `raise_limit` asks for; some programs go through all that they may have."""
+
 _holders: set[int] = set()
+
+
+def raise_limit() -> None:
+    """Let this process, and those that it starts, have as many descriptors as the system allows, up to `MOST`.
+
+    For processes of our own: 1024, which shells give, are enough for 254 sessions.
+    """
+    try:
+        import resource  # missing on some systems that import this module
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # macOS allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def hold(owner: int) -> None:
@@ -51,7 +70,7 @@ def refusal(doing: str, error: OSError) -> SandboxError:
 def _advice(error: OSError) -> str:
     held = f"{len(_holders)} sandbox sessions are open, with up to {DESCRIPTORS_PER_SESSION} descriptors each"
     if error.errno in (errno.EMFILE, errno.ETOOMANYREFS):
-        import resource  # missing on some systems that import this module
+        import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return (
