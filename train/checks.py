@@ -114,7 +114,6 @@ def check_sft(options: SFTOptions) -> None:
     failed = [c for c in (*_packages_of(options), *_presence(options.model, "hf", "fail")) if c.status == "fail"]
     if failed:
         raise ConfigError(" ".join(map(_sentence, failed)))
-    make_env(options.env, "train").close()
     check_stages(options)
 
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import signal
 import weakref
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from accelerate import Accelerator
 from micro_run import TOY_OPTIONS
 
 from codev_agents import Oracle, RandomCrop, run_episode
 from codev_agents.scripted import DecorativeCrop
 from codev_env.dialects import get_dialect
-from codev_env.errors import ConfigError
+from codev_env.errors import CodevError, ConfigError
 from codev_env.tasks.scenes import parse_scenes
 from codev_env.transforms import TRANSFORMS, transform_image
 from codev_env.types import Task
 from codev_train.run.environments import make_env
+from codev_train.run.monitor import Monitor
 from codev_train.run.options import EnvOptions, SFTOptions, StageOptions
 from codev_train.sft import cold_start, examples
 from codev_train.sft.examples import Example, ExampleMaker, StageData, corpus, named_objects, tokenize_trajectory
@@ -208,16 +212,29 @@ def test_captions_and_reads_need_scenes_of_named_objects(policy, kind):
     [
         ("charts", {"captions": 1}, "captions and reads of imitate"),
         ("codev-rl", {"reads": 1}, "captions and reads of imitate"),
-        ("tiny", {"scene": {"cue_p": 7.0}}, "cue_p"),
-        ("tiny", {"objects": (3, 9)}, "objects"),
+        ("tiny", {"scene": {"cue_p": 7.0}}, "imitate.scene.*cue_p"),
+        ("tiny", {"objects": (3, 9)}, "imitate.objects"),
     ],
 )
 def test_scenes_of_the_last_stage_are_checked_before_the_first(scenes, stage, message):
     stages = {"ground": StageOptions(steps=1), "imitate": StageOptions(steps=1, **stage)}
-    options = SFTOptions(env=EnvOptions(scenes=scenes), **stages)
+    options = SFTOptions(model="a-model", env=EnvOptions(scenes=scenes), **stages)
     with pytest.raises(ConfigError, match=message):
         cold_start.check_stages(options)
     cold_start.check_stages(dataclasses.replace(options, imitate=StageOptions(steps=0, **stage)))
+
+
+def test_scenes_without_names_for_a_toy_are_refused_before_it_is_made():
+    with pytest.raises(ConfigError, match="a toy model is made from generated scenes only"):
+        cold_start.check_stages(SFTOptions(env=EnvOptions(scenes="documents"), imitate=StageOptions(steps=1)))
+
+
+def test_the_end_of_the_process_that_makes_examples_is_named(env_options, tmp_path, monkeypatch):
+    """As where memory is short; PyTorch's error comes from the middle of a forward pass."""
+    monkeypatch.setattr(cold_start, "example_maker", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    options = SFTOptions(env=env_options, toy=TOY_OPTIONS, ground=StageOptions(steps=1))
+    with pytest.raises(CodevError, match="makes the examples of ground has ended"):
+        cold_start.cold_start(options, Monitor(tmp_path, False), Accelerator(cpu=True))
 
 
 @pytest.mark.parametrize("scenes", ["pair", "video"])

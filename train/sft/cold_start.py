@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -24,7 +24,7 @@ from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.families import positions_of
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.envs.image_tool import unwrap
-from codev_env.errors import CodevError
+from codev_env.errors import CodevError, ConfigError
 from codev_env.trajectory import Trajectory
 from codev_train.learn.optimizer import learning_rate, make_optimizer, set_learning_rate
 from codev_train.learn.scorer import TokenScorer
@@ -32,7 +32,7 @@ from codev_train.learn.sharding import prepare, reads_weights
 from codev_train.run.environments import make_env
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import SFTOptions, StageOptions
-from codev_train.sft.examples import Example, ExampleMaker, StageData, corpus, named_objects, read_recorded
+from codev_train.sft.examples import TOY, Example, ExampleMaker, StageData, corpus, named_objects, read_recorded
 
 CORPUS_SCENES = 400
 STAGES = ("ground", "imitate")
@@ -44,17 +44,22 @@ def check_stages(options: SFTOptions) -> None:
     """Make the scenes of all stages: an error of the last one would cost what the others have learned.
 
     Raises:
-        ConfigError: Scenes of a stage have no such options, or no names for its captions and reads.
+        ConfigError: Scenes of a stage have no such options, or no names for a toy, or for captions and reads.
     """
+    make_env(options.env, "train").close()
     for name in STAGES:
         stage: StageOptions = getattr(options, name)
         if not stage.steps:
             continue
-        env = _honest_env(options, stage)
+        try:
+            env = _honest_env(options, stage)
+        except ConfigError as error:
+            raise ConfigError(f"{name}.scene or {name}.objects: {error}") from error
         tasks = unwrap(env).tasks
-        if stage.captions or stage.reads:
+        if not options.model or stage.captions or stage.reads:
             for number in range(min(_LOOKED_AT, options.pool, len(tasks))):
-                named_objects(tasks[number], f"captions and reads of {name} are")
+                made = (f"captions and reads of {name} are",) if options.model else TOY
+                named_objects(tasks[number], *made)
         env.close()
 
 
@@ -109,7 +114,8 @@ def _run_stage(
     )
     # One process of its own makes the data while this one trains.
     loader: Iterable[list[Example] | CodevError] = DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4)
-    with tqdm(desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process) as bar:
+    progress = tqdm(desc=f"cold start: {name}", total=stage.steps, disable=not accelerator.is_main_process)
+    with progress as bar, _named_loader(name):
         average = math.nan
         for step, examples in enumerate(loader):
             if isinstance(examples, CodevError):
@@ -145,6 +151,21 @@ def _run_stage(
             f"sft.{name}.more.",
             file=sys.stderr,
         )
+
+
+@contextlib.contextmanager
+def _named_loader(stage: str) -> Iterator[None]:
+    """Name the process that has ended: PyTorch says so in the middle of whatever is computed."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        reason = str(error).strip().rstrip(".")
+        raise CodevError(
+            f"the process that makes the examples of {stage} has ended, perhaps for lack of memory ({reason}). Nothing "
+            "of this cold start is saved."
+        ) from error
 
 
 def accumulate(

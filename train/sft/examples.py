@@ -30,6 +30,8 @@ CAPTION_PROMPT = f"{IMAGE_PLACEHOLDER}\nDescribe the image."
 READ_PROMPT = f"{IMAGE_PLACEHOLDER}\nWhat is this?"
 _NAMED = {"color", "shape", "label", "box"}
 """Fields of an object that can be named and read."""
+TOY = ("a toy model is", "set model to a folder")
+"""For `named_objects`: why a toy needs them, and how to do without."""
 _KEPT = 2 << 30
 """Most bytes of images that are kept for the next time, of whole scenes and of episodes each."""
 
@@ -353,7 +355,7 @@ def corpus(tasks: Iterable[Task], dialect: Dialect, snap: int) -> tuple[list[str
     frame, usual, texts = ["system\n", "user\n", "assistant\n", "\n"], list[str](), list[str]()
     words = set()
     for task in tasks:
-        objects = named_objects(task, "a toy model is", "set model to a folder")
+        objects = named_objects(task, *TOY)
         if not usual:
             shown = Execution(images=tuple(task.images), names=("crop.png",))
             usual = [*frame, dialect.system_prompt(), dialect.render(shown, 1), dialect.render(Execution(), 0)]
