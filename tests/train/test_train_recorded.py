@@ -11,6 +11,8 @@ from accelerate import Accelerator
 from demonstration_rows import CROP, mixed_rows, thyme_row, thyme_set
 from micro_run import TOY_OPTIONS
 
+from codev_agents import Oracle, run_episode
+from codev_env.dialects.codev import CodeVDialect
 from codev_env.errors import ConfigError, TrajectoryError
 from codev_env.trajectory import ImageFiles, read_trajectories, write_trajectories
 from codev_eval.data.demonstrations import ReplayOptions, ReplayRun
@@ -178,3 +180,32 @@ def test_an_error_of_the_process_that_makes_the_data_is_told_without_its_traceba
     with pytest.raises(TrajectoryError) as caught:
         sft.cold_start(torn, Monitor(tmp_path, False), Accelerator())
     assert "Traceback" not in str(caught.value) and "DataLoader" not in str(caught.value)
+
+
+class Own(CodeVDialect):
+    """A dialect of a user's own, which has a name and the path by which it is given."""
+
+    name = "own"
+
+
+def test_episodes_in_a_dialect_of_the_users_own_are_taken(tmp_path):
+    env = EnvOptions(scenes="tiny", dialect=f"{__name__}:Own")
+    write_trajectories(tmp_path, [run_episode(make_env(env, "train"), Oracle(), options={"index": 0})])
+    (found,) = read_recorded(SFTOptions(env=env, trajectories=str(tmp_path)))
+    assert found.dialect == "own"
+    with pytest.raises(ConfigError, match="in the dialect 'own', but env.dialect is 'codev'"):
+        read_recorded(SFTOptions(trajectories=str(tmp_path)))
+
+
+@pytest.mark.parametrize("scenes", ["pair", "video"])
+def test_episodes_need_a_place_for_each_image(tmp_path, scenes):
+    env = EnvOptions(scenes=scenes)
+    episode = run_episode(make_env(env, "train"), Oracle(), options={"index": 0})
+    lost = dataclasses.replace(episode.turns[0], observation="Nothing to see.")
+    options = SFTOptions(env=env, trajectories=str(tmp_path / "right"))
+    write_trajectories(options.trajectories, [episode])
+    assert len(read_recorded(options)) == 1
+    for name, wrong in (("prompt", {"prompt": "Which?"}), ("turn", {"turns": (lost, *episode.turns[1:])})):
+        write_trajectories(tmp_path / name, [dataclasses.replace(episode, **wrong)])
+        with pytest.raises(ConfigError, match=f"{episode.task_id}.*<image> for each"):
+            read_recorded(dataclasses.replace(options, trajectories=str(tmp_path / name)))

@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset
 from codev_agents import DecorativeCrop, Oracle, answer_turn, crop_turn, expand_box, run_episode
 from codev_agents.agent import Agent
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
-from codev_env.dialects import Dialect
+from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
 from codev_env.geometry import image_of
@@ -118,7 +118,8 @@ def read_recorded(options: SFTOptions) -> list[Trajectory]:
     """Read the recorded episodes to learn from, if any: their texts; images are decoded each time they are needed.
 
     Raises:
-        ConfigError: No episodes, episodes of the test split, or episodes in another dialect than the environment's.
+        ConfigError: No episodes, episodes of the test split, in another dialect than the environment's, or with other
+            images than their texts have places for.
         TrajectoryError: A file that cannot be read.
     """
     if not options.trajectories:
@@ -130,12 +131,19 @@ def read_recorded(options: SFTOptions) -> list[Trajectory]:
         raise ConfigError(
             f"trajectories: {options.trajectories} holds episodes of the test split; do not train on them."
         )
-    others = {trajectory.dialect for trajectory in recorded} - {options.env.dialect}
+    others = {trajectory.dialect for trajectory in recorded} - {get_dialect(options.env.dialect).name}
     if others:
         raise ConfigError(
             f"trajectories: {options.trajectories} holds episodes in the dialect {min(others)!r}, but env.dialect is "
             f"{options.env.dialect!r}: set env.dialect, or replay them with --dialect {options.env.dialect}."
         )
+    for trajectory in recorded:
+        seen = [(trajectory.prompt, trajectory.images), *((t.observation, t.images) for t in trajectory.turns[:-1])]
+        if any(text.count(IMAGE_PLACEHOLDER) != len(images) for text, images in seen):
+            raise ConfigError(
+                f"trajectories: the prompt or an observation of the episode {trajectory.task_id!r} in "
+                f"{options.trajectories} has not one {IMAGE_PLACEHOLDER} for each of its images; remove the episode."
+            )
     return recorded
 
 
