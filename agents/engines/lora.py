@@ -66,7 +66,8 @@ def _add_in_product(self: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> to
     peft writes the product, its multiple and the sum one after the other, each as wide as the layer's output.
     """
     device, (name, *others) = x.device.type, self.active_adapters
-    if device not in vision.DEVICES or not torch.is_autocast_enabled(device) or self.merged or others:
+    plain = self.disable_adapters or self.merged or others
+    if plain or device not in vision.DEVICES or not torch.is_autocast_enabled(device):
         return type(self).forward(self, x, *args, **kwargs)
     result = self.base_layer(x, *args, **kwargs)
     inner = self.lora_A[name](x)

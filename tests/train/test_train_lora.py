@@ -180,6 +180,10 @@ def test_an_adapter_added_by_its_own_product_has_the_same_output_and_gradients(p
     monkeypatch.setattr(torch, "addmm", lambda *args, alpha: calls.append(alpha) or addmm(*args, alpha=alpha))
     found = run()
     assert calls == [OPTIONS.alpha / OPTIONS.rank] and found[0].shape == plain[0].shape
+    layer.enable_adapters(False)  # as for the reference of a KL term
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(x), layer.base_layer(x)) and len(calls) == 1
+    layer.enable_adapters(True)
     for a, b in zip(found, plain, strict=True):
         limit = 2e-2 * float(b.detach().abs().max())
         torch.testing.assert_close(a.float(), b.float(), atol=limit, rtol=0)

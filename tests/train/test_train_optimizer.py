@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from codev_env.errors import ConfigError
+from codev_train.learn.moments import _packed
 from codev_train.learn.muon import Muon, orthogonalised
 from codev_train.learn.optimizer import CombinedOptimizer, learning_rate, make_optimizer, set_learning_rate
 from codev_train.run.options import OptimizerOptions
@@ -177,3 +178,12 @@ def test_the_learning_rate_of_eight_bits_follows_the_schedule():
         optimizer.step()
         moved.append(float((net.weight - before).detach().abs().max()))
     assert moved == pytest.approx([1e-2, 1e-3], rel=0.01)
+
+
+@pytest.mark.parametrize("fused", [True, None])
+def test_a_fused_optimizer_finds_the_number_of_its_steps_where_the_weights_are(fused):
+    weight = torch.nn.Parameter(torch.zeros(2, device="meta"))
+    optimizer = torch.optim.AdamW([weight])
+    optimizer.defaults["fused"] = fused
+    steps = _packed(optimizer, weight, "step", torch.tensor(3.0))
+    assert steps.device.type == ("meta" if fused else "cpu")

@@ -114,7 +114,9 @@ def _unpacked(value: torch.Tensor) -> torch.Tensor:
 
 def _packed(part: Any, parameter: torch.Tensor, moment: str, value: torch.Tensor) -> torch.Tensor:
     """Return a moment in the type that the optimizer keeps it in."""
-    if not value.ndim or type(part).__module__.partition(".")[0] != "torchao":
+    if not value.ndim:  # the number of steps, which a fused optimizer reads where the weights are
+        return value.to(parameter.device) if part.defaults.get("fused") else value
+    if type(part).__module__.partition(".")[0] != "torchao":
         return value
     packed = part._new_buffer(parameter, moment == "exp_avg")
     _local(packed).copy_(_local(value))
