@@ -18,7 +18,7 @@ from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
-from codev_agents.rollout.workers import LateCall, Memo, StepTimeout, Workers
+from codev_agents.rollout.workers import LateCall, Memo, SharedValues, StepTimeout, Workers
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.errors import CodevError, JudgeError
 from codev_env.judges import AsyncJudge
@@ -148,7 +148,8 @@ class RolloutContext:
         mask_stragglers: Whether an episode that took longer counts as not judged.
         room: Tokens that a first prompt has to leave for an answer.
         probe: Asks for the answer after each turn; `None` unless the reward needs that.
-        memo: Prompts and processed images, by their origin.
+        memo: Prompts, by their origin.
+        blocks: Processed images, by their content.
     """
 
     requests: Requests
@@ -161,11 +162,12 @@ class RolloutContext:
     room: int
     probe: Probe | None
     memo: Memo = field(default_factory=Memo)
+    blocks: SharedValues = field(default_factory=SharedValues)
 
     def image(self, image: np.ndarray[Any, Any]) -> PixelBlock:
         """Process an image, equal ones once."""
         digest = hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest()
-        return self.memo.get((image.shape, digest), lambda: self.processor.image(image))
+        return self.blocks.get((image.shape, digest), lambda: self.processor.image(image))
 
 
 @dataclass(eq=False)

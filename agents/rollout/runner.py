@@ -228,7 +228,7 @@ class RolloutRunner:
             size: Episodes per group.
             sampling: How to sample; the dialect's stop strings are added.
             ended: Called with each group's rollouts.
-            memory: Prompts and processed images that are remembered for other episodes; 0 remembers all.
+            memory: Groups whose prompts are remembered for other episodes; 0 remembers all.
         """
         reward = self.reward()
         waiting: deque[tuple[Group, int]] = deque()
@@ -243,22 +243,26 @@ class RolloutRunner:
                 if not await source.more(context.requests):
                     return None
 
+        async def play(context: RolloutContext, group: Group, place: int) -> None:
+            """Play an episode; the last one ends its group."""
+            try:
+                with source.playing(group):
+                    group.played[place] = await self._episode(context, group, group.number * size + place)
+            except PromptTooLong as error:
+                source.skip(group, error)
+                for left in [one for one in waiting if one[0] is group]:
+                    waiting.remove(left)
+            if len(group.played) == size:
+                rollouts = group.rollouts(reward, self.name)
+                ended(rollouts)
+                await source.save(group, rollouts)
+                source.end(group, rollouts)
+
         async def take_seat(context: RolloutContext) -> None:
             """Play one episode after the other, until none is left to begin."""
             while episode := await next_episode():
-                group, place = episode
-                try:
-                    with source.playing(group):
-                        group.played[place] = await self._episode(context, group, group.number * size + place)
-                except PromptTooLong as error:
-                    source.skip(group, error)
-                    for left in [one for one in waiting if one[0] is group]:
-                        waiting.remove(left)
-                if len(group.played) == size:
-                    rollouts = group.rollouts(reward, self.name)
-                    ended(rollouts)
-                    await source.save(group, rollouts)
-                    source.end(group, rollouts)
+                await play(context, *episode)
+                del episode  # a seat that waits for the next one must not keep a group that has ended
                 if source.enough and source.under_way:
                     raise _Enough
 
@@ -310,7 +314,7 @@ class RolloutRunner:
                 mask_stragglers=self.mask_stragglers,
                 room=1 if evaluates else sampling.max_tokens,
                 probe=Probe(self.processor, base.dialect, sampling.max_tokens) if probes else None,
-                memo=Memo(memory),
+                memo=Memo(3 * memory),  # see `EpisodePlayer._reset`
             )
         finally:
             await requests.close()

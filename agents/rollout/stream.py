@@ -376,9 +376,8 @@ class RolloutStream:
         try:
             with asyncio.Runner() as runner:
                 loop = runner.get_loop()
-                seats = self.most * self.options.group
                 work = self._runner.play_groups(
-                    self._engine, self, self.options.group, self._sampling, memory=4 * seats
+                    self._engine, self, self.options.group, self._sampling, memory=self.most
                 )
                 task = loop.create_task(work)
                 with self._changed:

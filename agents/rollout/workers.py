@@ -143,6 +143,34 @@ class Memo:
         return value.result()
 
 
+class SharedValues:
+    """Values that are computed once each as long as somebody has them, as `Memo` does, and then forgotten."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+        self._making: dict[Hashable, Future[Any]] = {}
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the value of a key."""
+        with self._lock:
+            if (made := self._made.get(key)) is not None:
+                return made
+            value, first = self._making.get(key), False
+            if value is None:
+                value, first = self._making.setdefault(key, Future()), True
+        if first:
+            try:
+                value.set_result(made := make())
+            except BaseException as error:
+                value.set_exception(error)
+            with self._lock:
+                del self._making[key]
+                if made is not None:
+                    self._made[key] = made
+        return value.result()
+
+
 async def all_or_none(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
     """Wait for coroutines that run side by side. The first error cancels the others and is raised when all ended."""
     tasks = [asyncio.create_task(work) for work in works]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from codev_agents.rollout import workers as rollout_workers
-from codev_agents.rollout.workers import LateCall, StepTimeout, Workers, all_or_none
+from codev_agents.rollout.workers import LateCall, SharedValues, StepTimeout, Workers, all_or_none
 
 
 @pytest.fixture(autouse=True)
@@ -153,3 +155,25 @@ def test_an_error_beside_a_late_call_reaches_who_would_play_on(never):
 
     run(work)
     assert not played_on
+
+
+def test_shared_values_are_made_once_and_live_as_long_as_somebody_has_them():
+    class Value:
+        pass
+
+    def make() -> Value:
+        made.append(None)
+        assert goes_on.wait(20)
+        return Value()
+
+    values, made, goes_on = SharedValues(), [], threading.Event()
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(values.get, "key", make) for _ in range(4)]
+        goes_on.set()
+        found = [future.result() for future in asked]
+    assert len(made) == len(set(found)) == 1 and values.get("key", make) is found[0]
+    del asked, found
+    gc.collect()
+    with pytest.raises(ZeroDivisionError):
+        values.get("key", lambda: 1 // 0)
+    assert isinstance(values.get("key", make), Value) and len(made) == 2

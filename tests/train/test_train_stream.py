@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ from codev_agents.rollout.selection import PlayedGroup
 from codev_agents.rollout.stream import RolloutStream
 from codev_env.dialects import get_dialect
 from codev_env.threads import is_given_up
-from codev_env.types import Answer
+from codev_env.types import Answer, Code
 from codev_train.learn.resample import has_signal
 from codev_train.run.environments import make_env
 
@@ -118,6 +120,27 @@ def test_no_more_groups_are_begun_than_can_be_used_in_time(stage, staleness):
         assert indices(taken) == [2 * update] * 2 + [2 * update + 1] * 2
         assert [rollout.group for rollout in taken.rollouts] == [0, 0, 1, 1]
         stage.update(stream)
+
+
+def test_images_of_groups_that_were_trained_on_are_forgotten(stage, monkeypatch):
+    """An upper bound of the memory for pixels counts those of the updates ahead."""
+    blocks, process = weakref.WeakSet(), stage.runner.processor.image
+
+    def noting(image: Any) -> Any:
+        block = process(image)
+        blocks.add(block)
+        return block
+
+    monkeypatch.setattr(stage.runner.processor, "image", noting)
+    stage.engine.text = get_dialect("codev").write(Code("show(image.crop((0, 0, 40, 40)))"))
+    stream = stage.stream(1, last=6)
+    for _ in range(6):
+        stage.update(stream)
+        held = [block for rollout in stream.take().rollouts for block in rollout.tokens.images]
+        assert held
+    del held
+    gc.collect()
+    assert len(blocks) <= 4, "at most the first images of the groups of two updates"
 
 
 def test_nothing_is_played_for_updates_after_the_last(stage):
