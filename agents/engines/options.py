@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from codev_env.app.options import Field, field_validator, option_class
+from codev_env.app.options import Field, ValueRefused, field_validator, model_validator, option_class
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 
@@ -71,3 +71,14 @@ class ToyModelOptions:
     """Side below which images are enlarged, in pixels."""
     patch: AtLeastOne = 7
     """Side of a vision patch, in pixels; 2 x 2 patches make one token."""
+
+    @model_validator(mode="after")
+    def _values_fit_together(self) -> Self:
+        width = self.hidden // self.heads
+        if width < 2 or width % 2:
+            raise ValueRefused("hidden", self.hidden, f"a multiple of twice toy.heads, {2 * self.heads}")
+        if self.vision_hidden % 16:
+            raise ValueRefused("vision_hidden", self.vision_hidden, "a multiple of 16")
+        if self.patch > self.view:
+            raise ValueRefused("patch", self.patch, f"at most toy.view, {self.view}")
+        return self

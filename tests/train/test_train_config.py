@@ -270,6 +270,20 @@ def test_every_option_is_read_somewhere(kind, name):
     assert any((holder, name) in attributes_read() for holder in holders), f"{kind.__name__}.{name} is never read"
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--toy.hidden", "100"], "--toy.hidden is 100; it must be a multiple of twice toy.heads, 8"),
+        (["--toy.heads", "200"], "--toy.hidden is 128; it must be a multiple of twice toy.heads, 400"),
+        (["--toy.vision_hidden", "40"], "--toy.vision-hidden is 40; it must be a multiple of 16"),
+        (["--toy.patch", "90"], "--toy.patch is 90; it must be at most toy.view, 84"),
+    ],
+)
+def test_a_toy_has_sizes_that_can_be_made(given, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(given, "sft")
+
+
 # --- where values come from ---
 
 
