@@ -18,7 +18,7 @@ from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
-from codev_agents.rollout.workers import LateCall, Memo, SharedValues, StepTimeout, Workers
+from codev_agents.rollout.workers import LateCall, LiveValues, Memo, StepTimeout, Workers
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.errors import CodevError, JudgeError
 from codev_env.judges import AsyncJudge
@@ -162,7 +162,7 @@ class RolloutContext:
     room: int
     probe: Probe | None
     memo: Memo = field(default_factory=Memo)
-    blocks: SharedValues = field(default_factory=SharedValues)
+    blocks: LiveValues = field(default_factory=LiveValues)
 
     def image(self, image: np.ndarray[Any, Any]) -> PixelBlock:
         """Process an image, equal ones once."""

@@ -143,7 +143,7 @@ class Memo:
         return value.result()
 
 
-class SharedValues:
+class LiveValues:
     """Values that are computed once each as long as somebody has them, as `Memo` does, and then forgotten."""
 
     def __init__(self) -> None:

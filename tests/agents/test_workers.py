@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from codev_agents.rollout import workers as rollout_workers
-from codev_agents.rollout.workers import LateCall, SharedValues, StepTimeout, Workers, all_or_none
+from codev_agents.rollout.workers import LateCall, LiveValues, StepTimeout, Workers, all_or_none
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +157,7 @@ def test_an_error_beside_a_late_call_reaches_who_would_play_on(never):
     assert not played_on
 
 
-def test_shared_values_are_made_once_and_live_as_long_as_somebody_has_them():
+def test_live_values_are_made_once_and_live_as_long_as_somebody_has_them():
     class Value:
         pass
 
@@ -166,7 +166,7 @@ def test_shared_values_are_made_once_and_live_as_long_as_somebody_has_them():
         assert goes_on.wait(20)
         return Value()
 
-    values, made, goes_on = SharedValues(), [], threading.Event()
+    values, made, goes_on = LiveValues(), [], threading.Event()
     with ThreadPoolExecutor(4) as threads:
         asked = [threads.submit(values.get, "key", make) for _ in range(4)]
         goes_on.set()
