@@ -20,6 +20,7 @@ from codev_eval.bench.zoom import zooming_gap
 from codev_eval.compare import main as compare
 from codev_eval.report.cli import title_of
 from codev_eval.report.condition_pages import write_condition_pages
+from codev_eval.report.formats import counted
 from codev_eval.report.published import announcement, comparison, comparison_text
 from codev_eval.report.report import write_report
 from codev_eval.report.tables import SHOWN_FAILURES, all_benches
@@ -34,7 +35,7 @@ def evaluate(argv: Sequence[str]) -> int:
     failures = run_eval(options)
     if not failures:
         return 0
-    print(f"codev eval: {len(failures)} episodes could not be evaluated:", file=sys.stderr)
+    print(f"codev eval: {counted(len(failures), 'episode')} could not be evaluated:", file=sys.stderr)
     for failed in failures[:SHOWN_FAILURES]:
         where = (
             f"{failed.bench} {failed.condition}".rstrip() + " " if len(options.benches) > 1 or failed.condition else ""

@@ -36,6 +36,7 @@ from codev_eval.data.hub import run_pull, run_push
 from codev_eval.data.options import CheckCommand, FilterCommand, PullCommand, PushCommand, ReplayCommand, ShowCommand
 from codev_eval.data.progress import progress
 from codev_eval.data.sheet import check_place, save, sheet
+from codev_eval.report.formats import counted
 
 COMMANDS = {
     "show": "write a contact sheet of tasks",
@@ -100,7 +101,8 @@ def run_check(command: CheckCommand) -> int:
         try:
             checked = check_tasks(tasks, command.n, on_progress)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted after {bar.n} tasks. Run the same command again to go on.") from None
+            done = counted(bar.n, "task")
+            raise KeyboardInterrupt(f"interrupted after {done}. Run the same command again to go on.") from None
     print("\n".join(summary(checked, command.show)))
     return 1 if checked.bad else 0
 
@@ -203,7 +205,8 @@ def run_filter(command: FilterCommand) -> int:
     for failure in failures[:SHOWN_FAILURES]:
         print(f"  task {failure.index}: {failure.reason}", file=sys.stderr)
     if failures:
-        print(f"codev data filter: {len(failures)} rollouts could not be played; run it again.", file=sys.stderr)
+        missed = counted(len(failures), "rollout")
+        print(f"codev data filter: {missed} could not be played; run it again.", file=sys.stderr)
     return 1 if failures else 0
 
 

@@ -16,7 +16,7 @@ from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_eval.bench.folder import REPORT
 from codev_eval.report.differences import Compared
-from codev_eval.report.formats import is_number
+from codev_eval.report.formats import counted, is_number
 from codev_eval.report.page import ConditionRow, Sections, render_page, write_page
 from codev_eval.report.plots import histogram
 from codev_eval.report.results import Results, Section, metrics_section
@@ -178,7 +178,9 @@ def _results(metrics: Mapping[str, Any]) -> tuple[Section, ...]:
             replace(
                 section,
                 note=" ".join(
-                    part for part in (f"{counts}." * (counts != f"{found.get('n')} episodes"), section.note) if part
+                    part
+                    for part in (f"{counts}." * (counts != counted(found.get("n"), "episode")), section.note)
+                    if part
                 ),
                 plots=tuple(
                     histogram(title, found[name]["bins"], _spread(found[name]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from codev_eval.report.formats import is_number
+from codev_eval.report.formats import counted, is_number
 from codev_eval.report.results import bracket, definition_note, names_of, shown
 from codev_eval.report.tables import Table, tables
 
@@ -21,7 +21,7 @@ def text_table(metrics: Mapping[str, Any]) -> str:
 def counts_line(metrics: Mapping[str, Any]) -> str:
     """Return the number of episodes and tasks, and of those that are missing, cut off or not judged, as a sentence."""
     n, tasks = metrics.get("n", 0), metrics.get("tasks", 0)
-    line = f"{n} episodes" + (f" of {tasks} tasks" if is_number(tasks) and tasks not in (0, n) else "")
+    line = counted(n, "episode") + (f" of {counted(tasks, 'task')}" if is_number(tasks) and tasks not in (0, n) else "")
     judged = metrics.get("n_judged", n)
     if judged != n:
         line += f"; faithful shares are among the {judged} whose tool calls were judged"

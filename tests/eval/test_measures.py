@@ -303,3 +303,8 @@ def test_the_calls_of_an_episode_are_as_certain_as_one():
     assert found["faithful_calls"] == 0.5
     assert found["ci95"]["faithful_calls"] == measure(made, "vstar")["ci95"]["faithful_calls"]
     assert width(found["ci95"]["faithful_calls"]) > 0.5
+
+
+def test_one_episode_is_no_plural():
+    assert counts_line({"n": 1}) == "1 episode"
+    assert counts_line({"n": 3, "tasks": 1}) == "3 episodes of 1 task"
