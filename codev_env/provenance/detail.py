@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from codev_env.provenance.codes import PixelCode
+from codev_env.provenance.agreement import box_sum
 from codev_env.provenance.regions import Around, Bools, Bounds, Originals, scales, to_size
 
 Array = NDArray[np.floating]
@@ -16,12 +16,14 @@ Array = NDArray[np.floating]
 _PATCH = 96
 _CELLS = (32, 16, 8)
 """Sides of cells in pixels, of which the largest that fits is taken: it has an octave of detail for each halving."""
-_LINES = 16
 _LEAST_ENERGY = 1.0
 _OVERVIEW = 96
 _LIKE, _PLAIN = 0.7, 3.0
 _SMALL = 8
 _VISIBLE, _FADED = 4.0, 8.0
+_AROUND, _CONTRAST, _ANY = 4, 0.25, 1.0
+"""Pixels of an overview on each side of a place over which it varies; the least share of what varies that is left, and
+levels by which it varies then."""
 _LEVELS = 16
 _LEGIBLE, _CHANCE, _FEWEST = 0.18, 1.5, 16
 """Correlation with the image's edges above which an output can be read; what chance alone makes of it is that over the
@@ -60,9 +62,9 @@ class Patch:
             self.around[:] = [around]
         return np.asarray(around.show(to_image, self.pixels.shape[::-1]), np.float32)
 
-    def weights(self, octave: int = 0) -> Array:
-        """1 for pixels of whole cells, 0 for others, at a resolution that was halved `octave` times."""
-        side = max(1, self.pixels.shape[0] // len(self.cells)) >> octave
+    def weights(self) -> Array:
+        """1 for pixels of whole cells, 0 for others."""
+        side = max(1, self.pixels.shape[0] // len(self.cells))
         return self.cells.repeat(side, 0).repeat(side, 1).astype(np.float32)
 
 
@@ -198,13 +200,29 @@ def _slopes(pixels: Array) -> tuple[Array, Array]:
 
 
 def visible(expected: Array, patch: Patch) -> bool:
-    """Whether a patch shows anything where there is something to show: legible, and not faded to a rest of contrast."""
+    """Whether a patch shows anything where there is something to show: legible, and not faded to a rest of contrast.
+
+    It is faded if it varies by less than 4 levels, or an eighth of what is expected. It is faded, too, unless places
+    with a quarter of the expected variance, at least, vary by an eighth of that in proportion to the whole.
+    """
     weight = patch.weights() > 0
     if weight.sum() < _FEWEST or expected[weight].std() < _PLAIN:
         return True
-    if patch.pixels[weight].std() < max(_VISIBLE, expected[weight].std() / _FADED):
+    faded = patch.pixels[weight].std() / expected[weight].std()
+    if patch.pixels[weight].std() < _VISIBLE or faded < 1 / _FADED:
         return False
-    return legible(expected, patch.pixels, patch.weights())
+    before, after = (_variance(part, patch.weights())[weight] for part in (expected, patch.pixels))
+    left = after >= np.maximum(_ANY, before * (min(1.0, faded) / _FADED) ** 2)
+    return float(before[left].sum()) >= _CONTRAST * float(before.sum()) and legible(
+        expected, patch.pixels, patch.weights()
+    )
+
+
+def _variance(pixels: Array, weight: Array) -> Array:
+    """The variance around each pixel, over those of weight 1."""
+    centred, count = pixels - pixels[weight > 0].mean(), np.maximum(box_sum(weight, _AROUND), 1.0)
+    mean = box_sum(weight * centred, _AROUND) / count
+    return np.asarray(np.maximum(box_sum(weight * centred * centred, _AROUND) / count - mean * mean, 0.0))
 
 
 def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) -> Array | None:
@@ -260,32 +278,57 @@ def _normal(pixels: Array, weight: Array) -> Array:
     return np.asarray(centred / max(float(np.sqrt((centred**2 * weight).sum() / total)), 1.0))
 
 
-def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float:
+def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float | None:
     """The share of an output's resolution, or of the image's if that is lower, that holds detail of it, 0 to 1.
 
     Patches of both are taken apart into octaves of detail (a Laplacian pyramid). Of each octave, that share is left to
     which the two are correlated, or to which the output's part in it is weaker than in the best octave. Detail ends
     where half is left: that a contrast scales all octaves does not matter, nor does noise make up for a lost one. The
-    image is taken as it is and in the output's tones, such as those of a threshold.
+    image is taken as it is and in the output's tones, such as those of a threshold. Where one axis has lost more than
+    the other, by itself, as in what was squeezed, no more is left than the ratio of both.
 
     Args:
         affine: The map from the output's pixels to the image's.
         image: The input image.
         found: Patches of the output.
+
+    Returns:
+        `None` if no octave of the output is like the image's, as in edges.
     """
     if not found:
         return 1.0
     expected = [patch.expected(affine, image) for patch in found]
-    sums = _octaves(expected, found)
+    toned: list[Array] = []
+    left, *both = (_left(expected, toned, found, axes) for axes in ((0, 1), (0,), (1,)))
+    along = [part for part in both if part is not None]
+    return left and min(left, min(along, default=1.0) / max(along, default=1.0))
+
+
+def edges_kept(affine: Array, image: Image.Image, found: list[Patch]) -> float | None:
+    """The share as of `kept` in an output of edges, by the image's edges, all or those along one axis.
+
+    Returns:
+        `None` if no octave of the output is like them either.
+    """
+    expected = [patch.expected(affine, image) for patch in found]
+    kinds = [
+        list(map(_steepness, expected)),
+        *(list(map(np.abs, some)) for some in zip(*map(_slopes, expected), strict=True)),
+    ]
+    shares = [_kept(sums, np.arange(len(sums))) for sums in (_octaves(edges, found) for edges in kinds)]
+    return max((share for share in shares if share is not None), default=None)
+
+
+def _left(expected: list[Array], toned: list[Array], found: list[Patch], axes: tuple[int, ...]) -> float | None:
+    """The share as of `kept`, by the octaves along some axes alone; `toned` is made where it is first looked at."""
+    sums = _octaves(expected, found, axes)
     clear = np.flatnonzero(sums[:, 1] >= _LEAST_ENERGY)
     if not len(clear):
         return 1.0
     left = _kept(sums, clear)
-    if left is None:
-        return 1.0  # Edges, for one, are no image of what they are the edges of.
-    if left < 1:
-        toned = [_in_tones_of(patch, one) for patch, one in zip(found, expected, strict=True)]
-        left = max(left, _kept(_octaves(toned, found), clear) or 0.0)
+    if left is not None and left < 1:
+        toned[:] = toned or [_in_tones_of(patch, one) for patch, one in zip(found, expected, strict=True)]
+        left = max(left, _kept(_octaves(toned, found, axes), clear) or 0.0)
     return left
 
 
@@ -322,50 +365,35 @@ def scale_of(scale: float, left: float) -> float:
     return scale if left >= 1 else min(scale, 1.0) * left
 
 
-def _octaves(images: list[Array], found: list[Patch]) -> Array:
+def _octaves(images: list[Array], found: list[Patch], axes: tuple[int, ...] = (0, 1)) -> Array:
     """Means of products of the details of images and of patches over whole cells, by octave, finest first.
+
+    Args:
+        images: What is expected of the patches.
+        found: The patches.
+        axes: Those along which detail is looked at.
 
     Returns:
         Of both, of the first with itself, of the second with itself, over a cell; shape (octaves, 3).
     """
     sums = np.zeros((found[0].octaves, 3))
+    half = slice(None, None, 2 if 0 in axes else 1), slice(None, None, 2 if 1 in axes else 1)
     for patch, image in zip(found, images, strict=True):
-        pair = image, patch.pixels
+        pair, weight, cells = (image, patch.pixels), patch.weights(), int(patch.cells.sum())
         for octave in range(patch.octaves):
-            smooth = _smooth(pair[0]), _smooth(pair[1])
+            smooth = _smooth(pair[0], axes), _smooth(pair[1], axes)
             a, b = pair[0] - smooth[0], pair[1] - smooth[1]
-            weights = patch.weights(octave) / (1 << patch.octaves - octave) ** 2
+            weights = weight * (cells / weight.sum())
             sums[octave] += (a * b * weights).sum(), (a * a * weights).sum(), (b * b * weights).sum()
-            pair = smooth[0][::2, ::2], smooth[1][::2, ::2]
+            pair, weight = (smooth[0][half], smooth[1][half]), weight[half]
     return sums / sum(int(patch.cells.sum()) for patch in found)
 
 
-def _smooth(pixels: Array) -> Array:
-    """An image under a binomial filter of 5 x 5, which leaves about half of its resolution."""
-    for _ in range(2):
-        a = np.concatenate([pixels[:1], pixels[:1], pixels, pixels[-1:], pixels[-1:]])
-        pixels = ((a[:-4] + a[4:]) / 16 + (a[1:-3] + a[3:-1]) / 4 + a[2:-2] * 0.375).T
+def _smooth(pixels: Array, axes: tuple[int, ...]) -> Array:
+    """An image under a binomial filter of 5 pixels along some axes, which leaves about half of its resolution there."""
+    for axis in (0, 1):
+        if axis in axes:
+            a = np.concatenate([pixels[:1], pixels[:1], pixels, pixels[-1:], pixels[-1:]])
+            pixels = (a[:-4] + a[4:]) / 16 + (a[1:-3] + a[3:-1]) / 4 + a[2:-2] * 0.375
+        pixels = pixels.T
     return pixels
-
-
-def of_codes(probe: NDArray[np.uint8], affine: Array, code: PixelCode, rng: np.random.Generator) -> float:
-    """The effective scale of an output of whole pixels, some of which may be repeated: distinct pixels per pixel.
-
-    Args:
-        probe: The result for the coded images, shape (height, width, 3).
-        affine: The map from the output to the image.
-        code: The code.
-        rng: Draws the rows and columns that are looked at.
-    """
-    effective = []
-    for axis, step in enumerate(scales(affine)):
-        lines = probe if axis == 0 else probe.transpose(1, 0, 2)
-        chosen = lines[rng.integers(0, len(lines), min(len(lines), _LINES))]
-        index, xy = code.decode(chosen.reshape(-1, 3))
-        index, xy = index.reshape(chosen.shape[:2]), xy.reshape(*chosen.shape[:2], 2)
-        both = (index[:, 1:] >= 0) & (index[:, :-1] >= 0)
-        changes = (xy[:, 1:] != xy[:, :-1]).any(-1)[both]
-        fresh = float(changes.mean()) / min(1.0, step) if len(changes) > 8 else 1.0
-        # Turned by an odd angle, some neighbours come from one pixel though none was lost.
-        effective.append((1.0 if fresh > 0.8 else fresh) / max(step, 1e-9))
-    return min(effective)

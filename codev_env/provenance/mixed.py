@@ -62,6 +62,10 @@ def mixed_region(
     finer = detail.align(aligned, image, patches, 2.0)
     affine = geometry.snap(aligned if finer is None else finer, output.size)
     left = detail.kept(affine, image, patches)
+    if left is None:
+        left = detail.edges_kept(affine, image, patches) if colours == "any" else 1.0
+    if left is None:
+        return None
     without = without_unlike(part, output, affine, image, left, colours)
     if without is None and colours != "any":
         return None

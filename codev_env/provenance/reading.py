@@ -14,7 +14,7 @@ from codev_env.provenance import codes, detail
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.agreement import agrees
 from codev_env.provenance.mixed import mixed_region
-from codev_env.provenance.regions import Bools, Grid, Indices, Originals, dice, make_region, shown_part
+from codev_env.provenance.regions import Bools, Grid, Indices, Originals, dice, make_region, scales, shown_part
 from codev_env.provenance.seen import without_unlike
 from codev_env.types import Region
 
@@ -26,6 +26,8 @@ _COPIED = 16
 """Colour levels by which a copied pixel may differ."""
 _LIKE = 0.8
 """Correlation with what it shows of an output in unchanged colours."""
+_LINES = 16
+"""Rows and columns in which the pixels that are repeated are counted."""
 _ORDERS = (slice(None), slice(None, None, -1))
 """The channels as they are, and with red and blue exchanged."""
 _TURNS = {
@@ -151,7 +153,7 @@ class _Coded:
             part = alike
         region = make_region(affine, part.bounds, image.size, fit.image_index, part.share, seen=part.seen)
         if self.code.block == 1:
-            scale = detail.of_codes(self.probe[..., order], affine, self.code, self.rng)
+            scale = _scale_of_codes(self.probe[..., order], affine, self.code, self.rng)
             region = replace(region, scale=min(scale, region.scale or scale))
         sure = float((right | self.same | (copied & (index >= 0))).mean()) >= 0.9
         return Reading(region, sure)
@@ -241,3 +243,26 @@ def _fit_majority(uv: Array, index: Indices, xy: Array, tolerance: Array) -> _Fi
     right = chosen.copy()
     right[chosen] = fit[1]
     return _Fit(fit[0], right, image_index)
+
+
+def _scale_of_codes(probe: Pixels, affine: Array, code: codes.PixelCode, rng: np.random.Generator) -> float:
+    """The effective scale of an output of whole pixels, some of which may be repeated: distinct pixels per pixel.
+
+    Args:
+        probe: The result for the coded images, shape (height, width, 3).
+        affine: The map from the output to the image.
+        code: The code.
+        rng: Draws the rows and columns that are looked at.
+    """
+    effective = []
+    for axis, step in enumerate(scales(affine)):
+        lines = probe if axis == 0 else probe.transpose(1, 0, 2)
+        chosen = lines[rng.integers(0, len(lines), min(len(lines), _LINES))]
+        index, xy = code.decode(chosen.reshape(-1, 3))
+        index, xy = index.reshape(chosen.shape[:2]), xy.reshape(*chosen.shape[:2], 2)
+        both = (index[:, 1:] >= 0) & (index[:, :-1] >= 0)
+        changes = (xy[:, 1:] != xy[:, :-1]).any(-1)[both]
+        fresh = float(changes.mean()) / min(1.0, step) if len(changes) > 8 else 1.0
+        # Turned by an odd angle, some neighbours come from one pixel though none was lost.
+        effective.append((1.0 if fresh > 0.8 else fresh) / max(step, 1e-9))
+    return min(effective)

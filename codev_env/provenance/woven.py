@@ -110,6 +110,7 @@ def claim(
     if not detail.visible(expected, overview):
         return None
     left = detail.kept(affine, image, patches)
+    left = 1.0 if left is None else left
     scale = make_region(affine, part.bounds, image.size, index, 1.0).scale or 1.0
     alike = detail.likeness(expected, overview)
     region = without = None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import skimage.data
 from fake_session import FakeSession
-from PIL import Image, ImageFilter
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from codev_env.provenance import Tracker, detail
 from codev_env.provenance.detail import Patch
@@ -132,3 +132,51 @@ def test_a_threshold_takes_no_detail_and_a_blur_of_it_does(name, share):
 
     assert kept(threshold) >= 0.9
     assert kept(threshold.filter(ImageFilter.GaussianBlur(3))) < 0.5
+
+
+CUP = Image.fromarray(skimage.data.coffee())
+RIM = 'c = Image.open("input.png").crop((233, 46, 376, 163))'
+
+
+@pytest.mark.parametrize("by", [60, 80])
+def test_a_crop_whose_colours_leave_only_a_corner_is_not_placed(by):
+    assert shown(CUP, RIM, f"ImageEnhance.Color(c).enhance({by})").polygon is None
+
+
+@pytest.mark.parametrize("by", [2, 4])
+def test_a_crop_whose_colours_are_stronger_is(by):
+    region = shown(CUP, RIM, f"ImageEnhance.Color(c).enhance({by})")
+    assert region.box == (233, 46, 376, 163) and region.original_share > 0.99
+
+
+@pytest.mark.parametrize("output", ["np.stack([np.roll(row, rng.integers(-20, 21), 0) for row in a])"])
+def test_rows_that_are_rolled_at_random_show_no_crop(output):
+    box = (135, 338, 265, 442)
+    start = f'a = np.asarray(Image.open("input.png").crop({box}))\nnp.random.seed(0)\nrng = np.random.default_rng(0)'
+    region = shown(PHOTO, start, output)
+    assert region.polygon is None or region.scale < 0.5, region
+
+
+SIGN = Image.new("RGB", (400, 400), (190, 190, 200))
+ImageDraw.Draw(SIGN).rectangle((170, 170, 229, 229), fill="gold", outline="black", width=2)
+ImageDraw.Draw(SIGN).text((190, 184), "B8", "black", ImageFont.load_default(24), anchor="la")
+
+
+@pytest.mark.parametrize("squeezed", ["(w, h // 8)", "(w // 8, h)"])
+def test_detail_that_is_lost_along_one_axis_is_lost(squeezed):
+    start = 'c = Image.open("input.png").crop((165, 165, 235, 235))\nw, h = c.size'
+    region = shown(SIGN, start, f"c.resize({squeezed}).resize((w, h))")
+    assert region.polygon is None or region.scale < 0.5, region
+
+
+@pytest.mark.parametrize("size", [(96, 12), (12, 96)])
+def test_a_squeeze_leaves_as_much_as_the_axis_that_lost_more(size):
+    image = Image.fromarray(skimage.data.brick()).crop((60, 60, 156, 156))
+
+    def kept(output: Image.Image) -> float | None:
+        patch = Patch((0.0, 0.0, 96.0, 96.0), np.asarray(output, np.float32), np.ones((3, 3), bool))
+        return detail.kept(np.eye(2, 3), image, [patch])
+
+    left = kept(image.resize(size).resize(image.size))
+    assert left is not None and left < 0.3
+    assert kept(image.filter(ImageFilter.MedianFilter(3))) == 1.0
