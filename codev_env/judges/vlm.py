@@ -22,7 +22,7 @@ from codev_env.judges.judge import Item
 from codev_env.judges.options import JudgeStats, VLMOptions, make_options
 from codev_env.judges.rubrics import MAX_PRINTED, VERSION, question_of, rubric_of
 from codev_env.locks import ForkLock
-from codev_env.threads import is_wanted
+from codev_env.threads import is_given_up, is_wanted
 from codev_env.types import Region, Step, StepScore, Task
 from codev_env.usage import EpisodeUsage, Usage
 
@@ -30,6 +30,7 @@ ORIGINAL_SHARE = 0.25
 DEFINITION = f"vlm {VERSION}"
 """Name and version of what a model calls faithful; the version is that of its prompts."""
 T = TypeVar("T")
+_UNWANTED = "judge 'vlm': nobody waits for this score any more."
 _lock = ForkLock()
 _judges: weakref.WeakSet[VLMJudge] = weakref.WeakSet()
 _by_options: dict[VLMOptions, VLMJudge] = {}
@@ -104,11 +105,13 @@ class VLMJudge:
             JudgeError: If one is missing and `on_error` is `"raise"`; the other requests are cancelled. Or if nobody
                 waits for what this thread does any more.
         """
+        if is_given_up():  # before a request is sent
+            raise JudgeError(_UNWANTED)
         asker, started = self._asker(), monotonic()
         future = asker.submit(_all(self._score(asker, *item) for item in items))
         try:
             if not is_wanted(future):
-                raise JudgeError("judge 'vlm': nobody waits for this score any more.")
+                raise JudgeError(_UNWANTED)
             return self._warned_of(future.result())
         except BaseException:
             future.cancel()

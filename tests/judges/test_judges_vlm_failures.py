@@ -33,7 +33,7 @@ from judged import OPEN_TASK, TASK, crop, decoded, judge_of, step_of
 from codev_env.errors import ConfigError, JudgeError
 from codev_env.judges import MaskingJudge, VLMJudge, get_judge
 from codev_env.judges.cache import VerdictCache
-from codev_env.judges.client import LONGEST_ASKED_PAUSE_S, asked_pause
+from codev_env.judges.client import LONGEST_ASKED_PAUSE_S, Asker, asked_pause
 from codev_env.judges.options import JudgeStats
 from codev_env.judges.rubrics import Verdict, read_verdict
 from codev_env.threads import until_given_up
@@ -313,6 +313,16 @@ def test_a_thread_that_is_given_up_waits_for_no_verdict_and_takes_none_from_anot
         assert other.result(60).value == 1.0
         assert len(server.requests) == 1 and judge.stats().calls == 1
         assert judge.score(TASK, STEP, ()).value == 1.0 and judge.stats().hits == 1
+
+
+def test_a_thread_that_is_given_up_begins_no_request(monkeypatch):
+    given_up = threading.Event()
+    given_up.set()
+    with FakeJudgeServer(good) as server:
+        judge = judge_of(server)
+        monkeypatch.setattr(Asker, "submit", lambda *_: pytest.fail("a request began"))
+        with pytest.raises(JudgeError, match="nobody waits"):
+            until_given_up(given_up, judge.score, TASK, STEP, ())
 
 
 # ---- budgets
