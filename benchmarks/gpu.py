@@ -31,6 +31,7 @@ NAMES = (
     "update-3b",
     "update-7b",
     "update-8bit",
+    "savings",
     "checkpointing",
     "agreement",
     "sleep",

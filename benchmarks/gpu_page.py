@@ -53,7 +53,7 @@ def text(out: Path, gpu: str, versions: dict[str, str], command: str, toy: bool)
     """Return the results as Markdown."""
     parts = {part: results(out / f"{part}.jsonl") for part in PARTS}
     peak, source = peak_of(gpu, parts["machine"])
-    for part in ("update-3b", "update-7b", "update-8bit", "checkpointing", "trl"):
+    for part in ("update-3b", "update-7b", "update-8bit", "savings", "checkpointing", "trl"):
         for row in parts[part].values():
             if peak and "tflops" in row:
                 row["mfu"] = row["tflops"] / peak

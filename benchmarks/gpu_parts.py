@@ -12,6 +12,7 @@ import json
 import math
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,48 @@ def checkpointing(toy: bool) -> Iterator[Cell]:
                 yield cell, lambda s=size, w=way, n=length, t=trainers, kept=kept: step(s, w, n, t, kept)
             trainers.clear()
             clear()
+
+
+SAVINGS = {
+    "logits of 1024 tokens": (2**40, False, False, False),
+    "of 441": (2**26, False, False, False),
+    "of 441, adapters by their own product": (2**26, True, False, False),
+    "of 220, adapters by their own product": (2**25, True, False, False),
+    "the same, gates keep their inputs alone": (2**25, True, True, False),
+    "of 220, adapters by their own product, compiled": (2**25, True, False, True),
+}
+"""Most logits at a time, and whether the trainer's adapters, its gates, and compiled layers are used."""
+
+
+def savings(toy: bool) -> Iterator[Cell]:
+    """Updates with LoRA, with what the trainer does to take less memory one after the other."""
+    size, length = (SIZES["tiny"], 128) if toy else (SIZES["3b"], PASS)
+    trainers: list[Any] = []
+    for cell, ways in SAVINGS.items():
+        yield cell, lambda ways=ways: saving(size, length, trainers, *ways)
+
+
+def saving(size: Any, length: int, trainers: list[Any], logits: int, product: bool, gate: bool, compiled: bool) -> Row:
+    from codev_agents.engines import lora, vision
+    from codev_train.learn import logprobs
+    from codev_train.learn.scorer import compile_layers
+
+    if not trainers:
+        trainers.append(make_updater(size, "lora"))
+    model = trainers[0].accelerator.unwrap_model(trainers[0].module).model
+    logprobs.LOGITS = logits
+    for module in model.modules():
+        for changed, wanted, forward in (
+            (hasattr(module, "lora_A"), product, lora._add_in_product),
+            (type(module).__name__ in vision._GATED, gate, vision._gated_mlp),
+        ):
+            if changed:
+                vars(module).pop("forward", None)
+                if wanted:
+                    module.forward = types.MethodType(forward, module)
+    if compiled:
+        compile_layers(model)
+    return step(size, "lora", length, trainers)
 
 
 def step(size: Any, way: str, length: int, trainers: list[Any], kept: int = 0) -> Row:
@@ -285,6 +328,7 @@ PARTS: dict[str, Callable[[bool], Iterator[Cell]]] = {
     "update-3b": update("3b"),
     "update-7b": update("7b"),
     "update-8bit": eight_bits,
+    "savings": savings,
     "checkpointing": checkpointing,
     "agreement": agreement,
     "sleep": sleep,
