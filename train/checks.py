@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import socket
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -49,6 +50,7 @@ from codev_train.sft.cold_start import check_stages, toy_policy
 from codev_train.sft.start import start_folder
 
 _AGAIN = "fails like "
+_SAID_S = 10.0
 
 
 @dataclass
@@ -101,6 +103,7 @@ def _stop_together(found: list[Check], accelerator: Accelerator) -> None:
     if failed and accelerator.is_main_process:
         raise ConfigError(" ".join(dict.fromkeys(map(_sentence, failed))))
     if failed:
+        time.sleep(_SAID_S)  # a launcher ends all processes when one ends: the main one has to say why first
         raise SystemExit(1)
 
 

@@ -9,13 +9,16 @@ import json
 import shutil
 import threading
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from PIL import Image
 from transformers import Qwen2_5_VLConfig, Qwen3_5Config
 
+from codev_env.app.check import Check
 from codev_env.app.cli import main
+from codev_env.errors import ConfigError
 from codev_train import checks
 from codev_train.run import model_files
 from codev_train.run.config import read_request
@@ -300,3 +303,16 @@ def test_an_evaluation_on_tasks_that_are_trained_on_is_told(elsewhere):
     with pytest.warns(UserWarning, match=r"tasks of the evaluation \(test\) are trained on.*give --eval.data"):
         options = read_request(words).examine("train", TrainOptions, "codev train")[0]
         list(checks._tasks(checks.PlannedRun(read_request(words), options)))
+
+
+def test_other_processes_end_after_the_main_one_has_said_why(monkeypatch):
+    """A launcher ends all processes as soon as one has ended."""
+    waits: list[float] = []
+    monkeypatch.setattr(checks, "gather_object", lambda found: [Check("servers", "url", "fail", "does not answer")])
+    monkeypatch.setattr(checks.time, "sleep", waits.append)
+    with pytest.raises(ConfigError, match="does not answer"):
+        checks._stop_together([], SimpleNamespace(is_main_process=True))
+    assert not waits
+    with pytest.raises(SystemExit):
+        checks._stop_together([], SimpleNamespace(is_main_process=False))
+    assert waits == [checks._SAID_S] and waits[0] >= 5
