@@ -6,7 +6,6 @@ import pickle
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,15 +15,14 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
-from local_cluster import LocalCluster, LocalNode
+from local_cluster import LocalCluster
 
 from codev_agents import SCRIPTED, run_episode
 from codev_env.envs.pool import make_limits, shared_sandbox
 from codev_env.envs.vector import FarmVectorEnv
 from codev_env.errors import ConfigError, EpisodeLost, FarmError, JudgeError, SandboxError
 from codev_env.farm import farm as farms
-from codev_env.farm import link, remote
-from codev_env.farm.messages import Open, PackedImage, digest_of, pack, unpack
+from codev_env.farm.messages import Open, digest_of, pack, unpack
 from codev_env.farm.options import make_options
 from codev_env.farm.programs import LocalPrograms
 from codev_env.judges.options import JudgeStats
@@ -214,30 +212,6 @@ def test_an_image_that_the_node_threw_out_is_sent_again(cluster: LocalCluster) -
         observation, *_ = env.step(LOOK)
         assert len(observation["images"]) == 1
     assert cluster.nodes["node-0"].pixels() >= 3
-
-
-def test_images_are_packed_as_they_leave(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of all episodes that wait would be in memory twice."""
-    monkeypatch.setattr(link, "_BATCH_BYTES", 1)
-    cluster.specs.pop("node-1")
-    farm, goes_on, packed, held = cluster.farm(), threading.Event(), weakref.WeakSet[PackedImage](), []
-    monkeypatch.setattr(remote, "pack", lambda image: (one := pack(image), packed.add(one))[0])
-    submit = LocalNode.submit
-
-    def slow(node: LocalNode, batch: Any, timeout: float) -> None:
-        assert goes_on.wait(20)
-        held.append(len(packed))
-        submit(node, batch, timeout)
-        node.batches.clear()
-
-    monkeypatch.setattr(LocalNode, "submit", slow)
-    envs = gym.make_vec(ID, 6, farm=farm, **ARGS)
-    envs.reset(seed=0)
-    goes_on.set()
-    wait_for(lambda: len(held) == 6)
-    assert max(held) == 1
-    wait_for(lambda: not packed)
-    assert all(len(images) == 1 for images in envs.step((LOOK,) * 6)[0]["images"])
 
 
 def test_back_pressure_bounds_what_a_node_has(cluster: LocalCluster) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from codev_train.learn import logprobs as module
 from codev_train.learn.logprobs import token_logprobs
+from codev_train.run import footprint
 
 
 class Head(torch.nn.Linear):
@@ -105,6 +106,7 @@ def test_no_pass_keeps_the_logits_of_more_than_a_chunk(head, hidden, monkeypatch
 
 
 def test_a_large_vocabulary_has_the_logits_of_fewer_tokens_at_a_time(head, hidden, monkeypatch):
+    assert (module.CHUNK, module.LOGITS) == (footprint.LOGITS_CHUNK, footprint.LOGITS), "what --dry-run counts"
     assert module.chunk_tokens(500) == module.CHUNK and module.chunk_tokens(151_936) * 151_936 <= module.LOGITS
     whole = token_logprobs(hidden, head, TARGETS)[0]
     monkeypatch.setattr(module, "LOGITS", 4 * 13 + 1)
