@@ -42,32 +42,32 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
     yield Claim(
         "Rewarding the answer alone keeps or lowers the faithful-tool rate.",
         _verdict(drop, lambda e: e.high <= SAME, lambda e: e.low > SAME),
-        f"faithful, after minus before: {_points(drop)}",
+        f"faithful, after minus before: {points(drop)}",
     )
     call = results.difference(setting, "any-call", "outcome", "faithful")
     yield Claim(
         "Rewarding any tool call does not make the calls faithful.",
         _verdict(call, lambda e: e.high < 0.1, lambda e: e.low >= 0.1),
-        f"faithful, any-call minus outcome: {_points(call)}",
+        f"faithful, any-call minus outcome: {points(call)}",
     )
     given = results.difference(setting, "tapo", "outcome", "faithful_given_correct")
     yield Claim(
         "TAPO raises faithful given correct by at least 60 points over the outcome alone.",
         _verdict(given, lambda e: e.low >= BETTER, lambda e: e.high < BETTER),
-        f"tapo minus outcome: {_points(given)}",
+        f"tapo minus outcome: {points(given)}",
     )
     for name, title in (("codevision", "CodeVision's reward"), ("taco", "TACO's reward")):
         gained = results.difference(setting, name, None, "faithful_given_correct")
         yield Claim(
             f"{title} raises faithful given correct by at least 60 points over the start.",
             _verdict(gained, lambda e: e.low >= BETTER, lambda e: e.high < BETTER),
-            f"{name}, after minus before: {_points(gained)}",
+            f"{name}, after minus before: {points(gained)}",
         )
     accuracy = results.difference(setting, "tapo", "outcome", "accuracy")
     yield Claim(
         "TAPO costs no accuracy.",
         _verdict(accuracy, lambda e: e.low >= -SAME, lambda e: e.high < -SAME),
-        f"accuracy, tapo minus outcome: {_points(accuracy)}",
+        f"accuracy, tapo minus outcome: {points(accuracy)}",
     )
     yield _sooner(results, setting)
     for rate in (5, 10, 20, 40):
@@ -76,7 +76,7 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         yield Claim(
             f"A judge that errs in {rate} % of calls costs less than 10 points of the faithful-tool rate.",
             _verdict(lost, lambda e: e.low > -0.1, lambda e: e.high <= -0.1),
-            f"faithful, {name} minus tapo: {_points(lost)}",
+            f"faithful, {name} minus tapo: {points(lost)}",
         )
     for name, title in (("tapo", "TAPO's"), ("codevision", "CodeVision's"), ("taco", "TACO's")):
         unused = results.estimate(setting, name, "no_cue")
@@ -121,7 +121,7 @@ def _imitation(results: Results, setting: str) -> Iterator[Claim]:
     yield Claim(
         "Self-imitation costs no accuracy.",
         _verdict(accuracy, lambda e: e.low >= -SAME, lambda e: e.high < -SAME),
-        f"accuracy, imitation minus tapo: {_points(accuracy)}",
+        f"accuracy, imitation minus tapo: {points(accuracy)}",
     )
     alone = {f.run.seed: f.seconds for f in results.runs(setting, "tapo")}
     times = Estimate.of([f.seconds / alone[f.run.seed] for f in runs if alone.get(f.run.seed)])
@@ -134,7 +134,7 @@ def _imitation(results: Results, setting: str) -> Iterator[Claim]:
     yield Claim(
         "With a judge that errs in 10 % of calls it loses at most 5 points.",
         _verdict(lost, lambda e: e.low >= -0.05, lambda e: e.high < -0.05),
-        f"cue-free accuracy, imitation-noise10 minus imitation: {_points(lost)}",
+        f"cue-free accuracy, imitation-noise10 minus imitation: {points(lost)}",
     )
 
 
@@ -154,7 +154,7 @@ def _mastery(results: Results, setting: str) -> Iterator[Claim]:
     yield Claim(
         f"At least {100 * TOOLS:.0f} % of the accuracy that self-imitation gains is the tool's.",
         _verdict(most, lambda e: e.low >= 0, lambda e: e.high < 0),
-        f"gain by the tool less {100 * TOOLS:.0f} % of the gain of accuracy, after minus before: {_points(most)}"
+        f"gain by the tool less {100 * TOOLS:.0f} % of the gain of accuracy, after minus before: {points(most)}"
         + (f", {100 * sum(tool for _, tool in pairs) / gain:.0f} % of it in all" if gain > 0 else ""),
     )
     calls, offers = (results.values(setting, name, key) for key in ("call_harm", "schema_harm"))
@@ -173,14 +173,14 @@ def _ablations(results: Results, setting: str) -> Iterator[Claim]:
         yield Claim(
             f"Self-imitation is right less often without the cue if changed so: {row.about}.",
             _verdict(lost, lambda e: e.high < 0, lambda e: e.low >= 0),
-            f"cue-free accuracy, {row.name} minus imitation: {_points(lost)}",
+            f"cue-free accuracy, {row.name} minus imitation: {points(lost)}",
         )
 
 
 def _beside_tapo(results: Results, setting: str, name: str) -> str:
     if name == "tapo":
         return ""
-    return f"; {name} minus tapo: {_points(results.difference(setting, name, 'tapo', 'no_cue'))}"
+    return f"; {name} minus tapo: {points(results.difference(setting, name, 'tapo', 'no_cue'))}"
 
 
 def _sooner(results: Results, setting: str) -> Claim:
@@ -209,7 +209,8 @@ def _verdict(
     return "holds" if holds(estimate) else "does not hold" if fails(estimate) else "undecided"
 
 
-def _points(estimate: Estimate | None) -> str:
+def points(estimate: Estimate | None) -> str:
+    """Write a difference of two shares, with its interval, in points."""
     if estimate is None:
         return "–"
     if estimate.n == 1:

@@ -12,7 +12,7 @@ from codev_env.files import write_json, write_text
 from codev_eval.report.plots import running_mean
 from codev_eval.report.rendering import render
 from codev_eval.study import figures
-from codev_eval.study.claims import Claim, claims
+from codev_eval.study.claims import Claim, claims, points
 from codev_eval.study.methods import Method, Setting
 from codev_eval.study.numbers import NUMBERS, SCHEMA, setting_numbers
 from codev_eval.study.results import CURVES, MEASURES, WINDOW, Estimate, Measure, Results
@@ -93,8 +93,10 @@ def write(
         pages.append(page)
         numbers[setting.name] = setting_numbers(results, setting, methods, page.claims)
     write_json(out / NUMBERS, {"schema": SCHEMA, "facts": dict(facts), "settings": numbers})
+    order = _order(results, [page.setting for page in pages], methods) if len(pages) > 1 else None
+    common = {"about": _ABOUT, "sources": _sources(results, facts), "order": order, "pages": pages}
     for template, file in (("study.html.j2", HTML), ("study.md.j2", PAGE)):
-        text = render(template, "codev_eval.study", about=_ABOUT, sources=_sources(results, facts), pages=pages)
+        text = render(template, "codev_eval.study", **common)
         write_text(out / file, text)
     return out / PAGE
 
@@ -104,6 +106,32 @@ def _sources(results: Results, facts: Mapping[str, Any]) -> str:
     sources = ", ".join(f"{name}: {value}" for name, value in facts.items())
     seconds = math.fsum(found.seconds for found in results.found)
     return f"{sources}, on {'; '.join(machines)}; {seconds / 3600:.1f} hours of training in all."
+
+
+def _order(results: Results, settings: Sequence[Setting], methods: Sequence[Method]) -> Rows:
+    """How the methods compare in each setting: means, worst seeds, and pairs with TAPO from the same start."""
+    rows = []
+    for setting in settings:
+        other = results.values(setting.name, "tapo", "no_cue")
+        for method in methods:
+            values = results.values(setting.name, method.name, "no_cue")
+            if not values:
+                continue
+            pairs = [] if method.name == "tapo" else [(values[seed], other[seed]) for seed in values if seed in other]
+            counts = (sum(a > b for a, b in pairs), sum(a == b for a, b in pairs), sum(a < b for a, b in pairs))
+            rows.append(
+                (
+                    setting.name,
+                    method.name,
+                    str(len(values)),
+                    f"{100 * math.fsum(values.values()) / len(values):.1f} %",
+                    f"{100 * min(values.values()):.1f} %",
+                    points(results.difference(setting.name, method.name, "tapo", "no_cue") if pairs else None),
+                    " / ".join(map(str, counts)) if pairs else "–",
+                )
+            )
+    heads = ("setting", "method", "seeds", "mean", "worst seed", "minus tapo", "seeds above / equal / below")
+    return Rows(heads, tuple(rows))
 
 
 def _setting_page(results: Results, setting: Setting, methods: Sequence[Method]) -> SettingPage:

@@ -328,3 +328,18 @@ def test_methods_are_found_by_name_and_by_path():
     ):
         with pytest.raises(ConfigError, match=said):
             find("method", METHODS, names)
+
+
+def test_a_page_of_several_settings_counts_the_seeds_on_which_a_method_is_above_tapo(tmp_path):
+    names = {"tapo": (0.5, 0.9, 0.4), "imitation": (0.75, 0.9, 0.3)}
+    runs = [found(name, seed, no_cue=value) for name, values in names.items() for seed, value in enumerate(values)]
+    hard = dataclasses.replace(BASE, name="hard")
+    one = dataclasses.replace(found("imitation", 3, no_cue=0.7), run=Run(hard, 3, BY_NAME["imitation"]))
+    methods = [BY_NAME["tapo"], BY_NAME["imitation"]]
+    assert "All settings" not in page.write(tmp_path, Results(runs), [BASE, hard], methods, {}).read_text()
+    text = page.write(tmp_path, Results([*runs, one]), [BASE, hard], methods, {}).read_text()
+    assert "| base | tapo | 3 | 60.0 % | 40.0 % | – | – |" in text
+    assert "| base | imitation | 3 | 65.0 % | 30.0 % | +5.0 [-39.8, +49.8] points | 1 / 1 / 1 |" in text
+    assert "| hard | imitation | 1 | 70.0 % | 70.0 % | – | – |" in text
+    assert text.index("All settings") < text.index("## base")
+    assert "<h2>All settings: cue-free accuracy</h2>" in (tmp_path / "study.html").read_text()
