@@ -29,6 +29,10 @@ class ConfigError(CodevError, ValueError):
 class ArgumentError(ConfigError, TypeError):
     """A keyword argument that a function does not have."""
 
+    def __init__(self, message: str) -> None:
+        # Gymnasium raises it again with the values of all arguments behind it, a whole data set among them.
+        super().__init__(message.partition(" was raised from the environment creator for ")[0])
+
 
 class UsageError(ConfigError):
     """A command line without a command that exists; `codev` then exits with 2."""
@@ -88,6 +92,23 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:200]
 
 
+def nearest_name(name: str, known: Iterable[str], cutoff: float | None = None) -> str | None:
+    """Return the known name that a misspelt one stands for, upper and lower case alike; `None` if none is near.
+
+    Args:
+        name: The name that was given.
+        known: The names that exist.
+        cutoff: Least similarity, from 0 to 1; by default 0.6, and 0.5 for the names of up to four characters.
+    """
+    folded = {other.casefold(): other for other in known}
+    given = name.casefold()
+    begun = [other for other in folded if len(given) > 2 and other.startswith(given)]
+    if cutoff is None:
+        cutoff = 0.5 if begun or len(given) <= 4 else 0.6
+    near = difflib.get_close_matches(given, begun or folded, n=1, cutoff=cutoff)
+    return folded[near[0]] if near else None
+
+
 def unknown(kind: str, name: object, known: Iterable[str], error: type[ConfigError] = ConfigError) -> ConfigError:
     """Make the error for a name that is not in a registry.
 
@@ -101,8 +122,8 @@ def unknown(kind: str, name: object, known: Iterable[str], error: type[ConfigErr
         An error that names the nearest known name and lists them all.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest_name(str(name), names)
+    hint = f" Did you mean {near!r}?" if near else ""
     parts = re.split(r"[,;\s]+", str(name).strip())
     if len(parts) > 1 and set(parts) <= set(names):
         hint = f" Give each name as a word or an entry of its own: {' '.join(parts)}."
@@ -123,6 +144,6 @@ def unexpected(word: str, flags: Iterable[str], prog: str) -> UsageError:
     if not word.startswith("--"):
         return UsageError(f"unexpected argument {word!r}; `{prog} --help` shows the options.")
     flag, known = word.partition("=")[0], list(flags)
-    near = [name for name in known if name.endswith(f".{flag[2:]}")] or difflib.get_close_matches(flag, known, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    near = next((name for name in known if name.endswith(f".{flag[2:]}")), None) or nearest_name(flag, known)
+    hint = f" Did you mean {near}?" if near else ""
     return UsageError(f"unknown option {flag}.{hint} `{prog} --help` shows all.")

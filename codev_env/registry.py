@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import re
@@ -10,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from codev_env.errors import ConfigError, unknown, unstopped
+from codev_env.errors import ConfigError, nearest_name, unknown, unstopped
 
 T = TypeVar("T")
 
@@ -42,8 +41,8 @@ def import_path(path: str, kind: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except AttributeError as error:
-        near = difflib.get_close_matches(attribute, dir(found), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        near = nearest_name(attribute, dir(found))
+        hint = f" Did you mean {near!r}?" if near else ""
         raise ConfigError(f"cannot import the {kind} {path!r}: {error}. Write it as {PATH!r}.{hint}") from error
     return found
 

@@ -38,6 +38,7 @@ def refused(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("ping", "codev: unknown command 'ping'. Did you mean `codev judge ping`?"),
         ("--debg eval", "codev: unknown command '--debg'. Did you mean `codev --debug`?"),
         ("evl", "codev: unknown command 'evl'. Did you mean `codev eval`?"),
+        ("PLAY --help", "codev: unknown command 'PLAY'. Did you mean `codev play`?"),
         ("help evl", "codev: unknown command 'evl'. Did you mean `codev eval`?"),
     ],
 )

@@ -70,6 +70,8 @@ def test_without_makes_a_class_stays_one():
     ("name", "options", "said"),
     [
         ("sqare", {}, r"unknown shape 'sqare'. Did you mean 'square'\? Known: N-gon, gone, lazy, module:attribute, "),
+        ("SQUARE", {}, "unknown shape 'SQUARE'. Did you mean 'square'"),
+        ("squ", {}, "unknown shape 'squ'. Did you mean 'square'"),
         (7, {}, "unknown shape 7"),
         (None, {}, "unknown shape None"),
         ("", {}, "unknown shape ''"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import difflib
 import errno
 import importlib
 import io
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from codev_env import __version__
-from codev_env.errors import CodevError, UsageError
+from codev_env.errors import CodevError, UsageError, nearest_name
 
 OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 """Exit codes: success, an explained error, a wrong command line, Ctrl-C (128 + SIGINT), and work left unfinished by
@@ -173,8 +172,8 @@ def _nearest(name: str) -> str:
     """Return the command line that a word of no command may stand for; empty if none is near."""
     paths: Any = load("codev_env.app.completion:OPTIONS")
     below = [f"codev {path}" for path in paths if path.endswith(f" {name}")]  # `codev compare`
-    near = difflib.get_close_matches(name, [*COMMANDS, "--debug", "--help", "--version"], n=1, cutoff=0.5)
-    return next(iter([*below, *(f"codev {word}" for word in near)]), "")
+    near = nearest_name(name, [*COMMANDS, "--debug", "--help", "--version"])
+    return next(iter([*below, *([f"codev {near}"] if near else [])]), "")
 
 
 def run() -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.benches import BENCHES, Bench
-from codev_env.errors import CodevError, ConfigError, TaskError, unknown
+from codev_env.errors import CodevError, ConfigError, TaskError, nearest_name, unknown
 from codev_env.tasks.check import Checked, check_tasks
 from codev_env.tasks.filtered import FilteredTaskSet
 from codev_env.tasks.generators.charts import ChartOptions
@@ -186,10 +185,10 @@ def _with_variants(error: CodevError, subset: str | None, wrapped: WrapOptions |
 
 def _check_word(data: str) -> None:
     """Raise `ConfigError` for a value that is no path but close to a word that `data` accepts."""
-    near = difflib.get_close_matches(data, _WORDS, n=1, cutoff=0.7)
+    near = nearest_name(data, _WORDS, cutoff=0.7)
     if near and data not in _WORDS and not Path(data).exists():
         raise ConfigError(
-            f"data is {data!r}, which is no file or folder. Did you mean {near[0]!r}? Otherwise check the path."
+            f"data is {data!r}, which is no file or folder. Did you mean {near!r}? Otherwise check the path."
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import difflib
 import hashlib
 import json
 import math
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from codev_env.errors import ConfigError, TaskError, unknown
+from codev_env.errors import ConfigError, TaskError, nearest_name, unknown
 from codev_env.geometry import image_of, same_image
 from codev_env.tasks.corruption_kinds import CORRUPTIONS, SEVERITIES
 from codev_env.tasks.corruptions import LIBRARY, check_library, corrupt, widen
@@ -111,9 +110,9 @@ def _parse_step(text: str) -> str:
     if text in SUITES:
         raise ConfigError(f"{text!r} is a suite of many transforms: give it alone, not in a list or joined by '+'.")
     names = (*SUITES, SOURCE, *TRANSFORMS, CROP, *CORRUPTIONS)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    kind = "the suite " if near and near[0] in SUITES else ""
-    hint = f" Did you mean {kind}{near[0] + (':3' if near[0] in CORRUPTIONS else '')!r}?" if near else ""
+    near = nearest_name(name, names)
+    kind = "the suite " if near in SUITES else ""
+    hint = f" Did you mean {kind}{near + (':3' if near in CORRUPTIONS else '')!r}?" if near else ""
     raise ConfigError(
         f"unknown transform {text!r}.{hint} Transforms: {', '.join((*TRANSFORMS, CROP))}. "
         f"Corruptions, written with a severity from 1 to 5 such as 'jpeg:3': {', '.join(CORRUPTIONS)}."

@@ -172,6 +172,18 @@ def test_an_unknown_argument_names_the_nearest(given, near):
         make(**{given: "x"})
 
 
+@pytest.mark.parametrize("given", ["corruption", "model", "severity"])
+def test_an_unknown_argument_that_is_near_to_none_gets_no_suggestion(given):
+    with pytest.raises(ConfigError, match=f"unknown argument of the environment '{given}'. Known: bench,"):
+        make(**{given: "x"})
+
+
+def test_an_unknown_argument_does_not_print_the_data():
+    with pytest.raises(ConfigError, match="'dialekt'. Did you mean 'dialect'") as caught:
+        gym.make("CodeV-Dataset-v0", data=[{"question": "a row of the data"}], dialekt="codev")
+    assert "a row of the data" not in str(caught.value)
+
+
 def test_an_option_of_the_reader_is_told_its_place():
     with pytest.raises(ConfigError, match=r"'seed': of episodes, give reset\(seed=…\); of a reader, give reader="):
         gym.make("codev_env:CodeV-VStar-v0", data="synthetic", seed=3)

@@ -24,6 +24,14 @@ def test_shares_of_the_image_are_asked_about(box):
     assert open_dataset(rows_with([box]), boxes="xyxy")[0].targets
 
 
+@pytest.mark.parametrize(
+    "box", [[0.1, 0.1, 1.0001, 0.9], [-0.002, 0.1, 0.5, 0.6], [[10, 10, 20, 20], [0, 0.5, 1.1, 1]]]
+)
+def test_shares_that_rounding_takes_beyond_the_image_are_asked_about(box):
+    with pytest.raises(TaskError, match="looks like shares of the image"):
+        open_dataset(rows_with([box]))
+
+
 def test_normalized_boxes_become_pixels():
     tasks = open_dataset(rows_with([[0.25, 0.5, 0.5, 1.0], [[0, 0, 1, 1]]]), boxes="normalized")
     assert [task.targets for task in tasks] == [((100, 100, 200, 200),), ((0, 0, 400, 200),)]

@@ -87,6 +87,13 @@ def test_unknown_name():
         hub.fetch("mathvist")
 
 
+def test_a_benchmark_that_is_not_downloaded_is_told_what_to_give():
+    with pytest.raises(ConfigError, match="no data for bench 'dataset', .* Give 'owner/name', for any data set of the"):
+        hub.fetch("dataset")
+    with pytest.raises(ConfigError, match="no data for bench 'blink', .* Give the path of a copy"):
+        hub.fetch("blink")
+
+
 def test_every_benchmark_but_ones_own_data_is_on_the_hub():
     assert [bench.name for bench in BENCHES.values() if bench.hub is None] == [
         # What they have on the hub could not be read in a public source, or is not all; docs/data.md says so.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
+import types
 
 import gymnasium as gym
 import numpy as np
@@ -50,6 +52,15 @@ def test_an_environment_over_rows_in_memory(kind):
     assert env.unwrapped.task.targets == ((5, 5, 9, 9),)
     copied = pickle.loads(pickle.dumps(env.unwrapped))
     assert np.array_equal(copied.reset(options={"index": 1})[0]["images"][0], observation["images"][0])
+
+
+def test_a_data_frame_of_polars(monkeypatch):
+    class DataFrame:  # as that of polars, which this machine need not have
+        def to_dicts(self):
+            return rows()
+
+    monkeypatch.setitem(sys.modules, "polars", types.SimpleNamespace(DataFrame=DataFrame))
+    assert red(load_tasks(DataFrame(), "train", bench="dataset")[1]) == 20
 
 
 def test_lists_that_look_alike_are_not_confused():

@@ -80,7 +80,7 @@ def _box(entry: Any, where: str, form: BoxForm | None) -> tuple[float, float, fl
     if not isinstance(entry, Sequence) or len(entry) != 4 or not all(is_number(v) for v in entry):
         raise TaskError(f"{where}: a box is {brief(entry)}; expected {names}.")
     x1, y1, x2, y2 = (float(v) for v in entry)
-    if form is None and min(entry) >= 0 and max(entry) <= 1:
+    if form is None and min(entry) > -1 and max(entry) < 2:  # rounding may take shares a little beyond the image
         raise TaskError(f"{where}: the box {brief(entry)} looks like shares of the image. {ask_form('normalized')}")
     unit = _UNITS.get(form) if form else None
     if unit is not None and not (min(entry) >= 0 and max(entry) <= unit):

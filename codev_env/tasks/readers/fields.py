@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from codev_env.errors import TaskError
+from codev_env.errors import TaskError, nearest_name
 
 LETTERS = string.ascii_uppercase
 
@@ -217,8 +216,8 @@ def number_form(decimals: int) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean …?"` for a name near a known one, else `""`."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest_name(name, known)
+    return f" Did you mean {near!r}?" if near else ""
 
 
 # ---- options inside a question

@@ -72,8 +72,14 @@ def fetch(bench: str, local_dir: str | Path | None = None) -> Path:
         ConfigError: A benchmark that is not on the hub, or `huggingface_hub` is not installed.
     """
     found = BENCHES.get(bench)
-    if found is None or found.hub is None:
-        raise unknown("data set on the hub", bench, (row.name for row in BENCHES.values() if row.hub))
+    on_hub = [row.name for row in BENCHES.values() if row.hub]
+    if found is None:
+        raise unknown("data set on the hub", bench, on_hub)
+    if found.hub is None:
+        instead = "'owner/name', for any data set of the hub" if bench == "dataset" else "the path of a copy"
+        raise ConfigError(
+            f"'hub' downloads no data for bench {bench!r}, only for: {', '.join(on_hub)}. Give {instead} (--data)."
+        )
     files = found.hub
     places = " or ".join(str(place) for place in found.places())
     instead = f"Or put {', '.join(files.patterns)} of {files.url} into {places}."

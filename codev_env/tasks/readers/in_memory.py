@@ -1,4 +1,4 @@
-"""Rows that are in memory already: a list of mappings, a pandas data frame, a `datasets.Dataset`."""
+"""Rows that are in memory already: a list of mappings, a data frame of pandas or polars, a `datasets.Dataset`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from codev_env.tasks.readers.arrow import ArrowTable, split_name
 from codev_env.tasks.readers.fields import brief
 from codev_env.tasks.readers.table import ListTable, RowTable
 
-KINDS = "a list of dicts, a pandas.DataFrame or a datasets.Dataset"
+KINDS = "a list of dicts, a DataFrame of pandas or polars, or a datasets.Dataset"
 
 
 def table_in_memory(rows: object, split: str) -> RowTable:
     """Return rows in memory as a table; NumPy's arrays and numbers in them become lists and numbers of Python.
 
     Args:
-        rows: A sequence of mappings, a `pandas.DataFrame`, a `datasets.Dataset`, or a `datasets.DatasetDict`.
+        rows: A sequence of mappings, a `DataFrame` of pandas or polars, a `datasets.Dataset`, or a
+            `datasets.DatasetDict`.
         split: The split to take of a `DatasetDict`; the others serve any split.
 
     Raises:
@@ -31,7 +32,7 @@ def table_in_memory(rows: object, split: str) -> RowTable:
         TaskError: No rows, an entry that is no mapping, or a split that is not there.
     """
     # These packages are optional. An object of theirs exists only where they are imported.
-    datasets, pandas = sys.modules.get("datasets"), sys.modules.get("pandas")
+    datasets, pandas, polars = map(sys.modules.get, ("datasets", "pandas", "polars"))
     if datasets is not None and isinstance(rows, datasets.DatasetDict):
         rows = rows[split_name("the DatasetDict", split, list(rows))]
     if datasets is not None and isinstance(rows, datasets.Dataset):
@@ -39,6 +40,8 @@ def table_in_memory(rows: object, split: str) -> RowTable:
     if pandas is not None and isinstance(rows, pandas.DataFrame):
         filled = rows.astype(object)
         rows = filled.where(filled.notna(), None).to_dict("records")
+    if polars is not None and isinstance(rows, polars.DataFrame):
+        rows = rows.to_dicts()
     if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
         raise ConfigError(f"data is a {type(rows).__name__}; give a path, {KINDS}, or a TaskSet.")
     for number, row in enumerate(rows):
