@@ -12,6 +12,7 @@ import math
 import re
 import shutil
 import sys
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -27,7 +28,7 @@ from safetensors.torch import save_file
 from codev_agents.engines.http import Client, LostAgain, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.pixels import to_data_url, to_image
-from codev_agents.engines.servers import GIVEN_UP, GIVEN_UP_S, Servers
+from codev_agents.engines.servers import GIVEN_UP, GIVEN_UP_S, LOAD_S, Servers
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
 from codev_agents.engines.weights_folder import WeightsFolder, locked_if_possible
@@ -37,7 +38,9 @@ from codev_env.errors import ConfigError
 from codev_env.threads import in_own_thread, is_given_up
 
 GENERATE = "/inference/v1/generate"
-_PUSHED = re.compile("[0-9a-f]{32}")  # the name of a push, of any run
+_CLAIM = ".loading"  # follows the name of a push that takes a server over, until its weights are loaded
+_PUSHED = re.compile(rf"[0-9a-f]{{32}}({re.escape(_CLAIM)})?")  # the name of a push, of any run
+CLAIM_S = 0.2  # longest time between two requests of a run, in seconds, in which another one is kept from loading
 STATE_S = 60.0  # longest wait for what a server says of itself, in seconds
 PATIENCE = datetime.timedelta(hours=6)  # of processes for the push of another, as for its episodes
 
@@ -253,7 +256,7 @@ class VllmServerEngine:
         with client.restoring, locked_if_possible(self._folder.parent / f"lock-{client.name}"):
             folder = self._folder
             there = _version(client)
-            if there not in self._versions and client in self._checked:
+            if there.removesuffix(_CLAIM) not in self._versions and client in self._checked:
                 self._checked.remove(client)  # it was started again, perhaps with other flags
                 self._servers.note_restart(client)
                 if _PUSHED.fullmatch(there) and client not in self._shared:
@@ -264,7 +267,7 @@ class VllmServerEngine:
                         file=sys.stderr,
                     )
             if there != folder.name or self._is_paused(client):
-                self._load(client, folder)
+                self._load(client, folder, there)
             if client not in self._checked:
                 self._check_logprobs(client)
                 self._checked.add(client)
@@ -275,28 +278,44 @@ class VllmServerEngine:
         with client.restoring, locked_if_possible(self._folder.parent / f"lock-{client.name}"):
             _version(client)
 
-    def _load(self, client: Client, folder: Path) -> None:
-        """Let a server load weights."""
+    def _load(self, client: Client, folder: Path, there: str) -> None:
+        """Let a server with the weights `there` load others; raises `ServerLost` if another run does so meanwhile.
+
+        Two runs may be given the same server. One that takes it over writes a name of its own first and waits: a run
+        that has looked just before sees that name before it announces its weights, or has written over it by then.
+        """
 
         def post(path: str, body: dict[str, Any] | None = None) -> Any:
             return client.post(path, body, OpenRequest())
+
+        def name(version: str) -> None:
+            post("/update_weight_version", {"new_version": version})
+
+        def look() -> None:
+            if (found := _version(client, LOAD_S)) != there:  # it answers when it has loaded those of the other
+                raise ServerLost(f"it got weights {found!r} of another run, or was started again, during a push")
 
         if not folder.exists():
             raise ServerLost("its weights are still being written")
         client.paused = True
         # Requests under way end now, or go on with the new weights and no caches of the old ones.
         post("/pause?mode=keep&clear_cache=true" if self._apart else "/pause")
+        if there not in self._versions:
+            name(there := folder.name + _CLAIM)
+            time.sleep(CLAIM_S)
+        look()
         post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
-        announce = functools.partial(post, "/update_weight_version", {"new_version": folder.name})
         if self._apart:
-            announce()  # before the next token is sampled
+            look()
+            name(folder.name)  # before the next token is sampled
         for cache in () if self._apart else ("prefix", "mm", "encoder"):
             if post(f"/reset_{cache}_cache") == {"success": False}:
                 raise ServerLost(f"the {cache} cache could not be emptied")
         post("/resume")
         client.paused = False
         if not self._apart:
-            announce()  # The name comes last: a server with it needs nothing more.
+            look()
+            name(folder.name)  # The name comes last: a server with it needs nothing more.
 
     def _is_paused(self, client: Client) -> bool:
         """Whether a push that ended between the name and the resumption left the server paused."""
@@ -318,10 +337,10 @@ class VllmServerEngine:
             )
 
 
-def _version(client: Client) -> str:
+def _version(client: Client, timeout: float = 0.0) -> str:
     """Return the name of a server's weights; raises `ServerLost` if it does not say, and its requests are ended."""
     try:
-        found = client.get("/weight_info", STATE_S)
+        found = client.get("/weight_info", timeout or STATE_S)
     except ServerLost:
         client.cut_off()  # its engine hangs, though the server in front of it may be healthy
         raise
