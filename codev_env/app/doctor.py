@@ -12,13 +12,13 @@ import platform
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from codev_env import __version__
 from codev_env.app.check import Check, as_text
 from codev_env.app.sandbox_check import sandbox
 from codev_env.errors import SandboxError, unexpected
+from codev_env.memory import machine_memory
 
 DISTRIBUTION = "codev-env"
 # Read without the classes of `options`: the doctor has to work where pydantic is broken.
@@ -242,25 +242,13 @@ def _ulimits() -> Iterator[Check]:
 
 
 def _memory() -> Check:
-    free = _free_memory_mb()
-    if free is None:
+    memory = machine_memory()
+    if memory is None:
         return Check("machine", "memory", "ok", "unknown: there is no /proc/meminfo here")
+    free = memory.free / 2**20
     short = free < MEMORY_WANTED_MB
     advice = "run fewer environments at once, and lower limits.memory_mb of the sandbox" if short else ""
     return Check("machine", "memory", "warn" if short else "ok", f"{free / 1024:.1f} GiB free", advice)
-
-
-def _free_memory_mb() -> float | None:
-    """Return the memory that is free on the machine, and in the container where its limit can be read."""
-    info = Path("/proc/meminfo")
-    match = re.search(r"^MemAvailable:\s+(\d+) kB", info.read_text(), re.MULTILINE) if info.exists() else None
-    if match is None:
-        return None
-    free = int(match[1]) / 1024
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and (most := limit.read_text().strip()).isdigit():
-        free = min(free, (int(most) - int(used.read_text())) / 2**20)
-    return max(free, 0.0)
 
 
 def _shared_memory() -> Check:

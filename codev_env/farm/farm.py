@@ -77,7 +77,7 @@ class Farm:
         return content, self.counts.watch(hashlib.sha256(content).hexdigest(), setup.judge)
 
     def open(self, setup: tuple[bytes, str], task: Task) -> RemotePrograms:
-        """Open an episode on the node with the least to do; one that has the images comes first.
+        """Open an episode on the node with the least to do; one with memory left comes first, then one with the images.
 
         Raises:
             FarmError: There was no node for `wait_s` seconds.
@@ -157,6 +157,7 @@ class Farm:
             "farm/nodes": len(links),
             "farm/queue": sum(waiting for waiting, _ in queues),
             "farm/in_flight": sum(running for _, running in queues),
+            "farm/memory_free": min((link.memory_free for link in links), default=1.0),
             "farm/nodes_lost": counts["nodes_lost"],
             "farm/episodes_restarted": counts["episodes_lost"],
             "farm/programs_moved": counts["moved"],
@@ -204,9 +205,9 @@ class Farm:
                 if not self._changed.wait(max(0.0, min(0.5, end - time.monotonic()))) and time.monotonic() >= end:
                     raise FarmError(f"the farm has had no node for {self.options.wait_s:g} s (option wait_s).")
 
-            def load(link: NodeLink) -> float:
+            def load(link: NodeLink) -> tuple[bool, float]:
                 # Up to half a program per core: a node that has the images is worth that much of a queue.
-                return link.episodes / link.spec.slots - (0.5 if images and link.knows(images) else 0.0)
+                return link.is_short, link.episodes / link.spec.slots - (0.5 if images and link.knows(images) else 0.0)
 
             chosen = min(there, key=load)
             chosen.episodes += 1
@@ -371,7 +372,10 @@ def get_farm(farm: str | Mapping[str, Any] | FarmOptions | Farm, **more: Any) ->
 
 
 def farm_metrics() -> dict[str, float]:
-    """Return the numbers of this process's farms, as `Farm.metrics`: sums, and means of idle shares; empty without."""
+    """Return the numbers of this process's farms, as `Farm.metrics`; empty without.
+
+    They are sums, but for the means of idle shares and the least memory.
+    """
     with _lock:
         farms = [farm for (process, _), farm in _farms.items() if process == os.getpid() and not farm._closed.is_set()]
     found = [(max(1, farm.slots), farm.metrics()) for farm in farms]
@@ -380,6 +384,8 @@ def farm_metrics() -> dict[str, float]:
         own = [(cores, metrics[name]) for cores, metrics in found if name in metrics]
         cores = sum(one for one, _ in own)
         values[name] = sum(n * v / cores for n, v in own) if "/idle_share" in name else sum(v for _, v in own)
+        if name == "farm/memory_free":
+            values[name] = min(v for _, v in own)
     return values
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from codev_env.errors import FarmError
 from codev_env.farm.counts import FarmCounts
-from codev_env.farm.messages import Beat, Call, NodeReport, Open, Request, Result, RunProgram
+from codev_env.farm.messages import Beat, Call, Close, Failed, NodeReport, Open, Request, Result, RunProgram
 from codev_env.farm.options import FarmOptions
 
 _BATCH_BYTES = 64 << 20  # pixels of one batch, so that a node's shared memory may be small
@@ -78,7 +79,8 @@ class NodeLink:
     """Connects the driver to one node that is ready.
 
     A node gets no more than `slots * in_flight` programs at a time. All others wait here, and there are never more of
-    them than environments, since each waits for its result.
+    them than environments, since each waits for its result. While a node is short of memory, the first programs of
+    episodes are held here: each would start a worker there. One may start where no other of this process is open.
 
     Args:
         spec: The node.
@@ -112,6 +114,10 @@ class NodeLink:
         self._under_way: dict[int, Future[Result]] = {}
         self._known: OrderedDict[str, None] = OrderedDict()
         self._corks = 0
+        self._started: set[int] = set()  # open episodes with a program there
+        self._held: list[tuple[RunProgram, Future[Result], float]] = []  # first programs, and since when
+        self.memory_free = 1.0
+        """Share of its memory that is free."""
         for work in (self._send, self._receive):
             threading.Thread(target=work, name=f"codev-farm-{spec.name}", daemon=True).start()
 
@@ -163,7 +169,13 @@ class NodeLink:
     def queue(self) -> tuple[int, int]:
         """Programs that wait here, and programs on the node."""
         with self._changed:
-            return sum(future is not None for _, future in self._waiting), len(self._under_way)
+            waiting = len(self._held) + sum(future is not None for _, future in self._waiting)
+            return waiting, len(self._under_way)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether new episodes would leave it too little memory."""
+        return self.memory_free < self._options.spare_memory
 
     def lose(self, reason: str) -> None:
         """Give the node up: everything under way there raises `NodeGone`, and late results are ignored."""
@@ -172,7 +184,8 @@ class NodeLink:
                 return
             self.lost = reason
             left = [future for _, future in self._waiting if future is not None]
-            left += self._under_way.values()
+            left += [*self._under_way.values(), *(future for _, future, _ in self._held)]
+            self._held.clear()
             self._waiting.clear()
             self._under_way.clear()
             self._changed.notify_all()
@@ -187,10 +200,14 @@ class NodeLink:
     def _send(self) -> None:
         while self._waits_to_send():
             try:
-                # In no variable: a batch with its images must not last until there is another one.
-                self._handle.submit(self._take(), self._options.patience_s)
+                self._submit(self._take())
             except Exception as error:
                 return self.lose(_why(error))
+
+    def _submit(self, batch: list[Request]) -> None:
+        # A function of its own: a batch with its images must not last until there is another one.
+        if batch:  # nothing is left where all programs are held
+            self._handle.submit(batch, self._options.patience_s)
 
     def _waits_to_send(self) -> bool:
         """Wait until requests may leave; false if the node is lost."""
@@ -215,13 +232,45 @@ class NodeLink:
                     break
                 self._waiting.popleft()
                 request = queued() if callable(queued) else queued
+                if isinstance(request, RunProgram) and future and self._is_held(request):
+                    self._held.append((request, future, time.monotonic()))
+                    continue
+                if isinstance(request, RunProgram):
+                    self._started.add(request.episode)
                 if isinstance(request, RunProgram | Call):
                     assert future is not None
                     self._under_way[request.number] = future
+                elif isinstance(request, Close):
+                    self._end(request.episode)
                 elif isinstance(request, Open):
                     size += sum(packed.bytes for packed in request.pixels)
                 batch.append(request)
         return batch
+
+    def _is_held(self, request: RunProgram) -> bool:
+        return self.is_short and bool(self._started) and request.episode not in self._started
+
+    def _end(self, episode: int) -> None:
+        """Note that an episode is closed, with a program that is held or not; the lock is held."""
+        self._started.discard(episode)
+        ended = [one for one in self._held if one[0].episode == episode]
+        self._held = [one for one in self._held if one[0].episode != episode]
+        for request, future, _ in ended:
+            future.set_result(Failed(request.number, FarmError.__name__, "the episode was closed"))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Queue first programs again that were held, if one of them may leave; the lock is held."""
+        if self._held and not (self.is_short and self._started):
+            self._waiting.extendleft((request, future) for request, future, _ in reversed(self._held))
+            self._held.clear()
+
+    def _late(self) -> list[Future[Result]]:
+        """Return the futures of programs that were held for too long, which are dropped; the lock is held."""
+        end = time.monotonic() - self._options.wait_s
+        late = [future for _, future, since in self._held if since < end]
+        self._held = [one for one in self._held if one[2] >= end]
+        return late
 
     def _receive(self) -> None:
         options = self._options
@@ -232,12 +281,23 @@ class NodeLink:
             except Exception as error:
                 return self.lose(_why(error))
             with self._changed:
-                self.busy_s = beat.busy_s
+                self.busy_s, self.memory_free = beat.busy_s, beat.memory_free
+                late = self._late()
+                self._let_go()
                 ended = [(self._under_way.pop(result.number, None), result) for result in beat.results]
                 self._changed.notify_all()
             for future, result in ended:
                 if future is not None:
                     future.set_result(result)
+            for future in late:
+                future.set_exception(self._too_long())
+
+    def _too_long(self) -> FarmError:
+        return FarmError(
+            f"node {self.spec.name} has {self.memory_free:.0%} of its memory free, so the first program of an "
+            f"episode has waited there for {self._options.wait_s:g} s (option wait_s). Run fewer environments at once, "
+            f"add nodes, or lower the option spare_memory, {self._options.spare_memory:g}."
+        )
 
 
 def _why(error: Exception) -> str:

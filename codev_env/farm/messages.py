@@ -226,12 +226,14 @@ class Beat:
         busy_s: Seconds of its threads spent on programs, since it started.
         waiting: Programs that wait for a thread.
         counted: What judges have counted since the last one, by the hash of a setup with that judge.
+        memory_free: Share of the node's memory that is free, 0 to 1.
     """
 
     results: tuple[Result, ...]
     busy_s: float = 0.0
     waiting: int = 0
     counted: Mapping[str, JudgeStats] = field(default_factory=dict)
+    memory_free: float = 1.0
 
 
 @dataclass(frozen=True)

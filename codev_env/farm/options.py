@@ -28,6 +28,9 @@ class FarmOptions:
         start_s: Longest start of a node's worker process, in seconds.
         wait_s: Longest time, in seconds, that an episode waits for a node while there is none.
         images_mb: MiB of images that a node keeps for later episodes.
+        spare_memory: Share of a node's memory that new episodes leave free. Where less is free, an episode that has run
+            no program yet goes to another node, or its first program waits for `wait_s` seconds at most while others
+            are open there. 0 never waits.
         allow_weaker: Take nodes whose kernel lacks required layers of the sandbox.
     """
 
@@ -40,6 +43,7 @@ class FarmOptions:
     start_s: float = 180.0
     wait_s: float = 300.0
     images_mb: int = 4096
+    spare_memory: float = 0.1
     allow_weaker: bool = False
 
     def __post_init__(self) -> None:
@@ -51,6 +55,8 @@ class FarmOptions:
                 continue
             if field.name == "allow_weaker":
                 fits, needed = isinstance(value, bool), "True or False"
+            elif field.name == "spare_memory":
+                fits, needed = type(value) in (int, float) and 0 <= value < 1, "a number from 0 to below 1"
             elif field.name == "part":
                 fits, needed = type(value) is int and value >= 0, "a whole number of at least 0"
             elif field.type == "int":

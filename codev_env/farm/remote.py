@@ -27,6 +27,7 @@ from codev_env.farm.messages import (
     unpack,
 )
 from codev_env.judges import Judge, for_view
+from codev_env.threads import is_wanted
 from codev_env.types import Code, Step, StepScore, Task
 
 MOST_LOSSES = 4
@@ -175,6 +176,8 @@ class RemotePrograms:
         missed = False
         while True:
             try:
+                if not is_wanted(future):
+                    raise FarmError("nobody waits for this program any more.")
                 result = future.result()
             except NodeGone as gone:
                 losses.append(f"{self._link.spec.name}: {gone}")

@@ -42,6 +42,7 @@ from codev_env.farm.messages import (
 )
 from codev_env.farm.programs import LocalPrograms
 from codev_env.judges import AsyncJudge, BatchJudge, ServedJudge
+from codev_env.memory import machine_memory
 from codev_env.sandbox import Limits, Sandbox, raise_limit
 from codev_env.types import Step, StepScore, Task
 
@@ -145,7 +146,7 @@ class NodeWork:
                 if isinstance(result, Ran):
                     size += sum(image.bytes for image in result.images if not isinstance(image, str))
                 taken.append(result)
-            return Beat(tuple(taken), self._busy_s, self._waiting, self._counts.take())
+            return Beat(tuple(taken), self._busy_s, self._waiting, self._counts.take(), _memory_free())
 
     def close(self) -> None:
         """End all episodes and close the sandboxes."""
@@ -288,6 +289,11 @@ class NodeWork:
             if limits not in self._boxes:
                 self._boxes[limits] = Sandbox(limits, allow_weaker=self._allow_weaker)
             return self._boxes[limits]
+
+
+def _memory_free() -> float:
+    memory = machine_memory()
+    return memory.free_share if memory else 1.0
 
 
 def _score(episode: _RunningEpisode, step: Step) -> StepScore | None:
