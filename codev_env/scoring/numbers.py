@@ -7,7 +7,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, replace
 
-_MINUS = dict.fromkeys(map(ord, "−–—‒―﹣－‐‑"), "-")
+_MINUS = dict.fromkeys(map(ord, "−–—‒―﹣－‐‑˗➖"), "-")
 _RINGS = dict.fromkeys(map(ord, "º˚"), "°")  # NFKC would make an o of the first
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
@@ -47,7 +47,7 @@ _WORDS_OF = {
     **{"s": "second sec", "min": "minute min", "h": "hour hr", "in": "inch", "ft": "foot", "yd": "yard", "mi": "mile"},
 }
 _UNITS |= {name + end: unit for unit, names in _WORDS_OF.items() for name in names.split() for end in ("", "s")}
-_UNITS |= {"inches": "in", "feet": "ft"}
+_UNITS |= {"inches": "in", "feet": "ft", "′": "'", "′′": '"', "''": '"'}
 _SIGNS = frozenset({"%", "‰", "°", *_CURRENCIES})
 """Units of one sign, which an answer may leave out."""
 _SAFE = frozenset({"°", *_CURRENCIES})
@@ -66,7 +66,9 @@ _MAX_FACTORIAL = 20
 
 _GROUPED = r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?|[1-9]\d{0,2}(?:['’]\d{3})+(?:\.\d+)?"
 _DOTTED = r"[1-9]\d{0,2}(?:\.\d{3}){2,}"
-_DECIMAL = rf"(?:{_DOTTED}|{_GROUPED}|\d+(?:\.\d*)?|\.\d+)"
+# Not to be taken for anything else: 1.234,56 and 1 234,56, and lakhs, 12,34,567.
+_LOCAL = r"[1-9]\d{0,2}(?:\.\d{3})+,\d+|[1-9]\d{0,2}(?: \d{3})+,(?:\d{1,2}|\d{4,})|[1-9]\d?(?:,\d\d)+,\d{3}(?:\.\d+)?"
+_DECIMAL = rf"(?:(?:{_LOCAL})(?![.,]?\d)|{_DOTTED}|{_GROUPED}|\d+(?:\.\d*)?|\.\d+)"
 _MAGNITUDE = re.compile(
     rf"(?:(?:(?P<whole>\d+) +)?(?P<above>\d+) ?/ ?(?P<below>\d+)"
     rf"|(?P<mantissa>{_DECIMAL})(?: ?[x×·*⋅] ?10 ?\^ ?[({{]?(?P<power>[+-]?\d+)[)}}]?|e(?P<exponent>[+-]?\d{{1,3}}))"
@@ -75,9 +77,10 @@ _MAGNITUDE = re.compile(
 )
 _WORDS = re.compile(r"\\(?:text|textrm|mathrm|mbox|rm|operatorname)\s?\{([^{}]*)\}")
 _THIN = re.compile(r"\\[,;:! ]")
+_BRACED = re.compile(r"(?<=[^\W\d_])\^\{([+-]?\d+)\}")
 _DEGREES = re.compile(r"\s*\^?\s*(?:\{\s*\\circ\s*\}|\\circ\b|\\degree\b)")
 _TIMES = re.compile(r"\s*\\(?:times|cdot)\b\s*")
-_UNIT = re.compile(r"°?[^\W\d_]+(?:[23]|\^-?\d|(?: ?[/·*] ?[^\W\d_]+))*\.?|[%‰°′″'\"]")
+_UNIT = re.compile(r"°?[^\W\d_]+(?:[23]|\^-?\d|(?: ?[/·*] ?[^\W\d_]+))*\.?|[%‰°'\"′]|''|′′")
 _RANGE = re.compile(r"(.*[\d%°!)]) ?(?:-| to ) ?([^\s-].*)", re.DOTALL)
 _BETWEEN = re.compile(r"(?:from|between) (.*\S) (?:to|and) (.*)", re.DOTALL | re.IGNORECASE)
 _NEGATIVE = re.compile(r"^(?:minus|negative) (?=[\d.$€£¥])", re.IGNORECASE)
@@ -128,10 +131,10 @@ def plain(text: str) -> str:
 def read(text: str) -> Quantity | None:
     r"""Read a text as one quantity, all of it; `None` for anything else, and for what is not a finite number.
 
-    Known are: signs (any dash as minus), groups of thousands (1,000; 1 000; 1'000; 1.000.000), fractions and mixed
-    numbers, powers and 2×10³ or 2e3, factorials, |x|, percent and per mille, degrees, currencies, a unit of letters,
-    "5 million", comparisons (<5, ≥5, ≈5, ±5), ranges (3–5, 3 to 5) and half-open intervals; of LaTeX units in
-    `\text{}`, thin spaces, degrees and products.
+    Known are: signs (any dash as minus), groups of thousands (1,000; 1 000; 1'000; 1.000.000), a decimal comma after
+    such groups (1.234,56), lakhs (12,34,567), fractions and mixed numbers, powers and 2×10³ or 2e3, factorials, |x|,
+    percent and per mille, degrees, currencies, a unit of letters, "5 million", comparisons (<5, ≥5, ≈5, ±5), ranges
+    (3–5, 3 to 5) and half-open intervals; of LaTeX units in `\text{}`, thin spaces, degrees and products.
     """
     if len(text) > MAX_CHARACTERS:
         return None
@@ -139,7 +142,7 @@ def read(text: str) -> Quantity | None:
     if "\\" in text:
         text = _THIN.sub(" ", _WORDS.sub(r"\1", text))
         text = _TIMES.sub("×", _DEGREES.sub("°", text)).strip()
-    text = text.replace("{,}", ",")
+    text = _BRACED.sub(r"^\1", text.replace("{,}", ","))
     text = _NEGATIVE.sub("-", text)
     interval = _INTERVAL.fullmatch(text)
     if interval and interval[1] + interval[4] in ("[)", "(]"):
@@ -277,6 +280,8 @@ def _value(found: re.Match[str]) -> float | None:
 
 
 def _ungrouped(text: str) -> str:
+    if re.search(r"[. ]\d{3},\d+$", text):
+        text = re.sub(r"[. ]", "", text).replace(",", ".")
     text = re.sub(r"[, '’]", "", text)
     return text.replace(".", "") if text.count(".") > 1 else text
 

@@ -13,7 +13,14 @@ _LOOSE_DOT = re.compile(r"(?<!\d)[.](?!\d)|(?<=\d)[.](?!\d)|(?<!\d)[.](?=\d\w*[^
 _LONG_WORD = re.compile(r"[^\W\d_]{2}")
 _OTHER = re.compile(r"[^\w\s.]|_")
 _BRACKETED = re.compile(r"\s*([\[({]).*[,;].*([\])}])\s*", re.DOTALL)
-_OPENING = frozenset("|(+-√$€£¥")
+# A dash before one of these is a minus, and no hyphen or bullet: in formulas, without a space between, anywhere.
+_OPENING = frozenset("|([{+-√$€£¥")
+_TIGHT = frozenset('|([{$*_`"')
+_COMMAND = frozenset("\\√∞")
+_FUNCTION = re.compile(
+    r"(?:(?:a(?:rc)?)?(?:sin|cos|tan|cot|csc)h?|ln|log|exp|sqrt|cbrt|lim|pi|inf|infinity)(?![^\W\d_])"
+)
+_PRODUCT = re.compile(r"[a-z]{2}(?![^\W_])")  # of two variables
 
 # Of decoration: a bullet before the text, <red>, marks beside a text, and selectors of a glyph's style.
 _BULLET = re.compile(r"^[•‣⁃∙·◦●○▪▫■□◆◇▶►▸▹☐] +(?=\S)")
@@ -219,9 +226,15 @@ def _dash(whole: _Folded, at: int, left: str, right: str) -> str:
     text = whole.text
     before, after = text[max(0, at - 2) : at], text[at + 1 : at + 3]
     spaced = before.endswith(" ") and not after.startswith(" ")
-    if right and right in _OPENING and (whole.digits or _in_word(left)):
+    if right and (right in _COMMAND or (right in _OPENING and (whole.digits or _in_word(left)))):
+        return " - "
+    if not _in_word(left) and after[:1] in _TIGHT:
         return " - "
     variable = not _in_word(left) and after[:1].isalpha() and not _in_word(after[1:])
+    if not _in_word(left):
+        variable = variable or bool(_PRODUCT.match(text, at + 1) or _FUNCTION.match(text, at + 1))
+    elif left.isdigit() or _SHORT_WORD.search(text, max(0, at - 3), at):
+        variable = bool(_FUNCTION.match(text, at + 1))
     if variable or (right.isdigit() and spaced):
         return " -"
     ended = _in_word(before[-1:]) and not _in_word(after[:1])

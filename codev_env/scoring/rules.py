@@ -82,6 +82,13 @@ _SIGN_BEFORE = re.compile(rf"(?:[-+<>≤≥±≠≈~/^−]|\b(?:minus|negative)|
 _SIGN_AFTER = re.compile(
     rf"^(?:[%‰^/\d]|[-+−] ?\d|{_COMMANDS}|(?:percent|hundred|thousand|million|billion|trillion|[kKMBT])\b)"
 )
+_DASHES = frozenset("-−–‒－")
+_DELIMITED = re.compile(
+    r"\$\$(?P<block>[^$]+)\$\$|\$(?! )(?P<inline>[^$]+)(?<! )\$(?![$\d])|\\\((?P<round>.+)\\\)|\\\[(?P<square>.+)\\\]",
+    re.DOTALL,
+)
+# A number, or a formula by its command.
+_VALUE = re.compile(r"\d|\\(?!(?:text|math[a-z]{2}|mbox|[bf]?boxed)\w*\b)[A-Za-z]")
 _BULLET = re.compile(r"(?:^|\n)[ \t]{0,8}[-+*•][ \t]{1,8}$")
 _BESIDE = 30  # characters before and after a box that are looked at
 _AROUND_BOX = "*_$#` \t\n"
@@ -166,14 +173,28 @@ def _ascii(text: str) -> str:
 
 
 def unboxed(text: str) -> str:
-    r"""Return a text without its `\boxed{…}` if a sign beside makes another number of it: `-\boxed{5}` is -5."""
-    found = list(_boxes(text))
-    if len(found) != 1 or not any(map(str.isdigit, found[0].content)):
+    r"""Return a text without its `\boxed{…}` or `$…$` if a sign beside changes its value: `-\boxed{5}` is -5."""
+    boxes = list(_boxes(text))
+    found = boxes or _formulas(text)
+    if len(found) != 1:
         return text
     box = found[0]
     before, after = _beside(text, found)
-    signed = _SIGN_BEFORE.search(before) or _SIGN_AFTER.search(after)
+    tight = text[box.start - 1 : box.start] in _DASHES
+    if _VALUE.search(box.content):
+        signed = tight or _SIGN_BEFORE.search(before) or _SIGN_AFTER.search(after)
+    else:
+        signed = tight and (not boxes or (len(box.content) == 1 and box.content.islower()))
     return f"{text[: box.start]}{box.content}{text[box.end :]}" if signed else text
+
+
+def _formulas(text: str) -> list[_Box]:
+    """Return the formulas between delimiters; none where there may be several."""
+    if text.count("$") not in (0, 2, 4) or text.count("\\(") + text.count("\\[") > 1:
+        return []
+    return [
+        _Box(match.start(), match.end(), match[match.lastgroup or 0].strip()) for match in _DELIMITED.finditer(text)
+    ]
 
 
 def _boxed(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from codev_env.scoring import is_correct
+from codev_env.scoring import get_scorer, is_correct, maths
 from codev_env.types import Task
 
 COLORS = ("red", "blue", "green")
@@ -57,3 +57,58 @@ def test_text_and_letter_must_agree(answer):
 def test_other_languages_may_lead_to_the_answer(lead):
     assert right("blue", f"{lead}B", COLORS) and right("blue", f"{lead}**(B) blue**", COLORS) and right("5", f"{lead}5")
     assert not any(right(color, f"{lead}A / B", COLORS) for color in COLORS)
+
+
+@pytest.mark.parametrize(
+    ("gold", "same", "others"),
+    [
+        ("∞", ("∞", "$∞$"), ("-∞", "−∞", "- ∞")),
+        ("\\infty", ("\\infty", "$\\infty$"), ("-\\infty", "$-\\infty$", "-$\\infty$")),
+        (
+            "\\frac{1}{2}",
+            ("$\\frac{1}{2}$",),
+            ("-\\frac{1}{2}", "- \\frac{1}{2}", "-$\\frac{1}{2}$", "−\\(\\frac{1}{2}\\)"),
+        ),
+        ("\\sqrt{2}", ("\\sqrt{2}",), ("-\\sqrt{2}", "-\\boxed{\\sqrt{2}}", "$-\\sqrt{2}$")),
+        ("-\\pi", ("−\\pi", "-$\\pi$", "-\\boxed{\\pi}"), ("\\pi", "$\\pi$")),
+        ("x\\pi", ("$x\\pi$",), ("x-\\pi", "x - \\pi")),
+        ("sin x", ("$sin x$",), ("-sin x", "−sin x")),
+        ("x sin y", (), ("x-sin y", "x - sin y")),
+        ("sqrt(2)", (), ("-sqrt(2)",)),
+        ("ab", ("$ab$",), ("-ab", "-$ab$")),
+        ("x", ("$x$", "- x"), ("-$x$", "-**x**", "-[x]", "-\\boxed{x}")),
+        ("5", ("$5$", "- **5**"), ("-$5$", "-\\(5\\)", "-**5**", "-`5`", "-[5]", "-{5}", '-"5"', "˗5", "$5$ million")),
+        ("-5", ("-$5$", "-\\(5\\)", "−\\boxed{5}", "➖5"), ("$5$", "- - 5")),
+        ("[1, 2]", ("[1,2]",), ("-[1, 2]",)),
+        ("tan", ("- tan", "Tan."), ()),
+        ("wi-fi", ("wi fi", "Wi-Fi"), ()),
+        ("no", ("- no", "— no"), ()),
+    ],
+)
+def test_a_minus_before_a_formula_or_a_mark_counts(gold, same, others):
+    scorers = [get_scorer(name) for name in ("rules", "answer") if name == "rules" or maths.installed()]
+    task = Task("t", (Image.new("RGB", (1, 1)),), "?", gold)
+    assert [answer for answer in same for scorer in scorers if not scorer(task, answer).correct] == []
+    assert [answer for answer in others for scorer in scorers if scorer(task, answer).correct] == []
+
+
+@pytest.mark.parametrize(
+    ("gold", "same", "others"),
+    [
+        (
+            "1234.56",
+            ("1.234,56", "1 234,56", "1\u202f234,56", "1,234.56"),
+            ("1,234,56", "1.234,5,6", "1.234,561", "1.23456"),
+        ),
+        ("1234567", ("12,34,567", "1.234.567", "1,234,567"), ("12,34,56", "1,2,34,567", "1 234,567")),
+        ("1.5", ("1.5",), ("1,5",)),
+        ("0,5", ("0,5", "0, 5"), ("0.5",)),
+        ("-1234.5 €", ("−1.234,5 €",), ("1.234,5 €",)),
+        ("5 cm²", ("5\\text{ cm}^{2}", "5 cm^2", "5 cm^{2}"), ("5 cm", "5 cm^{3}")),
+        ('5"', ("5″", "5''"), ("5", "5′")),
+        ("5", ("5",), ("5″", "5''", "5′")),
+    ],
+)
+def test_numbers_of_other_places(gold, same, others):
+    assert [answer for answer in same if not right(gold, answer)] == []
+    assert [answer for answer in others if right(gold, answer)] == []
