@@ -46,7 +46,7 @@ def run_episode(
         meta: JSON-able extras of the record.
 
     Returns:
-        The record of the episode.
+        The record of the episode. Requests of the judge in starts that were lost are in its `meta["judge_lost"]`.
 
     Raises:
         CodevError: The agent, the judge, the scorer or the sandbox failed; its `usage` is that of the episode.
@@ -83,7 +83,13 @@ def run_episode(
     usage = dict(agent.meta) if isinstance(agent, MeteredAgent) else {}
     if lost:
         usage |= (lost + _taken(agent, base.episode)).agent
-    return recorder.finish(base.episode, agent.name, {**({"agent": usage} if usage else {}), **(meta or {})}, ending)
+    taken = ({"agent": usage} if usage else {}) | judge_lost(lost)
+    return recorder.finish(base.episode, agent.name, {**taken, **(meta or {})}, ending)
+
+
+def judge_lost(lost: EpisodeUsage) -> dict[str, Any]:
+    """Return for the `meta` of an episode what its judge took in starts that were lost; empty if nothing."""
+    return {"judge_lost": vars(lost.judge)} if lost.judge else {}
 
 
 def _taken(agent: Agent, episode: Episode) -> EpisodeUsage:

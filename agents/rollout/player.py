@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 from codev_agents.agent import AgentError
-from codev_agents.episode import EpisodeRecorder, shown_images
+from codev_agents.episode import EpisodeRecorder, judge_lost, shown_images
 from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import Requests
@@ -111,6 +111,7 @@ class PlayedEpisode:
         tokens: Its tokens.
         usage: Its token usage.
         ending: The reward for being cut off, by term; empty where the episode was not.
+        lost: What earlier starts took, whose node was lost; the tokens are part of `usage`.
     """
 
     recorder: EpisodeRecorder
@@ -118,6 +119,7 @@ class PlayedEpisode:
     tokens: TokenSequence
     usage: TokenUsage
     ending: Mapping[str, float]
+    lost: EpisodeUsage = field(default_factory=EpisodeUsage)
 
     @property
     def cut(self) -> bool:
@@ -126,12 +128,13 @@ class PlayedEpisode:
 
     def after(self, lost: EpisodeUsage) -> PlayedEpisode:
         """Return the same with what earlier starts of the episode took."""
-        return replace(self, usage=TokenUsage(**{name: n + lost.agent[name] for name, n in vars(self.usage).items()}))
+        usage = TokenUsage(**{name: n + lost.agent[name] for name, n in vars(self.usage).items()})
+        return replace(self, usage=usage, lost=lost)
 
     def record(self, agent: str, group_terms: Mapping[str, float], meta: Mapping[str, Any] | None = None) -> Trajectory:
         """Return the record of the episode, with the reward for its place in the group."""
         ending = [terms for terms in (self.ending, group_terms) if terms]
-        return self.recorder.finish(self.episode, agent, meta, ending)
+        return self.recorder.finish(self.episode, agent, {**judge_lost(self.lost), **(meta or {})}, ending)
 
 
 @dataclass(frozen=True, eq=False)

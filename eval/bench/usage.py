@@ -17,8 +17,9 @@ def usage(episodes: Sequence[Trajectory]) -> dict[str, int]:
 
 
 def judge_usage(episodes: Sequence[Trajectory]) -> Usage:
-    """Sum what a judge behind a server was asked and took; verdicts of a cache took nothing."""
-    return sum((turn.score.usage for t in episodes for turn in t.turns if turn.score), Usage())
+    """Sum what a judge behind a server was asked and took, in lost starts too; verdicts of a cache took nothing."""
+    lost = sum((Usage(**t.meta["judge_lost"]) for t in episodes if "judge_lost" in t.meta), Usage())
+    return sum((turn.score.usage for t in episodes for turn in t.turns if turn.score), lost)
 
 
 def scorer_usage(episodes: Sequence[Trajectory]) -> Usage:

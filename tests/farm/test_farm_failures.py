@@ -12,12 +12,15 @@ import gymnasium as gym
 import pytest
 from local_cluster import LocalCluster, LocalNode
 
+from codev_agents import SCRIPTED, run_episode
 from codev_env.envs.pool import make_limits
 from codev_env.errors import FarmError, JudgeError, SandboxError
 from codev_env.farm import farm as farms
 from codev_env.farm.link import NodeGone
 from codev_env.sandbox.host.process import ZygoteGone
+from codev_env.types import StepScore
 from codev_env.usage import EpisodeUsage, Usage
+from codev_eval.bench.usage import judge_usage
 
 ID = "codev_env:CodeV-VStar-v0"
 ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 4}
@@ -37,6 +40,15 @@ class Unsure:
         error = JudgeError("no verdict in the reply")
         error.usage = EpisodeUsage(judge=Usage(2, 300, 40, 0.5))
         raise error
+
+
+class Priced:
+    """A judge that asks a server, once per call."""
+
+    name = "priced"
+
+    def score(self, task: Any, step: Any, history: Any) -> StepScore:
+        return StepScore(1.0, "yes", usage=Usage(1, 100, 10, 0.5))
 
 
 @pytest.fixture
@@ -313,3 +325,26 @@ def test_a_judge_that_fails_on_a_node_costs_what_it_costs_here(cluster: LocalClu
     assert found.value.usage == EpisodeUsage(judge=Usage(2, 300, 40, 0.5))
     env.close()
     farm.close()
+
+
+def test_a_judge_of_a_lost_start_that_ends_well_counts(cluster: LocalCluster) -> None:
+    cluster.add("node-1")
+    farm, agent, kills = cluster.farm(), SCRIPTED["oracle"](), [1]
+    env, act = gym.make(ID, farm=farm, judge=Priced(), **ARGS), agent.act
+
+    def look(observation: Any) -> str:
+        if not (steps := env.unwrapped.episode.steps):
+            return LOOK
+        if kills and steps:
+            kills.pop()
+            cluster.nodes[env.unwrapped._programs._link.spec.name].kill()
+            return LOOK
+        return act(observation)
+
+    agent.act = look
+    found = run_episode(env, agent, options={"index": 2})
+    env.close()
+    farm.close()
+    calls = sum(turn.score is not None for turn in found.turns)
+    assert not kills and farm.metrics()["farm/episodes_restarted"] == 1
+    assert judge_usage([found]) == Usage(1 + calls, 100 * (1 + calls), 10 * (1 + calls), 0.5 * (1 + calls))

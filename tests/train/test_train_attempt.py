@@ -16,6 +16,8 @@ from codev_env.errors import EpisodeLost, JudgeError
 from codev_env.judges import GroundTruthJudge
 from codev_env.trajectory import Trajectory
 from codev_env.types import Step, StepScore, Task
+from codev_env.usage import EpisodeUsage, Usage
+from codev_eval.bench.usage import judge_usage
 from codev_train.run.environments import make_env
 
 TASKS = [4, 5, 9]
@@ -108,6 +110,14 @@ def test_what_was_taken_on_a_node_that_was_lost_counts(policy, wanted, attempt, 
     assert used["requests"] == len(asked) == (2 if fails else 3)
     assert used["prompt_tokens"] == sum(len(prompt.ids) for prompt in asked)
     assert found[0].meta["agent"]["requests"] == 2
+
+
+def test_what_a_judge_took_on_a_node_that_was_lost_counts(policy, wanted, attempt, monkeypatch):
+    plays, lost = texts(*wanted), wanted[1].task_id
+    plays[1] = [plays[1][0], *plays[1]]
+    monkeypatch.setattr(EpisodeLost, "usage", EpisodeUsage(judge=Usage(2, 300, 40, 0.5)))
+    found = attempt(ScriptedEngine(policy.processor, plays), "", [lost])
+    assert [judge_usage([one]) for one in found] == [Usage(), Usage(2, 300, 40, 0.5), Usage()]
 
 
 def test_a_prompt_without_room_for_an_answer_is_an_error(policy, wanted, attempt):
