@@ -12,6 +12,7 @@ from codev_env.scoring.numbers import THOUSANDS, plain
 _LOOSE_DOT = re.compile(r"(?<!\d)[.](?!\d)|(?<=\d)[.](?!\d)|(?<!\d)[.](?=\d\w*[^\W\d])")
 _LONG_WORD = re.compile(r"[^\W\d_]{2}")
 _OTHER = re.compile(r"[^\w\s.]|_")
+_WORDED = re.compile(r"(?<=\d) ?(?:(degrees?)|percent|per cent)\b")
 _BRACKETED = re.compile(r"\s*([\[({]).*[,;].*([\])}])\s*", re.DOTALL)
 # A dash before one of these is a minus, and no hyphen or bullet: in formulas, without a space between, anywhere.
 _OPENING = frozenset("|([{+-√$€£¥")
@@ -57,6 +58,7 @@ def normalize(text: str) -> str:
     if not _QUOTED.search(folded):
         folded = _PRIMES.sub(lambda found: found[1] + "′" * len(found[2]), folded)
     folded = _LOOSE_DOT.sub(" ", THOUSANDS.sub(lambda number: number[0].replace(",", ""), folded)).rstrip(" ,;:?")
+    folded = _WORDED.sub(lambda word: "°" if word[1] else "%", folded)
     whole = _Folded.of(folded)
     return " ".join(_OTHER.sub(lambda sign: _kept(whole, sign.start()), folded).split())
 

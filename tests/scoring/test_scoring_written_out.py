@@ -22,6 +22,8 @@ def right(gold: str, answer: str, choices: tuple[str, ...] = ()) -> bool:
         ("5 hours", ("5 h", "5 hrs", "5 hour"), ("5 minutes", "5")),
         ("12 ft", ("12 feet", "12 foot"), ("12 inches",)),
         ("5 m", ("5 meters", "5 metres"), ("5 M", "5 million", "5 minutes")),
+        ("90° clockwise", ("90 degrees clockwise", "90° Clockwise"), ("90 clockwise", "90 degrees", "90% clockwise")),
+        ("20% more", ("20 percent more", "20 % more"), ("20 more", "20 degrees more", "20 percentage more")),
         ("90 km/h", ("90 km/h",), ("90 kilometers", "90 hours")),
         ("-5", ("minus 5", "Negative 5"), ("5", "minus -5", "not minus 5")),
         ("10-20", ("from 10 to 20", "between 10 and 20"), ("from 10 to 30", "between 10 and 20 or 30", "10 and 20")),
