@@ -131,7 +131,7 @@ class CodeVBenchEnv(ImageToolEnv):
     | argument | default | meaning |
     | --- | --- | --- |
     | `bench` | set by the id | which data: a name in `codev_env.tasks.BENCHES` |
-    | `data` | `"auto"` | `"synthetic"`: generated scenes; a path; `"hub"`; `"auto"`: the data where it is found, else scenes, with a warning; or a `TaskSet`. `CodeV-Dataset-v0` needs a path, rows in memory (a list of dicts, a `pandas.DataFrame`, a `datasets.Dataset`) or `"synthetic"` |
+    | `data` | `"auto"` | `"synthetic"`: generated scenes; a path; `"hub"`; `"auto"`: the data where it is found, else scenes, with a warning; or a `TaskSet`. `CodeV-Dataset-v0` needs a path, rows in memory (a list of dicts, a `DataFrame` of pandas or polars, a `datasets.Dataset`) or `"synthetic"` |
     | `split` | `""` | part of the data; empty for the first one that the real data has |
     | `subset` | `None` | only this category, or this variant of `wrap` |
     | `scenes` | `None` | settings of the generated scenes: a name or a mapping |

@@ -7,8 +7,10 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from codev_env.dialects import Dialect
@@ -41,6 +43,7 @@ def check_judge(judge: Judge) -> None:
     """
     if not _from_elsewhere(judge):
         return
+    _named("judge", judge)
     _takes(f"judge {judge.name!r}: its method score", judge.score, "task", "step", "history")
     if not isinstance(judge, AsyncJudge | ServedJudge) and _is_plain(vars(judge)):
         score = copy.deepcopy(judge).score
@@ -51,6 +54,7 @@ def check_dialect(dialect: Dialect) -> None:
     """Raise `ConfigError` if a dialect from elsewhere has no text as system prompt, or reads a text as no turn."""
     if not _from_elsewhere(dialect):
         return
+    _named("dialect", dialect)
     name = f"dialect {type(dialect).__name__!r}"
     for method, arguments, expected, what in (
         (dialect.system_prompt, (), str, "a str"),
@@ -69,7 +73,7 @@ def check_dialect(dialect: Dialect) -> None:
 
 
 def check_score(judge: Judge, score: object) -> None:
-    """Raise `ConfigError` unless a judge's result is a `StepScore`, or `None` where there was nothing to judge."""
+    """Raise `ConfigError` unless a judge's result is a valid `StepScore`, or `None`: there was nothing to judge."""
     if score is not None:
         _check("judge", repr(judge.name), score, StepScore)
 
@@ -123,6 +127,12 @@ def _short(argument: object) -> str:
     return repr(argument) if isinstance(argument, str) else type(argument).__name__.lower()
 
 
+def _named(kind: str, found: Judge | Dialect) -> None:
+    """Raise `ConfigError` unless an object's name is a text: records say by it how they were made."""
+    if not (isinstance(found.name, str) and found.name):
+        raise ConfigError(f"{kind} {type(found).__name__} has the name {found.name!r}; its name must be a text.")
+
+
 def _takes(label: str, call: Callable[..., object], *names: str) -> None:
     """Raise `ConfigError` if a function cannot be called with as many arguments as there are names."""
     try:
@@ -153,6 +163,23 @@ def _check(kind: str, name: str, found: Any, expected: type) -> None:
             f"{kind} {name} returned a {type(found).__name__} ({found!r:.60}); it must return a "
             f"{expected.__module__.split('.scorer')[0]}.{expected.__name__}, for example {example}."
         )
+    if isinstance(found, StepScore):
+        if not (found.value is None or _is_within(found.value, -1)):
+            raise ConfigError(
+                f"{kind} {name} returned a StepScore of the value {found.value!r}; it must be a number from -1 to 1, "
+                "or None if there was nothing to judge."
+            )
+    elif not isinstance(found.correct, bool | np.bool_):
+        raise ConfigError(
+            f"{kind} {name} returned a Score with correct={found.correct!r:.60}; it must be True or False. Parts of a "
+            "point are its share, from 0 to 1."
+        )
+    elif not (found.share is None or _is_within(found.share, 0)):
+        raise ConfigError(f"{kind} {name} returned a Score with share={found.share!r:.60}; it must be from 0 to 1.")
+
+
+def _is_within(value: object, lowest: int) -> bool:
+    return isinstance(value, Real) and lowest <= float(value) <= 1
 
 
 def _task() -> Task:

@@ -84,7 +84,7 @@ def load_tasks(
         data: A path: the data's folder or file. `"hub"`: the published data, downloaded unless that was done before.
             `"synthetic"`: generated scenes. `"auto"`: the data if it is found under `$CODEV_DATA` or `./data`, else
             generated scenes with one warning. For `bench="dataset"` also a data set's name on the hub, `"owner/name"`,
-            or rows in memory: a list of dicts, a `pandas.DataFrame`, a `datasets.Dataset`; no `"auto"`.
+            or rows in memory: a list of dicts, a `DataFrame` of pandas or polars, a `datasets.Dataset`; no `"auto"`.
         split: `"train"`, `"val"`, `"test"`, or another that the real data has.
         bench: The benchmark or training set: a name in `BENCHES`.
         scenes: The kind of generated scenes: a preset's name (`"toy"`, `"vstar"`, `"vstar-4k"`, …), a mapping of

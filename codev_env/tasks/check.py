@@ -13,8 +13,11 @@ from codev_env.tasks.wrappers import TransformedTaskSet
 from codev_env.types import TaskSet
 
 _REMARK = re.compile(r"\s*\(.*?\)+")
-# Texts, lists, letters, paths and numbers.
-_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\b[A-Z](?:, [A-Z])+\b|\S*/\S+|(?<!\w)-?\d[\d.,x:]*(?<![.,:])")
+# Texts, lists, letters, paths and numbers. The path of a file that is missing may have spaces.
+_VALUE = re.compile(
+    r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\b[A-Z](?:, [A-Z])+\b|(?<=the (?:image|video) )\S.*(?= is missing\.)|\S*/\S+|"
+    r"(?<!\w)-?\d[\d.,x:]*(?<![.,:])"
+)
 
 
 @dataclass(frozen=True)

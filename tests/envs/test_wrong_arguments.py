@@ -16,6 +16,7 @@ import codev_env  # noqa: F401 - registers the environments
 from codev_env.dialects.codev import CodeVDialect
 from codev_env.errors import ConfigError
 from codev_env.sandbox import Sandbox
+from codev_env.scoring import Score
 from codev_env.types import StepScore
 
 CODE = "<think>look</think>\n<code>\n```python\nshow(image)\n```\n</code>"
@@ -71,6 +72,26 @@ class Scoring:
 NAMES = {"Floating": Floating(), "Nameless": Nameless(), "truth": truth, "plain_number": plain_number, "judge": 0.5}
 
 
+class Scored:
+    """A judge whose score has any value."""
+
+    name = "scored"
+
+    def __init__(self, value):
+        self.value = value
+
+    def score(self, task, step, history):
+        return StepScore(self.value)
+
+
+class Unnamed(Scored):
+    name = None
+
+
+class NamelessDialect(CodeVDialect):
+    name = ""
+
+
 def make(**arguments):
     return gym.make("CodeV-VStar-v0", data="synthetic", scenes="toy", **arguments)
 
@@ -87,6 +108,17 @@ def make(**arguments):
         ("judge", Floating, r"judge is the class Floating; give an instance: Floating\(\)"),
         ("judge", Nameless(), "judge is a Nameless without 'name'"),
         ("judge", judge, "judge is a function; it must be a codev_env Judge"),
+        (
+            "judge",
+            Scored(7.0),
+            "'scored' returned a StepScore of the value 7.0; it must be a number from -1 to 1",
+        ),
+        ("judge", Scored(float("nan")), "'scored' returned a StepScore of the value nan"),
+        ("judge", Scored("0.5"), "'scored' returned a StepScore of the value '0.5'"),
+        ("judge", Unnamed(0.5), "judge Unnamed has the name None; its name must be a text"),
+        ("dialect", NamelessDialect(), "dialect NamelessDialect has the name ''; its name must be a text"),
+        ("scorer", lambda task, answer: Score("yes"), "a Score with correct='yes'; it must be True or False"),
+        ("scorer", lambda task, answer: Score(True, share=50), "a Score with share=50; it must be from 0 to 1"),
         ("dialect", CodeVDialect, r"dialect is the class CodeVDialect; give an instance"),
         ("dialect", SimpleNamespace(), "dialect is a SimpleNamespace; it must be a codev_env Dialect"),
     ],

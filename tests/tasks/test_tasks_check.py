@@ -100,6 +100,7 @@ def test_good_data_is_good(tmp_path):
         ("t.tsv, line 4: the id 'a-1' occurs twice, first in t.tsv, line 3.", "the id … occurs twice"),
         ("a.json: 'bbox' is [1, 2]; expected a list. Do.", "'bbox' is …, expected a list"),
         ("a.json, line 1: the image /a/b/c.jpg is missing. Download it.", "the image … is missing"),
+        ("a.json, line 1: the image My photos/c (1) d.jpg is missing. Download it.", "the image … is missing"),
         ("it failed", "it failed"),
     ],
 )

@@ -69,7 +69,7 @@ def open_dataset(
         source: A Parquet, JSONL, JSON or TSV file, used whatever the split; a folder with such files (also in `data/`,
             or in a folder named like the split), whose names may contain a split (`train-….parquet`, `val.jsonl`); a
             folder that `datasets` saved (`save_to_disk`); a data set's name on the hub, `"owner/name"`; or rows in
-            memory: a list of dicts, a `pandas.DataFrame`, a `datasets.Dataset` or `DatasetDict`.
+            memory: a list of dicts, a `DataFrame` of pandas or polars, a `datasets.Dataset` or `DatasetDict`.
         split: `"train"`, `"val"`, `"test"` or another name. Files whose names contain no split serve any.
         columns: Task field to column name; see `FIELDS`. `"a.b"` is field `b` of column `a`. `"choices"` may also be a
             list of columns, one per option. `"split"` names a column whose value must be the split.
