@@ -90,6 +90,18 @@ def test_the_seed_decides_the_weights(env_options, policy):
     assert torch.equal(first(1), first(1)) and not torch.equal(first(1), first(2))
 
 
+def test_reading_the_words_of_scenes_is_shown_by_one_process(env_options, monkeypatch, capsys):
+    from micro_run import TOY_OPTIONS
+
+    from codev_train.sft import cold_start
+
+    monkeypatch.setattr(cold_start, "CORPUS_SCENES", 7)
+    toy_policy(SFTOptions(env=env_options, toy=TOY_OPTIONS), shown=False)
+    assert "words of scenes" not in capsys.readouterr().err
+    toy_policy(SFTOptions(env=env_options, toy=TOY_OPTIONS))
+    assert "7/7" in capsys.readouterr().err.rpartition("words of scenes")[2]
+
+
 def test_a_toy_needs_scenes_whose_objects_have_names():
     from PIL import Image
 

@@ -63,10 +63,16 @@ def check_stages(options: SFTOptions) -> None:
         env.close()
 
 
-def toy_policy(options: SFTOptions) -> Policy:
-    """Make a toy policy from random weights, with a tokenizer trained on the environment's texts."""
+def toy_policy(options: SFTOptions, shown: bool = True) -> Policy:
+    """Make a toy policy from random weights, with a tokenizer trained on the environment's texts.
+
+    Args:
+        options: Those of the cold start.
+        shown: Show how many scenes were read: large ones take minutes.
+    """
     env = unwrap(make_env(options.env, split="train"))
-    tasks = (env.tasks[i] for i in range(min(CORPUS_SCENES, len(env.tasks))))
+    scenes = tqdm(range(min(CORPUS_SCENES, len(env.tasks))), "cold start: words of scenes", disable=not shown)
+    tasks = (env.tasks[number] for number in scenes)
     tokenizer = build_tokenizer(*corpus(tasks, env.dialect, options.snap))
     model = build_model(options.toy, tokenizer, options.seed)
     speed_up(model)
@@ -81,8 +87,9 @@ def cold_start(options: SFTOptions, monitor: Monitor, accelerator: Accelerator) 
     """
     recorded = read_recorded(options)
     whole = reads_weights(accelerator)
+    shown = accelerator.is_main_process
     dtype = torch.bfloat16 if options.has_bf16_base else torch.float32
-    policy = Policy.load(options.model, dtype, whole) if options.model else toy_policy(options)
+    policy = Policy.load(options.model, dtype, whole) if options.model else toy_policy(options, shown)
     policy.restrict(options.train_vision, options.lora, seed=options.seed)
     if options.gradient_checkpointing:
         policy.checkpoint_gradients()
