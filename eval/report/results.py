@@ -158,7 +158,7 @@ def metrics_section(results: Results, title: str = "", key: str = "results") -> 
     return Section(
         key,
         title or (f"{' and '.join(parts)} training".capitalize() if parts else "Results"),
-        f"{counts} {'held-out ' if parts else ''}episodes; " if counts else "",
+        f"{counts} {'held-out ' if parts else ''}episode{'' if counts == '1' else 's'}; " if counts else "",
         tuple(_row(name, results, plots.SHARES) for name in names if name in TILES),
         tuple(run for run, _ in results),
         _groups([name for name in names if name in MAIN], results),

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from browser import CHROMIUM, Browser
+from PIL import Image
 
 from codev_env.app import cli
 
@@ -46,3 +47,16 @@ def test_cards_of_an_evaluation_fill_their_rows(browser, pages, width):
     for (_, end), *cards in groups:
         rows = {top: max(right for each, right in cards if each == top) for top, _ in cards}
         assert len(rows) > 1 and list(rows.values()) == [pytest.approx(end, abs=1)] * len(rows)
+
+
+def test_one_episode_is_no_episodes_and_a_long_word_is_not_cut(browser, tmp_path):
+    Image.new("RGB", (200, 100), "grey").save(tmp_path / "a.png")
+    row = {"image": "a.png", "question": "w" * 400, "answer": "a", "targets": [10, 10, 50, 50]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    given = ["--model", "scripted:none", "--bench", "dataset", "--data", str(tmp_path / "rows.jsonl")]
+    assert cli.main(["eval", *given, "--out", str(tmp_path / "one")]) == 0
+    size(browser, 390)
+    browser.open((tmp_path / "one" / "report.html").as_uri())
+    assert "1 episode;" in browser.js("document.querySelector('.results .note').textContent")
+    assert browser.js("document.querySelector('#count').textContent") == "1 episode"
+    assert browser.js("(h => h.scrollWidth - h.clientWidth)(document.querySelector('.task h3'))") <= 0

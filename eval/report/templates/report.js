@@ -52,7 +52,8 @@
     for (const kind of ["target", "crop", "seen"]) {
       document.body.classList.toggle("show-" + kind, form.elements["show-" + kind].checked);
     }
-    count.textContent = shown === total ? `${total} episodes` : `${shown} of ${total} episodes`;
+    const episodes = total === 1 ? "1 episode" : `${total} episodes`;
+    count.textContent = shown === total ? episodes : `${shown} of ${episodes}`;
     $("#nothing").hidden = shown > 0;
   }
 
