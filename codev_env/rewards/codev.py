@@ -133,5 +133,6 @@ def _flaw(episode: Episode) -> str:
     if answers != closed:
         return "unbalanced <answer>"
     # Up to the last brace: no search for one goes through the whole text in vain.
-    found = answers or len(_BOXED.findall(tail, 0, tail.rfind("}") + 1))
+    answered = "</answer>" in tail.rpartition("<answer>")[2] if answers else False
+    found = answers if answered else len(_BOXED.findall(tail, 0, tail.rfind("}") + 1))
     return "" if found == 1 else "several answers" if found else f"no answer ({episode.stop_reason})"

@@ -177,7 +177,7 @@ def _flaw(episode: Episode) -> str:
     answers = _spans(text, "answer")
     if episode.done and len(answers) != 1:
         return f"{len(answers)} answers"
-    if episode.done and answers[0][1] != len(text):
+    if episode.done and not text.endswith("</answer>"):
         return "text after the answer"
     starts = [start for start, _ in answers]
     inside = (bisect(starts, start) < bisect(starts, end - 1) for start, end in _spans(text, "think"))

@@ -136,8 +136,10 @@ def written(episode: Episode) -> str:
 
 def _whole(step: Step) -> str:
     for tag, kind in (("answer", Answer), ("code", Code)):
-        if isinstance(step.turn, kind) and step.action.count(f"<{tag}>") == step.action.count(f"</{tag}>") + 1:
-            return f"{step.action}</{tag}>"
+        start, end = f"<{tag}>", f"</{tag}>"
+        stopped = step.action.count(start) == step.action.count(end) + 1 and not step.action.rstrip().endswith(end)
+        if isinstance(step.turn, kind) and stopped:
+            return f"{step.action}{end}"
     return step.action
 
 

@@ -46,6 +46,21 @@ def test_format(actions: list[str], formed: bool) -> None:
     assert paid(Episode(task(), steps, "red", True, "answer"))["format"] == 0.3 * formed
 
 
+@pytest.mark.parametrize(
+    ("actions", "formed"),
+    [
+        # An end tag is put back where generation stopped at it, and nowhere else.
+        (["<think>a</think><code>x<code>y</code>", "<think>b</think><answer>red</answer>"], False),
+        (["<think>a</think><answer>blue<answer>red</answer>"], False),
+        # As many of both, but the last one is not closed.
+        (["<think>a</think></answer><answer>red</answer><answer>"], False),
+        (["<think>a</think></answer>\\boxed{red}<answer>"], True),
+    ],
+)
+def test_format_of_tags_out_of_order(actions: list[str], formed: bool) -> None:
+    test_format(actions, formed)
+
+
 def test_format_of_an_episode_without_an_answer() -> None:
     running = Episode(task(), [Step(CODE, Code("x"))])
     assert paid(running)["format"] == 0.3

@@ -205,6 +205,18 @@ def test_format_is_that_of_the_released_code(actions: list[str], formed: bool) -
     assert paid(played)["format"] == 0.1 * formed
 
 
+@pytest.mark.parametrize(
+    ("action", "formed"),
+    [
+        ("<answer>a<answer>red</answer>", True),
+        ("<answer>red</answer></answer>", True),
+        ("<answer>red</answer>.", False),
+    ],
+)
+def test_format_takes_nested_answers_as_the_released_code_does(action: str, formed: bool) -> None:
+    test_format_is_that_of_the_released_code([f"<think>a</think>{action}"], formed)
+
+
 def test_format_holds_while_an_episode_runs() -> None:
     for action, formed in (("<think>a</think><tool_call>{}</tool_call>", True), ("<tool_call>{}</tool_call>", False)):
         assert paid(Episode(task(), [Step(action, Code("x"))]))["format"] == 0.1 * formed
