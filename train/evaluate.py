@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import shutil
@@ -16,9 +17,10 @@ from accelerate.utils import gather_object
 from tqdm import tqdm
 
 from codev_agents.rollout.engine import Engine, Sampling
-from codev_agents.rollout.runner import RolloutRunner
+from codev_agents.rollout.player import Group
+from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import Selection
-from codev_agents.rollout.tokens import ChatProcessor
+from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_env.scoring.clusters import summarize_clusters
@@ -93,6 +95,14 @@ def _written(folder: Path, trajectories: Sequence[Trajectory]) -> list[Trajector
     return read_trajectories(folder)
 
 
+class _Records(Selection):
+    """Keeps the records of its episodes alone: tokens and processed images of all may not fit."""
+
+    def end(self, group: Group, rollouts: list[Rollout]) -> None:
+        group.played.clear()
+        super().end(group, [dataclasses.replace(rollout, tokens=TokenSequence()) for rollout in rollouts])
+
+
 def _play(
     engine: Engine, processor: ChatProcessor, options: TrainOptions, what: str, accelerator: Accelerator, **kind: bool
 ) -> list[Trajectory]:
@@ -112,9 +122,9 @@ def _play(
     ) as runner:
         count = min(options.eval.episodes, runner.size())
         own = range(rank, count, processes)
-        played = Selection(own, len(own), len(own))
+        played = _Records(own, len(own), len(own))
         with tqdm(total=len(own), desc=what, disable=not accelerator.is_main_process) as bar:
-            runner.select(engine, played, 1, sampling, lambda ended: bar.update(len(ended)))
+            runner.select(engine, played, 1, sampling, lambda ended: bar.update(len(ended)), options.engine_batch)
     indices = [group.index for group in played.played if group.episodes]
     episodes = [(index, rollout.trajectory) for index, rollout in zip(indices, played.rollouts, strict=True)]
     gathered: list[tuple[int, Trajectory]] = []

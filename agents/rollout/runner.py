@@ -141,16 +141,18 @@ class RolloutRunner:
         group: int,
         sampling: Sampling,
         ended: Ended = lambda rollouts: None,
+        memory: int = 0,
     ) -> None:
         """Play `group` episodes of each task that a selection draws, until it has enough groups; it has the results.
 
         A task whose first prompt leaves no room for a turn is skipped. As long as the selection draws, free places are
-        filled with further groups; those that are under way when it has enough are given up.
+        filled with further groups; those that are under way when it has enough are given up. The arguments are those
+        of `play_groups`.
 
         Raises:
             Exception: As `play`.
         """
-        _run(self.play_groups(engine, selection, group, sampling, ended))
+        _run(self.play_groups(engine, selection, group, sampling, ended, memory))
 
     def attempt(
         self, engine: Engine, indices: Sequence[int], sampling: Sampling, meta: Sequence[Mapping[str, Any]]

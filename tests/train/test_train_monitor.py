@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import time
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from accelerate import Accelerator
 from PIL import Image
 
 from codev_agents import NoTool, Oracle, run_episode
+from codev_agents.engines.hf import HFEngine
 from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import Trajectory, read_trajectories
 from codev_train import evaluate as evaluation
@@ -167,3 +171,23 @@ def test_the_first_signal_asks_and_the_second_stops(number, capsys):
         os.kill(os.getpid(), number)
         pytest.fail("the second signal did not stop")
     assert signal.getsignal(number) is before
+
+
+def test_an_evaluation_keeps_no_pixels_of_episodes_that_have_ended(policy, env_options, tmp_path, monkeypatch):
+    """Those of all episodes may not fit: the records are all that is written."""
+    blocks, most, process = weakref.WeakSet(), [], policy.processor.image
+
+    def noting(image: Any) -> Any:
+        gc.collect()
+        most.append(len(blocks))
+        blocks.add(block := process(image))
+        return block
+
+    monkeypatch.setattr(policy.processor, "image", noting)
+    options = TrainOptions(
+        env=env_options, eval=HeldOutOptions(episodes=6), engine_batch=1, max_tokens=8, max_length=4096, workers=1
+    )
+    engine = HFEngine(policy.model, policy.processor, seed=1)
+    evaluation.evaluate(engine, policy.processor, options, tmp_path / "eval", "before", Accelerator())
+    assert len(read_trajectories(tmp_path / "eval")) == 6 and len(most) >= 6
+    assert max(most) <= 4, "those of the episode under way, and prompts of the newest tasks"
