@@ -193,6 +193,7 @@ def test_an_array_of_pixels_is_refused_as_what_it_is():
         ([1], TaskError, "row 0 of the data is 1; expected a mapping"),
         (7, ConfigError, "data is a int; give a path, a list of dicts"),
         ([{"question": "?"}], TaskError, "has no column for 'image'"),
+        ([{"question": "?", "answer": "a", "video": "a.mp4"}], TaskError, "image.*--bench video"),
         ([{**rows()[0], "question": ""}], TaskError, "row 0 of the data: the question is empty"),
     ],
 )

@@ -202,10 +202,11 @@ def _columns(table: RowTable, columns: Mapping[str, str | Sequence[str]]) -> dic
         if name not in found and default is not None:
             found[name] = (default,)
         if name not in found and name in _REQUIRED:
+            videos = name == "image" and table.has("video")
             raise TaskError(
                 f"{table.source}: has no column for {name!r} ({' or '.join(map(repr, defaults))}). Its columns: "
                 f"{', '.join(table.columns) or 'none'}. Say which one it is: columns={{{name!r}: …}} "
-                f"(--columns {name}=…)."
+                f"(--columns {name}=…)." + (" Rows with a video: bench='video' (--bench video)." if videos else "")
             )
     return found
 
