@@ -368,6 +368,7 @@ def get_farm(farm: str | Mapping[str, Any] | FarmOptions | Farm, **more: Any) ->
             from codev_env.farm.ray_nodes import RayCluster
 
             _farms[key] = Farm(RayCluster(options), options)
+            atexit.register(close_farms)  # after Ray's own, which runs later then: its nodes would be lost
         return _farms[key]
 
 
@@ -389,7 +390,6 @@ def farm_metrics() -> dict[str, float]:
     return values
 
 
-@atexit.register
 def close_farms() -> None:
     """Close the farms of this process; the next use starts new ones."""
     with _lock:

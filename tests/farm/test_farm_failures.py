@@ -16,6 +16,7 @@ from codev_agents import SCRIPTED, run_episode
 from codev_env.envs.pool import make_limits
 from codev_env.errors import FarmError, JudgeError, SandboxError
 from codev_env.farm import farm as farms
+from codev_env.farm import ray_nodes
 from codev_env.farm.link import NodeGone
 from codev_env.sandbox.host.process import ZygoteGone
 from codev_env.types import StepScore
@@ -348,3 +349,15 @@ def test_a_judge_of_a_lost_start_that_ends_well_counts(cluster: LocalCluster) ->
     calls = sum(turn.score is not None for turn in found.turns)
     assert not kills and farm.metrics()["farm/episodes_restarted"] == 1
     assert judge_usage([found]) == Usage(1 + calls, 100 * (1 + calls), 10 * (1 + calls), 0.5 * (1 + calls))
+
+
+def test_farms_are_closed_before_ray_is_when_the_process_ends(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions for the end run in the opposite order; nodes that end with Ray would be reported as lost."""
+    done: list[Any] = []
+    monkeypatch.setattr(farms, "_farms", {})
+    monkeypatch.setattr(ray_nodes, "RayCluster", lambda options: (done.append("Ray"), cluster)[1])
+    monkeypatch.setattr(farms.atexit, "register", done.append)
+    farms.get_farm("ray").close()
+    assert done == ["Ray", farms.close_farms]
