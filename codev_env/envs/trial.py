@@ -163,19 +163,23 @@ def _check(kind: str, name: str, found: Any, expected: type) -> None:
             f"{kind} {name} returned a {type(found).__name__} ({found!r:.60}); it must return a "
             f"{expected.__module__.split('.scorer')[0]}.{expected.__name__}, for example {example}."
         )
+    _check_values(f"{kind} {name}", found)
+
+
+def _check_values(label: str, found: Any) -> None:
     if isinstance(found, StepScore):
         if not (found.value is None or _is_within(found.value, -1)):
             raise ConfigError(
-                f"{kind} {name} returned a StepScore of the value {found.value!r}; it must be a number from -1 to 1, "
+                f"{label} returned a StepScore of the value {found.value!r}; it must be a number from -1 to 1, "
                 "or None if there was nothing to judge."
             )
     elif not isinstance(found.correct, bool | np.bool_):
         raise ConfigError(
-            f"{kind} {name} returned a Score with correct={found.correct!r:.60}; it must be True or False. Parts of a "
+            f"{label} returned a Score with correct={found.correct!r:.60}; it must be True or False. Parts of a "
             "point are its share, from 0 to 1."
         )
     elif not (found.share is None or _is_within(found.share, 0)):
-        raise ConfigError(f"{kind} {name} returned a Score with share={found.share!r:.60}; it must be from 0 to 1.")
+        raise ConfigError(f"{label} returned a Score with share={found.share!r:.60}; it must be from 0 to 1.")
 
 
 def _is_within(value: object, lowest: int) -> bool:
