@@ -182,7 +182,7 @@ def unboxed(text: str) -> str:
     before, after = _beside(text, found)
     tight = text[box.start - 1 : box.start] in _DASHES
     if _VALUE.search(box.content):
-        signed = tight or _SIGN_BEFORE.search(before) or _SIGN_AFTER.search(after)
+        signed = tight or bool(_SIGN_BEFORE.search(before) or _SIGN_AFTER.search(after))
     else:
         signed = tight and (not boxes or (len(box.content) == 1 and box.content.islower()))
     return f"{text[: box.start]}{box.content}{text[box.end :]}" if signed else text
