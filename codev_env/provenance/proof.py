@@ -9,13 +9,15 @@ image changes between them; one that shows something else, or has painted over a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance import coordinates as geometry
+from codev_env.provenance.agreement import box_sum
+from codev_env.provenance.halves import whole_cells
 from codev_env.provenance.regions import GRID, Bounds, scales
 
 Array = NDArray[np.floating]
@@ -31,11 +33,28 @@ _CHANGE, _SPILL, _MOST = 6.0, 0.3, 0.75
 _UNUSUAL, _LEVELS, _FEW, _WEAKER, _MUCH = 3.0, 3.0, 0.34, 0.35, 0.66
 _BESIDE = 2
 """Known groups next to an unknown one that decide what it shows."""
+_CROWD = 0.4
+"""Share of the groups around one that hides a part of its cell which do so too, if that counts."""
 _SIDE = 640
 _REACHED = 0.6
 """Share of a strip around a part that shows the region, if the part goes on there."""
 _FITTED, _ROUNDS, _STEEPEST = 4000, 8, 4.0
 """Of the change of levels: pixels it is taken from, steps of the fit, and the most contrast that it adds or takes."""
+
+
+class ProofReading(NamedTuple):
+    """The places of a part by a proof, over the grid of `Region.seen`.
+
+    Attributes:
+        seen: Which show the region.
+        sharp: How clearly they show both halves of disturbed cells.
+        hidden: Which surely do not, whatever another proof says, where the program makes of each colour one colour;
+            `None` where it does something else.
+    """
+
+    seen: Bools
+    sharp: float
+    hidden: Bools | None = None
 
 
 class Proof:
@@ -80,9 +99,9 @@ class Proof:
             self._choose(unlike)
         y, x = np.arange(height)[:, None], np.arange(width)[None]
         mask = self._disturbed(x, y)
-        half = (x % self._cell < self._cell // 2) ^ (rng.integers(0, 2, (rows, columns)) == 1)[
-            y // (2 * self._cell), x // (2 * self._cell)
-        ]
+        self._swapped = rng.integers(0, 2, (rows, columns)) == 1  # In which cells the second half is the dark one.
+        self._rearranged = rearranged
+        half = self._dark(x, y)
         levels = self._levels(output, height, width)
         if rearranged:
             cell = y // self._cell * (2 * columns) + x // self._cell
@@ -123,12 +142,19 @@ class Proof:
         group = self._chosen[np.clip(row // 2, 0, rows - 1), np.clip(column // 2, 0, columns - 1)]
         return np.asarray(group == 2 * (row % 2) + column % 2)
 
+    def _dark(self, x: NDArray[Any], y: NDArray[Any]) -> Bools:
+        """Whether pixels, by their place within the region, lie in the dark half of their cell."""
+        rows, columns = self._swapped.shape
+        size = 2 * self._cell
+        swapped = self._swapped[np.clip(y // size, 0, rows - 1), np.clip(x // size, 0, columns - 1)]
+        return np.asarray((x % self._cell < self._cell // 2) ^ swapped)
+
     def reach(self, output: Image.Image, probe: Image.Image) -> Bounds:
         """The part and those strips around it that show the region too; arguments as of `read`."""
         reading = None if self._wide == self._bounds else self.read(output, probe, self._wide)
         if reading is None:
             return self._bounds
-        seen, (left, top, right, bottom) = reading[0], self._wide
+        seen, (left, top, right, bottom) = reading.seen, self._wide
         # The grid's lines at the sides of the part.
         columns, rows = (
             [round((at - low) * count / (high - low)) for at in sides]
@@ -150,8 +176,8 @@ class Proof:
         ]
         return reached[0], reached[1], reached[2], reached[3]
 
-    def read(self, output: Image.Image, probe: Image.Image, bounds: Bounds | None = None) -> tuple[Bools, float] | None:
-        """Which places of the part show the region, as in `Region.seen`, and how sharp; `None` if the claim is wrong.
+    def read(self, output: Image.Image, probe: Image.Image, bounds: Bounds | None = None) -> ProofReading | None:
+        """Which places of the part show the region, and how sharp; `None` if the claim is wrong.
 
         Args:
             output: The image that the program returned.
@@ -203,19 +229,31 @@ class Proof:
         right_groups = known & (hit >= least) & calm
         if right_groups.sum() < 0.4 * known.sum():
             return None
+        centre = np.flatnonzero(disturbed & inside & _middle(x, self._cell / 2) & _middle(y, self._cell))
+        at = np.divmod(centre, len(us))
+        dark = self._dark(*(np.broadcast_to(part, change.shape)[at] for part in (x, y)))
+        halves = centre[dark], centre[~dark]
+        whole = None if self._rearranged else whole_cells(halves, pair[1], moved, group, rows * columns)
         flat = np.append((right_groups | _enclosed(right_groups, known)).ravel(), False)
         grid_v, grid_u = (
             ((np.arange(min(n, GRID)) + 0.5) * m / min(n, GRID)).astype(np.intp)
             for n, m in ((bottom - top, len(vs)), (right - left, len(us)))
         )
-        seen = flat[group.reshape(change.shape)[np.ix_(grid_v, grid_u)]]
+        over = group.reshape(change.shape)[np.ix_(grid_v, grid_u)]
+        seen, hidden = flat[over], None
+        if whole is not None:
+            covered = known & ~whole.reshape(rows, columns)
+            # Single ones are lines that were drawn, such as a grid.
+            covered &= box_sum(covered.astype(float), 1) >= _CROWD * box_sum(known.astype(float), 1)
+            hidden = np.append(covered.ravel(), False)[over]
         # Both halves of a disturbed cell show, where detail of half a cell is left.
         right_hits = hits[flat[group[hits]]]
         if not len(right_hits):
-            return seen, 0.0
-        at, values = group[right_hits], np.asarray(other)[take].reshape(-1, 3)[right_hits].mean(-1)
+            return ProofReading(seen, 0.0, hidden)
+        at, values = group[right_hits], pair[1].reshape(-1, 3)[right_hits].mean(-1)
         means = np.bincount(at, values, cells) / np.maximum(np.bincount(at, minlength=cells), 1)
-        return seen, float(np.abs(values - means[at]).mean() / max(moved[right_hits].mean(), 1e-9))
+        sharp = float(np.abs(values - means[at]).mean() / max(moved[right_hits].mean(), 1e-9))
+        return ProofReading(seen, sharp, hidden)
 
     def _along(self, axis: int, us: Array, vs: Array) -> NDArray[np.intp]:
         """The pixels within the region that columns and rows show, shape (rows, columns), or 1 where it is the same."""
@@ -223,6 +261,11 @@ class Proof:
         # A map that is not turned by an odd angle takes columns to columns or to rows.
         parts = [part for by, part in ((by_u, by_u * us[None]), (by_v, by_v * vs[:, None])) if by != 0]
         return np.asarray(np.floor(sum(parts, start))).astype(np.intp) - self._low[axis]
+
+
+def _middle(places: NDArray[np.intp], length: float) -> Bools:
+    """Whether pixels lie in the middle third of equal lengths; resizes and small filters mix the others."""
+    return np.asarray(np.abs((places + 0.5) % length / length - 0.5) <= 1 / 6 + 1e-6)
 
 
 def _extremes(region: Pixels, levels: Array) -> tuple[Pixels, Pixels]:

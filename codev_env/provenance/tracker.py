@@ -212,7 +212,7 @@ class Tracker:
             return None
         upright = tilt.upright(probe)
         panels = [read_weave(upright, size, index) for index, size in enumerate(self._sizes)]
-        found = self._proved(outputs, at, tilt.upright, panels)
+        found = self._proved(outputs, at, tilt.upright, panels, is_exact=False)
         if found is None:
             return None
         region, affine = found
@@ -224,9 +224,12 @@ class Tracker:
         return found and found[0]
 
     def _proved(
-        self, outputs: Outputs, at: int, show: Show, panels: Sequence[list[WovenPart]]
+        self, outputs: Outputs, at: int, show: Show, panels: Sequence[list[WovenPart]], is_exact: bool = True
     ) -> tuple[Region, Array] | None:
-        """The region that an output shows by the pattern, as it is after `show`, and the map from that to the input."""
+        """The region that an output shows by the pattern, as it is after `show`, and the map from that to the input.
+
+        `is_exact` says whether the map is good to a pixel.
+        """
         if not any(panels):
             return None  # To turn a large output back takes long.
         output = show(outputs.images[at])
@@ -235,7 +238,7 @@ class Tracker:
             if claimed is None:
                 continue
             disturb = partial(self._disturbed, outputs, at, show, index)
-            region = claimed.region or woven.prove(claimed, output, image, index, self._secret, disturb)
+            region = claimed.region or woven.prove(claimed, output, image, index, self._secret, disturb, is_exact)
             return None if region is None else (region, claimed.affine)
         return None
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageFilter
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance import detail
 from codev_env.provenance.bars import BAR, LEAST_BARS
-from codev_env.provenance.proof import Proof
+from codev_env.provenance.proof import Proof, ProofReading
 from codev_env.provenance.regions import (
     Bools,
     Bounds,
@@ -168,6 +168,7 @@ def prove(
     index: int,
     secret: int,
     run: Callable[[Image.Image], Image.Image | None],
+    is_exact: bool = True,
 ) -> Region | None:
     """The region of a claim, as far as one or two runs on disturbed images bear it out; `None` if they do not.
 
@@ -178,8 +179,9 @@ def prove(
         index: Its index.
         secret: Decides with the output what is disturbed.
         run: Runs the program on another image; returns `None` if it cannot.
+        is_exact: The claim's map is good to a pixel, so that parts of a cell can be told apart.
     """
-    readings: list[tuple[Bools, float]] = []
+    readings: list[ProofReading] = []
     for rearranged in (False, True):
         proof = proof_of(claimed, image, output, secret, rearranged)
         probe = run(proof.image)
@@ -187,14 +189,14 @@ def prove(
         if probe is not None and reading is not None:
             bounds = proof.reach(output, probe)
             if bounds != claimed.part.bounds:
-                return prove(_enlarged(claimed, bounds, output, image), output, image, index, secret, run)
-            readings.append(reading)
-            if reading[0].mean() > _PROVED:
+                return prove(_enlarged(claimed, bounds, output, image), output, image, index, secret, run, is_exact)
+            readings.append(reading if is_exact else reading._replace(hidden=None))
+            if reading.seen.mean() > _PROVED:
                 break
-    if readings and readings[-1][0].mean() <= _PROVED:
+    if readings and readings[-1].seen.mean() <= _PROVED:
         # Places with the shapes of the region show it, though other pixels change with those that were disturbed.
         kept = max(claimed.kept, claimed.sharp)
-        readings.append((same_shapes(claimed.part.bounds, output, claimed.affine, image, kept), 0.0))
+        readings.append(ProofReading(same_shapes(claimed.part.bounds, output, claimed.affine, image, kept), 0.0))
     return proved(claimed, readings, image, index)
 
 
@@ -213,11 +215,13 @@ def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secre
     )
 
 
-def proved(claimed: WovenClaim, readings: list[tuple[Bools, float]], image: Image.Image, index: int) -> Region | None:
+def proved(claimed: WovenClaim, readings: list[ProofReading], image: Image.Image, index: int) -> Region | None:
     """The region of a claim, where one of the readings of `Proof.read` bears it out; `None` if there are none."""
     if not readings:
         return None
-    seen, sharp = np.logical_or.reduce([seen for seen, _ in readings]), max(sharp for _, sharp in readings)
+    seen, sharp = np.logical_or.reduce([one.seen for one in readings]), max(one.sharp for one in readings)
+    for one in readings:
+        seen = seen if one.hidden is None else seen & ~one.hidden
     # Edges and thresholds are like nothing in the image, but show how much of fine bars they keep.
     kept = min(1.0, claimed.sharp, _COARSE * claimed.kept) if sharp >= _SHARP else 0.0
     scale = detail.scale_of(claimed.scale, max(claimed.kept, kept))

@@ -8,6 +8,7 @@ import skimage.data
 from fake_session import FakeSession
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
+from codev_env.judges.evidence import showing
 from codev_env.provenance import Tracker, detail
 from codev_env.provenance.detail import Patch
 from codev_env.types import Region
@@ -180,3 +181,42 @@ def test_a_squeeze_leaves_as_much_as_the_axis_that_lost_more(size):
     left = kept(image.resize(size).resize(image.size))
     assert left is not None and left < 0.3
     assert kept(image.filter(ImageFilter.MedianFilter(3))) == 1.0
+
+
+BLANKED = """
+import cv2
+a = np.asarray(Image.open("input.png").crop((155, 155, 245, 245)))
+h, w = a.shape[:2]
+y, x = np.mgrid[:h, :w]
+g = np.where(((x // 8 + y // 8) % 2 == 0)[..., None], np.median(a, (0, 1)), a).astype(np.uint8)
+c = Image.fromarray(g)
+"""
+AFTER_BLANKING = {
+    "nothing": "c",
+    "contrast": "ImageEnhance.Contrast(c).enhance(1.6)",
+    "enlarged": "c.resize((3 * w, 3 * h), Image.LANCZOS)",
+    "Otsu": "cv2.threshold(np.asarray(c.convert('L')), 0, 255, cv2.THRESH_OTSU)[1]",
+}
+
+
+@pytest.mark.parametrize("after", AFTER_BLANKING)
+def test_a_crop_of_which_a_checkerboard_is_blanked_is_not_clear(after):
+    region = shown(SIGN, BLANKED, AFTER_BLANKING[after])
+    assert region.polygon is None or not showing(region, (170, 170, 230, 230), SIGN.size).clear, region
+
+
+@pytest.mark.parametrize("output", ["c.filter(ImageFilter.UnsharpMask(radius=5, percent=150, threshold=0))", "grid(c)"])
+def test_lines_and_clipped_colours_hide_no_print(output):
+    image, box = Image.fromarray(skimage.data.text()).convert("RGB"), (0, 27, 200, 93)
+    start = f"""
+c = Image.open("input.png").crop({box})
+def grid(c):
+    c = c.resize((3 * c.width, 3 * c.height), Image.LANCZOS)
+    draw = ImageDraw.Draw(c)
+    for k in range(0, c.width, 60):
+        draw.line((k, 0, k, c.height), "red")
+        draw.line((0, k, c.width, k), "red")
+    return c
+"""
+    region = shown(image, start, output)
+    assert region.polygon is not None and showing(region, (40, 40, 160, 80), image.size).clear, region
