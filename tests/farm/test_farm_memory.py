@@ -63,7 +63,7 @@ ARGS: dict[str, Any] = {"data": "synthetic", "scenes": "toy", "max_turns": 4}
 
 
 class Sessions:
-    """Counts the sessions that are open on a node, and says how much of its memory is free."""
+    """Counts the sessions on nodes that nobody has asked to close, and says how much of their memory is free."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open, self.most, self.free, self._lock = 0, 0, 1.0, threading.Lock()
@@ -74,10 +74,13 @@ class Sessions:
                 super().__init__(*given)
                 counts.add(1)
 
-            def close(self) -> None:
-                super().close()
+        def closed(node: work.NodeWork, number: int) -> None:
+            if getattr(node._episodes.get(number), "programs", None):
                 counts.add(-1)
+            close(node, number)
 
+        close = work.NodeWork._close
+        monkeypatch.setattr(work.NodeWork, "_close", closed)
         monkeypatch.setattr(work, "LocalPrograms", Counted)
         monkeypatch.setattr(work, "machine_memory", lambda: MachineMemory(round(100 * self.free), 100))
 
