@@ -39,16 +39,6 @@ def about(source: str):
         (["<think>a</think><code>x</code><code>y</code>", "<think>b</think><answer>red</answer>"], True),
         (["<think>a</think><code>x</code></code>", "<think>b</think><answer>red</answer>"], False),
         (["<think>a</think> red"], False),
-    ],
-)
-def test_format(actions: list[str], formed: bool) -> None:
-    steps = [Step(action, Answer("red") if "answer>" in action else Code("x")) for action in actions]
-    assert paid(Episode(task(), steps, "red", True, "answer"))["format"] == 0.3 * formed
-
-
-@pytest.mark.parametrize(
-    ("actions", "formed"),
-    [
         # An end tag is put back where generation stopped at it, and nowhere else.
         (["<think>a</think><code>x<code>y</code>", "<think>b</think><answer>red</answer>"], False),
         (["<think>a</think><answer>blue<answer>red</answer>"], False),
@@ -57,8 +47,9 @@ def test_format(actions: list[str], formed: bool) -> None:
         (["<think>a</think></answer>\\boxed{red}<answer>"], True),
     ],
 )
-def test_format_of_tags_out_of_order(actions: list[str], formed: bool) -> None:
-    test_format(actions, formed)
+def test_format(actions: list[str], formed: bool) -> None:
+    steps = [Step(action, Answer("red") if "answer>" in action else Code("x")) for action in actions]
+    assert paid(Episode(task(), steps, "red", True, "answer"))["format"] == 0.3 * formed
 
 
 def test_format_of_an_episode_without_an_answer() -> None:

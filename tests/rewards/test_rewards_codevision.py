@@ -197,24 +197,16 @@ def test_what_emerges(shown: Region, image, emerges: bool) -> None:
         (["<think>a</think>\\boxed{red}"], False),
         # The released check does not ask whether a call can be read.
         (["<think>a</think><tool_call>no JSON</tool_call>", "<think>b</think><answer>red</answer>"], True),
+        # Nor how answers are nested.
+        (["<think>a</think><answer>a<answer>red</answer>"], True),
+        (["<think>a</think><answer>red</answer></answer>"], True),
+        (["<think>a</think><answer>red</answer>."], False),
     ],
 )
 def test_format_is_that_of_the_released_code(actions: list[str], formed: bool) -> None:
     steps = [Step(action, Answer("red") if "answer>" in action else Code("x")) for action in actions]
     played = Episode(task(), steps, "red", True, "answer")
     assert paid(played)["format"] == 0.1 * formed
-
-
-@pytest.mark.parametrize(
-    ("action", "formed"),
-    [
-        ("<answer>a<answer>red</answer>", True),
-        ("<answer>red</answer></answer>", True),
-        ("<answer>red</answer>.", False),
-    ],
-)
-def test_format_takes_nested_answers_as_the_released_code_does(action: str, formed: bool) -> None:
-    test_format_is_that_of_the_released_code([f"<think>a</think>{action}"], formed)
 
 
 def test_format_holds_while_an_episode_runs() -> None:
