@@ -109,29 +109,50 @@ def _sources(results: Results, facts: Mapping[str, Any]) -> str:
 
 
 def _order(results: Results, settings: Sequence[Setting], methods: Sequence[Method]) -> Rows:
-    """How the methods compare in each setting: means, worst seeds, and pairs with TAPO from the same start."""
+    """How the methods compare in each setting and outside `base`: means, worst seeds, and pairs from the same start.
+
+    Over several settings, the pairs of a seed are averaged first: an interval is one of seeds, not of runs.
+    """
+    others = [setting for setting in settings if setting.name != "base"]
+    groups = {setting.name: [setting] for setting in settings}
+    if len(others) > 1:
+        groups["all but base"] = others
     rows = []
-    for setting in settings:
-        other = results.values(setting.name, "tapo", "no_cue")
+    for name, group in groups.items():
+        tapo = _by_setting_and_seed(results, group, "tapo")
         for method in methods:
-            values = results.values(setting.name, method.name, "no_cue")
+            values = _by_setting_and_seed(results, group, method.name)
             if not values:
                 continue
-            pairs = [] if method.name == "tapo" else [(values[seed], other[seed]) for seed in values if seed in other]
-            counts = (sum(a > b for a, b in pairs), sum(a == b for a, b in pairs), sum(a < b for a, b in pairs))
+            gains = {} if method.name == "tapo" else {key: values[key] - tapo[key] for key in values if key in tapo}
+            means = _seed_means(values)
+            counts = (sum(g > 0 for g in gains.values()), sum(g == 0 for g in gains.values()))
             rows.append(
                 (
-                    setting.name,
+                    name,
                     method.name,
-                    str(len(values)),
-                    f"{100 * math.fsum(values.values()) / len(values):.1f} %",
+                    str(len(means)),
+                    f"{100 * math.fsum(means) / len(means):.1f} %",
                     f"{100 * min(values.values()):.1f} %",
-                    points(results.difference(setting.name, method.name, "tapo", "no_cue") if pairs else None),
-                    " / ".join(map(str, counts)) if pairs else "–",
+                    points(Estimate.of(_seed_means(gains)) if gains else None),
+                    " / ".join(map(str, (*counts, len(gains) - sum(counts)))) if gains else "–",
                 )
             )
-    heads = ("setting", "method", "seeds", "mean", "worst seed", "minus tapo", "seeds above / equal / below")
+    heads = ("setting", "method", "seeds", "mean", "worst seed", "minus tapo", "pairs above / equal / below")
     return Rows(heads, tuple(rows))
+
+
+def _by_setting_and_seed(results: Results, settings: Sequence[Setting], method: str) -> dict[tuple[str, int], float]:
+    """The cue-free accuracy of every run of a method."""
+    return {(s.name, seed): value for s in settings for seed, value in results.values(s.name, method, "no_cue").items()}
+
+
+def _seed_means(values: Mapping[tuple[str, int], float]) -> list[float]:
+    """The mean over settings, for each seed."""
+    seeds: dict[int, list[float]] = {}
+    for (_, seed), value in values.items():
+        seeds.setdefault(seed, []).append(value)
+    return [math.fsum(found) / len(found) for _, found in sorted(seeds.items())]
 
 
 def _setting_page(results: Results, setting: Setting, methods: Sequence[Method]) -> SettingPage:
