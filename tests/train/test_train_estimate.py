@@ -265,6 +265,17 @@ def test_disk_room_counts_one_checkpoint_more_than_are_kept():
     assert estimate.checkpoint_bytes(SIZE, run(keep=2)) == 3 * 120_000 + 40_000
 
 
+def test_moments_of_8_bits_take_the_disk_room_of_fp32_in_which_they_are_stored():
+    eight = run(optimizer=OptimizerOptions(name="adamw8bit"))
+    assert estimate.checkpoint_bytes(SIZE, eight) == estimate.checkpoint_bytes(SIZE, RUN)
+
+
+def test_adapters_are_stored_beside_the_model_that_has_them_merged():
+    adapted = run(keep=2, lora=LoraOptions(rank=2))
+    trained = estimate.trained_parameters(SIZE, adapted)
+    assert estimate.checkpoint_bytes(SIZE, adapted) == 3 * (40_000 + (4 + 8) * trained) + 40_000 + 4 * trained
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [

@@ -276,9 +276,14 @@ def episodes_at_once(size: ModelSize, options: TrainOptions) -> int:
 
 
 def checkpoint_bytes(size: ModelSize, options: TrainOptions) -> float:
-    """Return the disk space of a run: `keep` checkpoints and one being written, and the policy at the end."""
-    one = 4.0 * size.parameters + optimizer_bytes(size, options)
-    return (options.keep + 1) * one + 4.0 * size.parameters
+    """Return the disk space of a run: `keep` checkpoints and one being written, and the policy at the end.
+
+    All of it is in fp32, moments of 8 bits as well; adapters are beside the policy that has them merged.
+    """
+    trained = trained_parameters(size, options)
+    policy = 4.0 * (size.parameters + (trained if options.lora.rank else 0))
+    moments = 8 * trained if options.optimizer.name == "adamw8bit" else optimizer_bytes(size, options)
+    return (options.keep + 1) * (policy + moments) + policy
 
 
 def sampling_width(options: TrainOptions) -> int:
