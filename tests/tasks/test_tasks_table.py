@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import multiprocessing
 import pickle
 import threading
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from real_data import (  # noqa: F401
+    base64_text,
     encoded,
     encoded_image,
     lettered_row,
@@ -27,6 +29,7 @@ from real_data import (  # noqa: F401
 from codev_env.errors import TaskError
 from codev_env.tasks.readers import parquet
 from codev_env.tasks.readers.cache import TASKS
+from codev_env.tasks.readers.dataset import open_dataset
 from codev_env.tasks.readers.table import JsonlTable, TsvTable
 from codev_env.types import TaskSet
 
@@ -332,3 +335,15 @@ def test_jsonl_keeps_long_fields_on_disk(tmp_path):
     assert table.row(0)["image"] == long
     assert [table.where(i).rpartition(" ")[2] for i in range(4)] == ["1", "3", "4", "5"]
     assert "line 4: is not JSON" in table.problems[2] and "line 5: holds a list" in table.problems[3]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "tsv"])
+def test_a_long_question_is_no_empty_one(tmp_path, suffix):
+    row = {"image": base64_text(encoded_image()), "question": "Which? " + "word " * 2000, "answer": "x " * 3000 + "x"}
+    if suffix == "tsv":
+        path = write_tsv(tmp_path / "rows.tsv", [row])
+    else:
+        path = tmp_path / "rows.jsonl"
+        path.write_text(json.dumps(row))
+    (task,) = open_dataset(path, "test")
+    assert (task.question, task.answer) == (row["question"].strip(), row["answer"])

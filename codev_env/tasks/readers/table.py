@@ -17,7 +17,7 @@ from codev_env.tasks.readers.cells import nested_value
 from codev_env.tasks.readers.fields import nearest, parse_json
 from codev_env.tasks.readers.tab_separated import cells_of, leaves_open, next_record
 
-_LONG = 4096  # longer texts, which are images most likely, are not kept in memory
+_LONG = 4096  # longer texts, most of which are images, are not kept in memory
 _BUFFER = 1 << 22  # bytes; lines with images are megabytes long
 _LINK = 64  # characters up to which an image field of a TSV file is the index of the row that has the image
 
@@ -171,8 +171,20 @@ class _LineTable(RowTable):
         return f"{self.path}, line {self._lines[index]}"
 
     def values(self, column: str) -> list[Any]:
-        """Return a column of all rows."""
-        return [nested_value(light or {}, column) for light in self._light]
+        """Return a column of all rows; a long field is read from disk."""
+        field = column.partition(".")[0]
+        return [nested_value(self._with(field, row), column) for row in range(len(self))]
+
+    def _with(self, field: str, index: int) -> dict[str, Any]:
+        """Return the short fields of a row, or all of them if one that is not there may be long."""
+        light = self._light[index]
+        if light is None or field in light or self._ends[index] - self._starts[index] <= _LONG:
+            return light or {}
+        return self._whole(index)
+
+    @abstractmethod
+    def _whole(self, index: int) -> dict[str, Any]:
+        """Return all fields of a row, as the file has them."""
 
     def has(self, column: str) -> bool:
         """Return whether some row has it."""
@@ -240,6 +252,10 @@ class JsonlTable(_LineTable):
         light = self._light[index]
         if light is not None and light.keys() >= set(self.columns):
             return dict(light)
+        return self._whole(index)
+
+    def _whole(self, index: int) -> dict[str, Any]:
+        """Return a row as the file has it."""
         return _json_row(self.where(index), self._record(index))
 
 
@@ -288,11 +304,15 @@ class TsvTable(_LineTable):
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one row."""
-        row = self._parse(self._record(index), self._lines[index])
+        row = self._whole(index)
         link = row.get("image")
         if link is not None and len(link) <= _LINK and "index" in self.columns:
             row["image"] = self._linked(index, link)
         return row
+
+    def _whole(self, index: int) -> dict[str, Any]:
+        """Return a row as the file has it."""
+        return self._parse(self._record(index), self._lines[index])
 
     def _linked(self, index: int, link: str) -> str:
         """Return the image of another row: VLMEvalKit writes a repeated image as the index of its first row.
@@ -306,7 +326,7 @@ class TsvTable(_LineTable):
             raise TaskError(
                 f"{self.where(index)}: 'image' is {link!r}, which is neither base64 nor another row's index."
             )
-        image = str(self._parse(self._record(other), self._lines[other]).get("image", ""))
+        image = str(self._whole(other).get("image", ""))
         if not image or image in self._indexes:
             raise TaskError(f"{self.where(index)}: 'image' is {link!r}, but that row has no image either.")
         return image
