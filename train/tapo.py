@@ -172,6 +172,7 @@ class _Learner:
         played = time.perf_counter()
         outcomes = self._share_outcomes(batch, step)  # waits for the process whose rollouts take longest
         gathered = time.perf_counter()
+        del batch  # The images of groups that are not learned from may not fit beside the update.
 
         # 2. Rewards become group-relative advantages.
         reward = self.runner.reward()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
+import weakref
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ from codev_env.errors import ConfigError
 from codev_train import experiment
 from codev_train.learn.curriculum import PLAYED, TaskChooser, Visit, get_curriculum, success_band, uniform
 from codev_train.learn.resample import SPARE, draw_groups, most_varied, with_signal
+from codev_train.learn.update import Updater
 
 
 def rng() -> np.random.Generator:
@@ -242,6 +245,27 @@ def test_a_run_that_resamples_with_a_curriculum_goes_on_as_if_never_stopped(argu
     assert untimed(history(runs / "chosen-stopped")) == untimed(rows)
     assert (runs / "chosen-stopped" / PLAYED).read_text() == (runs / "chosen" / PLAYED).read_text()
     assert same_weights(runs / "chosen-stopped" / "model", runs / "chosen" / "model")
+
+
+def test_groups_that_are_not_learned_from_are_gone_when_the_policy_is_updated(arguments, monkeypatch):
+    played: list[weakref.ref] = []
+    alive: list[int] = []
+
+    def noting(selection, group, rollouts):
+        played.extend(weakref.ref(rollout.tokens) for rollout in rollouts)
+        return end(selection, group, rollouts)
+
+    def updating(*given, **more):
+        gc.collect()
+        alive.append(sum(tokens() is not None for tokens in played))
+        return update(*given, **more)
+
+    end, update = Selection.end, Updater.update
+    monkeypatch.setattr(Selection, "end", noting)
+    monkeypatch.setattr(Updater, "update", updating)
+    more = ["--curriculum", NEXT, "--resample", "1", "--steps", "1", "--eval.episodes", "1"]
+    assert main(["train", *arguments("chosen-freed", *more)]) == 0
+    assert len(played) >= 8 and alive == [4], "two groups of two"
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 9])
