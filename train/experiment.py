@@ -64,7 +64,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     accelerator = make_accelerator(options.precision, [InitProcessGroupKwargs(timeout=PATIENCE)])
     plan = PlannedRun(request, options, processes=accelerator.num_processes, layout=layout_of(accelerator))
     check(plan, accelerator)
-    resume = checkpoint.last(Path(options.resume)) if options.resume else None
+    # Of the main process, as all that is found on disk: others may see a new folder late.
+    resume = broadcast_object_list([checkpoint.last(Path(options.resume)) if options.resume else None])[0]
     done = checkpoint.read_step(resume) if resume else 0
     run = Path(options.resume) if options.resume else free_folder(Path(options.out) / options.name)
     run = broadcast_object_list([run])[0]
@@ -116,7 +117,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     if spent := _spent(monitor.history()):  # A run that was killed has noted no time, but a row for each update.
         seconds |= {name: max(seconds.get(name, 0.0), spent) for name in ("training", "total")}
     before_file = run / "before" / "metrics.json"
-    evaluated = broadcast_object_list([before_file.exists()])[0]  # Other machines may not see the run folder.
+    evaluated = broadcast_object_list([before_file.exists()])[0]
     held_out = functools.partial(evaluate, engine, policy.processor, options, accelerator=accelerator)
     try:
         with _timed(seconds, "evaluation before"):

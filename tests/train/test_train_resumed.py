@@ -21,7 +21,7 @@ from codev_env.trajectory import read_trajectories
 from codev_train import evaluate, experiment
 from codev_train.learn import checkpoint
 from codev_train.learn.checkpoint import checkpoints
-from codev_train.run.config import OPTIONS
+from codev_train.run.config import OPTIONS, read_request
 from codev_train.run.interrupt import Interrupted
 from codev_train.run.monitor import Monitor
 from codev_train.sft import start as sft_start
@@ -345,3 +345,38 @@ def test_writers_of_the_same_folder_do_not_meet(tmp_path):
             (other / "file").write_text("2")
         assert (tmp_path / "start" / "file").read_text() == "2"
     assert (tmp_path / "start" / "file").read_text() == "1" and visible(tmp_path) == {"start"}
+
+
+class _Seen(Exception):
+    """Ends a run as soon as it is known what it loads."""
+
+
+def test_processes_take_the_checkpoint_and_the_start_that_the_main_one_sees(
+    finished, config, tmp_path, monkeypatch
+):
+    """A network disk may show a new folder late: each process would load, or make, another policy."""
+    run = shutil.copytree(finished, tmp_path / "run")
+
+    def of_main(values):
+        newest = [v.with_name("step-000002") if isinstance(v, Path) and v.name == "step-000003" else v for v in values]
+        return [False if value is True else value for value in newest]  # it sees no start
+
+    def loading(options, start, resume, accelerator):
+        raise _Seen(resume.name)
+
+    monkeypatch.setattr(experiment, "broadcast_object_list", of_main)
+    monkeypatch.setattr(experiment, "load_trained", loading)
+    with pytest.raises(_Seen, match="step-000002"):
+        main(["train", "--resume", str(run)])
+
+    def making(options, folder):
+        raise _Seen("made")
+
+    monkeypatch.setattr(sft_start, "broadcast_object_list", of_main)
+    monkeypatch.setattr(sft_start, "make_start", making)
+    request = read_request(["--config", str(config), "--out", str(tmp_path)])
+    folder = sft_start.start_folder(request.start_options())
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(_Seen, match="made"):
+        sft_start.find_start(request, print)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import set_seed
+from accelerate.utils import broadcast_object_list, set_seed
 
 from codev_env.errors import ConfigError
 from codev_env.files import owned
@@ -34,7 +34,8 @@ def find_start(request: Request, say: Callable[[str], Any]) -> str:
     """Return the cold start of the same preset, made first if it is missing."""
     options = request.start_options()
     folder = start_folder(options)
-    if (folder / "config.json").exists():
+    # Another run may finish it between the looks of two processes.
+    if broadcast_object_list([(folder / "config.json").exists()])[0]:
         say(f"Cold start: taking {folder}, made before.")
     else:
         say(f"Cold start: {folder} is not there yet, making it first (codev sft).")
