@@ -116,6 +116,18 @@ def test_a_warning_is_one_line_without_the_code_that_gives_it(tmp_path, debug):
     assert done.stderr.startswith("warning: ") is not bool(debug) and ("UserWarning" in done.stderr) is bool(debug)
 
 
+def test_a_warning_of_a_torn_file_is_one_line_too(tmp_path):
+    torn = tmp_path / "trajectories.jsonl"
+    torn.write_text("{")
+    words = ["codev", "rewards", "explain", str(torn)]
+    program = f"import sys; from codev_env.app.cli import run; sys.argv = {words!r}; run()"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
+    assert said.splitlines() == [
+        f"warning: {torn}, line 1: torn (the writer died); ignored.",
+        f"codev rewards explain: {torn} holds no episodes.",
+    ]
+
+
 def test_allowed_words_read_alike_without_pydantic():
     @plain.dataclass
     class One:

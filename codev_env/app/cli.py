@@ -224,7 +224,7 @@ def _one_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """Write a warning for users without the line of code that gives it; one for programmers as Python does."""
-    if category is UserWarning:
+    if category in (UserWarning, RuntimeWarning):
         return f"warning: {' '.join(str(message).split())}\n"
     return _format_warning(message, category, filename, lineno, line)
 
