@@ -50,7 +50,8 @@ def import_path(path: str, kind: str) -> Any:
 def _reason(error: Exception, module: str, attribute: str) -> str:
     """Explain why a module cannot be imported: its name is a path, it is not found, or its own imports fail."""
     if "#" in attribute:  # of URL#NAME
-        return f"{error}. Write the address of a server with http:// in front: http://{module}:{attribute}."
+        address = attribute.removeprefix("//") if attribute.startswith("//") else f"{module}:{attribute}"
+        return f"{error}. Write the address of a server with http:// in front: http://{address}."
     name = re.sub(r"\.py$", "", re.split(r"[/\\]", module)[-1])
     if name != module:
         return f"{module!r} is a path. Write it as {PATH!r}, {name}:{attribute}, and put its folder on PYTHONPATH."

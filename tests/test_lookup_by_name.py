@@ -100,6 +100,7 @@ def test_a_function_that_makes_none_is_told_what_is_wanted():
         ("./own_shapes:SQUARE", r"'\./own_shapes' is a path. Write it as 'module:attribute', own_shapes:SQUARE"),
         ("own_shapes.py:SQUARE", "'own_shapes.py' is a path. Write it as 'module:attribute', own_shapes:SQUARE"),
         ("localhost:8000/v1#x", "address of a server with http:// in front: http://localhost:8000/v1#x"),
+        ("htp://node:8000/v1#x", "address of a server with http:// in front: http://node:8000/v1#x"),
         ("own_shapez:SQUARE", "No module named 'own_shapez'.* is looked for in the working folder"),
         ("own_shapes:SQARE", "has no attribute 'SQARE'. Write it as 'module:attribute'. Did you mean 'SQUARE'?"),
         (
