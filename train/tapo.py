@@ -41,7 +41,7 @@ from codev_train.learn.optimizer import learning_rate, set_learning_rate
 from codev_train.learn.progress import drop_saved
 from codev_train.learn.reference import make_reference
 from codev_train.learn.resample import draw_groups, most_varied, with_signal
-from codev_train.learn.sample import make_samples
+from codev_train.learn.sample import is_masked, make_samples
 from codev_train.learn.trained import TrainedPolicy
 from codev_train.learn.update import Updater
 from codev_train.run.environments import make_train_env
@@ -181,8 +181,9 @@ class _Learner:
         if options.resample:
             kept &= with_signal(rollouts)
         told = torch.ones(len(rollouts), dtype=torch.bool)
+        learned_from = torch.tensor([not is_masked(r, options.mask_overlong, options.mask_overturn) for r in rollouts])
         if options.down_sample:
-            told = most_varied(rewards.sum(1), groups, kept.any(0), options.down_sample)
+            told = most_varied(rewards.sum(1), groups, kept.any(0) & learned_from, options.down_sample)
             kept &= told
         factors = channel_factors(options.credit, reward.channel_weights)
         credit, gate = get_credit(options.credit), reward.gate_channels
@@ -203,7 +204,7 @@ class _Learner:
             memory = self.engine.sync(self.policy.model)
         updated = time.perf_counter()
 
-        row = describe(rollouts, rewards, turns, groups, self.accelerator, advantages)
+        row = describe(rollouts, rewards, turns, groups, self.accelerator, advantages * learned_from[:, None])
         self.chooser.note(step + 1, outcomes)
         played_groups = sum(group.episodes > 0 for group in outcomes)
         row["tasks_skipped"] = len(outcomes) - played_groups

@@ -23,6 +23,7 @@ from codev_env.trajectory import read_trajectories
 from codev_train import tapo
 from codev_train.evaluate import comparison, mastery
 from codev_train.learn.checkpoint import checkpoints
+from codev_train.learn.update import Updater
 from codev_train.run.config import OPTIONS
 
 SCALARS = (
@@ -198,6 +199,26 @@ def test_rewards_without_signal_change_nothing(arguments, start, runs):
     assert [row["share/groups_without_signal"] for row in rows] == [1.0] * 3
     assert [row["update/grad_norm"] for row in rows] == [0.0] * 3
     assert same_weights(runs / "silent" / "model", start)
+
+
+def test_masked_episodes_are_no_signal_and_not_those_learned_from(arguments, runs, monkeypatch):
+    given: list[list[int]] = []
+
+    def updating(updater, samples, *rest, **more):
+        given.append([sample.size for sample in samples])
+        return update(updater, samples, *rest, **more)
+
+    update = Updater.update
+    monkeypatch.setattr(Updater, "update", updating)
+    more = ["--group", "3", "--max-length", "150", "--mask-overlong", "True", "--eval.episodes", "1"]
+    assert main(["train", *arguments("masked", *more, "--steps", "2", "--down-sample", "2")]) == 0
+    rows = history(runs / "masked")
+    assert [row["share/cut"] for row in rows] == pytest.approx([1.0, 5 / 6])
+    # One is left, which has nobody to be compared with.
+    assert [len(sizes) for sizes in given] == [0, 1] and given[1][0] > 0
+    assert [row["share/groups_without_signal"] for row in rows] == [1.0, 1.0]
+    assert main(["train", *arguments("masked-all", *more, "--steps", "1")]) == 0
+    assert history(runs / "masked-all")[0]["share/groups_without_signal"] == 1.0
 
 
 @pytest.mark.integration

@@ -54,6 +54,18 @@ class Sample:
         return sum(self.mask)
 
 
+def is_masked(rollout: Rollout, overlong: bool = False, overturn: bool = False) -> bool:
+    """Return whether the loss covers nothing of a rollout: its judge failed, or it was cut off.
+
+    Args:
+        rollout: A finished episode.
+        overlong: Do not train on episodes that were cut off at the token budget.
+        overturn: Do not train on episodes that ran out of turns.
+    """
+    over_turn = rollout.trajectory.stop_reason == "max_turns"
+    return rollout.judge_failed or (overlong and rollout.cut) or (overturn and over_turn)
+
+
 def make_samples(
     rollouts: Sequence[Rollout],
     advantages: torch.Tensor,
@@ -61,23 +73,18 @@ def make_samples(
     mask_overlong: bool = False,
     mask_overturn: bool = False,
 ) -> list[Sample]:
-    """Make a sample of each rollout. The loss covers its sampled tokens, or none if its judge failed.
+    """Make a sample of each rollout. The loss covers its sampled tokens, or none, see `is_masked`.
 
     Args:
         rollouts: Finished episodes.
         advantages: `[trajectories, turns]`, see `credit`.
         version: Number of updates of the policy that is trained on them.
-        mask_overlong: Do not train on episodes that were cut off at the token budget.
-        mask_overturn: Do not train on episodes that ran out of turns.
+        mask_overlong: See `is_masked`.
+        mask_overturn: See `is_masked`.
     """
-
-    def is_masked(rollout: Rollout) -> bool:
-        over_turn = rollout.trajectory.stop_reason == "max_turns"
-        return rollout.judge_failed or (mask_overlong and rollout.cut) or (mask_overturn and over_turn)
-
     samples = []
     for rollout, row in zip(rollouts, advantages, strict=True):
-        tokens, masked = rollout.tokens, is_masked(rollout)
+        tokens, masked = rollout.tokens, is_masked(rollout, mask_overlong, mask_overturn)
         lags = [max(0, version - sampled) if sampled >= 0 else 0 for sampled in tokens.versions]
         samples.append(
             Sample(

@@ -27,7 +27,7 @@ class HealthOptions:
     tools: Annotated[float, Field(ge=0)] = 0.05
     """Smallest number of tool calls per episode, once there were four times as many."""
     signal: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Largest share of groups without signal (all advantages are 0, as where all rewards are equal)."""
+    """Largest share of groups without signal (nothing is learned, as where all rewards are equal or all masked)."""
     judge_failed: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Largest share of episodes in which a tool call could not be judged."""
     patience: Annotated[int, Field(ge=1)] = 5
@@ -108,8 +108,8 @@ class Health:
             ),
             "signal": (
                 silent >= options.signal,
-                f"{silent:.0%} of the groups are without signal: all rewards of a task are equal, nothing is learned; "
-                "use harder or easier tasks, or a larger group",
+                f"{silent:.0%} of the groups are without signal: all rewards of a task are equal, or its episodes are "
+                "masked, and nothing is learned; use harder or easier tasks, or a larger group",
             ),
             "judge_failed": (
                 failed > options.judge_failed,
