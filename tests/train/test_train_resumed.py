@@ -351,9 +351,7 @@ class _Seen(Exception):
     """Ends a run as soon as it is known what it loads."""
 
 
-def test_processes_take_the_checkpoint_and_the_start_that_the_main_one_sees(
-    finished, config, tmp_path, monkeypatch
-):
+def test_processes_take_the_checkpoint_and_the_start_that_the_main_one_sees(finished, config, tmp_path, monkeypatch):
     """A network disk may show a new folder late: each process would load, or make, another policy."""
     run = shutil.copytree(finished, tmp_path / "run")
 
