@@ -55,8 +55,8 @@ class EvalOptions(TaskOptions):
     model: str
     """A folder, `URL#NAME` of an OpenAI-compatible server, or `scripted:oracle|random|lazy|none`."""
     as_: Name | None = None
-    """Evaluate as a released checkpoint was; its weights and options are taken where no others are given, and its
-    published numbers are printed beside the results (docs/evaluation.md)."""
+    """Evaluate as a released checkpoint was, with its weights if `--model` is missing; its options apply unless others
+    are given, and its published numbers are printed beside the results (docs/evaluation.md)."""
     out: Path = Path("runs/eval")
     """Folder for the results; an evaluation with the same options, or a larger `--n`, continues there."""
     data: tuple[str, ...]
