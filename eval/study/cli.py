@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from codev_env.app.arguments import parse
 from codev_env.app.completion import option_values
@@ -56,6 +56,10 @@ def run_study(options: StudyOptions) -> Path:
     methods = find("method", (*METHODS, *ABLATIONS), options.methods or [method.name for method in METHODS])
     # Seed by seed, so that a study that is stopped has compared all methods on some seeds.
     runs = [Run(setting, seed, method) for seed in options.seeds for setting in settings for method in (None, *methods)]
+    # The page shows all runs in the folder, whatever the options of this call.
+    settings, methods = _with_known(settings, SETTINGS), _with_known(methods, (*METHODS, *ABLATIONS))
+    for path in options.also:  # a file that cannot be used is refused before hours of work, not after
+        read_numbers(path, settings, methods, _facts(options))
     failed = []
     if not options.report:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -68,14 +72,11 @@ def run_study(options: StudyOptions) -> Path:
                 kinds = "cold starts, runs of training, evaluations"
                 print(f"{left} of {len(jobs)} jobs are left ({kinds}), {options.jobs} at a time.", flush=True)
             failed = Runner(options.jobs, lock=lock).run(jobs)
-    # The page shows all runs in the folder, whatever the options of this call.
-    settings, methods = _with_known(settings, SETTINGS), _with_known(methods, (*METHODS, *ABLATIONS))
     found = [found for run in _runs_in(options.out, settings, methods) if (found := read_run(options.out, run))]
     check_definitions(found)
     if not found and not failed and not options.also:
         raise ConfigError(f"--report: {options.out} holds no finished run; leave --report out to run them.")
-    scale_file = options.out / SCALE
-    facts = json.loads(scale_file.read_text("utf-8")) if scale_file.exists() else dataclasses.asdict(_size(options))
+    facts = _facts(options)
     for path in options.also:
         found = joined(found, path, read_numbers(path, settings, methods, facts))
         check_definitions(found)
@@ -110,6 +111,12 @@ def _size(options: StudyOptions) -> StudySize:
                 f"{value}: give that, or another folder."
             )
     return mine
+
+
+def _facts(options: StudyOptions) -> dict[str, Any]:
+    """Return the size of the study in the folder, or of the one that would be there."""
+    path = options.out / SCALE
+    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else dataclasses.asdict(_size(options))
 
 
 def _runs_in(out: Path, settings: Sequence[Setting], methods: Sequence[Method]) -> list[Run]:

@@ -67,6 +67,12 @@ def test_a_page_may_be_of_studies_made_elsewhere_alone(tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_study_made_elsewhere_is_read_before_the_first_job(tmp_path, monkeypatch):
+    monkeypatch.setattr("codev_eval.study.cli.Runner", lambda *_, **__: pytest.fail("a job began"))
+    with pytest.raises(ConfigError, match=r"missing\.json cannot be read as the study\.json of a study"):
+        main(["tapo", "--out", str(tmp_path / "study"), "--also", str(tmp_path / "missing.json")])
+
+
 def test_the_interval_is_students():
     estimate = Estimate.of([1.0, 2.0, 3.0])
     half = 4.303 / math.sqrt(3)
