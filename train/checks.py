@@ -42,6 +42,7 @@ from codev_train.run.machine import existing, gpu_check, held_bytes, room_check
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
 from codev_train.run.options import SFTOptions, TrainOptions
+from codev_train.run.processes import SAID_S as _SAID_S
 from codev_train.run.servers import look_for_servers
 from codev_train.run.shared_folder import is_seen, marker
 from codev_train.run.sizes import ModelSize
@@ -50,7 +51,6 @@ from codev_train.sft.cold_start import check_stages, toy_policy
 from codev_train.sft.start import start_folder
 
 _AGAIN = "fails like "
-_SAID_S = 10.0
 
 
 @dataclass
@@ -103,7 +103,7 @@ def _stop_together(found: list[Check], accelerator: Accelerator) -> None:
     if failed and accelerator.is_main_process:
         raise ConfigError(" ".join(dict.fromkeys(map(_sentence, failed))))
     if failed:
-        time.sleep(_SAID_S)  # a launcher ends all processes when one ends: the main one has to say why first
+        time.sleep(_SAID_S)
         raise SystemExit(1)
 
 

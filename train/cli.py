@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from codev_env.app.check import Status
 from codev_env.app.options import Problem
-from codev_env.errors import ConfigError
+from codev_env.errors import CodevError, ConfigError
 from codev_train.run.config import OPTIONS, Request, read_file, read_request
 from codev_train.run.options import SFTOptions, TrainOptions
 from codev_train.run.processes import (
+    SAID_S,
     Launch,
     follow_launcher,
     is_first,
@@ -31,6 +33,18 @@ def _grow_in_place() -> None:
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
+@contextlib.contextmanager
+def _said_once() -> Iterator[None]:
+    """Let the main process say first why a run ends: mostly the others would say the same, and are ended by then."""
+    try:
+        yield
+    except CodevError as error:
+        if not is_first() and not isinstance(error, KeyboardInterrupt):
+            time.sleep(SAID_S)
+        raise
+
+
+@_said_once()
 def sft(argv: Sequence[str]) -> int:
     """Run `codev sft`; returns the exit code."""
     request = read_request(argv)
@@ -60,6 +74,7 @@ def sft(argv: Sequence[str]) -> int:
     return 0
 
 
+@_said_once()
 def train(argv: Sequence[str]) -> Path | None:
     """Run `codev train`; returns the run folder; `None` after `--dry-run` and in all but the main process."""
     started = time.perf_counter()

@@ -17,11 +17,12 @@ import yaml
 from micro_run import history
 
 from codev_env.app.cli import main
-from codev_env.errors import ConfigError
+from codev_env.errors import CodevError, ConfigError
 from codev_train import cli
 from codev_train.learn.checkpoint import checkpoints
 from codev_train.run import processes
 from codev_train.run.config import OPTIONS
+from codev_train.run.interrupt import Interrupted
 from codev_train.run.options import SFTOptions, TrainOptions
 from codev_train.run.processes import Launch
 from codev_train.sft.start import start_folder
@@ -111,6 +112,23 @@ def test_a_process_that_was_launched_launches_no_other(name, gpus, started, monk
     monkeypatch.setenv(name, "0")
     assert main(["train", *SEVEN]) == 0
     assert started == [1]
+
+
+@pytest.mark.parametrize(("rank", "waits"), [("0", []), ("1", [processes.SAID_S])])
+@pytest.mark.parametrize("error", [CodevError("the numbers are broken"), Interrupted("stopped and saved")])
+def test_an_error_of_all_processes_is_said_once(rank, waits, error, monkeypatch, capsys):
+    """The others wait: a launcher ends them when the main one has ended, and an error of their own is said later."""
+
+    def failing(*_):
+        raise error
+
+    waited: list[float] = []
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr("codev_train.experiment.run_experiment", failing)
+    monkeypatch.setattr(cli.time, "sleep", waited.append)
+    assert main(["train", *SEVEN]) == (130 if isinstance(error, Interrupted) else 1)
+    assert waited == ([] if isinstance(error, Interrupted) else waits)
+    assert str(error) in capsys.readouterr().err
 
 
 def test_cpus_that_are_asked_for_are_used_instead_of_gpus(gpus, started, monkeypatch, capsys):

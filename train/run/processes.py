@@ -31,6 +31,8 @@ _ACCELERATE = "ACCELERATE_MIXED_PRECISION"  # `accelerate launch` always sets it
 _CPU = "ACCELERATE_USE_CPU"
 _STOP_S = 3600  # longest wait for an update to end and be saved after Ctrl-C
 _WAIT = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+SAID_S = 10.0
+"""Time in which the main process says why a run ends; a launcher ends all processes when one ends."""
 
 
 def is_launched() -> bool:
