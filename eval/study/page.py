@@ -111,7 +111,8 @@ def _sources(results: Results, facts: Mapping[str, Any]) -> str:
 def _order(results: Results, settings: Sequence[Setting], methods: Sequence[Method]) -> Rows:
     """How the methods compare in each setting and outside `base`: means, worst seeds, and pairs from the same start.
 
-    Over several settings, the pairs of a seed are averaged first: an interval is one of seeds, not of runs.
+    Over several settings, only seeds that have all of them count, and the pairs of a seed are averaged first: the
+    interval is one of seeds, not of runs.
     """
     others = [setting for setting in settings if setting.name != "base"]
     groups = {setting.name: [setting] for setting in settings}
@@ -119,9 +120,9 @@ def _order(results: Results, settings: Sequence[Setting], methods: Sequence[Meth
         groups["all but base"] = others
     rows = []
     for name, group in groups.items():
-        tapo = _by_setting_and_seed(results, group, "tapo")
+        tapo = _seen(results, group, "tapo")
         for method in methods:
-            values = _by_setting_and_seed(results, group, method.name)
+            values = _seen(results, group, method.name)
             if not values:
                 continue
             gains = {} if method.name == "tapo" else {key: values[key] - tapo[key] for key in values if key in tapo}
@@ -142,17 +143,17 @@ def _order(results: Results, settings: Sequence[Setting], methods: Sequence[Meth
     return Rows(heads, tuple(rows))
 
 
-def _by_setting_and_seed(results: Results, settings: Sequence[Setting], method: str) -> dict[tuple[str, int], float]:
-    """The cue-free accuracy of every run of a method."""
-    return {(s.name, seed): value for s in settings for seed, value in results.values(s.name, method, "no_cue").items()}
+def _seen(results: Results, settings: Sequence[Setting], method: str) -> dict[tuple[int, str], float]:
+    """The cue-free accuracy of a method by seed and setting, of the seeds that have all settings."""
+    columns = {setting.name: results.values(setting.name, method, "no_cue") for setting in settings}
+    seeds = sorted(set.intersection(*(set(column) for column in columns.values())))
+    return {(seed, name): column[seed] for seed in seeds for name, column in columns.items()}
 
 
-def _seed_means(values: Mapping[tuple[str, int], float]) -> list[float]:
+def _seed_means(values: Mapping[tuple[int, str], float]) -> list[float]:
     """The mean over settings, for each seed."""
-    seeds: dict[int, list[float]] = {}
-    for (_, seed), value in values.items():
-        seeds.setdefault(seed, []).append(value)
-    return [math.fsum(found) / len(found) for _, found in sorted(seeds.items())]
+    seeds = {seed: [value for (other, _), value in values.items() if other == seed] for seed, _ in values}
+    return [math.fsum(found) / len(found) for found in seeds.values()]
 
 
 def _setting_page(results: Results, setting: Setting, methods: Sequence[Method]) -> SettingPage:
