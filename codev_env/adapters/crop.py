@@ -11,6 +11,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import InvalidAction
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 from PIL import Image
@@ -145,12 +146,20 @@ class CropWrapper(gym.Wrapper[dict[str, Any], Any, dict[str, Any], str], RecordC
         return self._observation(image, box), float(reward), terminated or truncated, False, info
 
     def box(self, action: Any) -> Box:
-        """Return the crop that an action means in the current task, (x1, y1, x2, y2) in pixels."""
+        """Return the crop that an action means in the current task, (x1, y1, x2, y2) in pixels.
+
+        Raises:
+            InvalidAction: It is not a cell's number, or without a grid not four finite numbers.
+        """
         if self._grid is None:
             low, high = min(self._sizes), max(self._sizes)
-            x, y, *sides = (np.clip(np.asarray(action, float), -1, 1) + 1) / 2
+            x, y, *sides = (np.clip(_numbers(action, (4,), "four finite numbers"), -1, 1) + 1) / 2
             return self._inside((x, y), [low + (high - low) * side for side in sides])
-        cell, size = divmod(int(action), len(self._sizes))
+        count = self._grid**2 * len(self._sizes)
+        number = int(_numbers(action, (), wanted := f"a number from 0 to {count - 1}"))
+        if not 0 <= number < count:
+            raise InvalidAction(f"the action is {action!r}; it must be {wanted}.")
+        cell, size = divmod(number, len(self._sizes))
         row, column = divmod(cell, self._grid)
         middle = (column + 0.5) / self._grid, (row + 0.5) / self._grid
         return self._inside(middle, [self._sizes[size]] * 2)
@@ -201,3 +210,16 @@ def encode(text: str, size: int) -> Array:
 @lru_cache(maxsize=65_536)
 def _direction(part: str, size: int) -> NDArray[np.float64]:
     return np.random.default_rng(zlib.crc32(part.encode())).choice((-1.0, 1.0), size)
+
+
+def _numbers(action: Any, shape: tuple[int, ...], wanted: str) -> NDArray[np.float64]:
+    """Return an action as finite numbers of a shape."""
+    try:
+        numbers = np.asarray(action, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.asarray(np.nan)
+    if numbers.size == 1 and not shape:  # some agents give an array of one number
+        numbers = numbers.reshape(())
+    if numbers.shape != shape or not np.isfinite(numbers).all():
+        raise InvalidAction(f"the action is {action!r}; it must be {wanted}.")
+    return numbers

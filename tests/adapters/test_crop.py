@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.error import ResetNeeded
+from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from hypothesis import given
@@ -237,3 +237,22 @@ def test_crops_that_are_too_small_for_a_dialect_are_enlarged(grid):
     ((x1, y1, x2, y2),) = info["crop_boxes"]
     assert (x2 - x1, y2 - y1) == (31, 31)
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("crops", "action", "said"),
+    [
+        ({"grid": 2, "sizes": (0.25,)}, 4, "the action is 4; it must be a number from 0 to 3"),
+        ({"grid": 2, "sizes": (0.25,)}, -1, "the action is -1; it must be a number from 0 to 3"),
+        ({"grid": 2, "sizes": (0.25,)}, "x", "the action is 'x'; it must be a number from 0 to 3"),
+        (BOX, [0.0, 0.0, 0.0], r"the action is \[0.0, 0.0, 0.0\]; it must be four finite numbers"),
+        (BOX, [0.0, 0.0, 0.0, float("nan")], "nan.*; it must be four finite numbers"),
+        (BOX, None, "the action is None; it must be four finite numbers"),
+    ],
+)
+def test_an_action_outside_its_space_is_refused(crops: dict[str, Any], action: Any, said: str) -> None:
+    env = make(crops=crops)
+    env.reset(seed=0)
+    with pytest.raises(InvalidAction, match=said):
+        env.step(action)
+    assert env.box(np.array([1]) if crops is not BOX else [9, -9, 0, 0])
