@@ -193,6 +193,11 @@ def test_a_bad_filter_file_is_told(tasks, tmp_path, text, message):
         FilteredTaskSet(tasks, path)
 
 
+def test_a_missing_filter_file_is_no_broken_one(tasks, tmp_path):
+    with pytest.raises(TaskError, match=r"f\.jsonl: cannot be read \(No such file or directory\)\. Check the path\."):
+        FilteredTaskSet(tasks, tmp_path / "f.jsonl")
+
+
 def test_a_task_named_twice_is_told(tasks, tmp_path):
     path = tmp_path / "f.jsonl"
     path.write_text(f'{{"task_id": "{tasks[0].task_id}"}}\n' * 2)

@@ -64,7 +64,9 @@ def read_text(path: Path) -> str:
     """Read a file as UTF-8; raises `TaskError` with its name."""
     try:
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be read ({error.strerror}). Check the path.") from error
+    except UnicodeDecodeError as error:
         raise TaskError(f"{path}: cannot be read as UTF-8 text ({error}). Restore it or download it again.") from error
 
 
