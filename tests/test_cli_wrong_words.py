@@ -82,6 +82,11 @@ def test_the_help_of_long_commands_fits_on_a_narrow_screen(command, capsys, monk
     assert len(lines) <= 42 and max(map(len, lines)) <= 80
 
 
+def test_an_empty_choice_is_not_offered(capsys):
+    said = refused(capsys, "eval --model scripted:oracle --data synthetic --suite zom")
+    assert said == "codev eval: --suite is zom; it must be 'zoom' or 'all'."
+
+
 def test_help_takes_the_name_of_a_command(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["help", "data", "show"])

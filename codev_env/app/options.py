@@ -248,6 +248,8 @@ def _problem(error: Any, options: Mapping[str, Option]) -> Problem:
     name = next((n for end in range(len(place), 0, -1) if (n := ".".join(place[:end])) in options), "")
     is_usage = error["type"] not in _OUT_OF_RANGE
     allowed = str(reason) if reason else _TYPES.get(error["type"]) or error["msg"].removeprefix("Input should be ")
+    if error["type"] == "literal_error":  # an empty choice is the default, which nobody types
+        allowed = allowed.removeprefix("'', ").removeprefix("'' or ")
     if not name:
         return Problem(".".join(place), allowed, is_usage)
     if error["type"] == "missing" and name == ".".join(place):
