@@ -35,7 +35,7 @@ from codev_train.run.interrupt import INTERRUPTED, Interrupted
 from codev_train.run.machine import cpu_threads, free_folder, make_folder
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
-from codev_train.run.processes import ProcessLost, is_lost, visible_gpus
+from codev_train.run.processes import ProcessLost, is_lost, launcher_advice, visible_gpus
 from codev_train.run.trackers import RunTracker
 from codev_train.sft.start import find_start
 from codev_train.tapo import tapo
@@ -189,6 +189,8 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
     say(f"  2. evaluation on {held_out}" + (f", and on as many with {contrast}" if contrast else ""))
     say(f"  3. {options.steps} updates by TAPO, reward {options.reward!r}, {episodes} episodes each")
     say("  4. the same evaluation again, and a report\n")
+    if advice := launcher_advice():
+        say(f"{advice}\n")
     if PartialState().num_processes == 1 and (gpus := visible_gpus()) > 1:
         say(f"One process uses one of the {gpus} visible GPUs (--processes).\n")
 

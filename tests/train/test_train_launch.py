@@ -154,6 +154,23 @@ def test_the_exit_code_is_that_of_the_processes(gpus, monkeypatch):
     assert ended.value.code == 3
 
 
+def test_a_launcher_that_was_started_by_hand_is_told_to_wait_for_an_update(monkeypatch):
+    """Torch's own kills its processes 30 s after Ctrl-C; that of a plain start waits, as its processes see."""
+    for name in (processes._ELASTIC, processes._WAIT):
+        monkeypatch.setenv(name, "")  # so that it is as before in the end
+        monkeypatch.delenv(name)
+    assert not processes.launcher_advice(), "there is no launcher"
+    monkeypatch.setenv(processes._ELASTIC, "none")
+    assert "export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=3600" in processes.launcher_advice()
+    waits = []
+    monkeypatch.setattr("torch.distributed.run.run", lambda given: waits.append(given.shutdown_timeout))
+    processes._run("none", ["--nproc-per-node", "2", "x.py"])
+    assert waits == [3600] and not processes.launcher_advice()
+    monkeypatch.setenv(processes._WAIT, "60")
+    processes._run("none", ["--nproc-per-node", "2", "x.py"])
+    assert waits == [3600, 60]
+
+
 @pytest.mark.parametrize(
     ("count", "words", "said"),
     [

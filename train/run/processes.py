@@ -59,6 +59,16 @@ def follow_launcher() -> None:
     threading.Thread(target=watch, name="launcher", daemon=True).start()
 
 
+def launcher_advice() -> str:
+    """Return what the launcher of this process lacks to wait for an update after Ctrl-C; empty if nothing."""
+    if _ELASTIC not in os.environ or _WAIT in os.environ:
+        return ""
+    return (
+        "The launcher kills these processes 30 s after Ctrl-C, even if an update takes longer. For an hour to finish "
+        f"and save it: export {_WAIT}={_STOP_S}"
+    )
+
+
 def _is_accelerate(pid: int) -> bool:
     import psutil
 
@@ -233,7 +243,7 @@ def _run(sharding: str, words: Sequence[str]) -> None:
 
         options = launch_command_parser().parse_args(list(words))
     # Accelerate passes on whatever this version of torch knows of these.
-    options.shutdown_timeout = int(os.environ.get(_WAIT, _STOP_S))
+    options.shutdown_timeout = int(os.environ.setdefault(_WAIT, str(_STOP_S)))
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
         options.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     if sharding == "none":
