@@ -165,11 +165,12 @@ class ImageToolEnv(gym.Env[Observation, str], EzPickle):
             TaskError: If there is no such task, or it cannot be read.
         """
         from codev_env.tasks.readers.images import in_rgb
+        from codev_env.tasks.task_fields import checked
 
         self.break_off()  # Whatever fails below, the last episode is over.
         super().reset(seed=seed)
         self._index = self._choose(options or {})
-        task = in_rgb(self.tasks[self._index])
+        task = in_rgb(checked(self.tasks[self._index]))
         self._episode, self._paid = Episode(task), {}
         observation: Observation = {
             "text": self.dialect.first_message(task),

@@ -20,6 +20,7 @@ from codev_env.tasks.frames import FRAMES, Frame, is_relational, turn_words, tur
 from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.readers.images import in_rgb
 from codev_env.tasks.scenes import place_of
+from codev_env.tasks.task_fields import checked
 from codev_env.transforms import CROP, TRANSFORMS, transform_box, transform_image
 from codev_env.types import Source, Task, TaskSet
 
@@ -315,7 +316,7 @@ class TransformedTaskSet:
         else:
             task = self.tasks[number]
             variant = self._choose(task.task_id)
-        return _apply(in_rgb(task), variant, self.seed, self._version, self.frame)
+        return _apply(in_rgb(checked(task)), variant, self.seed, self._version, self.frame)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_token"}
