@@ -171,6 +171,10 @@ def test_paper_around_the_parts_of_a_collage_is_no_background():
     box = target_of(0.01)
     one = region(box, original_share=0.25)
     assert shown_share(one, page.crop((0, 0, 240, 240)), page) == pytest.approx(0.04, rel=0.1)
+    # On margins of its own colour, as a plot's, the paper of a crop shows nothing beside it.
+    plot = Image.new("RGB", (240, 240), "white")
+    plot.paste(page.crop((*box[:2], box[0] + 120, box[1] + 120)), (60, 60))
+    assert shown_share(one, plot, page) == pytest.approx(0.01, rel=0.1)
 
 
 def test_what_is_painted_over_inside_a_crop_is_not_shown_beside_it():

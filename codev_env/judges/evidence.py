@@ -212,7 +212,7 @@ def shown_share(region: Region, image: Image.Image, original: Image.Image, repea
         share /= max(float(region.seen.mean()), share, 1e-9)
     if share + repeated >= 1 - 1 / _THUMBNAIL or share <= 0 or region.box is None:
         return own
-    content = 1 - min(1 - share - repeated, _plain_share(image, (0, 0, *image.size)))
+    content = 1 - _plain_share(image, (0, 0, *image.size))
     varied = 1 - _plain_share(original, region.box)
     rest = max(0.0, content - (share + repeated) * varied)
     return own * min((1 - repeated) / share, 1 + rest / max(share * varied, 1e-9))
