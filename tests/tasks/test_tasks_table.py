@@ -347,3 +347,15 @@ def test_a_long_question_is_no_empty_one(tmp_path, suffix):
         path.write_text(json.dumps(row))
     (task,) = open_dataset(path, "test")
     assert (task.question, task.answer) == (row["question"].strip(), row["answer"])
+
+
+def test_only_rows_in_which_a_field_is_long_are_read_again(tmp_path, monkeypatch):
+    rows = [{"image": "x" * 5000, "question": "short"}, {"image": "x" * 5000, "question": "long " * 1000}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({**row, **({"hint": "1"} if n else {})}) + "\n" for n, row in enumerate(rows)))
+    table = JsonlTable(path)
+    read: list[int] = []
+    whole = JsonlTable._whole
+    monkeypatch.setattr(JsonlTable, "_whole", lambda self, index: (read.append(index), whole(self, index))[1])
+    assert table.values("hint") == [None, "1"] and table.values("nothing") == [None, None] and read == []
+    assert table.values("question") == [row["question"] for row in rows] and read == [1]

@@ -7,7 +7,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -161,6 +161,7 @@ class _LineTable(RowTable):
         self._starts, self._ends = array("Q"), array("Q")  # bytes
         self._lines = array("Q")
         self._light: list[dict[str, Any] | None] = []
+        self._long: dict[str, set[int]] = {}  # rows by field
         self.problems = {}
 
     def __len__(self) -> int:
@@ -172,15 +173,15 @@ class _LineTable(RowTable):
 
     def values(self, column: str) -> list[Any]:
         """Return a column of all rows; a long field is read from disk."""
-        field = column.partition(".")[0]
-        return [nested_value(self._with(field, row), column) for row in range(len(self))]
+        long = self._long.get(column.partition(".")[0], ())
+        rows = (self._whole(at) if at in long else row for at, row in enumerate(self._light))
+        return [nested_value(row or {}, column) for row in rows]
 
-    def _with(self, field: str, index: int) -> dict[str, Any]:
-        """Return the short fields of a row, or all of them if one that is not there may be long."""
-        light = self._light[index]
-        if light is None or field in light or self._ends[index] - self._starts[index] <= _LONG:
-            return light or {}
-        return self._whole(index)
+    def _keep(self, light: dict[str, Any], fields: Iterable[str]) -> None:
+        """Keep the short fields of the next row, and which of its fields are long."""
+        for name in set(fields) - light.keys():
+            self._long.setdefault(name, set()).add(len(self._light))
+        self._light.append(light)
 
     @abstractmethod
     def _whole(self, index: int) -> dict[str, Any]:
@@ -227,7 +228,7 @@ class JsonlTable(_LineTable):
                     try:
                         row = _json_row(f"{path}, line {number}", line)
                         names.update(dict.fromkeys(row))
-                        self._light.append({key: value for key, value in row.items() if not _is_long(value)})
+                        self._keep({key: value for key, value in row.items() if not _is_long(value)}, row)
                     except TaskError as error:
                         problems[len(self._light)] = str(error)
                         self._light.append(None)
@@ -282,7 +283,7 @@ class TsvTable(_LineTable):
                     self._ends.append(start + len(record))
                     self._lines.append(number)
                     try:
-                        self._light.append(self._parse(record, number, longest=_LONG))
+                        self._keep(self._parse(record, number, longest=_LONG), self.columns)
                     except TaskError as error:
                         problems[len(self._light)] = str(error)
                         self._light.append(None)
