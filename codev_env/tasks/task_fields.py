@@ -38,7 +38,8 @@ def _rules(task: Task) -> Iterator[tuple[str, bool, str]]:
     yield "answer", isinstance(task.answer, str), "a text"
     is_right = isinstance(task.choices, tuple | list) and all(isinstance(choice, str) for choice in task.choices)
     yield "choices", is_right, "a tuple of texts"
-    yield "answer", not task.choices or task.answer in task.choices, f"one of the choices {brief(task.choices)}"
+    is_right = not task.choices or task.answer in ("", *task.choices)  # Unlabelled tasks can be played.
+    yield "answer", is_right, f"one of the choices {brief(task.choices)}"
     is_right = isinstance(task.targets, tuple | list) and all(map(_is_box, task.targets))
     yield "targets", is_right, "boxes (x1, y1, x2, y2) in pixels, with x1 < x2 and y1 < y2"
 
