@@ -35,7 +35,13 @@ _MOST = 24
 """Parts of an output that are compared, for all places together."""
 
 
-def with_repeats(region: Region, output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Piece]) -> Region:
+def with_repeats(
+    region: Region,
+    output: Image.Image,
+    images: Sequence[Image.Image],
+    pieces: Iterable[Piece],
+    woven: Image.Image | None = None,
+) -> Region:
     """Add to each place that an output shows the share of the output that shows it once more.
 
     Args:
@@ -43,6 +49,7 @@ def with_repeats(region: Region, output: Image.Image, images: Sequence[Image.Ima
         output: The image that the program returned.
         images: The inputs, RGB.
         pieces: What the program says it cut out, the newest first.
+        woven: What it returned for the weave.
 
     Returns:
         The region; where all parts of a layout show one of its places, that one alone.
@@ -60,7 +67,7 @@ def with_repeats(region: Region, output: Image.Image, images: Sequence[Image.Ima
         return known.get((number, part), 0.0)
 
     sizes = dict.fromkeys(piece.size for piece in pieces)
-    for layout in layouts(output, islice(sizes, SIZES)):
+    for layout in layouts(output, islice(sizes, SIZES), woven):
         area = sum(map(area_of, layout))
         for number, place in enumerate(places):
             shares = [alike(number, part) for part in layout]
