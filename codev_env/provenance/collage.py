@@ -22,7 +22,7 @@ from codev_env.provenance.joints import joined
 from codev_env.provenance.outputs import part_of
 from codev_env.provenance.panels import WHOLE, parts_of, same_place
 from codev_env.provenance.reading import read_code, read_crop
-from codev_env.provenance.regions import Bounds, Grid, area_of, dice, make_region
+from codev_env.provenance.regions import Bounds, Grid, affine_over, area_of, dice, make_region
 from codev_env.provenance.seams import SIZES, Layout, layouts
 from codev_env.provenance.weave import WovenPart, read_weave
 from codev_env.types import Region
@@ -33,8 +33,6 @@ Prove = Callable[[Bounds, Sequence[list[WovenPart]]], Region | None]
 
 _MANY, _FEW = 32, 4
 """Parts that are compared with cuts or coded places, and with the weave, which takes longer."""
-_COPIED = 0.5
-"""Share of a layout that equals cuts, from which on a claim of the whole output is given up."""
 _FOUND = 0.8
 """Share of a part that shows the weave of one place, to be that place alone."""
 
@@ -92,14 +90,12 @@ class Collage:
         if whole is not None:
             return whole
         bounds, found = [part for part, _ in parts], [one for _, one in parts]
-        copied = sum(map(area_of, copies)) >= _COPIED * sum(map(area_of, layout))
-        main = None if copied else region or guess
-        return parts_of(bounds, found, main or Region(), self.output.size, thorough)
+        return parts_of(bounds, found, region or guess or Region(), self.output.size, thorough)
 
     @LazyProperty
     def _layouts(self) -> list[Layout]:
         sizes = dict.fromkeys(piece.size for piece in self.pieces)
-        return layouts(self.output, islice(sizes, SIZES), self.woven)
+        return layouts(self.output, islice(sizes, SIZES))
 
     @LazyProperty
     def _code(self) -> codes.PixelCode:
@@ -160,8 +156,19 @@ class Collage:
         return make_region(fit[0], (0, 0, *size), self.images[number].size, number, float(fit[1].sum() / len(drawn)))
 
     def _copied(self, part: Bounds) -> Region | None:
-        """The cut that a part equals, as it is or in other colours."""
-        return exact.find(part_of(self.output, part), self.images, self.pieces, self.secret)
+        """The cut that a part equals; it must be there, too, when the inputs are coded."""
+        if self.coded is None:
+            return None
+        output = part_of(self.output, part)
+        region = exact.find(output, self.images, self.pieces, self.secret)
+        if region is None or region.polygon is None:
+            return None
+        grid = Grid((0, 0, *output.size), dice(output, self.secret))
+        samples = np.asarray(part_of(self.coded, part))[grid.v.ravel(), grid.u.ravel()]
+        index, xy = self._code.decode_smooth(samples)
+        off = geometry.apply(affine_over(region, (0, 0, *output.size)), grid.uv) - xy
+        right = (index == region.image_index) & geometry.both_within(off, 1.6 * self._code.step + 0.6)
+        return region if right.mean() >= WHOLE else None
 
     def _coded_region(self, part: Bounds) -> Region | None:
         if self.coded is None:

@@ -35,13 +35,7 @@ _MOST = 24
 """Parts of an output that are compared, for all places together."""
 
 
-def with_repeats(
-    region: Region,
-    output: Image.Image,
-    images: Sequence[Image.Image],
-    pieces: Iterable[Piece],
-    woven: Image.Image | None = None,
-) -> Region:
+def with_repeats(region: Region, output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Piece]) -> Region:
     """Add to each place that an output shows the share of the output that shows it once more.
 
     Args:
@@ -49,7 +43,6 @@ def with_repeats(
         output: The image that the program returned.
         images: The inputs, RGB.
         pieces: What the program says it cut out, the newest first.
-        woven: What it returned for the weave.
 
     Returns:
         The region; where all parts of a layout show one of its places, that one alone.
@@ -67,7 +60,7 @@ def with_repeats(
         return known.get((number, part), 0.0)
 
     sizes = dict.fromkeys(piece.size for piece in pieces)
-    for layout in layouts(output, islice(sizes, SIZES), woven):
+    for layout in layouts(output, islice(sizes, SIZES)):
         area = sum(map(area_of, layout))
         for number, place in enumerate(places):
             shares = [alike(number, part) for part in layout]

@@ -34,23 +34,21 @@ _GRIDS = ((2, 1), (1, 2), (3, 1), (1, 3), (2, 2))
 """Columns and rows of even layouts, the likeliest first."""
 
 
-def layouts(output: Image.Image, sizes: Iterable[Size], woven: Image.Image | None = None) -> list[Layout]:
+def layouts(output: Image.Image, sizes: Iterable[Size]) -> list[Layout]:
     """Ways in which an output may be a collage, the likeliest first; a layout leaves out margins and labels.
 
     Args:
         output: The image that the program returned.
         sizes: (width, height) of what the program cut out: by its ratio, a part's width follows from its height.
-        woven: What it returned for the weave, of which no border has the colour of a margin.
     """
+    pixels = np.asarray(output)
     whole = (0, 0, *output.size)
+    inner = _trimmed(pixels, whole)
+    blocks = _blocks(pixels, inner, _DEPTH)
     found: dict[Layout, None] = {}
-    for pixels in (np.asarray(one) for one in (woven, output) if one is not None):
-        inner = _trimmed(pixels, whole)
-        blocks = _blocks(pixels, inner, _DEPTH)
-        if 1 < len(blocks) <= _MOST:
-            found[tuple(blocks)] = None
-    beside_labels = blocks if len(blocks) == 1 and blocks != [inner] else ()
-    frames = dict.fromkeys((*beside_labels, whole, inner))
+    if 1 < len(blocks) <= _MOST:
+        found[tuple(blocks)] = None
+    frames = dict.fromkeys((whole, inner, *(blocks if len(blocks) == 1 else ())))
     sizes = dict.fromkeys(sizes)
     for frame in frames:
         for columns, rows in _GRIDS[:2]:

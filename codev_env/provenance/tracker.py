@@ -149,8 +149,8 @@ class Tracker:
         found = self._by_stripes(outputs, found)
         regions = [one or guess or UNKNOWN for one, guess in zip(found, guesses, strict=True)]
         known = [collages[at] or self._with_others(outputs, at, region) for at, region in enumerate(regions)]
-        seen = zip(known, outputs.images, self._woven_probes, strict=True)
-        known = [with_repeats(one, output, self._images, self._cuts.pieces(), woven) for one, output, woven in seen]
+        pairs = zip(known, outputs.images, strict=True)
+        known = [with_repeats(region, output, self._images, self._cuts.pieces()) for region, output in pairs]
         return tuple(copy or region for copy, region in zip(copies, outputs.regions(known), strict=True))
 
     @LazyProperty

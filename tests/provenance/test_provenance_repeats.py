@@ -40,17 +40,6 @@ ARRANGED = {
         "for axis, one in zip(axes, [c, ImageOps.equalize(c), c.convert('L')]):\n"
         "    axis.imshow(one, cmap='gray')\n    axis.axis('off')\nplt.show()"
     ),
-    "its channels": "show(np.hstack([np.array(c)[..., i] for i in range(3)]))",
-    "its channels under a title": (
-        "page = Image.new('L', (3 * c.width, c.height + 20), 255)\n"
-        "for i, one in enumerate(c.split()):\n    page.paste(one, (i * c.width, 20))\n"
-        "ImageDraw.Draw(page).text((4, 4), 'red, green, blue', fill=0)\nshow(page)"
-    ),
-    "a grid in grey": (
-        "g = np.array(c.convert('L'))\n"
-        "some = [g, 255 - g, np.array(ImageOps.equalize(c.convert('L'))), np.array(c)[..., 1]]\n"
-        "show(np.vstack([np.hstack(some[:2]), np.hstack(some[2:])]))"
-    ),
 }
 OTHERS = {
     "another place": "show(np.hstack([np.array(c), np.array(d)]))",
