@@ -34,17 +34,21 @@ class Own:
         return 0
 
 
-def start(item) -> None:
+def start(item) -> dict:
+    """Return the first observation."""
     env = gym.make("codev_env:CodeV-VStar-v0", data=Own(item))
     try:
-        env.reset(seed=0)
+        return env.reset(seed=0)[0]
     finally:
         env.close()
 
 
-def test_a_good_task_is_played():
-    start(GOOD)
-    start(dataclasses.replace(GOOD, images=[IMAGE], choices=(), targets=[[10, 10, 30.5, 30]]))
+@pytest.mark.parametrize(
+    "changes", [{}, {"images": [IMAGE], "choices": (), "targets": [[10, 10, 30.5, 30]]}, {"answer": ""}]
+)
+def test_a_good_task_is_played(changes):
+    first = start(dataclasses.replace(GOOD, **changes))
+    assert "Which letter?" in first["text"] and [image.shape for image in first["images"]] == [(80, 100, 3)]
 
 
 @pytest.mark.parametrize(
