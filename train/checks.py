@@ -300,9 +300,12 @@ def _folder(plan: PlannedRun) -> Iterator[Check]:
         detail = f"--out: {place} cannot be written: {error.strerror}"
         yield Check("machine", "run folder", "fail", detail, "give --out FOLDER")
         return
-    wanted = estimate.checkpoint_bytes(plan.size, options) if plan.size else 0.0
+    wanted, what = 0.0, f"{options.keep + 1} checkpoints and the model"
+    if plan.size:
+        looks = estimate.looks_bytes(plan.size, options)
+        wanted, what = estimate.checkpoint_bytes(plan.size, options) + looks, what + (" and looks" if looks else "")
     there = held_bytes(place) if options.resume else 0.0
-    what = f"{options.keep + 1} checkpoints and the model" + (", beside what is there" if there else "")
+    what += ", beside what is there" if there else ""
     advice = "free some disk space" if options.resume else "give --out a folder on another disk"
     yield room_check(place, max(0.0, wanted - there), what, plan.lacking, f"lower --keep, or {advice}")
     if options.engine == "vllm-server" and plan.size:

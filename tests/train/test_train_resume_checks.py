@@ -19,12 +19,13 @@ import yaml
 from codev_agents.engines.lora import ADAPTERS, save_adapters
 from codev_agents.engines.options import LoraOptions
 from codev_train import checks, experiment
+from codev_train.cli import sft
 from codev_train.experiment import _is_evaluated_otherwise, _keep_evaluation_options, _other_start
 from codev_train.learn.checkpoint import CheckpointError, replace_folder
 from codev_train.problems import kept_problems
 from codev_train.run import estimate
 from codev_train.run.config import OPTIONS, Request
-from codev_train.run.options import TrainOptions
+from codev_train.run.options import ImitationOptions, TrainOptions
 from codev_train.run.sizes import KNOWN_MODELS
 from codev_train.sft import start
 
@@ -57,6 +58,20 @@ def test_room_that_a_resumed_run_has_taken_already_is_not_asked_for_again(run, m
     assert status == "ok" or found.advice == "lower --keep, or free some disk space", "--out cannot be changed"
     (new,) = checks._folder(replace(plan, options=TrainOptions(out=str(run.parent))))
     assert new.status == "fail" and "another disk" in new.advice
+
+
+def test_remembered_looks_take_disk_room_too(run, monkeypatch):
+    options = TrainOptions(resume=str(run), imitation=ImitationOptions(calls=8, memory=60))
+    wanted, looks = estimate.checkpoint_bytes(SIZE, options), estimate.looks_bytes(SIZE, options)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: namedtuple("usage", "total used free")(10, 10, wanted))
+    plan = checks.PlannedRun(Request((), ()), options, size=SIZE)
+    (found,) = checks._folder(plan)
+    assert found.status == "fail" and "and looks" in found.detail
+    (run / "looks" / "step-000001-0").mkdir(parents=True)
+    with (run / "looks" / "step-000001-0" / "looks.pt").open("wb") as file:
+        file.truncate(int(looks) + 1)
+    (found,) = checks._folder(plan)
+    assert found.status == "ok" and "beside what is there" in found.detail
 
 
 def test_a_vision_tower_that_was_frozen_stays_so(run):
@@ -164,3 +179,10 @@ def test_what_a_cold_start_left_that_was_killed_while_it_saved_is_removed(tmp_pa
     start.make_start(start.SFTOptions(out=str(tmp_path)), tmp_path / "start")
     assert {path.name for path in tmp_path.iterdir()} == {"start", "start-log"}
     assert {path.name for path in (tmp_path / "start").iterdir()} == {"model.safetensors", "sft.json"}
+
+
+def test_whether_a_start_is_there_is_what_the_main_process_sees(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(start, "broadcast_object_list", lambda seen: [not one for one in seen])
+    assert start.is_made(tmp_path)
+    assert sft(["--preset", "tiny", "--out", str(tmp_path), "--processes", "1"]) == 0
+    assert "exists already" in capsys.readouterr().out

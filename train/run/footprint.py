@@ -94,8 +94,12 @@ def pixel_bytes(size: ModelSize, options: TrainOptions) -> float:
     all of its images, though rollouts of a task share those that are equal.
     """
     episodes = options.prompts * options.group * (1 + options.staleness) + looks(options) * options.imitation.memory / 2
-    tokens = mean_trajectory(options) * options.estimate.images
-    return 4.0 * size.patch * PATCHES * tokens * episodes / max(1, options.estimate.gpus)
+    return 4.0 * _pixels(size, options) * episodes / max(1, options.estimate.gpus)
+
+
+def _pixels(size: ModelSize, options: TrainOptions) -> float:
+    """Return how many numbers the images of a trajectory are."""
+    return size.patch * PATCHES * mean_trajectory(options) * options.estimate.images
 
 
 def memory(size: ModelSize, options: TrainOptions, offloaded: bool = False) -> Memory:
@@ -284,6 +288,13 @@ def checkpoint_bytes(size: ModelSize, options: TrainOptions) -> float:
     policy = 4.0 * (size.parameters + (trained if options.lora.rank else 0))
     moments = 8 * trained if options.optimizer.name == "adamw8bit" else optimizer_bytes(size, options)
     return (options.keep + 1) * (policy + moments) + policy
+
+
+def looks_bytes(size: ModelSize, options: TrainOptions) -> float:
+    """Return the most disk space of remembered looks, those of all updates that the oldest checkpoint may need."""
+    memory = options.imitation.memory
+    updates = memory + options.keep * options.save_every if memory else 0
+    return 2.0 * _pixels(size, options) * looks(options) * updates
 
 
 def sampling_width(options: TrainOptions) -> int:
