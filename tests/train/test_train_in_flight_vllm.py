@@ -46,11 +46,11 @@ def after(own: Policy, ids: list[int], weights) -> list[int]:
     return HFEngine(weights, own.processor).generate([Prompt(ids)], SHORT)[0].ids
 
 
-def pushed_in_flight(engine, prompts: list[Prompt], weights, url: str) -> list[Completion]:
+def pushed_in_flight(engine, prompts: list[Prompt], weights, url: str, sampling: Sampling = LONG) -> list[Completion]:
     """Sample while the weights are replaced."""
     found: list[Completion] = []
     before = metric(url, "generation_tokens_total")
-    call = threading.Thread(target=lambda: found.extend(engine.generate(prompts, LONG)))
+    call = threading.Thread(target=lambda: found.extend(engine.generate(prompts, sampling)))
     call.start()
     while metric(url, "generation_tokens_total") < before + 100:
         time.sleep(0.02)
@@ -105,7 +105,8 @@ def test_images_of_groups_are_computed_again(own, server, picture):
     new = other_weights(own.model)
     engine.generate(asked, SHORT)
     for version in range(1, 7):
-        found = pushed_in_flight(engine, prompts, new if version % 2 else own.model, server.url)
+        weights = new if version % 2 else own.model
+        found = pushed_in_flight(engine, prompts, weights, server.url, Sampling(0.0, 300))
         assert len(found) == len(prompts)
     assert metric(server.url, "num_requests_running") == 0  # it is there
     for prompt, completion in zip(asked, engine.generate(asked, SHORT), strict=True):
