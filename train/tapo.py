@@ -356,6 +356,7 @@ def describe(
         "turns": (int(turns.sum()), count),
         "response_tokens": (sum(r.tokens.sampled for r in rollouts), count),
         "trajectory_tokens": (sum(len(r.tokens) for r in rollouts), count),
+        "share/truncated_turns": (sum(r.truncated_turns for r in rollouts), len(records)),
         "share/invalid_turns": (sum(r.kind == "invalid" for r in records), len(records)),
         "share/errors": (sum(r.error is not None for r in records), len(records)),
         "share/cut": (sum(r.cut for r in rollouts), count),

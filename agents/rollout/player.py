@@ -59,12 +59,14 @@ class Rollout:
         tokens: Its tokens, as sampled.
         group: Number of the task in the batch; rollouts of the same task share it.
         cut: The token budget ended it before the environment did.
+        truncated_turns: Its turns that ended at `Sampling.max_tokens`.
     """
 
     trajectory: Trajectory
     tokens: TokenSequence
     group: int
     cut: bool = False
+    truncated_turns: int = 0
 
     @property
     def rewards(self) -> list[float]:
@@ -125,6 +127,11 @@ class PlayedEpisode:
     def cut(self) -> bool:
         """The token budget ended the episode."""
         return self.episode.stop_reason == "max_length"
+
+    @property
+    def truncated_turns(self) -> int:
+        """Its turns that ended at `Sampling.max_tokens`, without those of earlier starts."""
+        return self.usage.truncated_turns - self.lost.agent["truncated_turns"]
 
     def after(self, lost: EpisodeUsage) -> PlayedEpisode:
         """Return the same with what earlier starts of the episode took."""
@@ -196,7 +203,9 @@ class Group:
         played = [self.played[place] for place in sorted(self.played)]
         terms = reward.group_value([one.episode for one in played])
         return [
-            Rollout(one.record(agent, earned, _versions(one.tokens)), one.tokens, self.number, one.cut)
+            Rollout(
+                one.record(agent, earned, _versions(one.tokens)), one.tokens, self.number, one.cut, one.truncated_turns
+            )
             for one, earned in zip(played, terms, strict=True)
         ]
 

@@ -430,6 +430,26 @@ def test_the_policy_itself_plays(policy, runner):
     assert len({tuple(s.ids) for s in sequences}) == 6
 
 
+def test_turns_that_reach_the_limit_of_tokens_are_counted(policy, runner, monkeypatch):
+    from accelerate import Accelerator
+
+    engine, ends, shares = HFEngine(policy.model, policy.processor, seed=2), [], []
+    generate = engine.generate
+
+    def noting(*asked):
+        found = generate(*asked)
+        ends.extend(completion.finish for completion in found)
+        return found
+
+    monkeypatch.setattr(engine, "generate", noting)
+    for limit in (2, 60):
+        ends.clear()
+        found = runner.play(engine, [0, 1], 3, Sampling(0.8, limit))
+        shares.append(describe(found, *reward_table(found), Accelerator(cpu=True))["share/truncated_turns"])
+        assert shares[-1] == ends.count("length") / len(ends)
+    assert shares[0] > shares[1]
+
+
 def test_a_group_whose_advantages_are_all_zero_is_without_signal(policy, env, env_options):
     """Also where its rewards differ: with `resample`, the outcome decides what is learned from."""
     from accelerate import Accelerator

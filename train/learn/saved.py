@@ -146,6 +146,7 @@ def _row(rollout: Rollout, save: Callable[[Image.Image], str]) -> dict[str, Any]
     return {
         "trajectory": row_of(rollout.trajectory, save),
         "cut": rollout.cut,
+        "truncated_turns": rollout.truncated_turns,
         "ids": list(tokens.ids),
         "turns": list(tokens.turns),
         "logprobs": list(tokens.logprobs),
@@ -176,7 +177,7 @@ def _rollouts(path: Path, processor: ChatProcessor) -> list[Rollout]:
                 f"processor that the run was started with, or remove {path.parent} to play its episodes again."
             )
         tokens = TokenSequence(row["ids"], row["turns"], row["logprobs"], blocks, row["versions"])
-        rollouts.append(Rollout(_in_memory(trajectory, images), tokens, 0, row["cut"]))
+        rollouts.append(Rollout(_in_memory(trajectory, images), tokens, 0, row["cut"], row.get("truncated_turns", 0)))
     return rollouts
 
 
