@@ -69,14 +69,16 @@ def restore_stop(text: str, stop: Sequence[str], reported: object = None) -> str
         reported: The stop string that ended the text, if the server reports it (vLLM's `stop_reason`).
 
     Returns:
-        The text with the reported stop string, or with the end tag in `stop` whose start tag is still open.
+        The text with the reported stop string, or with the end tag in `stop` whose start tag is still open: one that
+        the model only thought about does not count if another was opened since.
     """
     if isinstance(reported, str) and reported in stop:
         return text if text.endswith(reported) else text + reported
-    for end in stop:
-        tag = re.fullmatch(r"</(\w+)>", end)
-        if tag and text.rfind(f"<{tag[1]}>") > text.rfind(end):
-            return text + end
+    for said in (text.rpartition("</think>")[2], text):
+        for end in stop:
+            tag = re.fullmatch(r"</(\w+)>", end)
+            if tag and said.rfind(f"<{tag[1]}>") > said.rfind(end):
+                return text + end
     return text
 
 

@@ -209,6 +209,8 @@ def test_missing_package_is_said(monkeypatch):
         ("<code>\nx\n", None, "<code>\nx\n</code>"),
         ("<think>a</think><answer>b", None, "<think>a</think><answer>b</answer>"),
         ("I write <code> like this</code> <answer>b", None, "I write <code> like this</code> <answer>b</answer>"),
+        ("<think><code> or not</think><answer>b", None, "<think><code> or not</think><answer>b</answer>"),
+        ("<think>a</think><code>\nprint('<answer>'\n", None, "<think>a</think><code>\nprint('<answer>'\n</code>"),
         ("no tag", None, "no tag"),
         ("no tag", "</code>", "no tag</code>"),
         ("<code>x</code>", "</code>", "<code>x</code>"),
