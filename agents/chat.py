@@ -27,8 +27,13 @@ from codev_env.types import Observation
 
 NOT_FINISHED = ("content_filter", "error", "abort")
 """Reasons for which a server, not the model, ends a turn; one without text is a failure then."""
-_FULL = re.compile(r"context[ _](?:length|size|window)|max(?:imum)?[ _]model[ _]len|prompt is too long", re.IGNORECASE)
-"""Errors about a conversation that no longer fits, of OpenAI's API, vLLM, SGLang, llama.cpp and others."""
+_FULL = re.compile(
+    r"context[ _](?:length|size|window)|max(?:imum)?[ _]model[ _]len|prompt is too long"
+    r"|range of input length|input token count .{0,20}exceeds",
+    re.IGNORECASE,
+)
+"""Errors about a conversation that no longer fits, of OpenAI's API, vLLM, SGLang, llama.cpp, DashScope, Gemini and
+others."""
 
 
 class ChatAgent:

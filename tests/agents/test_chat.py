@@ -176,6 +176,8 @@ def test_lasting_failures_say_what_to_do(env):
         "The decoder prompt (length 120) is longer than the maximum model length of 100.",
         "The input (120 tokens) is longer than the model's context length (100 tokens).",
         "the request exceeds the available context size",
+        "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 100]",
+        "The input token count (120) exceeds the maximum number of tokens allowed (100).",
     ],
 )
 def test_an_episode_that_outgrows_the_context_ends_without_an_answer(env, message):
