@@ -184,10 +184,13 @@ def by_provenance(episodes: Sequence[Trajectory]) -> dict[str, Any]:
     """Judge the recorded crops by the target boxes, and compare with the evaluation's judge.
 
     Returns:
-        `n` (judged episodes with target boxes), `faithful`, `faithful_given_correct`, `faithful_and_correct` by the
-        boxes, and of the two judges `agreement` and Cohen's `kappa`; `None` where undefined.
+        `n` (judged episodes with target boxes, by which they can be judged again), `faithful`,
+        `faithful_given_correct`, `faithful_and_correct` by the boxes, and of the two judges `agreement` and Cohen's
+        `kappa`; `None` where undefined.
     """
-    pairs = [(t, judged_again(t)) for t in judged_episodes(episodes) if t.targets]
+    both_judges = ((t, judged_again(t)) for t in judged_episodes(episodes) if t.targets)
+    # An episode about frames that are not recorded is returned as it is: the judge would be compared with itself.
+    pairs = [(t, again) for t, again in both_judges if again is not t and judged_episodes([again])]
     n, correct = len(pairs), sum(t.is_correct for t, _ in pairs)
     both = sum(again.is_faithful and t.is_correct for t, again in pairs)
     table = np.zeros((2, 2))
@@ -283,6 +286,10 @@ def suite_table(
         variants: The episodes under transforms or corruptions.
         seed: Seeds intervals.
         boxless: As for `measure`.
+
+    Returns:
+        `variants` with the rates of each, and `mean`; of `faithful` it is `None` where variants were judged by
+        different definitions.
     """
     groups: dict[str, list[Trajectory]] = {"source": list(source)}
     for t in variants:
@@ -293,10 +300,12 @@ def suite_table(
     table = {name: {key: row[key] for key in kept} for name, row in rows.items()}
     for row in table.values():
         row["ci95"] = {name: row["ci95"][name] for name in ("accuracy", "faithful", "faithful_given_correct")}
-    means = {}
+    means: dict[str, float | None] = {}
     for name in ("accuracy", "faithful"):
         values = [row[name] for row in table.values() if row[name] is not None]
         means[name] = sum(values) / len(values) if values else None
+    if len({row["faithful_definition"] for row in table.values()} - {None}) > 1:
+        means["faithful"] = None
     return {"variants": table, "mean": means}
 
 

@@ -255,9 +255,10 @@ def _suite(name: str, suite: Mapping[str, Any]) -> Iterator[Table]:
         if key not in graded
     ]
     mean = ("average", "", share(suite["mean"]["accuracy"]), share(suite["mean"]["faithful"]))
-    yield Table(
-        f"Suite {name}", "the average includes the source", ("variant", "n", "accuracy", "faithful"), (*plain, mean)
-    )
+    note = "the average includes the source"
+    if len(names := {str(row["faithful_definition"]) for row in rows.values() if row.get("faithful_definition")}) > 1:
+        note += f"; different definitions of faithful: {'; '.join(sorted(names))}"
+    yield Table(f"Suite {name}", note, ("variant", "n", "accuracy", "faithful"), (*plain, mean))
     severities = sorted({key.partition(":")[2] for key in graded})
     for rate in ("accuracy", "faithful"):
         grid = [

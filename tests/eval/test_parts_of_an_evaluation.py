@@ -6,13 +6,16 @@ import dataclasses
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from codev_env.geometry import ImageBox
 from codev_env.scoring.metrics import summarize
 from codev_env.trajectory import Trajectory
-from codev_env.types import Answer, Code, Execution, Step, StepScore
-from codev_eval.bench.measures import measure, suite_table
+from codev_env.types import Answer, Code, Execution, Region, Step, StepScore
+from codev_eval.bench.measures import by_provenance, measure, suite_table
 from codev_eval.compare import compare
 from codev_eval.report.condition_pages import write_condition_pages
+from codev_eval.report.tables import tables
 
 ANSWER = Step("", Answer(""))
 LOOK = Step("", Code("x"), Execution(), score=StepScore(1.0, faithful=True, definition="vlm 1"))
@@ -38,6 +41,14 @@ def test_the_same_with_several_samples() -> None:
     episodes = [played(name, category="idle") for name in "aabb"] + [played("c", LOOK, category="looked")]
     idle = measure(episodes, "dataset")["by_category"]["idle"]
     assert (idle["faithful"], idle["n_judged"]) == (0.0, 4) and idle["ci95"]["faithful"] is not None
+
+
+def test_variants_judged_by_another_definition_have_no_common_faithful_rate() -> None:
+    newer = dataclasses.replace(LOOK, score=StepScore(1.0, faithful=True, definition="vlm 2"))
+    table = suite_table([played("a", LOOK)], [played("a", newer, variant="rotate_90")])
+    assert table["mean"] == {"accuracy": 1.0, "faithful": None}
+    [shown] = tables({"suites": {"orientation": table}})
+    assert shown.rows[-1] == ("average", "", "100 %", "–") and "vlm 1; vlm 2" in shown.note
 
 
 def test_without_any_judged_call_nothing_is_judged() -> None:
@@ -136,3 +147,15 @@ def test_every_total_has_an_interval(bench: str, wrapped: bool) -> None:
     found = measure(episodes, bench)
     low, high = found["score_ci95"]
     assert low < found["score"]["overall"] < high
+
+
+def test_a_judge_is_not_compared_with_boxes_where_these_cannot_judge() -> None:
+    image = Image.new("RGB", (64, 64))
+    late = dataclasses.replace(LOOK, execution=Execution(images=(image,)), regions=(Region(how="late"),))
+    shown = dataclasses.replace(played("a", LOOK), images=(image,), targets=((8, 8, 24, 24),))
+    hidden = dataclasses.replace(shown, targets=(ImageBox((8, 8, 24, 24), 3),))  # a frame that was not recorded
+    unknown = dataclasses.replace(shown, turns=(late, ANSWER))
+    assert by_provenance([hidden, unknown])["n"] == 0
+    found = by_provenance([shown, hidden, unknown])
+    assert (found["n"], found["agreement"], found["faithful"]) == (1, 0.0, 0.0)
+    assert found["faithful_given_correct"] == 0.0
