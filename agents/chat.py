@@ -56,6 +56,9 @@ class ChatAgent:
             completion, or it ended the turn before the model wrote anything; `ContextFull` where the conversation has
             outgrown the model's context.
 
+    A model that refuses `max_tokens` or stop strings, as reasoning models of OpenAI do, is asked without: by
+    `max_completion_tokens`, and its turn ends at a stop string all the same.
+
     After an episode `meta` holds `{"model", "requests", "prompt_tokens", "completion_tokens", "truncated_turns"}`.
     """
 
@@ -90,6 +93,7 @@ class ChatAgent:
         self.meta: dict[str, Any] = {}
         self._messages: list[dict[str, Any]] = []
         self._stop: tuple[str, ...] = ()
+        self._sends_stop = True
         self._same_message = False
 
     def check_model(self) -> None:
@@ -129,7 +133,7 @@ class ChatAgent:
         else:
             self._messages.append({"role": "user", "content": parts})
         reply = self._request(same)
-        text = reply.text
+        text = _up_to(self._stop, reply.text)
         if reply.finish_reason == "stop":
             text = restore_stop(text, self._stop, reply.stop_reason)
         written = [{"type": "text", "text": text}]
@@ -139,18 +143,37 @@ class ChatAgent:
             self._messages.append({"role": "assistant", "content": written if self._same_message else text})
         return text
 
-    def _request(self, same_message: bool) -> ChatReply:
-        openai = self._openai
+    def _send(self, same_message: bool) -> Any:
+        """Send the conversation, again if the model refuses a field without which it can be asked."""
         body = {"model": self.model, "messages": self._messages, **self._options}
         if self.seed is not None:
             body["seed"] = self.seed
-        if self._stop:
+        if self._stop and self._sends_stop:
             body["stop"] = list(self._stop)
         body |= self._extra_body
         if same_message:  # vLLM's names for going on with the last message
             body |= {"add_generation_prompt": False, "continue_final_message": True}
         try:
-            reply = read_reply(self._client.post("/chat/completions", body=body, cast_to=object))
+            return self._client.post("/chat/completions", body=body, cast_to=object)
+        except self._openai.BadRequestError as error:
+            if error.code != "unsupported_parameter" or not self._goes_without(error.param):
+                raise
+        return self._send(same_message)
+
+    def _goes_without(self, name: str | None) -> bool:
+        """Leave a field out of requests from now on; false if it is needed, or was left out before."""
+        if name == "stop" and self._sends_stop:
+            self._sends_stop = False
+            return True
+        if name == "max_tokens" and name in self._options:
+            self._options["max_completion_tokens"] = self._options.pop(name)
+            return True
+        return False
+
+    def _request(self, same_message: bool) -> ChatReply:
+        openai = self._openai
+        try:
+            reply = read_reply(self._send(same_message))
         except openai.NotFoundError as error:
             raise ConfigError(
                 f"{self._where()} has no model {self.model!r}: {unstopped(error)}. {self._known_models()}"
@@ -189,3 +212,8 @@ class ChatAgent:
         self.meta["truncated_turns"] += reply.finish_reason == "length"
         self.meta["prompt_tokens"] += reply.prompt_tokens
         self.meta["completion_tokens"] += reply.completion_tokens
+
+
+def _up_to(stop: tuple[str, ...], text: str) -> str:
+    """Return the text up to its first stop string, with which it ends."""
+    return text[: min((text.find(end) + len(end) for end in stop if end in text), default=len(text))]

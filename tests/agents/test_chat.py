@@ -297,6 +297,33 @@ def test_a_reply_without_a_turn_is_a_failure(env, reply, says):
         play(env, server)
 
 
+def refused(name: str) -> tuple[int, dict]:
+    said = {"message": f"Unsupported parameter: {name!r}", "param": name, "code": "unsupported_parameter"}
+    return 400, {"error": said}
+
+
+def test_a_model_that_refuses_max_tokens_and_stop_strings_plays_all_the_same(env):
+    """As reasoning models of OpenAI do; it is asked once, and what it writes after a stop string is not its turn."""
+    goes_on = completion(LOOK + "</code>\nOutput: a dog\n<answer>red</answer>")
+    with Server(refused("max_tokens"), refused("stop"), goes_on, completion("<answer>blue</answer>")) as server:
+        found = play(env, server, max_tokens=99)
+    assert (found.is_correct, found.turns[0].action) == (True, LOOK + "</code>")
+    assert [("max_tokens" in sent, sent.get("max_completion_tokens")) for sent in server.requests] == [
+        (True, None),
+        (False, 99),
+        (False, 99),
+        (False, 99),
+    ]
+    assert ["stop" in sent for sent in server.requests] == [True, True, False, False]
+    assert server.requests[-1]["messages"][2]["content"] == LOOK + "</code>"
+    assert found.meta["agent"]["requests"] == 2
+    for name in ("temperature", "stop"):
+        replies = [refused(name)] * 2
+        with Server(*replies) as server, pytest.raises(AgentError, match=f"Unsupported parameter: '{name}'"):
+            play(env, server)
+        assert len(server.requests) == 1 + (name == "stop")
+
+
 def test_a_reply_that_ends_an_episode_is_in_its_usage_and_those_of_lost_starts_are_too(env, monkeypatch):
     look = completion("<think>x</think><code>show(image)</code>")
     with Server(look, completion("", "content_filter")) as server, pytest.raises(AgentError) as caught:
