@@ -14,6 +14,8 @@ Counts = tuple[float, float]
 """The counts of one episode or task for a share: hits, and the number that they are among."""
 _Z95 = 1.959963984540054
 RESAMPLES = 1000
+_AT_ONCE = 1 << 20
+"""Numbers that are drawn at once, which bounds the memory of resampling."""
 SAME = 1e-9
 """Values nearer to each other than this differ by rounding alone."""
 
@@ -46,8 +48,13 @@ def bootstrap(groups: Matrix, statistic: Callable[[Matrix], Any], seed: int) -> 
     """
     if len(groups) < 2:
         return None
-    drawn = np.random.default_rng(seed).multinomial(len(groups), np.full(len(groups), 1 / len(groups)), RESAMPLES)
-    values = np.asarray(statistic(np.tensordot(drawn.astype(float), groups, axes=1)))
+    rng, even = np.random.default_rng(seed), np.full(len(groups), 1 / len(groups))
+    rows = max(1, _AT_ONCE // len(groups))
+    sums = [
+        np.tensordot(rng.multinomial(len(groups), even, min(rows, RESAMPLES - done)).astype(float), groups, axes=1)
+        for done in range(0, RESAMPLES, rows)
+    ]
+    values = np.asarray(statistic(np.concatenate(sums)))
     values = values[np.isfinite(values)]
     if not len(values) or np.ptp(values) < SAME:
         return None

@@ -46,7 +46,10 @@ def mcnemar(only_a: int, only_b: int) -> float:
         the runs never disagree.
     """
     n = only_a + only_b
-    tail = sum(comb(n, k) for k in range(min(only_a, only_b) + 1))
+    tail = ways = 1
+    for k in range(min(only_a, only_b)):
+        ways = ways * (n - k) // (k + 1)  # comb(n, k + 1), which is slow to compute anew for each k
+        tail += ways
     return min(1.0, 2 * tail / 2**n)
 
 
