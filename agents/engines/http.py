@@ -14,11 +14,13 @@ import urllib.request
 from typing import Any
 
 from codev_agents.rollout.engine import EngineError
+from codev_env.judges.client import asked_pause
 
-PAUSE_S = 10.0  # longest pause between two checks for a lost server, in seconds
+PAUSE_S = 10.0  # longest pause between two checks for a lost server, or two tries of one that is busy, in seconds
 LOOK_S = 10.0  # longest wait for the answer to one check, in seconds
 CONNECT_S = 30.0  # longest wait for a connection, which nobody can cut off, in seconds
-_AGAIN = (408, 425, 429)  # of a gateway in front of a server: too slow, too early, too many requests
+_BUSY = 429  # of a gateway in front of a server: too many requests
+_AGAIN = (408, 425, _BUSY)  # too slow, too early
 
 
 class ServerLost(Exception):
@@ -30,21 +32,26 @@ class LostAgain(ServerLost):
 
 
 class OpenRequest:
-    """A request that other threads may end while it waits for its answer; it may be sent several times.
-
-    Attributes:
-        given_up: Nobody waits for the answer any more.
-    """
+    """A request that other threads may end while it waits for its answer; it may be sent several times."""
 
     def __init__(self) -> None:
-        self.given_up = False
+        self._given_up = threading.Event()
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._given_up.is_set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, unless it is given up."""
+        self._given_up.wait(seconds)
 
     def give_up(self) -> None:
         """End it for good: a server stops sampling when its connection is closed."""
         with self._lock:
-            self.given_up = True
+            self._given_up.set()
         self.cut_off()
 
     def cut_off(self) -> None:
@@ -172,17 +179,26 @@ class Client:
             pause = min(2 * pause, PAUSE_S)
 
     def _ask(self, request: urllib.request.Request, timeout: float | None) -> Any:
-        try:
-            with self._opener.open(request, timeout=timeout or self.timeout) as answer:
-                content = answer.read()
-            return json.loads(content) if content else None
-        except urllib.error.HTTPError as error:
-            said = _text(error)
-            if error.code >= 500 or error.code in _AGAIN:
-                raise ServerLost(f"status {error.code}: {said}") from error
-            raise EngineError(f"{request.full_url} refused with status {error.code}: {said}") from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ServerLost(f"{type(error).__name__}: {error}") from error
+        """Send a request, again to a gateway that is busy: other requests that it took are under way meanwhile."""
+        timeout, asked = timeout or self.timeout, _asked(request) or OpenRequest()
+        until, pause = time.monotonic() + min(timeout, self.patience), 0.1
+        while True:
+            try:
+                with self._opener.open(request, timeout=timeout) as answer:
+                    content = answer.read()
+                return json.loads(content) if content else None
+            except urllib.error.HTTPError as error:
+                said, left = _text(error), until - time.monotonic()
+                if error.code == _BUSY and left > 0 and not asked.given_up:
+                    told = asked_pause({name.lower(): value for name, value in error.headers.items()})
+                    asked.wait(min(pause if told is None else max(told, pause), left))
+                    pause = min(2 * pause, PAUSE_S)
+                    continue
+                if error.code >= 500 or error.code in _AGAIN:
+                    raise ServerLost(f"status {error.code}: {said}") from error
+                raise EngineError(f"{request.full_url} refused with status {error.code}: {said}") from error
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise ServerLost(f"{type(error).__name__}: {error}") from error
 
 
 def server_length(client: Client) -> int:
@@ -208,11 +224,15 @@ class _HttpRequest(urllib.request.Request):
     asked: OpenRequest | None = None
 
 
+def _asked(request: urllib.request.Request) -> OpenRequest | None:
+    return request.asked if isinstance(request, _HttpRequest) else None
+
+
 class _Followed(urllib.request.AbstractHTTPHandler):
     """Lets an `OpenRequest` follow the connection that is made for it."""
 
     def do_open(self, http_class: Any, req: urllib.request.Request, **given: Any) -> Any:
-        asked = req.asked if isinstance(req, _HttpRequest) else None
+        asked = _asked(req)
         if asked is None:
             return super().do_open(http_class, req, **given)
         return super().do_open(lambda *host, **more: asked.follow(http_class(*host, **more)), req, **given)

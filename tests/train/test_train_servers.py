@@ -6,20 +6,23 @@ import asyncio
 import contextlib
 import copy
 import functools
+import io
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from email.message import Message
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 import torch
 from fake_vllm_server import FakeVllmServer
 from micro_run import history
 
-from codev_agents.engines import make_engine
+from codev_agents.engines import http, make_engine
 from codev_agents.engines.hf import HFEngine
-from codev_agents.engines.http import ServerLost
+from codev_agents.engines.http import Client, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.engine import EngineError, Prompt, Sampling
@@ -187,6 +190,36 @@ def test_all_of_them_gone_for_a_while_loses_nothing(servers, policy, prompts, wa
     back.start()
     assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
     back.join()
+
+
+def test_too_many_requests_for_a_gateway_are_made_again(servers, policy, prompts, wanted, monkeypatch):
+    monkeypatch.setattr(http, "PAUSE_S", 0.1)
+    engine = engine_of(servers[:1], policy)
+    servers[0].failures += [429] * 40
+    assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+    assert engine._servers.losses == 0  # other requests are under way there
+
+
+def test_a_gateway_is_asked_again_when_it_says_until_patience_ends(monkeypatch):
+    client, asked, waits, headers = Client("http://gateway", 0.2, 60.0), OpenRequest(), [], Message()
+    headers["Retry-After"] = "7"
+
+    def busy(request: Any, timeout: float) -> Any:
+        raise HTTPError(request.full_url, 429, "busy", headers, io.BytesIO(b"too many"))
+
+    monkeypatch.setattr(client._opener, "open", busy)
+    monkeypatch.setattr(asked, "wait", lambda seconds: waits.append(seconds) or time.sleep(seconds))
+    with pytest.raises(ServerLost, match="429: too many"):
+        client.post(GENERATE, {}, asked)
+    assert sum(waits) == pytest.approx(0.2, abs=0.1) and len(waits) == 1
+    client.patience = 60.0
+    threading.Timer(0.1, asked.give_up).start()
+    monkeypatch.undo()
+    monkeypatch.setattr(client._opener, "open", busy)
+    started = time.monotonic()
+    with pytest.raises(ServerLost):
+        client.post(GENERATE, {}, asked)
+    assert time.monotonic() - started < 5
 
 
 def test_a_push_in_flight_keeps_the_requests_and_announces_before_the_next_token(servers, policy):
