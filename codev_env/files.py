@@ -77,11 +77,11 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def lock_file(file: IO[Any], *, wait: bool = True) -> None:
+def lock_file(file: IO[Any] | int, *, wait: bool = True) -> None:
     """Lock an open file until it is closed. On systems without `flock` (Windows) nothing is locked.
 
     Args:
-        file: Any open file; locks exclude each other between files that were opened separately.
+        file: Any open file, or its descriptor; locks exclude each other between files that were opened separately.
         wait: Wait while another one holds the lock.
 
     Raises:

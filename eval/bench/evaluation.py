@@ -40,6 +40,7 @@ from codev_eval.bench.folder import (
     evaluation_files,
     has_state,
     is_evaluation,
+    keep_alone,
     read_episodes,
     read_failed_usage,
     remove_evaluation,
@@ -161,7 +162,10 @@ class Evaluation:
         Raises:
             EvaluationError: If not a single plain episode could be evaluated.
         """
-        before = self._open_folder()
+        with ExitStack() as held:
+            return self._play_all(self._open_folder(held))
+
+    def _play_all(self, before: set[Path]) -> BenchEpisodes:
         played = BenchEpisodes(self.tasks, failed_usage=usage_of(self._state["failed_usage"]))
         try:
             self._play_condition(PLAIN, self._plain(), played)
@@ -357,7 +361,7 @@ class Evaluation:
             self._state["failed_usage"] = rows_of(played.failed_usage)
             write_json(self.options.out / STATE, self._state)
 
-    def _open_folder(self) -> set[Path]:
+    def _open_folder(self, held: ExitStack) -> set[Path]:
         """Make the folder, or reuse that of a stopped evaluation with the same options; returns what was there."""
         out = self.options.out
         for place in (out, *out.parents):
@@ -367,6 +371,8 @@ class Evaluation:
                 break
         if any((out / name).exists() for name in _OF_TRAINING):
             raise ConfigError(f"--out {out} is the folder of a training run: give another one.")
+        if is_there := out.is_dir():
+            keep_alone(out, held)
         found = [path for path in evaluation_files(out) if path.exists()]
         mine = json.loads(json.dumps(self.options.fixed()))
         weights = weights_of(Path(self.options.model)) if is_folder(self.options.model) else ""
@@ -386,5 +392,7 @@ class Evaluation:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
+        if not is_there:
+            keep_alone(out, held)
         self._state = {"schema": SCHEMA, "options": mine, "weights": weights, "failed_usage": read_failed_usage(out)}
         return before

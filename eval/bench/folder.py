@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from codev_env.errors import ConfigError
+from codev_env.files import lock_file
 from codev_env.trajectory import FILE_NAME as TRAJECTORIES
 from codev_env.trajectory import IMAGE_DIR, Trajectory, read_trajectories
 from codev_eval.bench.measures import bench_of, key_of
@@ -28,6 +31,22 @@ def refuse_data_folder(out: Path, data: str) -> None:
         raise ConfigError(
             f"--out {out} is the folder of the data; give another one, such as runs/{out.resolve().name}."
         )
+
+
+def keep_alone(out: Path, held: ExitStack) -> None:
+    """Keep other evaluations out of a folder until `held` ends, on systems and disks that lock folders.
+
+    Raises:
+        ConfigError: Another evaluation runs there.
+    """
+    try:
+        folder = os.open(out, os.O_RDONLY)
+        held.callback(os.close, folder)
+        lock_file(folder, wait=False)
+    except BlockingIOError as error:
+        raise ConfigError(f"another evaluation runs in --out {out}: wait for it, or give another folder.") from error
+    except OSError:  # such as Windows, and some network disks
+        pass
 
 
 def read_played(out: Path) -> dict[str, list[Trajectory]]:

@@ -15,6 +15,7 @@ from codev_env.trajectory import read_trajectories
 from codev_eval.bench import evaluation
 from codev_eval.bench.folder import check_same
 from codev_eval.bench.models import weights_of
+from codev_eval.bench.options import EvalOptions
 
 
 class Failing(Oracle):
@@ -77,6 +78,28 @@ def test_overwriting_removes_what_an_evaluation_wrote_and_nothing_else(own, caps
     assert before.items() < left.items()
     assert {name for name in left if name.startswith("suite-orientation")} == {"suite-orientation/note.txt"}
     assert {t.seed for t in read_trajectories(own)} == {1, 2}
+
+
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}])
+def test_a_folder_has_one_evaluation_at_a_time(tmp_path, monkeypatch, options):
+    """Before the first episode of one, another model's would be mixed in; `--overwrite` would remove what it writes."""
+    said: list[str] = []
+    other = EvalOptions(model="scripted:none", data=("synthetic",), scenes="toy", n=2, out=tmp_path / "new", **options)
+
+    class Disturbed(Oracle):
+        def reset(self, env):
+            if not said:
+                said.append("")
+                with pytest.raises(ConfigError) as error:
+                    evaluation.Evaluation(other).play()
+                said.append(str(error.value))
+            super().reset(env)
+
+    monkeypatch.setattr(evaluation, "parse_model", lambda *_, **__: Disturbed)
+    assert run_eval(tmp_path / "new") == 0
+    assert said[1].startswith(f"another evaluation runs in --out {tmp_path / 'new'}: ")
+    assert {t.agent for t in read_trajectories(tmp_path / "new")} == {Oracle.name}
+    assert run_eval(tmp_path / "new") == 0, "it is free again"
 
 
 @pytest.mark.parametrize("name", ["report.html", "metrics.json"])
