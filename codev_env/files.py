@@ -69,6 +69,25 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file if line.endswith("\n")]
 
 
+def append_line(file: IO[bytes], line: bytes) -> None:
+    """Append a line completely or not at all.
+
+    Args:
+        file: Open for appending, without a buffer; no other process may write to it at the same time.
+        line: Ends with a newline.
+
+    Raises:
+        OSError: The disk is full; what was written of the line is removed.
+    """
+    start = os.fstat(file.fileno()).st_size
+    try:
+        if file.write(line) != len(line):
+            raise OSError("short write: is the disk full?")
+    except OSError:
+        file.truncate(start)
+        raise
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock among threads and processes while the block runs; the lock file is made, and stays."""

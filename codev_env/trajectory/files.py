@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.errors import TrajectoryError
-from codev_env.files import lock_file
+from codev_env.files import append_line, lock_file
 from codev_env.trajectory.images import ImageSaver
 from codev_env.trajectory.record import Trajectory
 from codev_env.trajectory.rows import FILE_NAME, SCHEMAS, row_of, trajectory_of
@@ -46,13 +46,7 @@ class TrajectoryWriter:
         except (TypeError, ValueError) as error:
             raise TrajectoryError(f"trajectory {trajectory.task_id!r} is not JSON: {error}.") from error
         with self._lock, _locked(self.path):  # else taking a line back could take another process's with it
-            start = os.fstat(self._file.fileno()).st_size
-            try:
-                if self._file.write(line) != len(line):
-                    raise OSError("short write: is the disk full?")
-            except OSError:
-                self._file.truncate(start)
-                raise
+            append_line(self._file, line)
 
     def close(self) -> None:
         """Close the file."""

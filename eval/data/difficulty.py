@@ -11,7 +11,7 @@ from typing import Any
 from codev_agents import Agent
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, TaskError
-from codev_env.files import lock_file, write_text
+from codev_env.files import append_line, lock_file, write_text
 from codev_env.scoring.metrics import wilson
 from codev_env.types import TaskSet
 from codev_eval.bench.runner import Failure, Player, play
@@ -197,7 +197,7 @@ class RolloutJournal:
         self._won.setdefault(index, {})[rollout] = is_correct
 
     def _write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row).encode() + b"\n")
+        append_line(self._file, json.dumps(row).encode() + b"\n")
 
 
 def measure(

@@ -91,6 +91,30 @@ def test_a_journal_has_one_writer(tmp_path):
     RolloutJournal(tmp_path / "j", {}).close()
 
 
+def test_a_full_disk_costs_a_journal_one_rollout(tmp_path):
+    """A part of a line, before others once there is room again, would make the whole file unreadable."""
+    journal = RolloutJournal(tmp_path / "j", {})
+    journal.add(0, "a", 0, True)
+    file = journal._file
+
+    class Full:
+        def write(self, line: bytes) -> int:
+            return file.write(line[:9])
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(file, name)
+
+    journal._file = Full()
+    with pytest.raises(OSError, match="disk full"):
+        journal.add(1, "b", 0, True)
+    journal._file = file
+    journal.add(2, "c", 0, True)
+    journal.close()
+    again = RolloutJournal(tmp_path / "j", {})
+    assert [again.has(index, 0) for index in range(3)] == [True, False, True]
+    again.close()
+
+
 def test_data_that_changed_is_told(tasks, tmp_path):
     journal = RolloutJournal(tmp_path / "j", {})
     journal.add(0, tasks[1].task_id, 0, True)

@@ -20,7 +20,7 @@ from typing import Any
 
 from codev_env.errors import ConfigError, TaskError
 from codev_env.farm.farm import Farm
-from codev_env.files import lock_file, write_json
+from codev_env.files import append_line, lock_file, write_json
 from codev_env.sandbox import Limits, Sandbox
 from codev_env.threads import until_given_up
 from codev_env.trajectory import FILE_NAME, TrajectoryWriter
@@ -157,7 +157,7 @@ class ReplayRun:
         else:
             line = {"id": demo.demo_id, "digest": demo.digest, "reason": outcome.reason, "detail": outcome.detail[:500]}
             with self._lock:
-                self._dropped.write(json.dumps({**line, "where": demo.where}).encode() + b"\n")
+                append_line(self._dropped, json.dumps({**line, "where": demo.where}).encode() + b"\n")
             meta = {}
         with self._lock:
             self._note(demo.demo_id, demo.digest, outcome.reason or KEPT, meta.get("replay", {}))
