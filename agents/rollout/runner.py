@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium as gym
 
@@ -28,7 +26,7 @@ from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import IdleClock, open_requests
 from codev_agents.rollout.selection import GroupSource, Selection
 from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
-from codev_agents.rollout.workers import Memo, Workers, all_or_none
+from codev_agents.rollout.workers import Memo, Workers, all_or_none, run
 from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
 from codev_env.errors import CodevError, EpisodeLost
@@ -38,7 +36,6 @@ from codev_env.usage import EpisodeUsage
 
 __all__ = ["RolloutRunner", "Rollout"]
 
-T = TypeVar("T")
 Ended = Callable[[list[Rollout]], object]
 
 
@@ -152,7 +149,7 @@ class RolloutRunner:
         Raises:
             Exception: As `play`.
         """
-        _run(self.play_groups(engine, selection, group, sampling, ended, memory))
+        run(self.play_groups(engine, selection, group, sampling, ended, memory))
 
     def attempt(
         self, engine: Engine, indices: Sequence[int], sampling: Sampling, meta: Sequence[Mapping[str, Any]]
@@ -172,7 +169,7 @@ class RolloutRunner:
         Raises:
             Exception: An error of the engine, or one that is not a `CodevError`.
         """
-        return _run(self._attempt(engine, indices, sampling, meta))
+        return run(self._attempt(engine, indices, sampling, meta))
 
     def guesses(self, engine: Engine, indices: Sequence[int], max_tokens: int) -> list[bool]:
         """Return for each task whether the policy, made to answer before it has looked, begins with the right answer.
@@ -360,37 +357,3 @@ class RolloutRunner:
                 self._free.append(self.make_env())
             self._base = unwrap(self._free[0])
         return self._base
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, in a thread where an event loop is running already, as a notebook's is."""
-    if _in_event_loop():
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(lambda: _run(work)).result()
-    # Not `Runner.run`: it would put off a first Ctrl-C until a batch is sampled.
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        task = loop.create_task(work)
-        try:
-            return loop.run_until_complete(task)
-        except KeyboardInterrupt:
-            _give_up(loop, task)
-            raise
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _give_up(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    """Cancel a task after an interrupt and take its outcome, so that asyncio does not print it later."""
-    if not task.done():
-        task.cancel()
-        with contextlib.suppress(BaseException):  # mostly the same interrupt, which the caller raises
-            loop.run_until_complete(task)
-    if task.done() and not task.cancelled():
-        task.exception()

@@ -1,8 +1,9 @@
-"""Threads for the computing and waiting of episodes, awaited from coroutines."""
+"""Threads for the computing and waiting of episodes, awaited from coroutines, and the event loop that runs these."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -180,3 +181,56 @@ async def all_or_none(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, in a thread where an event loop is running already, as a notebook's is."""
+    if _in_event_loop():
+        return _run_beside(work)
+    # Not `Runner.run`: it would put off a first Ctrl-C until a batch is sampled.
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(work)
+        try:
+            return loop.run_until_complete(task)
+        except KeyboardInterrupt:
+            _give_up(loop, task)
+            raise
+
+
+def _run_beside(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own, and give it up after an interrupt of the one that waits for it."""
+    begun: Future[Callable[[], object]] = Future()
+
+    async def noted() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        begun.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await work
+
+    with ThreadPoolExecutor(1) as thread:
+        job = thread.submit(asyncio.run, noted())
+        try:
+            return job.result()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # its loop is closed: the error is its own
+                begun.result()()
+            raise
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _give_up(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    """Cancel a task after an interrupt and take its outcome, so that asyncio does not print it later."""
+    if not task.done():
+        task.cancel()
+        with contextlib.suppress(BaseException):  # mostly the same interrupt, which the caller raises
+            loop.run_until_complete(task)
+    if task.done() and not task.cancelled():
+        task.exception()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import signal
 import threading
 import unittest
 from collections.abc import Callable, Sequence
@@ -465,6 +467,22 @@ def test_within_an_event_loop_as_notebooks_have(stage):
 
     [rollout] = asyncio.run(cell())
     assert rollout.trajectory.is_correct
+
+
+def test_an_interrupt_within_an_event_loop_gives_up_what_is_under_way(stage):
+    async def before(index: int, turn: int) -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        await asyncio.sleep(LONG_S)
+
+    async def cell() -> None:
+        stage.play([0])
+
+    stage.engine.before = before
+    loop = asyncio.new_event_loop()  # not `asyncio.run`, which takes a first interrupt for itself
+    with contextlib.closing(loop), pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(cell())
+    assert stage.engine.given_up == 1 and not stage.engine.under_way
+    stage.assert_nothing_is_left()
 
 
 @pytest.mark.parametrize("limit", [0.0, TIMEOUT_S])
