@@ -54,8 +54,13 @@ def _run_numbers(found: Found) -> dict[str, Any]:
         "episodes_per_update": found.episodes,
         "episodes_until_faithful": None if math.isinf(found.learned) else found.learned,
         "values": dict(found.values),
-        "history": {name: [round(value, _DIGITS) for value in row] for name, row in found.history.items()},
+        "history": {name: [_known(value) for value in row] for name, row in found.history.items()},
     }
+
+
+def _known(value: float) -> float | None:
+    """Return a number of the history as JSON: null where nothing of an update was judged."""
+    return None if math.isnan(value) else round(value, _DIGITS)
 
 
 def read_numbers(
@@ -126,7 +131,7 @@ def _found(run: Run, one: Mapping[str, Any]) -> Found:
     return Found(
         run,
         one["values"],
-        one["history"],
+        {name: [math.nan if value is None else value for value in row] for name, row in one["history"].items()},
         one["episodes_per_update"],
         one["training_seconds"],
         math.inf if learned is None else learned,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.files import write_json, write_text
-from codev_eval.report.plots import running_mean
 from codev_eval.report.rendering import render
 from codev_eval.study import figures
 from codev_eval.study.claims import Claim, claims, points
@@ -254,11 +253,13 @@ def _curve(results: Results, setting: Setting, method: Method, key: str) -> figu
     runs = [found for found in results.runs(setting.name, method.name) if found.history.get(key)]
     if not runs:
         return []
-    smooth = [running_mean(found.history[key], WINDOW) for found in runs]
     points = []
-    for place, values in enumerate(zip(*smooth, strict=False)):
-        estimate = Estimate.of(values)
-        assert estimate is not None
+    for place in range(min(len(found.history[key]) for found in runs)):
+        rows = (found.history[key][max(0, place + 1 - WINDOW) : place + 1] for found in runs)
+        known = [[value for value in row if math.isfinite(value)] for row in rows]  # NaN: nothing was judged
+        estimate = Estimate.of([math.fsum(row) / len(row) for row in known if row])
+        if estimate is None:
+            continue
         low, high = (estimate.low, estimate.high) if estimate.n >= _BAND_FROM else (estimate.mean, estimate.mean)
         points.append(((place + 1) * runs[0].episodes, estimate.mean, low, high))
     return points

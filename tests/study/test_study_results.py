@@ -243,6 +243,24 @@ def test_the_page_holds_every_run_and_is_one_file(tmp_path):
     assert [run["seed"] for run in numbers["methods"]["start"]["runs"]] == [0, 1]
 
 
+def test_updates_that_were_not_judged_are_no_zero_in_a_curve(tmp_path):
+    gaps = (0.5, math.nan, 0.5) + (math.nan,) * 7 + (0.5,)
+    runs = [found("tapo", 0, gaps), found("tapo", 1, (0.5,) * 11), found("outcome", 0, (math.nan,) * 11)]
+    page.write(tmp_path, Results(runs), [BASE], METHODS, {})
+    record = json.loads((tmp_path / NUMBERS).read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert record["settings"]["base"]["methods"]["tapo"]["runs"][0]["history"]["faithful"][:3] == [0.5, None, 0.5]
+    read = read_numbers(tmp_path / NUMBERS, [BASE], METHODS, {})
+    svgs = []
+    for place, each in (("read", read), ("made", runs)):
+        (tmp_path / place).mkdir()
+        page.write(tmp_path / place, Results(each), [BASE], METHODS, {})
+        svgs.append((tmp_path / place / "base-faithful.svg").read_text())
+    assert svgs[0] == svgs[1] and "outcome" not in svgs[0]
+    lines = re.findall(r'<polyline points="([^"]*)"', svgs[0])
+    heights = {pair.partition(",")[2] for line in lines for pair in line.split()}
+    assert len(heights) == 1, "half of the height, all the way"
+
+
 def test_the_page_shows_only_claims_that_were_measured(tmp_path):
     runs = [found("imitation", seed, (0.5, 0.6), no_cue=0.95) for seed in (0, 1)]
     written = page.write(tmp_path, Results(runs), [BASE], METHODS, {"preset": "tiny"})
