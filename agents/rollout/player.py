@@ -128,11 +128,6 @@ class PlayedEpisode:
         """The token budget ended the episode."""
         return self.episode.stop_reason == "max_length"
 
-    @property
-    def truncated_turns(self) -> int:
-        """Its turns that ended at `Sampling.max_tokens`, without those of earlier starts."""
-        return self.usage.truncated_turns - self.lost.agent["truncated_turns"]
-
     def after(self, lost: EpisodeUsage) -> PlayedEpisode:
         """Return the same with what earlier starts of the episode took."""
         usage = TokenUsage(**{name: n + lost.agent[name] for name, n in vars(self.usage).items()})
@@ -142,6 +137,12 @@ class PlayedEpisode:
         """Return the record of the episode, with the reward for its place in the group."""
         ending = [terms for terms in (self.ending, group_terms) if terms]
         return self.recorder.finish(self.episode, agent, {**judge_lost(self.lost), **(meta or {})}, ending)
+
+    def rollout(self, agent: str, group_terms: Mapping[str, float], group: int) -> Rollout:
+        """Return the rollout of the episode, as one of a group."""
+        record = self.record(agent, group_terms, _versions(self.tokens))
+        truncated = self.usage.truncated_turns - self.lost.agent["truncated_turns"]
+        return Rollout(record, self.tokens, group, self.cut, truncated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,12 +203,7 @@ class Group:
         """Return the rollouts of a complete group, rewarded in comparison with each other."""
         played = [self.played[place] for place in sorted(self.played)]
         terms = reward.group_value([one.episode for one in played])
-        return [
-            Rollout(
-                one.record(agent, earned, _versions(one.tokens)), one.tokens, self.number, one.cut, one.truncated_turns
-            )
-            for one, earned in zip(played, terms, strict=True)
-        ]
+        return [one.rollout(agent, earned, self.number) for one, earned in zip(played, terms, strict=True)]
 
 
 def _versions(tokens: TokenSequence) -> dict[str, Any]:
