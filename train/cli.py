@@ -58,11 +58,11 @@ def sft(argv: Sequence[str]) -> int:
     _grow_in_place()
     say = print if is_first() else lambda *_: None
     from codev_train.checks import check_sft
-    from codev_train.sft.start import is_made, make_start, start_folder
+    from codev_train.sft.start import make_start, start_folder
 
     check_sft(options)
     folder = start_folder(options)
-    if is_made(folder):
+    if (folder / "config.json").exists():
         say(f"This start exists already: {folder}. Remove the folder to make it again.")
         return 0
     if request.about:

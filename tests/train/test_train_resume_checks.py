@@ -19,7 +19,6 @@ import yaml
 from codev_agents.engines.lora import ADAPTERS, save_adapters
 from codev_agents.engines.options import LoraOptions
 from codev_train import checks, experiment
-from codev_train.cli import sft
 from codev_train.experiment import _is_evaluated_otherwise, _keep_evaluation_options, _other_start
 from codev_train.learn.checkpoint import CheckpointError, replace_folder
 from codev_train.problems import kept_problems
@@ -179,10 +178,3 @@ def test_what_a_cold_start_left_that_was_killed_while_it_saved_is_removed(tmp_pa
     start.make_start(start.SFTOptions(out=str(tmp_path)), tmp_path / "start")
     assert {path.name for path in tmp_path.iterdir()} == {"start", "start-log"}
     assert {path.name for path in (tmp_path / "start").iterdir()} == {"model.safetensors", "sft.json"}
-
-
-def test_whether_a_start_is_there_is_what_the_main_process_sees(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(start, "broadcast_object_list", lambda seen: [not one for one in seen])
-    assert start.is_made(tmp_path)
-    assert sft(["--preset", "tiny", "--out", str(tmp_path), "--processes", "1"]) == 0
-    assert "exists already" in capsys.readouterr().out

@@ -30,16 +30,12 @@ def start_folder(options: SFTOptions) -> Path:
     return Path(options.out) / f"{options.name}-seed{options.seed}-{fingerprint(options)}"
 
 
-def is_made(folder: Path) -> bool:
-    """Return whether a cold start is there, the same in all processes: another run may finish it meanwhile."""
-    return bool(broadcast_object_list([(folder / "config.json").exists()])[0])
-
-
 def find_start(request: Request, say: Callable[[str], Any]) -> str:
     """Return the cold start of the same preset, made first if it is missing."""
     options = request.start_options()
     folder = start_folder(options)
-    if is_made(folder):
+    # Another run may finish it between the looks of two processes.
+    if broadcast_object_list([(folder / "config.json").exists()])[0]:
         say(f"Cold start: taking {folder}, made before.")
     else:
         say(f"Cold start: {folder} is not there yet, making it first (codev sft).")
