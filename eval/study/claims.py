@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from codev_eval.study.methods import ABLATIONS
+from codev_eval.study.methods import ABLATIONS, REMEMBERS
 from codev_eval.study.results import Estimate, Results
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
@@ -91,19 +91,21 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         _verdict(closed, lambda e: e.low >= USED, lambda e: e.high < USED),
         f"cue-free accuracy of evidence: {_percent(closed)}" + _beside_tapo(results, setting, "evidence"),
     )
-    yield from _imitation(results, setting)
-    yield from _mastery(results, setting)
+    names = ("imitation", REMEMBERS.name)
+    for name in [name for name in names if results.runs(setting, name)] or names[:1]:
+        yield from _imitation(results, setting, name)
+        yield from _mastery(results, setting, name)
     yield from _ablations(results, setting)
 
 
-def _imitation(results: Results, setting: str) -> Iterator[Claim]:
-    """Yield the claims about self-imitation of looks."""
-    name, runs = "imitation", results.runs(setting, "imitation")
+def _imitation(results: Results, setting: str, name: str) -> Iterator[Claim]:
+    """Yield the claims about self-imitation of looks, of one method."""
+    runs = results.runs(setting, name)
     seen = results.estimate(setting, name, "no_cue")
     yield Claim(
-        f"With self-imitation answers come from what was seen: at least {100 * SEES:.0f} % right without the cue.",
+        f"With {_title(name)} answers come from what was seen: at least {100 * SEES:.0f} % right without the cue.",
         _verdict(seen, lambda e: e.low >= SEES, lambda e: e.high < SEES),
-        f"cue-free accuracy of imitation: {_percent(seen)}" + _beside_tapo(results, setting, name),
+        f"cue-free accuracy of {name}: {_percent(seen)}" + _beside_tapo(results, setting, name),
     )
     worst = min(((f.values["no_cue"], f.run.seed) for f in runs if "no_cue" in f.values), default=None)
     yield Claim(
@@ -115,32 +117,31 @@ def _imitation(results: Results, setting: str) -> Iterator[Claim]:
     yield Claim(
         f"Right answers stay faithful: at least {100 * GIVEN:.0f} %.",
         _verdict(given, lambda e: e.low >= GIVEN, lambda e: e.high < GIVEN),
-        f"faithful given correct of imitation: {_percent(given)}",
+        f"faithful given correct of {name}: {_percent(given)}",
     )
     accuracy = results.difference(setting, name, "tapo", "accuracy")
     yield Claim(
-        "Self-imitation costs no accuracy.",
+        f"{_title(name).capitalize()} costs no accuracy.",
         _verdict(accuracy, lambda e: e.low >= -SAME, lambda e: e.high < -SAME),
-        f"accuracy, imitation minus tapo: {points(accuracy)}",
+        f"accuracy, {name} minus tapo: {points(accuracy)}",
     )
     alone = {f.run.seed: f.seconds for f in results.runs(setting, "tapo")}
     times = Estimate.of([f.seconds / alone[f.run.seed] for f in runs if alone.get(f.run.seed)])
     yield Claim(
         f"It trains in at most {LONGER} times the time.",
         _verdict(times, lambda e: e.high <= LONGER, lambda e: e.low > LONGER),
-        f"seconds of training, imitation over tapo: {times.mean:.2f} on average, {times.n} seeds" if times else "–",
+        f"seconds of training, {name} over tapo: {times.mean:.2f} on average, {times.n} seeds" if times else "–",
     )
-    lost = results.difference(setting, "imitation-noise10", name, "no_cue")
+    lost = results.difference(setting, f"{name}-noise10", name, "no_cue")
     yield Claim(
         "With a judge that errs in 10 % of calls it loses at most 5 points.",
         _verdict(lost, lambda e: e.low >= -0.05, lambda e: e.high < -0.05),
-        f"cue-free accuracy, imitation-noise10 minus imitation: {points(lost)}",
+        f"cue-free accuracy, {name}-noise10 minus {name}: {points(lost)}",
     )
 
 
-def _mastery(results: Results, setting: str) -> Iterator[Claim]:
+def _mastery(results: Results, setting: str, name: str) -> Iterator[Claim]:
     """Yield the claims about what the tool gives the policy of self-imitation, after MED (arXiv 2602.01334)."""
-    name = "imitation"
     gained, by_tool = (
         {seed: found - before[seed] for seed, found in after.items() if seed in before}
         for after, before in (
@@ -152,7 +153,7 @@ def _mastery(results: Results, setting: str) -> Iterator[Claim]:
     pairs = [(gained[seed], by_tool[seed]) for seed in gained if seed in by_tool]
     most, gain = Estimate.of([tool - TOOLS * gain for gain, tool in pairs]), sum(gain for gain, _ in pairs)
     yield Claim(
-        f"At least {100 * TOOLS:.0f} % of the accuracy that self-imitation gains is the tool's.",
+        f"At least {100 * TOOLS:.0f} % of the accuracy that {_title(name)} gains is the tool's.",
         _verdict(most, lambda e: e.low >= 0, lambda e: e.high < 0),
         f"gain by the tool less {100 * TOOLS:.0f} % of the gain of accuracy, after minus before: {points(most)}"
         + (f", {100 * sum(tool for _, tool in pairs) / gain:.0f} % of it in all" if gain > 0 else ""),
@@ -162,7 +163,7 @@ def _mastery(results: Results, setting: str) -> Iterator[Claim]:
     yield Claim(
         f"The tool harms at most {100 * HARM:.0f} points.",
         _verdict(harm, lambda e: e.high <= HARM, lambda e: e.low > HARM),
-        f"call harm and schema harm of imitation: {_percent(harm)}",
+        f"call harm and schema harm of {name}: {_percent(harm)}",
     )
 
 
@@ -175,6 +176,10 @@ def _ablations(results: Results, setting: str) -> Iterator[Claim]:
             _verdict(lost, lambda e: e.high < 0, lambda e: e.low >= 0),
             f"cue-free accuracy, {row.name} minus imitation: {points(lost)}",
         )
+
+
+def _title(name: str) -> str:
+    return "self-imitation" if name == "imitation" else name
 
 
 def _beside_tapo(results: Results, setting: str, name: str) -> str:

@@ -15,7 +15,7 @@ from codev_env.app.completion import option_values
 from codev_env.errors import CodevError, ConfigError, UsageError, unknown
 from codev_env.files import lock_file, write_json
 from codev_eval.study import page
-from codev_eval.study.jobs import Job, JobFailed, Run, Runner, StudySize, jobs_of
+from codev_eval.study.jobs import Job, JobFailed, Run, Runner, StudySize, check_run, jobs_of
 from codev_eval.study.methods import ABLATIONS, METHODS, SETTINGS, Method, Setting, find
 from codev_eval.study.numbers import joined, read_numbers
 from codev_eval.study.options import StudyOptions
@@ -60,6 +60,8 @@ def run_study(options: StudyOptions) -> Path:
     settings, methods = _with_known(settings, SETTINGS), _with_known(methods, (*METHODS, *ABLATIONS))
     for path in options.also:  # a file that cannot be used is refused before hours of work, not after
         read_numbers(path, settings, methods, _facts(options))
+    for run in _runs_in(options.out, settings, methods):
+        check_run(options.out, run)
     failed = []
     if not options.report:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import operator
 import os
 import signal
 import subprocess
@@ -11,11 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from codev_eval.study.methods import Method, Setting, Start
+import yaml
+
+from codev_eval.study.methods import Method, Setting, Start, check_options
 
 STARTS, BEFORE, EVALUATED, NO_CUE = "starts", "before", "evaluated", "no-cue"
 """Folders: of a study, its cold starts; of a seed, the evaluation of its start; of a run, its evaluations, with and
@@ -73,6 +77,21 @@ def start_of(out: Path, start: Start, seed: int) -> Path | None:
     """Return the cold start of a seed, if it exists."""
     found = (out / STARTS).glob(f"{start.name}-seed{seed}-*/config.json")
     return next((path.parent for path in found), None)
+
+
+def check_run(out: Path, run: Run) -> None:
+    """Raise `ConfigError` if a run that was begun has other options than its method, which has changed since."""
+    folder = run.folder(out)
+    if run.method is None or not (folder / OPTIONS).exists():
+        return
+    there = yaml.safe_load((folder / OPTIONS).read_text("utf-8"))["train"]
+    # Lists and tables are left out: an option may write them otherwise.
+    plain = {name: value for name, value in run.method.options.items() if isinstance(value, str | int | float)}
+    found = {}
+    for name in plain:
+        with contextlib.suppress(KeyError, TypeError):  # an option that this version does not have
+            found[name] = functools.reduce(operator.getitem, name.split("."), there)
+    check_options(replace(run.method, options=plain), found, str(folder))
 
 
 class Job:

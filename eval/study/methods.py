@@ -72,7 +72,7 @@ IMITATION = {
     "imitation.answers": 12,
     "imitation.calls": 20,
     "imitation.weight": 4,
-    "imitation.memory": 60,
+    "imitation.memory": 0,
     "imitation.targets": 0,
     "imitation.snap": 56,
 }
@@ -118,21 +118,28 @@ METHODS = (
     ),
 )
 
-ABLATIONS = tuple(
-    Method(f"imitation-{name}", about, {**IMITATION, **changes}, curve=False)
-    for name, about, changes in (
-        ("none", "without self-imitation", {f"imitation.{part}": 0 for part in ("answers", "calls", "memory")}),
-        ("calls", "imitates calls alone", {"imitation.answers": 0}),
-        ("answers", "imitates answers alone", {"imitation.calls": 0}),
-        ("forgets", "remembers no earlier looks", {"imitation.memory": 0}),
-        ("shown", "imitates a crop of the target where no rollout of a task looked", {"imitation.targets": 8}),
-        ("light", "imitated tokens weigh as much as an advantage of 1", {"imitation.weight": 1}),
-        ("drawn", "no task is chosen by a guess", {"candidates": 1, "candidates_share": 1.0}),
-        ("all", "learns from all rollouts of a task", {"down_sample": 0}),
-        ("pixels", "detail in pixels of the crop, not as the policy sees them", {"env.judge": "ground_truth"}),
-        ("cold", "rollouts at temperature 1", {"temperature": 1.0}),
-        ("hot", "rollouts at temperature 1.5", {"temperature": 1.5}),
-    )
+REMEMBERS = Method(
+    "imitation-remembers", "imitates looks of the last 60 updates, too", {**IMITATION, "imitation.memory": 60}
+)
+"""The method `imitation` with a memory of earlier looks, which were not shown to help; most measurements are of it."""
+
+ABLATIONS = (
+    REMEMBERS,
+    *(
+        Method(f"imitation-{name}", about, {**IMITATION, **changes}, curve=False)
+        for name, about, changes in (
+            ("none", "without self-imitation", {"imitation.answers": 0, "imitation.calls": 0}),
+            ("calls", "imitates calls alone", {"imitation.answers": 0}),
+            ("answers", "imitates answers alone", {"imitation.calls": 0}),
+            ("shown", "imitates a crop of the target where no rollout of a task looked", {"imitation.targets": 8}),
+            ("light", "imitated tokens weigh as much as an advantage of 1", {"imitation.weight": 1}),
+            ("drawn", "no task is chosen by a guess", {"candidates": 1, "candidates_share": 1.0}),
+            ("all", "learns from all rollouts of a task", {"down_sample": 0}),
+            ("pixels", "detail in pixels of the crop, not as the policy sees them", {"env.judge": "ground_truth"}),
+            ("cold", "rollouts at temperature 1", {"temperature": 1.0}),
+            ("hot", "rollouts at temperature 1.5", {"temperature": 1.5}),
+        )
+    ),
 )
 """The method `imitation` with one of its parts left out or changed each; compared only if named."""
 
@@ -197,6 +204,26 @@ SETTINGS = (
         scenes={"preset": "glance", **_GLANCE},
     ),
 )
+
+
+def check_options(method: Method, there: Mapping[str, Any], where: str) -> None:
+    """Raise `ConfigError` if runs under the name of a method had other options than it has.
+
+    Args:
+        method: The method.
+        there: Options of the runs, by their dotted names; those that are missing count as equal.
+        where: Where the runs are, for the message.
+    """
+    changed = [
+        f"{name} {there[name]}, not {value}"
+        for name, value in method.options.items()
+        if there.get(name, value) != value
+    ]
+    if changed:
+        raise ConfigError(
+            f"{where} has runs of {method.name!r} with other options than that method has now: {', '.join(changed)}. "
+            "Give them another name there, or leave them out."
+        )
 
 
 def find(kind: str, table: Sequence[Any], names: Sequence[str]) -> list[Any]:

@@ -13,7 +13,7 @@ from codev_env.errors import ConfigError
 from codev_env.scoring.metrics import UNVERSIONED
 from codev_eval.study.claims import Claim
 from codev_eval.study.jobs import Run
-from codev_eval.study.methods import Method, Setting
+from codev_eval.study.methods import Method, Setting, check_options
 from codev_eval.study.results import LEVEL, MEASURES, Found, Results
 
 NUMBERS = "study.json"
@@ -33,6 +33,7 @@ def setting_numbers(
         if runs := results.runs(setting.name, name):
             rows[name or _START] = {
                 "about": method.about if method else "before training",
+                "options": dict(method.options) if method else {},
                 "runs": [_run_numbers(found) for found in runs],
                 "means": {
                     measure.key: {"mean": e.mean, "ci95": [e.low, e.high] if e.n > 1 else None}
@@ -75,7 +76,7 @@ def read_numbers(
         facts: The scale of the study that they are compared with; the file must have the same.
 
     Raises:
-        ConfigError: The file is not a `study.json`, or its study has another scale.
+        ConfigError: The file is not a `study.json`, its study has another scale, or a method there other options.
     """
     try:
         record = json.loads(path.read_text("utf-8"))
@@ -89,9 +90,11 @@ def read_numbers(
             raise ConfigError(f"{path} is of a study with {name} {theirs.get(name)}, not {value}.")
     try:
         return [
-            _found(Run(_row(settings, Setting, place, there["about"]), one["seed"], _method(methods, name, row)), one)
+            _found(Run(setting, one["seed"], method), one)
             for place, there in record["settings"].items()
+            for setting in [_known_row(settings, place) or Setting(place, there["about"])]
             for name, row in there["methods"].items()
+            for method in [_method(methods, name, row, path)]
             for one in row["runs"]
         ]
     except (KeyError, TypeError, AttributeError) as error:
@@ -141,9 +144,14 @@ def _found(run: Run, one: Mapping[str, Any]) -> Found:
     )
 
 
-def _method(methods: Sequence[Method], name: str, row: Mapping[str, Any]) -> Method | None:
-    return None if name == _START else _row(methods, Method, name, row["about"])
+def _method(methods: Sequence[Method], name: str, row: Mapping[str, Any], path: Path) -> Method | None:
+    if name == _START:
+        return None
+    options = row.get("options", {})  # older files do not say
+    method = _known_row(methods, name) or Method(name, row["about"], options)
+    check_options(dataclasses.replace(method, options=json.loads(json.dumps(method.options))), options, str(path))
+    return method
 
 
-def _row(table: Sequence[Any], kind: type[Any], name: str, about: str) -> Any:
-    return next((row for row in table if row.name == name), None) or kind(name, about)
+def _known_row(table: Sequence[Any], name: str) -> Any:
+    return next((row for row in table if row.name == name), None)

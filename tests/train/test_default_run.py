@@ -48,7 +48,7 @@ def test_the_default_run_teaches_to_look(default_run) -> None:
 def test_looks_are_imitated_in_every_way_in_which_a_run_is_made(way, default_run, tmp_path, request) -> None:
     model, python = default_run[0] / "model", sys.executable
     words = ["train", "--preset", "tiny", "--model", str(model), "--steps", "3", "--prompts", "4"]
-    words += ["--eval.episodes", "8", "--threads", "1", "--max-length", "2048"]
+    words += ["--eval.episodes", "8", "--threads", "1", "--max-length", "2048", "--imitation.memory", "60"]
     match way:
         case "packed":
             words += ["--token-budget", "2048"]
