@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from codev_eval.report.plots import Scale, nice_ticks
@@ -36,20 +36,21 @@ def curves(title: str, across: str, series: Mapping[str, Points], colours: Mappi
     xs = [point[0] for points in series.values() for point in points]
     if not xs:
         return ""
-    x_at = Scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
+    end = WIDTH - _room(series)
+    x_at = Scale(min(xs), max(xs), LEFT, end)
     shares = (0, 0.25, 0.5, 0.75, 1)
     texts: list[Text] = [(LEFT - 8, _height(y) + 4, "end", f"{y:.0%}", "") for y in shares]
     ticks = [tick for tick in nice_ticks(min(xs), max(xs)) if min(xs) <= tick <= max(xs)]
     texts += [(x_at(tick), HEIGHT - BOTTOM + 16, "middle", f"{tick:g}", "") for tick in ticks]
-    texts += [((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "middle", across, "")]
-    texts += _labels({name: points[-1][1] for name, points in series.items()}, colours)
+    texts += [((LEFT + end) / 2, HEIGHT - 8, "middle", across, "")]
+    texts += _labels({name: points[-1][1] for name, points in series.items()}, colours, end)
     drawn = []
     for name, points in series.items():
         upper = [(x_at(x), _height(top)) for x, _, _, top in points]
         lower = [(x_at(x), _height(bottom)) for x, _, bottom, _ in points]
         line = [(x_at(x), _height(mean)) for x, mean, _, _ in points]
         drawn.append((colours.get(name, GREY), upper + lower[::-1], line))
-    grid = [(LEFT, WIDTH - RIGHT, _height(y), _height(y)) for y in shares]
+    grid = [(LEFT, end, _height(y), _height(y)) for y in shares]
     return _figure("curves.svg.j2", title, HEIGHT, grid, texts, curves=drawn)
 
 
@@ -67,7 +68,7 @@ def dots(
         return ""
     ends = [x for values, mean, low, high in rows.values() for x in (*values, mean)]
     first, last = min(0.0, *ends), max(1.0, *ends)
-    scale, end = Scale(first, last, RIGHT, WIDTH - 30), TOP + ROW * len(rows)
+    scale, end = Scale(first, last, _room(rows), WIDTH - 30), TOP + ROW * len(rows)
 
     def at(value: float) -> float:
         return scale(min(last, max(first, value)))
@@ -77,7 +78,7 @@ def dots(
     drawn = []
     for number, (name, (values, mean, low, high)) in enumerate(rows.items()):
         y = TOP + ROW * (number + 0.5)
-        texts.append((RIGHT - 12, y + 4, "end", name, ""))
+        texts.append((_room(rows) - 12, y + 4, "end", name, ""))
         interval = (at(low), at(high)) if math.isfinite(high - low) else None
         drawn.append((colours.get(name, GREY), y, [at(value) for value in values], at(mean), interval))
     grid = [(at(tick), at(tick), TOP, end) for tick in ticks]
@@ -96,12 +97,12 @@ def stacks(title: str, rows: Mapping[str, Mapping[str, float]]) -> str:
     parts = [*next(iter(rows.values()))]
     colours = dict(zip(parts, (GREY, *COLOURS), strict=False))
     first = min(sum(min(0.0, part) for part in row.values()) for row in rows.values())
-    scale, end = Scale(first, 1.0, RIGHT, WIDTH - 30), TOP + ROW * len(rows)
+    scale, end = Scale(first, 1.0, _room(rows), WIDTH - 30), TOP + ROW * len(rows)
     ticks = [tick for tick in nice_ticks(first, 1.0) if first <= tick <= 1]
     texts: list[Text] = [(scale(tick), end + 18, "middle", f"{tick:.0%}", "") for tick in ticks]
     drawn = []
     for number, (name, row) in enumerate(rows.items()):
-        texts.append((RIGHT - 12, TOP + ROW * (number + 0.5) + 4, "end", name, ""))
+        texts.append((_room(rows) - 12, TOP + ROW * (number + 0.5) + 4, "end", name, ""))
         reached = {True: 0.0, False: 0.0}
         for part, value in row.items():
             begin = reached[value < 0]
@@ -128,17 +129,19 @@ def _figure(
     return render(template, "codev_eval.study", **frame, grid=grid, texts=texts, **data)
 
 
-def _labels(ends: Mapping[str, float], colours: Mapping[str, str]) -> list[Text]:
+def _room(names: Iterable[str]) -> float:
+    """Return the width that names take beside a figure, in pixels."""
+    return max(float(RIGHT), LETTER * max(map(len, names)) + 20)
+
+
+def _labels(ends: Mapping[str, float], colours: Mapping[str, str], place: float) -> list[Text]:
     """Write the names at the ends of curves, moved apart where they would overlap."""
     places = [_height(value) + 4 for value in ends.values()]
     order = sorted(range(len(places)), key=lambda number: places[number])
     for above, below in zip(order, order[1:], strict=False):
         places[below] = max(places[below], places[above] + LABEL_LINE)
     over = max(0.0, max(places) - (HEIGHT - BOTTOM + 6))
-    return [
-        (WIDTH - RIGHT + 8, y - over, "start", name, colours.get(name, GREY))
-        for name, y in zip(ends, places, strict=True)
-    ]
+    return [(place + 8, y - over, "start", name, colours.get(name, GREY)) for name, y in zip(ends, places, strict=True)]
 
 
 def _height(share: float) -> float:

@@ -34,6 +34,7 @@ def setting_numbers(
             rows[name or _START] = {
                 "about": method.about if method else "before training",
                 "options": dict(method.options) if method else {},
+                "curve": method.curve if method else False,
                 "runs": [_run_numbers(found) for found in runs],
                 "means": {
                     measure.key: {"mean": e.mean, "ci95": [e.low, e.high] if e.n > 1 else None}
@@ -148,7 +149,7 @@ def _method(methods: Sequence[Method], name: str, row: Mapping[str, Any], path: 
     if name == _START:
         return None
     options = row.get("options", {})  # older files do not say
-    method = _known_row(methods, name) or Method(name, row["about"], options)
+    method = _known_row(methods, name) or Method(name, row["about"], options, row.get("curve", True))
     check_options(dataclasses.replace(method, options=json.loads(json.dumps(method.options))), options, str(path))
     return method
 

@@ -19,7 +19,9 @@ from codev_eval.study.results import Found, Results
 
 BASE = SETTINGS[0]
 IMITATION = next(row for row in METHODS if row.name == "imitation")
-WRAPPED = Method("wrapped", "of one's own", {"env.wrap": ("crop",), "weights": {"tool": 0.0}, "temperature": 1})
+WRAPPED = Method(
+    "wrapped", "of one's own", {"env.wrap": ("crop",), "weights": {"tool": 0.0}, "temperature": 1}, curve=False
+)
 
 
 def found(method: Method, seed: int = 0, **values: float) -> Found:
@@ -50,7 +52,9 @@ def test_a_study_json_is_read_whatever_kinds_of_options_its_methods_have(tmp_pat
 def test_the_options_of_a_method_of_another_study_stay_with_its_runs(tmp_path):
     path = numbers(tmp_path, WRAPPED)
     again = joined([], path, read_numbers(path, SETTINGS, METHODS, {}))
-    path = numbers(tmp_path / "again", *[one.run.method for one in again if one.run.method])
+    (method,) = [one.run.method for one in again]
+    assert method is not None and not method.curve
+    path = numbers(tmp_path / "again", method)
     with pytest.raises(ConfigError, match="temperature 1, not 2"):
         read_numbers(path, SETTINGS, [dataclasses.replace(WRAPPED, options={**WRAPPED.options, "temperature": 2})], {})
 

@@ -386,3 +386,16 @@ def test_settings_outside_base_are_taken_together_for_seeds_that_have_all_of_the
     span = f"+7.5 [{100 * gains.low:+.1f}, {100 * gains.high:+.1f}] points"
     assert f"| all but base | imitation | 2 | 62.5 % | 40.0 % | {span} | 2 / 1 / 1 |" in text
     assert "| all but base | tapo | 2 | 55.0 % | 50.0 % | – | – |" in text
+
+
+def test_names_fit_beside_a_figure_however_long_they_are():
+    name = "a-method-of-ones-own-with-a-long-name"
+    drawn = [
+        figures.curves("t", "episodes", {name: [(0, 0.5, 0.5, 0.5), (9, 0.6, 0.6, 0.6)]}, {}),
+        figures.dots("t", {name: ([0.5], 0.5, 0.4, 0.6)}, {}),
+        figures.stacks("t", {name: {"a": 0.5, "b": -0.1}}),
+    ]
+    for svg in drawn:
+        (text,) = [one for one in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text") if one.text == name]
+        room = float(text.attrib["x"]) if "text-anchor" in text.attrib else figures.WIDTH - float(text.attrib["x"])
+        assert room >= 6.5 * len(name)  # a letter of 13 pixels is about half as wide
