@@ -9,6 +9,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -37,6 +38,8 @@ class Writer:
         self.text = get_dialect("codev").write(Answer("7"))
         self.before: Callable[[int], Any] = lambda number: None
         self.asked = 0
+        # Of its own, as `vllm-server` has: the loop's are few on a small machine, and the choice of tasks needs one.
+        self._threads = ThreadPoolExecutor(16)
 
     def new_seed(self) -> int:
         return 0
@@ -45,7 +48,7 @@ class Writer:
         self.asked += 1
         version = self.version
         with decoding:
-            await asyncio.to_thread(self.before, self.asked)
+            await asyncio.get_running_loop().run_in_executor(self._threads, self.before, self.asked)
             ids = [*self.processor.encode(self.text), self.processor.eos_id]
             half = len(ids) // 2
             versions = [version] * half + [self.version] * (len(ids) - half)
