@@ -68,7 +68,8 @@ def dots(
         return ""
     ends = [x for values, mean, low, high in rows.values() for x in (*values, mean)]
     first, last = min(0.0, *ends), max(1.0, *ends)
-    scale, end = Scale(first, last, _room(rows), WIDTH - 30), TOP + ROW * len(rows)
+    room = _room(rows)
+    scale, end = Scale(first, last, room, WIDTH - 30), TOP + ROW * len(rows)
 
     def at(value: float) -> float:
         return scale(min(last, max(first, value)))
@@ -78,7 +79,7 @@ def dots(
     drawn = []
     for number, (name, (values, mean, low, high)) in enumerate(rows.items()):
         y = TOP + ROW * (number + 0.5)
-        texts.append((_room(rows) - 12, y + 4, "end", name, ""))
+        texts.append((room - 12, y + 4, "end", name, ""))
         interval = (at(low), at(high)) if math.isfinite(high - low) else None
         drawn.append((colours.get(name, GREY), y, [at(value) for value in values], at(mean), interval))
     grid = [(at(tick), at(tick), TOP, end) for tick in ticks]
@@ -97,12 +98,13 @@ def stacks(title: str, rows: Mapping[str, Mapping[str, float]]) -> str:
     parts = [*next(iter(rows.values()))]
     colours = dict(zip(parts, (GREY, *COLOURS), strict=False))
     first = min(sum(min(0.0, part) for part in row.values()) for row in rows.values())
-    scale, end = Scale(first, 1.0, _room(rows), WIDTH - 30), TOP + ROW * len(rows)
+    room = _room(rows)
+    scale, end = Scale(first, 1.0, room, WIDTH - 30), TOP + ROW * len(rows)
     ticks = [tick for tick in nice_ticks(first, 1.0) if first <= tick <= 1]
     texts: list[Text] = [(scale(tick), end + 18, "middle", f"{tick:.0%}", "") for tick in ticks]
     drawn = []
     for number, (name, row) in enumerate(rows.items()):
-        texts.append((_room(rows) - 12, TOP + ROW * (number + 0.5) + 4, "end", name, ""))
+        texts.append((room - 12, TOP + ROW * (number + 0.5) + 4, "end", name, ""))
         reached = {True: 0.0, False: 0.0}
         for part, value in row.items():
             begin = reached[value < 0]

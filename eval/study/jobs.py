@@ -84,7 +84,10 @@ def check_run(out: Path, run: Run) -> None:
     folder = run.folder(out)
     if run.method is None or not (folder / OPTIONS).exists():
         return
-    there = yaml.safe_load((folder / OPTIONS).read_text("utf-8"))["train"]
+    try:
+        there = yaml.safe_load((folder / OPTIONS).read_text("utf-8"))["train"]
+    except (ValueError, KeyError, TypeError, yaml.YAMLError):
+        return  # torn: the run says so when it goes on
     # Lists and tables are left out: an option may write them otherwise.
     plain = {name: value for name, value in run.method.options.items() if isinstance(value, str | int | float)}
     found = {}

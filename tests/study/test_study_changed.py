@@ -72,13 +72,21 @@ def test_runs_in_the_folder_with_other_options_are_refused_before_the_first_job(
     assert "base/seed3/imitation" in told and "imitation.memory 60, not 0" in told and "temperature" not in told
 
 
-def test_runs_of_the_same_options_go_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "written",
+    [
+        yaml.safe_dump({"train": {"reward": "tapo", "temperature": 1.2, "imitation": {"answers": 12, "memory": 0}}}),
+        "",
+        "train: {reward: [",
+    ],
+    ids=["same", "empty", "torn"],
+)
+def test_runs_of_the_same_options_go_on_and_torn_ones_say_so_themselves(written, tmp_path, monkeypatch):
     begun = []
     monkeypatch.setattr(Runner, "run", lambda self, jobs: begun.extend(jobs) or [])
     run = tmp_path / "base" / "seed3" / "imitation"
     run.mkdir(parents=True)
-    options = {"reward": "tapo", "temperature": 1.2, "imitation": {"answers": 12, "memory": 0}}
-    (run / "options.yaml").write_text(yaml.safe_dump({"train": options}))
+    (run / "options.yaml").write_text(written)
     main(["study", "tapo", "--out", str(tmp_path), "--seeds", "3", "--methods", "imitation"])
     assert "base seed 3: imitation" in [job.name for job in begun]
 
