@@ -31,6 +31,10 @@ class LostAgain(ServerLost):
     """The server had its weights already, and then gave no answer."""
 
 
+class LostWeights(ServerLost):
+    """The server answered, by other weights than those that it was given: it was started again before."""
+
+
 class OpenRequest:
     """A request that other threads may end while it waits for its answer; it may be sent several times."""
 

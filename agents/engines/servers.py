@@ -10,9 +10,11 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TypeVar
+from urllib.error import HTTPError
 
-from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, LostAgain, OpenRequest, ServerLost
+from codev_agents.engines.http import LOOK_S, PAUSE_S, Client, LostAgain, LostWeights, OpenRequest, ServerLost
 from codev_agents.rollout.engine import EngineError
 from codev_env.errors import unstopped
 from codev_env.threads import in_own_thread
@@ -84,6 +86,7 @@ class Servers:
         self._load = dict.fromkeys(self.clients, 0)
         self._heard = dict.fromkeys(self.clients, 0.0)  # when a request ended, or the first of several began
         self._lost: dict[Client, Exception] = {}
+        self._alive: set[Client] = set()  # lost ones that have answered since, or got weights that are old by now
         self._gone = 0.0  # since when all of them are lost
         self._newest = ""
         self._closed = False
@@ -269,6 +272,8 @@ class Servers:
                 return
             self._lost[client] = reason
             self.losses += 1
+            if isinstance(reason, LostWeights):
+                self._alive.add(client)
             if len(self._lost) == len(self.clients):
                 self._gone = time.monotonic()
         threading.Thread(target=self._look_for, args=(client,), name="vllm-lost", daemon=True).start()
@@ -288,17 +293,27 @@ class Servers:
                 with self._changed:
                     if name == self._newest:
                         del self._lost[client]
+                        self._alive.discard(client)
                         self._changed.notify_all()
                         return
+                    self._alive.add(client)
             except Exception as error:  # also a full disk, or other flags than before: they may be mended
                 with self._changed:
                     self._lost[client] = error
-                    self.losses += isinstance(error, LostAgain)
+                    if isinstance(error, LostAgain) or (client in self._alive and _is_silent(error)):
+                        self.losses += 1
+                        self._alive.discard(client)
                 if (not isinstance(error, ServerLost) or not left) and not told and self._method():
                     told = True
                     print(f"the vLLM server at {client.url} is left out: {error}", file=sys.stderr)
                 time.sleep(pause)
                 pause = min(2 * pause, PAUSE_S)
+
+
+def _is_silent(error: Exception) -> bool:
+    """Whether a server gave no answer at all; one that says something is there."""
+    silent = isinstance(error.__cause__, OSError | HTTPException) and not isinstance(error.__cause__, HTTPError)
+    return isinstance(error, ServerLost) and silent
 
 
 def _find(client: Client) -> None:

@@ -25,7 +25,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from codev_agents.engines.http import Client, LostAgain, OpenRequest, ServerLost
+from codev_agents.engines.http import Client, LostAgain, LostWeights, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.pixels import to_data_url, to_image
 from codev_agents.engines.servers import GIVEN_UP, GIVEN_UP_S, LOAD_S, Servers
@@ -238,10 +238,10 @@ class VllmServerEngine:
             ids, spans = list(map(int, choice["token_ids"])), choice.get("weight_versions") or ()
             names = {span["version"] for span in spans}
             known = names <= self._versions.keys() if self._apart else names == {self._folder.name}
-            versions = (
-                [self._versions[s["version"]] for s in spans for _ in range(s["start"], s["end"])] if known else []
-            )
-            if not (names and known and len(versions) == len(ids)) or choice["finish_reason"] not in ("stop", "length"):
+            if names and not known:
+                raise LostWeights(f"a completion by weights {sorted(names)}")
+            versions = [self._versions[span["version"]] for span in spans for _ in range(span["start"], span["end"])]
+            if not (names and len(versions) == len(ids)) or choice["finish_reason"] not in ("stop", "length"):
                 raise ServerLost(f"a completion by weights {sorted(names)} that ended by {choice['finish_reason']!r}")
             logprobs = [float(token["logprob"]) for token, _ in zip(choice["logprobs"]["content"], ids, strict=True)]
             if not (ids and 0 <= min(ids) <= max(ids) < self._vocabulary and all(map(math.isfinite, logprobs))):

@@ -22,9 +22,10 @@ from micro_run import history
 
 from codev_agents.engines import http, make_engine
 from codev_agents.engines.hf import HFEngine
-from codev_agents.engines.http import Client, OpenRequest, ServerLost
+from codev_agents.engines.http import Client, LostAgain, LostWeights, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
 from codev_agents.engines.policy import Policy
+from codev_agents.engines.servers import Servers
 from codev_agents.rollout.engine import EngineError, Prompt, Sampling
 from codev_env.app.cli import main
 from codev_env.types import IMAGE_PLACEHOLDER
@@ -172,6 +173,61 @@ def test_weights_are_trained_on_while_their_copy_is_pushed(servers, policy, prom
             parameter.neg_()
     push()
     assert [c.ids for c in engine.generate(prompts, GREEDY)] == wanted
+
+
+class Restoring:
+    """Gives weights to a server that is taken back, in steps: each returns their name, or raises."""
+
+    def __init__(self, monkeypatch, *steps: Callable[[], str]) -> None:
+        monkeypatch.setattr(Client, "get", lambda client, path, timeout=None: None)
+        self.left = list(steps)
+        self.servers = Servers(["http://127.0.0.1:1", "http://127.0.0.1:2"], 20, 20, self.restore)
+        self.servers.announce("new")
+
+    def restore(self, client: Client) -> str:
+        return self.left.pop(0)()
+
+    def lose(self, reason: ServerLost) -> int:
+        """Lose a server, wait until it is taken back, and return how many losses were counted."""
+        reasons = iter([reason])
+
+        def action(client: Client) -> None:
+            for error in reasons:
+                raise error
+
+        self.servers.ask(action)
+        until(lambda: self.servers.queues == [0, 0])
+        return self.servers.losses
+
+
+def test_a_server_that_dies_while_it_is_taken_back_has_died_twice(monkeypatch):
+    def old() -> str:
+        """Newer weights have come meanwhile."""
+        return "old"
+
+    def new() -> str:
+        return "new"
+
+    def dies() -> str:
+        raise ServerLost("killed") from ConnectionResetError()
+
+    def checked() -> str:
+        raise LostAgain("killed when it was checked") from ServerLost("killed")
+
+    def says() -> str:
+        raise ServerLost("its cache could not be emptied")
+
+    dead, restarted = ServerLost("killed"), LostWeights("a completion by weights ['default']")
+    for deaths, reason, steps in (
+        (2, dead, [old, dies, dies, new]),
+        (3, dead, [old, dies, dies, old, dies, new]),
+        (3, dead, [checked, dies, old, checked, dies, new]),
+        (1, dead, [old, says, old, new]),
+        (1, dead, [dies, dies, new]),  # it had not come back
+        (2, restarted, [dies, dies, new]),  # nobody missed it the first time
+        (1, restarted, [says, old, new]),
+    ):
+        assert Restoring(monkeypatch, *steps).lose(reason) == deaths, (reason, steps)
 
 
 def test_all_of_them_gone_is_an_error_that_names_them(servers, policy, prompts):
