@@ -32,7 +32,7 @@ class LostAgain(ServerLost):
 
 
 class LostWeights(ServerLost):
-    """The server answered, by other weights than those that it was given: it was started again before."""
+    """The server answered, by other weights than those that it was given, as one that was started again."""
 
 
 class OpenRequest:

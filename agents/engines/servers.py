@@ -86,7 +86,6 @@ class Servers:
         self._load = dict.fromkeys(self.clients, 0)
         self._heard = dict.fromkeys(self.clients, 0.0)  # when a request ended, or the first of several began
         self._lost: dict[Client, Exception] = {}
-        self._alive: set[Client] = set()  # lost ones that have answered since, or got weights that are old by now
         self._gone = 0.0  # since when all of them are lost
         self._newest = ""
         self._closed = False
@@ -272,14 +271,13 @@ class Servers:
                 return
             self._lost[client] = reason
             self.losses += 1
-            if isinstance(reason, LostWeights):
-                self._alive.add(client)
             if len(self._lost) == len(self.clients):
                 self._gone = time.monotonic()
-        threading.Thread(target=self._look_for, args=(client,), name="vllm-lost", daemon=True).start()
+        threading.Thread(target=self._look_for, args=(client, reason), name="vllm-lost", daemon=True).start()
 
-    def _look_for(self, client: Client) -> None:
-        """Take a server back when it is healthy and has the newest weights."""
+    def _look_for(self, client: Client, reason: Exception) -> None:
+        """Take a server back when it is healthy and has the newest weights; count it again if it dies before."""
+        came_back = isinstance(reason, LostWeights)
         pause, told, left = 0.1, False, PUSHES
         while self._method() and not self._closed:
             try:
@@ -293,16 +291,15 @@ class Servers:
                 with self._changed:
                     if name == self._newest:
                         del self._lost[client]
-                        self._alive.discard(client)
                         self._changed.notify_all()
                         return
-                    self._alive.add(client)
+                came_back = True  # and newer weights came meanwhile
             except Exception as error:  # also a full disk, or other flags than before: they may be mended
                 with self._changed:
                     self._lost[client] = error
-                    if isinstance(error, LostAgain) or (client in self._alive and _is_silent(error)):
+                    if isinstance(error, LostAgain) or (came_back and _is_silent(error)):
                         self.losses += 1
-                        self._alive.discard(client)
+                        came_back = False
                 if (not isinstance(error, ServerLost) or not left) and not told and self._method():
                     told = True
                     print(f"the vLLM server at {client.url} is left out: {error}", file=sys.stderr)
