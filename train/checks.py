@@ -48,7 +48,7 @@ from codev_train.run.shared_folder import is_seen, marker
 from codev_train.run.sizes import ModelSize
 from codev_train.run.trackers import tracker_checks
 from codev_train.sft.cold_start import check_stages, toy_policy
-from codev_train.sft.start import start_folder
+from codev_train.sft.start import kept_start
 
 _AGAIN = "fails like "
 
@@ -233,9 +233,9 @@ def _model(plan: PlannedRun) -> Iterator[Check]:
     options, name, what = plan.options, needed_model(plan.options), ""
     if not name:
         start = plan.request.start_options()
-        done, what = str(start_folder(start)), "a cold start"
-        name = done if is_here(done) else start.model
-        if name != done:
+        done, what = None if options.fresh else kept_start(start), "a cold start"
+        name = str(done or start.model)
+        if not done:
             yield from _packages_of(start)
             check_stages(start)
     if not name:

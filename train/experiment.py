@@ -74,7 +74,8 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
 
     seconds = _read_seconds(run)
     with _timed(seconds, "cold start"):
-        start = options.model or find_start(request, say)
+        start = options.model or find_start(request, say, options.fresh)
+    options = dataclasses.replace(options, fresh=False)  # a resumed run takes the same start
     make_folder(run.parent)
     trained = load_trained(options, start, resume, accelerator)
     policy = trained.policy
@@ -180,7 +181,9 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
         say(f"{run / 'before'} is kept, though made with other --eval options: before and after do not compare.")
     if request.about:
         say(f"{request.about}\n")
-    start = f"the policy {options.model}" if options.model else "a cold start by SFT, if it is not there yet"
+    start = f"a cold start by SFT{'' if options.fresh else ', if it is not there yet'}"
+    if options.model:
+        start = f"the policy {options.model}"
     held_out = f"{options.eval.episodes} held-out {options.eval.split} tasks"
     episodes = options.prompts * options.group
     say(f"Run {run}, seed {options.seed}, environment {options.env.id.rpartition(':')[2]}:")

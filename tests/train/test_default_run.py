@@ -21,14 +21,34 @@ def train(python: str, folder: Path, *words: str) -> str:
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory) -> tuple[Path, str]:
     """The folder of the default run, and what it said."""
-    folder = tmp_path_factory.mktemp("default")
-    words = ["-m", "codev_env.app.cli", "train", "--preset", "tiny"]
-    return folder / "runs" / "tiny", train(sys.executable, folder, *words)
+    return run_in(tmp_path_factory.mktemp("default"))
+
+
+def run_in(folder: Path, *words: str) -> tuple[Path, str]:
+    said = train(sys.executable, folder, "-m", "codev_env.app.cli", "train", "--preset", "tiny", *words)
+    return folder / "runs" / "tiny", said
 
 
 @pytest.mark.integration
 def test_the_default_run_teaches_to_look(default_run) -> None:
     run, said = default_run
+    assert "the one that comes with codev-env" in said
+    assert_taught(run)
+    assert (run / "report.html").stat().st_size > 100_000
+    assert list((run / "tensorboard").glob("events.out.tfevents.*"))
+    assert "faithful-tool rate" in said and "accuracy, contrast" in said
+    assert "report.html" in said
+
+
+@pytest.mark.soak
+def test_so_it_does_from_random_weights(tmp_path) -> None:
+    run, said = run_in(tmp_path, "--fresh")
+    assert "is made again" in said
+    assert_taught(run)
+
+
+def assert_taught(run: Path) -> None:
+    """The policy guessed before the run, and answers from faithful crops after it."""
     summary = json.loads((run / "summary.json").read_text())
     before, after = summary["before"], summary["after"]
     assert before["faithful"] <= 0.15
@@ -36,10 +56,6 @@ def test_the_default_run_teaches_to_look(default_run) -> None:
     assert after["faithful"] >= 0.6
     assert after["accuracy"] >= before["accuracy"]
     assert before["contrast_accuracy"] <= 0.4 and after["contrast_accuracy"] >= 0.75
-    assert (run / "report.html").stat().st_size > 100_000
-    assert list((run / "tensorboard").glob("events.out.tfevents.*"))
-    assert "faithful-tool rate" in said and "accuracy, contrast" in said
-    assert "report.html" in said
     print(json.dumps({"before": before, "after": after, "seconds": summary["seconds"]}))
 
 

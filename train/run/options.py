@@ -221,8 +221,9 @@ class TrainOptions:
 
     # The options that `--help` shows.
     COMMON = (
-        "name", "out", "seed", "model", "resume", "reward", "steps", "prompts", "group", "max_tokens", "engine",
-        "optimizer.lr", "lora.rank", "env.id", "env.data", "env.judge", "env.max_turns", "eval.every", "save_every",
+        "name", "out", "seed", "model", "fresh", "resume", "reward", "steps", "prompts", "group", "max_tokens",
+        "engine", "optimizer.lr", "lora.rank", "env.id", "env.data", "env.judge", "env.max_turns", "eval.every",
+        "save_every",
     )  # fmt: skip
     name: FolderName = "tapo"
     """Name of the run."""
@@ -232,6 +233,8 @@ class TrainOptions:
     """Seed of data, sampling and order."""
     model: str = ""
     """Folder or hub name of the policy, or empty for the cold start of the preset; made first if it is missing."""
+    fresh: bool = False
+    """Make the cold start again, even if it was made before or comes with the repository."""
     resume: str = ""
     """Run folder to continue from its last checkpoint; it keeps the options it was started with."""
     processes: CountOrNone = 0
@@ -375,6 +378,8 @@ class TrainOptions:
         if self.eval.contrast and held_out != "synthetic":
             allowed = f"empty (--eval.contrast without values) for {held_out!r}: only generated scenes have options"
             raise ValueRefused("eval.contrast", self.eval.contrast, allowed)
+        if self.fresh and self.model:
+            raise ValueRefused("fresh", True, "False with a model: no cold start is made")
         if self.staleness and self.engine == "vllm":
             allowed = "0 with engine vllm, which sleeps while the policy is trained; take hf or vllm-server"
             raise ValueRefused("staleness", self.staleness, allowed)
@@ -391,6 +396,5 @@ class TrainOptions:
         if self.max_length <= self.max_tokens:
             raise ValueRefused("max_length", self.max_length, f"more than max-tokens, {self.max_tokens}")
         if self.estimate.trajectory > self.max_length:
-            allowed = f"at most max-length, {self.max_length}"
-            raise ValueRefused("estimate.trajectory", self.estimate.trajectory, allowed)
+            raise ValueRefused("estimate.trajectory", self.estimate.trajectory, f"at most max-length {self.max_length}")
         return self

@@ -1,14 +1,20 @@
-"""The result of a cold start: a folder named after all its options, made once and found again."""
+"""The result of a cold start: a folder named after all its options, made once and found again.
+
+That of the default run comes with a checkout, in `starts/`; wheels do without it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, set_seed
 
 from codev_env.errors import ConfigError
@@ -23,6 +29,7 @@ from codev_train.run.options import SFTOptions
 from codev_train.sft.cold_start import cold_start
 
 _AGAIN = "start again with the same command"
+_SHIPPED = Path(__file__).parent / "starts"
 
 
 def start_folder(options: SFTOptions) -> Path:
@@ -30,17 +37,43 @@ def start_folder(options: SFTOptions) -> Path:
     return Path(options.out) / f"{options.name}-seed{options.seed}-{fingerprint(options)}"
 
 
-def find_start(request: Request, say: Callable[[str], Any]) -> str:
-    """Return the cold start of the same preset, made first if it is missing."""
+def kept_start(options: SFTOptions) -> Path | None:
+    """Return the folder of a cold start that was made before or comes with this checkout, if there is one."""
+    folder = start_folder(options)
+    return next((place for place in (folder, _SHIPPED / folder.name) if (place / "config.json").exists()), None)
+
+
+def find_start(request: Request, say: Callable[[str], Any], fresh: bool = False) -> str:
+    """Return the folder of the cold start of the same preset, made first if it is missing.
+
+    Args:
+        request: Options of the run.
+        say: Tells the user what is taken or made.
+        fresh: Make it again, in place of the one that is there.
+    """
     options = request.start_options()
     folder = start_folder(options)
     # Another run may finish it between the looks of two processes.
-    if broadcast_object_list([(folder / "config.json").exists()])[0]:
+    kept = broadcast_object_list([None if fresh else kept_start(options)])[0]
+    if kept == folder:
         say(f"Cold start: taking {folder}, made before.")
+    elif kept:
+        say(f"Cold start: copying the one that comes with codev-env to {folder} (--fresh makes it instead).")
+        _copy_start(kept, folder)
     else:
-        say(f"Cold start: {folder} is not there yet, making it first (codev sft).")
+        say(f"Cold start: {folder} {'is made again' if fresh else 'is not there yet, making it first'} (codev sft).")
         make_start(options, folder)
     return str(folder)
+
+
+def _copy_start(kept: Path, folder: Path) -> None:
+    """Copy a start to where runs look for it: a run may be resumed when the checkout has another one."""
+    state = PartialState()
+    if state.is_main_process:
+        make_folder(folder.parent)
+        with _written(folder) as partial:
+            shutil.copytree(kept, partial, dirs_exist_ok=True)
+    state.wait_for_everyone()
 
 
 def make_start(options: SFTOptions, folder: Path) -> None:
@@ -66,11 +99,17 @@ def make_start(options: SFTOptions, folder: Path) -> None:
     if not accelerator.is_main_process:
         policy.save(None)
     else:
-        # Another run may be writing the same start, or was killed while it did.
-        with (
-            checkpoint.replace_folder(folder, uuid.uuid4().hex, _AGAIN) as partial,
-            owned(partial, f".{folder.name}."),
-        ):
+        with _written(folder) as partial:
             policy.save(partial)
             (partial / START_OPTIONS).write_text(json.dumps(dataclasses.asdict(options), indent=1))
     accelerator.wait_for_everyone()
+
+
+@contextlib.contextmanager
+def _written(folder: Path) -> Iterator[Path]:
+    """Give a folder that becomes `folder` at the end: another run may be writing it, or was killed while it did."""
+    with (
+        checkpoint.replace_folder(folder, uuid.uuid4().hex, _AGAIN) as partial,
+        owned(partial, f".{folder.name}."),
+    ):
+        yield partial
