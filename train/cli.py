@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from codev_agents.engines.lean import import_transformers
 from codev_env.app.check import Status
 from codev_env.app.options import Problem
 from codev_env.errors import CodevError, ConfigError
@@ -57,6 +58,7 @@ def sft(argv: Sequence[str]) -> int:
         return 0
     _grow_in_place()
     say = print if is_first() else lambda *_: None
+    import_transformers()
     from codev_train.checks import check_sft
     from codev_train.sft.start import make_start, start_folder
 
@@ -88,6 +90,7 @@ def train(argv: Sequence[str]) -> Path | None:
         return None
     if options.engine != "vllm":  # whose sleep takes memory of fixed blocks
         _grow_in_place()
+    import_transformers()
     from codev_train.experiment import run_experiment
 
     if options.resume and asked.layers:
@@ -112,6 +115,7 @@ def _launched(command: str, options: TrainOptions | SFTOptions, argv: Sequence[s
 
 def _dry_run(request: Request, argv: Sequence[str]) -> None:
     options, problems = request.examine("train", TrainOptions, "codev train")
+    import_transformers()
     from codev_train.checks import PlannedRun, look
     from codev_train.run.dryrun import dry_run, is_elsewhere
 

@@ -155,6 +155,8 @@ def area(polygon: Polygon) -> float:
 def clip(polygon: Polygon, box: tuple[float, float, float, float]) -> Polygon:
     """Intersect a convex polygon with a box (Sutherland-Hodgman); empty if they do not meet."""
     x1, y1, x2, y2 = box
+    if all(x1 <= x <= x2 and y1 <= y <= y2 for x, y in polygon):  # as nearly always, of an image
+        return polygon
     for axis, bound, side in ((0, x1, 1), (0, x2, -1), (1, y1, 1), (1, y2, -1)):
         kept: list[Point] = []
         for p, q in zip(polygon, polygon[1:] + polygon[:1], strict=True):

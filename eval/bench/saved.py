@@ -61,7 +61,10 @@ class SavedModel:
         import torch
 
         from codev_agents.engines import make_engine
+        from codev_agents.engines.lean import import_transformers
         from codev_agents.engines.options import VllmOptions
+
+        import_transformers()
         from codev_agents.engines.policy import Policy
         from codev_agents.rollout.engine import Sampling
         from codev_agents.rollout.families import positions_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,22 @@ FLOORS = ("", "rollout", "engines")
 def test_importing_it_loads_no_torch(module):
     code = f"import sys, {module}; sys.exit(sorted({{'torch', 'transformers'}} & sys.modules.keys()) or 0)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_transformers_comes_without_packages_that_take_long_and_do_nothing_here():
+    if not all(importlib.util.find_spec(name) for name in ("transformers", "sklearn", "scipy")):
+        pytest.skip("transformers, scikit-learn or SciPy is not installed")
+    code = """
+import sys
+from codev_agents.engines.lean import import_transformers
+import_transformers()
+from codev_agents.engines.policy import Policy
+assert not {"sklearn", "scipy"} & sys.modules.keys()
+import scipy.optimize, sklearn.metrics  # others find them
+import_transformers()
+assert "scipy" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def floor_of(module: str) -> int:
