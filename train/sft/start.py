@@ -37,10 +37,19 @@ def start_folder(options: SFTOptions) -> Path:
     return Path(options.out) / f"{options.name}-seed{options.seed}-{fingerprint(options)}"
 
 
+def _places(options: SFTOptions) -> tuple[Path, Path]:
+    """Where a cold start is that was made before, and where one that comes with this checkout."""
+    folder = start_folder(options)
+    return folder, _SHIPPED / folder.name
+
+
+def _is_start(folder: Path) -> bool:
+    return (folder / "config.json").exists()
+
+
 def kept_start(options: SFTOptions) -> Path | None:
     """Return the folder of a cold start that was made before or comes with this checkout, if there is one."""
-    folder = start_folder(options)
-    return next((place for place in (folder, _SHIPPED / folder.name) if (place / "config.json").exists()), None)
+    return next((place for place in _places(options) if _is_start(place)), None)
 
 
 def find_start(request: Request, say: Callable[[str], Any], fresh: bool = False) -> str:
@@ -52,27 +61,27 @@ def find_start(request: Request, say: Callable[[str], Any], fresh: bool = False)
         fresh: Make it again, in place of the one that is there.
     """
     options = request.start_options()
-    folder = start_folder(options)
+    folder, shipped = places = _places(options)
     # Another run may finish it between the looks of two processes.
-    kept = broadcast_object_list([None if fresh else kept_start(options)])[0]
-    if kept == folder:
+    is_made, is_shipped = broadcast_object_list([not fresh and _is_start(place) for place in places])
+    if is_made:
         say(f"Cold start: taking {folder}, made before.")
-    elif kept:
+    elif is_shipped:
         say(f"Cold start: copying the one that comes with codev-env to {folder} (--fresh makes it instead).")
-        _copy_start(kept, folder)
+        _copy_start(shipped, folder)
     else:
         say(f"Cold start: {folder} {'is made again' if fresh else 'is not there yet, making it first'} (codev sft).")
         make_start(options, folder)
     return str(folder)
 
 
-def _copy_start(kept: Path, folder: Path) -> None:
+def _copy_start(shipped: Path, folder: Path) -> None:
     """Copy a start to where runs look for it: a run may be resumed when the checkout has another one."""
     state = PartialState()
     if state.is_main_process:
         make_folder(folder.parent)
         with _written(folder) as partial:
-            shutil.copytree(kept, partial, dirs_exist_ok=True)
+            shutil.copytree(shipped, partial, dirs_exist_ok=True)
     state.wait_for_everyone()
 
 
