@@ -57,7 +57,7 @@ def find_start(request: Request, say: Callable[[str], Any], fresh: bool = False)
 
     Args:
         request: Options of the run.
-        say: Tells the user what is taken or made.
+        say: Says what is taken or made, such as `print`.
         fresh: Make it again, in place of the one that is there.
     """
     options = request.start_options()
