@@ -60,11 +60,11 @@ def sft(argv: Sequence[str]) -> int:
     say = print if is_first() else lambda *_: None
     import_transformers()
     from codev_train.checks import check_sft
-    from codev_train.sft.start import make_start, start_folder
+    from codev_train.sft.start import is_start, make_start, start_folder
 
     check_sft(options)
     folder = start_folder(options)
-    if (folder / "config.json").exists():
+    if is_start(folder):
         say(f"This start exists already: {folder}. Remove the folder to make it again.")
         return 0
     if request.about:

@@ -8,7 +8,7 @@ _UNUSED = ("sklearn", "scipy")
 
 
 def import_transformers() -> None:
-    """Import what a policy needs of `transformers`, without scikit-learn and SciPy: a third of the time.
+    """Import what a policy needs of `transformers`, without scikit-learn and SciPy, which take long to import.
 
     `transformers` imports both, if they are there, for a way of assisted sampling and for losses of object detection,
     which nothing here uses. In this process it goes on believing that they are missing; others can import them.
@@ -20,4 +20,4 @@ def import_transformers() -> None:
         import transformers.modeling_utils  # noqa: F401
     finally:
         for name in hidden:
-            del sys.modules[name]
+            sys.modules.pop(name, None)

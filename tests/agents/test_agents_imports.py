@@ -36,7 +36,8 @@ import scipy.optimize, sklearn.metrics  # others find them
 import_transformers()
 assert "scipy" in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def floor_of(module: str) -> int:

@@ -43,13 +43,14 @@ def _places(options: SFTOptions) -> tuple[Path, Path]:
     return folder, _SHIPPED / folder.name
 
 
-def _is_start(folder: Path) -> bool:
+def is_start(folder: Path) -> bool:
+    """Whether a folder holds a cold start."""
     return (folder / "config.json").exists()
 
 
 def kept_start(options: SFTOptions) -> Path | None:
     """Return the folder of a cold start that was made before or comes with this checkout, if there is one."""
-    return next((place for place in _places(options) if _is_start(place)), None)
+    return next((place for place in _places(options) if is_start(place)), None)
 
 
 def find_start(request: Request, say: Callable[[str], Any], fresh: bool = False) -> str:
@@ -63,7 +64,7 @@ def find_start(request: Request, say: Callable[[str], Any], fresh: bool = False)
     options = request.start_options()
     folder, shipped = places = _places(options)
     # Another run may finish it between the looks of two processes.
-    is_made, is_shipped = broadcast_object_list([not fresh and _is_start(place) for place in places])
+    is_made, is_shipped = broadcast_object_list([not fresh and is_start(place) for place in places])
     if is_made:
         say(f"Cold start: taking {folder}, made before.")
     elif is_shipped:
