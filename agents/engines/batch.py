@@ -17,6 +17,7 @@ def collate(
     pad_id: int,
     image_id: int,
     left: bool = False,
+    once: bool = False,
 ) -> dict[str, torch.Tensor]:
     """Pad sequences and gather their images.
 
@@ -26,10 +27,12 @@ def collate(
         pad_id: Id to pad with.
         image_id: Id of an image token.
         left: Pad on the left (generation) instead of the right (training).
+        once: Give the pixels of a `PixelBlock` that occurs several times once, for `vision.looking_once`.
 
     Returns:
         `input_ids`, `attention_mask` and `mm_token_type_ids`, each `[batch, length]`, and where there are images
-        `pixel_values` `[patches, patch_dim]` and `image_grid_thw` `[images, 3]`, or `pixel_values` of tiles alone.
+        `pixel_values` `[patches, patch_dim]` and `image_grid_thw` `[images, 3]`, or `pixel_values` of tiles alone. With
+        `once`, where images occur several times, `image_places` `[images]`: the number of each among those given.
     """
     length = max(len(s) for s in ids)
     input_ids = torch.full((len(ids), length), pad_id)
@@ -41,7 +44,11 @@ def collate(
     batch = {"input_ids": input_ids, "attention_mask": mask, "mm_token_type_ids": (input_ids == image_id).int() * mask}
     blocks = [block for row in images for block in row]
     if blocks:
-        batch["pixel_values"] = torch.cat([block.values for block in blocks])
+        given = list(dict.fromkeys(blocks)) if once else blocks
+        batch["pixel_values"] = torch.cat([block.values for block in given])
+        if len(given) < len(blocks):
+            places = {block: place for place, block in enumerate(given)}
+            batch["image_places"] = torch.tensor([places[block] for block in blocks])
     if grids := [block.grid for block in blocks if block.grid]:
         batch["image_grid_thw"] = torch.tensor(grids)
     return batch

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ def speed_up(model: Any) -> None:
     if tower is not None:
         linear_patch_embedding(model, tower)
         attend_by_length(model, tower)
+        tower.forward = types.MethodType(_see_once, tower)
         for block in tower.blocks:
             if hasattr(block.mlp, "gate_proj") and block.mlp.gate_proj.out_features % _ALIGNED:
                 block.mlp.forward = types.MethodType(_aligned_mlp, block.mlp)
@@ -56,6 +58,42 @@ def linear_patch_embedding(model: Any, tower: Any) -> None:
 
     # A bound method, so that a copy of the model uses its own weights.
     embed.forward = types.MethodType(forward, embed)
+
+
+@contextlib.contextmanager
+def looking_once(model: Any, places: torch.Tensor | None) -> Iterator[None]:
+    """Let the vision tower of a model that `speed_up` has changed take an image once that is shown several times.
+
+    Args:
+        model: The model.
+        places: Number among the images given of each image that is shown, `[images shown]`; None if each is given. The
+            grids that the model gets are those of the images shown.
+    """
+    if places is None:
+        yield
+        return
+    model.model.visual.image_places = places
+    try:
+        yield
+    finally:
+        model.model.visual.image_places = None
+
+
+def _see_once(self: Any, hidden_states: torch.Tensor, grid_thw: torch.Tensor, **kwargs: Any) -> Any:
+    """Run the tower on the images given, and repeat what it makes of them for each time that they are shown."""
+    places = getattr(self, "image_places", None)
+    if places is None:
+        return type(self).forward(self, hidden_states, grid_thw, **kwargs)
+    shown = places.tolist()
+    firsts = [shown.index(place) for place in range(max(shown) + 1)]
+    found = type(self).forward(self, hidden_states, grid_thw[firsts], **kwargs)
+    sizes = (grid_thw[firsts].prod(-1) // self.spatial_merge_size**2).tolist()
+    starts = list(accumulate(sizes, initial=0))
+    tokens = torch.cat([torch.arange(starts[place], starts[place + 1]) for place in shown]).to(hidden_states.device)
+    found.pooler_output = found.pooler_output.index_select(0, tokens)
+    if hasattr(found, "deepstack_features"):
+        found.deepstack_features = [values.index_select(0, tokens) for values in found.deepstack_features]
+    return found
 
 
 def _aligned_mlp(self: Any, hidden: torch.Tensor) -> torch.Tensor:

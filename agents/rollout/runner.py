@@ -197,9 +197,12 @@ class RolloutRunner:
                     prompts.append(probe.prompt(tokens))
         finally:
             self._free.append(env)
+        # No more is sampled than is looked at.
+        longest = max((len(self.processor.encode(task.answer)) for task in tasks.values()), default=1)
+        sampling = dataclasses.replace(probe.sampling, max_tokens=max(1, min(probe.sampling.max_tokens, longest)))
         clock = self._clock
         with clock.work() if clock else contextlib.nullcontext():
-            answers = engine.generate(prompts, probe.sampling)
+            answers = engine.generate(prompts, sampling)
         for (number, task), answer in zip(tasks.items(), answers, strict=True):
             right[number] = probe.starts_right(answer, task, base.scorer)
         return list(right.values())

@@ -48,3 +48,4 @@ def test_the_guess_is_asked_for_before_anything_is_looked_at(policy, env_options
     # It may not know how to end an answer here: what it says first counts, in as many tokens as the right answer has.
     opening = policy.processor.encode("<answer>")
     assert all(prompt.ids[-len(opening) :] == opening for prompt in prompts)
+    assert sampling.max_tokens == max(len(policy.processor.encode(tasks[index].answer)) for index in (3, 4, 5))

@@ -278,7 +278,8 @@ def _draw(chances: Sequence[float], count: int, noise: np.ndarray) -> set[int]:
 def _of_turns(gold: Sample, turns: Sequence[int], weight: float) -> Sample:
     """A sample that imitates some turns of a trajectory."""
     mask = [turn in turns for turn in gold.turns]
-    images = [replace(image, values=image.values.float()) for image in gold.images]
+    whole = torch.float32
+    images = [i if i.values.dtype == whole else replace(i, values=i.values.float()) for i in gold.images]
     return replace(
         gold, images=images, mask=mask, advantages=torch.full_like(gold.advantages, weight), is_imitated=True
     )

@@ -26,6 +26,7 @@ class Sample:
         lags: For each token the updates since the one that sampled it; empty if all are 0.
         is_imitated: The loss is -advantage * log-probability for each token, without a ratio; the sample counts in no
             mean over tokens or trajectories, see `imitation`.
+        imitated: For each token the advantage of that loss, beside the other one or alone; `join` sets it.
     """
 
     ids: Sequence[int]
@@ -37,6 +38,7 @@ class Sample:
     version: int = 0
     is_imitated: bool = False
     lags: Sequence[int] = ()
+    imitated: Sequence[float] = ()
 
     @classmethod
     def unlearned(cls, ids: Sequence[int], images: Sequence[PixelBlock], turns: Sequence[int]) -> Sample:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from codev_agents.engines.batch import smallest_image, to_device
+from codev_agents.engines.vision import looking_once
 from codev_agents.engines.weights import is_sharded
 from codev_train.learn.logprobs import token_logprobs
 from codev_train.learn.packing import pack
@@ -52,7 +53,7 @@ class TokenScorer(torch.nn.Module):
         """Score tokens.
 
         Args:
-            batch: Model inputs, right-padded; see `batch.collate`.
+            batch: Model inputs, right-padded; see `batch.collate`, also for images that are given once.
             chosen: Which tokens of `input_ids` to score, boolean `[batch, length]`; never the first of a row.
             temperature: As in `token_logprobs`.
             banned: As in `token_logprobs`.
@@ -62,7 +63,7 @@ class TokenScorer(torch.nn.Module):
         Returns:
             Log-probabilities and entropies of the chosen tokens in row-major order, each `[tokens]`.
         """
-        inputs: dict[str, Any] = batch
+        inputs: dict[str, Any] = {name: value for name, value in batch.items() if name != "image_places"}
         if packed:
             inputs, chosen = pack(self.model, batch, chosen)
             if self.sequence:
@@ -70,7 +71,8 @@ class TokenScorer(torch.nn.Module):
         blank = "pixel_values" not in inputs and self._meets_others()
         # Before the language model, as images are.
         nothing = 0.0 * self._run_vision(chosen.device) if blank else 0.0
-        hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
+        with looking_once(self.model, batch.get("image_places")):
+            hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
         if blank:
             hidden = hidden + nothing
         # The state at a token predicts the next one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
 
-from codev_agents.engines.batch import collate, to_device
 from codev_agents.engines.weights import is_sharded
 from codev_agents.rollout.tokens import ChatProcessor
 from codev_env.errors import CodevError
 from codev_train.learn.balance import cost, exchange, idle, schedule, share_out
+from codev_train.learn.inputs import Batch, make_batch
+from codev_train.learn.join import joined
 from codev_train.learn.loss import Clip, LossTokens, get_loss, importance_weights, kl_estimate
 from codev_train.learn.sample import Sample
 from codev_train.learn.sharding import reshard
@@ -67,19 +68,6 @@ class _Work:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """Inputs of one forward pass; the tensors of tokens are `[tokens of the loss]`, row after row."""
-
-    inputs: dict[str, torch.Tensor]
-    chosen: torch.Tensor
-    sampler: torch.Tensor
-    advantages: torch.Tensor
-    sequences: torch.Tensor
-    imitated: torch.Tensor
-    lags: torch.Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class Updater:
     """Takes optimizer steps on samples.
 
@@ -115,7 +103,8 @@ class Updater:
             EngineMismatch: Sampler and trainer disagree on the log-probabilities of the same weights.
             CodevError: The gradient is not finite; that step is not made.
         """
-        options, work = self.options, self._number(samples, filler or min(samples, key=len))
+        options, filler = self.options, filler or min(samples, key=len)
+        work = self._number(joined(samples, self.processor.image_id, self._always), filler)
         rows = np.array([row for row, outline in enumerate(work.outlines) if outline.size], dtype=int)
         steps: list[list[float]] = []  # NaN where no token was trained on
         on_policy = True  # the weights are still those that sampled
@@ -139,6 +128,11 @@ class Updater:
         """How many lags are told apart: none where all tokens are of the policy that is trained."""
         return self.options.staleness + 1 if self.options.staleness else 0
 
+    @property
+    def _always(self) -> bool:
+        """Whether samples have a gradient whatever their advantages."""
+        return self.options.kl > 0 or self.options.entropy > 0
+
     def score(self, samples: Sequence[Sample], filler: Sample) -> np.ndarray:
         """Return the mean log-probability of the tokens of the loss of each sample, `[samples]`, without a gradient.
 
@@ -159,9 +153,8 @@ class Updater:
 
     def _number(self, samples: Sequence[Sample], filler: Sample) -> _Work:
         """Number the samples of all processes, in the order of these."""
-        always = self.options.kl > 0 or self.options.entropy > 0
         own = [
-            _Outline(len(s), s.size, bool(s.size) and (always or bool(s.advantages.any())), not s.is_imitated)
+            _Outline(len(s), s.size, bool(s.size) and (self._always or bool(s.advantages.any())), not s.is_imitated)
             for s in samples
         ]
         shares = [own] if self.accelerator.num_processes == 1 else gather_object([own])
@@ -292,7 +285,7 @@ class Updater:
         if not rows:
             # Another process has more passes: take part in the communication and add nothing.
             return logprobs.sum() * 0.0, np.zeros(9 + 2 * self._lags), 0.0
-        now, counted = logprobs.detach(), ~batch.imitated
+        now, counted = logprobs.detach(), batch.counted
         old, sampler = now, torch.where(counted, batch.sampler, now)
         if options.correction == "ratio":
             old = sampler
@@ -300,8 +293,6 @@ class Updater:
             old = torch.where(counted, torch.cat([work.old[row] for row in rows]).to(now.device), now)
         tokens = LossTokens(logprobs, old, batch.advantages, batch.sequences)
         values, hit = kind.surrogate(tokens, Clip(options.clip_low, options.clip_high, options.dual_clip))
-        # Imitated tokens have no ratio, whatever the surrogate makes of one.
-        values = torch.where(counted, values, -batch.advantages * logprobs)
         truncated = reference = torch.zeros(())
         if options.correction != "ratio":
             cap = options.correction_cap
@@ -315,7 +306,11 @@ class Updater:
             values, reference = values + options.kl * estimate, estimate.detach().sum()
         if options.entropy > 0:
             values = values - options.entropy * entropy * counted
-        loss = (values * kind.average.share(batch.sequences)).sum()
+        # Imitated tokens have no ratio, whatever the surrogate makes of one.
+        loss = (torch.where(counted, values, 0.0) * kind.average.share(batch.sequences)).sum()
+        if (copied := batch.imitated != 0).any():
+            values = -batch.imitated[copied] * logprobs[copied]
+            loss = loss + (values * kind.average.share(batch.sequences[copied])).sum()
         # Tokens of earlier weights may differ; only those of the same weights show that the engine is right.
         gap = (now - sampler).abs() * (batch.lags == 0)
         kl = kl_estimate(old, now).sum()
@@ -355,29 +350,9 @@ class Updater:
 
     def _batch(self, work: _Work, rows: list[int]) -> Batch:
         """Collate samples. Without rows it is a filler: the shortest sample with all its sampled tokens."""
-        device, processor = self.accelerator.device, self.processor
-        samples = [work.samples[row] for row in rows] or [work.filler]
-        inputs = collate([s.ids for s in samples], [s.images for s in samples], processor.pad_id, processor.image_id)
-        shape = inputs["input_ids"].shape
-        chosen, sampler, advantages = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape), torch.zeros(shape)
-        imitated = torch.tensor([s.is_imitated for s in samples])[:, None].expand(shape)
-        lags = torch.zeros(shape, dtype=torch.long)
-        for row, sample in enumerate(samples):
-            turns = torch.tensor(sample.turns)
-            chosen[row, : len(sample)] = torch.tensor(sample.mask) if rows else turns >= 0
-            sampler[row, : len(sample)] = torch.tensor(sample.logprobs)
-            if sample.lags:
-                lags[row, : len(sample)] = torch.tensor(sample.lags)
-            advantages[row, : len(sample)] = sample.advantages[turns.clamp(min=0)].to(torch.float32)
-        return Batch(
-            to_device(inputs, device),
-            chosen.to(device),
-            sampler[chosen].to(device),
-            advantages[chosen].to(device),
-            chosen.nonzero()[:, 0].to(device),
-            imitated[chosen].to(device),
-            lags[chosen].to(device),
-        )
+        filler = work.filler
+        samples = [work.samples[row] for row in rows] or [replace(filler, mask=[turn >= 0 for turn in filler.turns])]
+        return make_batch(samples, self.processor, self.accelerator.device)
 
     def _of_main(self, order: np.ndarray) -> np.ndarray:
         """Return the main process's order."""
