@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -231,6 +231,20 @@ def test_values_stay_in_range_and_faithful_is_worth_something(corners):
     score = judged(crop_step((x1, y1, x2, y2)))
     assert -0.5 <= score.value <= 1.0
     assert score.value >= 0.25 * 0.75 or not score.faithful
+
+
+@given(st.floats(0, math.tau), st.floats(20, 200), st.floats(20, 200), st.integers(0, 80), st.integers(0, 80))
+@example(0.9441868456, 53.8, 53.8, 37, 30)
+def test_no_rounding_makes_a_target_more_than_covered(angle, width, height, left, top):
+    """A frame at any angle around a target covers all of it at most; a value above 1 would end a run."""
+    target = (left, top, left + 28, top + 15)
+    centre = np.array([left + 14.3, top + 7.1])
+    turned = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    corners = np.array([[-width, -height], [width, -height], [width, height], [-width, height]]) @ turned.T + centre
+    polygon = tuple(map(tuple, corners.tolist()))
+    region = Region(polygon=polygon, box=target, scale=1.0, original_share=1.0)
+    found = showing(region, target, (400, 300))
+    assert 0 <= found.coverage <= 1 and 0 <= found.value <= 1
 
 
 def test_get_judge():

@@ -21,6 +21,7 @@ from codev_env.types import Code, Execution, Region, Step, StepScore, Task, Turn
 
 logger = logging.getLogger(__name__)
 
+_ROUNDING = 1e-6  # of a mean or a quotient
 _TURNS = "Code, Answer or Invalid of codev_env.types"
 _OWN = ("codev_env.", "codev_agents.", "codev_train.", "codev_eval.")
 
@@ -183,7 +184,7 @@ def _check_values(label: str, found: Any) -> None:
 
 
 def _is_within(value: object, lowest: int) -> bool:
-    return isinstance(value, Real) and lowest <= float(value) <= 1
+    return isinstance(value, Real) and lowest - _ROUNDING <= float(value) <= 1 + _ROUNDING
 
 
 def _task() -> Task:

@@ -127,7 +127,7 @@ def showing(
         raise ValueError("showing needs a region with a polygon")
     part = clip(region.polygon, (0, 0, *size))
     target_area = area(box_polygon(target))
-    coverage = area(clip(part, target)) / target_area if target_area else 0.0
+    coverage = min(1.0, area(clip(part, target)) / target_area) if target_area else 0.0
     if coverage and region.seen is not None:
         coverage *= _seen_share(region, target)
     shown = area_share(region, size) if shown is None else shown

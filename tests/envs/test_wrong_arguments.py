@@ -128,6 +128,14 @@ def test_objects_of_the_wrong_kind(name, value, words):
         make(**{name: value})
 
 
+def test_a_value_that_rounding_takes_past_its_bound_is_no_error():
+    """Sums and quotients of floats miss their value by a little: three times 0.1 is 0.30000000000000004."""
+    above = 1 + 2**-52
+    make(judge=Scored(above), scorer=lambda task, answer: Score(True, share=above)).close()
+    with pytest.raises(ConfigError, match=r"value 1\.001; it must be a number from -1 to 1"):
+        make(judge=Scored(1.001))
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

@@ -19,9 +19,11 @@ from codev_train.learn.packing import NAME, block_attention, plan
 from codev_train.learn.scorer import TokenScorer, compile_layers
 
 
-@given(lengths=st.lists(st.integers(1, 300), max_size=40), budget=st.integers(1, 500))
-def test_every_trajectory_stands_once_within_the_budget(lengths, budget):
-    passes = plan(lengths, budget)
+@given(lengths=st.lists(st.integers(1, 300), max_size=40), budget=st.integers(1, 500), data=st.data())
+def test_every_trajectory_stands_once_within_the_budget(lengths, budget, data):
+    scenes = data.draw(st.sampled_from([(), [row // 4 for row in range(len(lengths))], [0] * len(lengths)]))
+    passes = plan(lengths, budget, scenes)
+    assert len(passes) <= len(plan(lengths, budget))
     assert sorted(row for part in passes for row in part) == list(range(len(lengths)))
     for part in passes:
         assert sum(lengths[row] for row in part) <= budget or len(part) == 1
@@ -32,6 +34,16 @@ def test_every_trajectory_stands_once_within_the_budget(lengths, budget):
 
 def test_a_pass_is_filled_from_the_longest_to_the_shortest():
     assert plan([2, 5, 3, 9, 4], 9) == [[3], [1, 4], [2, 0]]
+
+
+def test_trajectories_that_begin_with_the_same_image_share_passes():
+    scenes = [0, 1, 0, 1, 0, 1, 0, 1]
+    passes = plan([30, 31, 32, 33, 34, 35, 36, 37], 150, scenes)
+    assert [{scenes[row] for row in part} for part in passes] == [{1}, {0}]
+    assert len({scenes[row] for row in plan([30, 31, 32, 33, 34, 35, 36, 37], 150)[0]}) == 2
+    # Two passes are enough only for a mixture: then they are mixed.
+    lengths, scenes = [6, 6, 4, 4], [0, 0, 1, 1]
+    assert plan(lengths, 10, scenes) == plan(lengths, 10) == [[0, 2], [1, 3]]
 
 
 def trajectories(seed: int, dim: int) -> tuple[list[list[int]], list[list[PixelBlock]]]:

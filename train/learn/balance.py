@@ -64,6 +64,7 @@ def schedule(
     processes: int,
     budget: int,
     micro_batch: int,
+    scenes: Sequence[int] = (),
 ) -> list[list[list[int]]]:
     """Distribute trajectories over forward passes, as many in each process.
 
@@ -77,16 +78,19 @@ def schedule(
         processes: How many there are.
         budget: Most tokens of a packed pass; 0 for padded passes.
         micro_batch: Most trajectories of a padded pass.
+        scenes: See `plan`; of all trajectories, by number. Used where one process makes packed passes.
 
     Returns:
         For each process the trajectories of each of its passes.
     """
     rows = sorted(rows, key=lambda row: lengths[row])
     shares = [[row for row in rows if homes[row] == process] for process in range(processes)]
+    scenes = scenes if processes == 1 else ()
     table = []
     for share in shares:
         if budget:
-            table.append([[share[i] for i in part] for part in plan([lengths[row] for row in share], budget)])
+            passes = plan([lengths[row] for row in share], budget, [scenes[row] for row in share] if scenes else ())
+            table.append([[share[i] for i in part] for part in passes])
         else:
             table.append([share[start : start + micro_batch] for start in range(0, len(share), micro_batch)])
     if processes == 1:

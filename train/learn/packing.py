@@ -18,19 +18,30 @@ NAME = "codev_blocks"
 """Name of the attention implementation that knows packed rows."""
 
 
-def plan(lengths: Sequence[int], budget: int) -> list[list[int]]:
+def plan(lengths: Sequence[int], budget: int, scenes: Sequence[int] = ()) -> list[list[int]]:
     """Distribute trajectories over forward passes: first fit, the longest first.
 
     Args:
         lengths: Tokens of each trajectory.
         budget: Most tokens per pass; a trajectory that is longer gets a pass of its own and is never cut.
+        scenes: For each trajectory a number that it shares with those that begin with the same image. These stay
+            together, so that the image is seen once for all of them, unless that takes more passes.
 
     Returns:
         Numbers of the trajectories of each pass; each trajectory is in exactly one.
     """
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    if not scenes:
+        return _first_fit(order, lengths, budget)
+    first = {scenes[row]: place for place, row in reversed(list(enumerate(order)))}
+    together = sorted(order, key=lambda row: first[scenes[row]])
+    return min((_first_fit(way, lengths, budget) for way in (together, order)), key=len)
+
+
+def _first_fit(order: Sequence[int], lengths: Sequence[int], budget: int) -> list[list[int]]:
     passes: list[list[int]] = []
     room: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda r: -lengths[r]):
+    for row in order:
         place = next((i for i, left in enumerate(room) if left >= lengths[row]), None)
         if place is None:
             passes.append([])

@@ -33,12 +33,21 @@ class EngineMismatch(CodevError, RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class _Outline:
-    """A sample as every process knows it: its tokens, those of the loss, whether it has a gradient, or is counted."""
+    """A sample as every process knows it.
+
+    Attributes:
+        length: Its tokens.
+        size: Those of the loss.
+        has_gradient: Whether it has a gradient.
+        is_counted: Whether it counts in means.
+        scene: A number that it shares with the samples of its process that begin with the same image.
+    """
 
     length: int
     size: int
     has_gradient: bool
     is_counted: bool
+    scene: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +162,15 @@ class Updater:
 
     def _number(self, samples: Sequence[Sample], filler: Sample) -> _Work:
         """Number the samples of all processes, in the order of these."""
+        scenes: dict[int, int] = {}
         own = [
-            _Outline(len(s), s.size, bool(s.size) and (self._always or bool(s.advantages.any())), not s.is_imitated)
+            _Outline(
+                length=len(s),
+                size=s.size,
+                has_gradient=bool(s.size) and (self._always or bool(s.advantages.any())),
+                is_counted=not s.is_imitated,
+                scene=scenes.setdefault(id(s.images[0]) if s.images else 0, len(scenes)),
+            )
             for s in samples
         ]
         shares = [own] if self.accelerator.num_processes == 1 else gather_object([own])
@@ -346,7 +362,8 @@ class Updater:
         options = self.options
         size, count = options.sequence_parallel, self.accelerator.num_processes // options.sequence_parallel
         homes = [holder.start // size for holder in work.holders]
-        return schedule(rows, work.lengths, homes, count, options.token_budget, options.micro_batch)
+        scenes = [outline.scene for outline in work.outlines]
+        return schedule(rows, work.lengths, homes, count, options.token_budget, options.micro_batch, scenes)
 
     def _batch(self, work: _Work, rows: list[int]) -> Batch:
         """Collate samples. Without rows it is a filler: the shortest sample with all its sampled tokens."""
