@@ -189,8 +189,12 @@ class Watch:
         self.add("update_positions" if torch.is_grad_enabled() else "rollouts_positions", rows * length)
 
     def _count_patches(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        values = args[0] if args else kwargs["hidden_states"]
-        self.add("update_patches" if torch.is_grad_enabled() else "rollouts_patches", len(values))
+        """Count the patches computed in the rollouts, and in the update those learned from, however often computed."""
+        if torch.is_grad_enabled():
+            grids = args[1] if len(args) > 1 else kwargs["grid_thw"]
+            self.add("update_patches", int(grids.prod(-1).sum()))
+        else:
+            self.add("rollouts_patches", len(args[0] if args else kwargs["hidden_states"]))
 
     def _follow(self) -> None:
         while not self._done.wait(0.005):
