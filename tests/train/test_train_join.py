@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import types
 
 import numpy as np
 import pytest
 import torch
-from test_train_imitation import imitate, make_updater
+from test_train_imitation import imitate, make_imitation, make_updater
 from test_train_imitation import rollouts as rollouts  # a fixture
 from test_train_imitation import runner as runner  # a fixture
 from test_train_update import movement
@@ -17,7 +18,10 @@ from toy_families import NAMES, toy_policy
 from codev_agents.engines.batch import collate
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.runner import Rollout
+from codev_train.learn import update
+from codev_train.learn.inputs import make_batch
 from codev_train.learn.join import joined, trimmed
+from codev_train.learn.looks import PastLooks
 from codev_train.learn.sample import Sample, make_samples
 from codev_train.learn.scorer import TokenScorer
 
@@ -34,13 +38,26 @@ def apart(sample: Sample) -> Sample:
     return dataclasses.replace(sample, images=[dataclasses.replace(image) for image in sample.images])
 
 
-def trained_on(policy: Policy, samples: list[Sample], **changes) -> tuple[torch.Tensor, dict[str, float]]:
+def trained_on(
+    policy: Policy, samples: list[Sample], kl: float = 0.0, lr: float = 1.0, **changes
+) -> tuple[torch.Tensor, dict[str, float]]:
     trained = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
     updater = make_updater(trained, **changes)
     health = dataclasses.replace(updater.options.health, mismatch=TOLERANT)
-    updater = dataclasses.replace(updater, options=dataclasses.replace(updater.options, health=health))
+    options = dataclasses.replace(updater.options, health=health, kl=kl)
+    updater = dataclasses.replace(updater, options=options, reference=unlike(policy) if kl else None)
+    updater.optimizer.param_groups[0]["lr"] = lr
     stats = updater.update(samples, np.random.default_rng(0))
-    return movement(policy, trained), stats.row()
+    return movement(policy, trained) / lr, stats.row()
+
+
+def unlike(policy: Policy) -> TokenScorer:
+    """A reference policy that differs."""
+    model = copy.deepcopy(policy.model)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.02)
+    return TokenScorer(model).eval()
 
 
 def count(policy: Policy, samples: list[Sample], always: bool = False) -> int:
@@ -60,6 +77,34 @@ def test_what_is_imitated_of_a_rollout_that_is_trained_on_takes_no_pass_of_its_o
     wanted, before = trained_on(policy, alone, loss=loss, **changes)
     torch.testing.assert_close(moved, wanted, atol=1e-5, rtol=1e-3)
     assert row == pytest.approx(before, rel=1e-3, abs=1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kl": 0.2, "entropy": 0.1},
+        {"correction": "sequence"},
+        {"correction": "ratio"},
+        {"staleness": 2, "dual_clip": 3.0},
+    ],
+)
+@pytest.mark.parametrize("loss", ["dapo", "gspo"])
+def test_it_takes_none_in_later_epochs_either(policy, runner, rollouts, loss, changes):
+    own = [
+        dataclasses.replace(sample, logprobs=[-1.0 * (t >= 0) for t in sample.turns])
+        for sample in own_samples(rollouts)
+    ]
+    if "staleness" in changes:
+        own = [dataclasses.replace(sample, lags=[max(0, t + 1) for t in sample.turns]) for sample in own]
+    (look,), _ = imitate(policy, runner, rollouts, answers=4, calls=4, weight=0.5)
+    (call,), _ = imitate(policy, runner, rollouts[1:2], calls=4, weight=0.7)
+    alone = [*own, apart(look), apart(call)]
+    assert count(policy, [*own, look, call]) == len(own) == count(policy, alone) - 2
+    # Small steps: a token on the edge of a clip may be on either side of it.
+    moved, row = trained_on(policy, [*own, look, call], loss=loss, epochs=2, lr=1e-3, **changes)
+    wanted, before = trained_on(policy, alone, loss=loss, epochs=2, lr=1e-3, **changes)
+    assert float((moved - wanted).norm() / wanted.norm()) < 2e-3
+    assert row == pytest.approx(before, rel=2e-3, abs=1e-5, nan_ok=True)
 
 
 def test_a_call_of_a_rollout_that_answered_wrong_is_a_part_of_it(policy, runner, rollouts):
@@ -134,3 +179,25 @@ def test_an_image_that_several_rows_show_is_seen_once(family, packed):
     every = sum(len(image.values) for row in shown for image in row)
     assert seen == [every, sum(patches.values())] or (processor.family.tile_tokens and seen == [every, every])
     assert not hasattr(towers[0], "image_places") or towers[0].image_places is None
+
+
+def test_an_image_of_an_earlier_update_is_seen_once(policy, runner, rollouts, tmp_path):
+    past = PastLooks(tmp_path, memory=2)
+    imitation = make_imitation(policy, runner, past, answers=4, calls=4)
+    imitation.samples(rollouts, 1, np.random.default_rng(0))
+    (look,) = past
+    past.add(1, [look, look])
+    samples, _ = imitation.samples(rollouts[2:], 2, np.random.default_rng(0))
+    assert len(samples) == 2 and all(image.values.dtype == torch.float32 for s in samples for image in s.images)
+    batch = make_batch(samples, policy.processor, torch.device("cpu"))
+    assert len(batch.inputs["pixel_values"]) == sum(len(image.values) for image in look.gold.images)
+
+
+def test_images_of_two_processes_are_told_apart(policy, rollouts, monkeypatch):
+    """Where all processes share each trajectory out, the passes hold trajectories of all of them."""
+    monkeypatch.setattr(update, "gather_object", lambda own: [*own, *own])
+    updater = make_updater(policy)
+    updater = dataclasses.replace(updater, accelerator=types.SimpleNamespace(num_processes=2, process_index=0))
+    samples = own_samples(rollouts)
+    scenes = [outline.scene for outline in updater._number(samples, samples[0]).outlines]
+    assert len(samples) == 4 and len(set(scenes[:4])) == len(set(scenes[4:])) == 1 and scenes[0] != scenes[4]

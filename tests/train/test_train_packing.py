@@ -46,6 +46,15 @@ def test_trajectories_that_begin_with_the_same_image_share_passes():
     assert plan(lengths, 10, scenes) == plan(lengths, 10) == [[0, 2], [1, 3]]
 
 
+@given(data=st.data(), budget=st.integers(300, 1600))
+def test_never_are_more_images_seen_than_without_regard_to_them(data, budget):
+    lengths = data.draw(st.lists(st.integers(20, 300), max_size=24))
+    scenes = data.draw(st.lists(st.integers(0, 4), min_size=len(lengths), max_size=len(lengths)))
+    aware, blind = plan(lengths, budget, scenes), plan(lengths, budget)
+    seen = [sum(len({scenes[row] for row in part}) for part in passes) for passes in (aware, blind)]
+    assert len(aware) < len(blind) or seen[0] <= seen[1]
+
+
 def trajectories(seed: int, dim: int) -> tuple[list[list[int]], list[list[PixelBlock]]]:
     """Five trajectories of different lengths, with two images, one, and none."""
     generator = torch.Generator().manual_seed(seed)

@@ -102,6 +102,7 @@ class Imitation:
             look = looks[number]
             turns = (*look.calls * (number in called), *(look.answer,) * (number in read))
             samples.append(_of_turns(look.gold, turns, self.options.weight))
+        samples = _in_fp32(samples)
         shown = self._shown_targets(rollouts, rng)
         samples += shown
         counts = {"looks": len(found), "answers": len(read), "calls": len(called), "past": len(looks) - len(found)}
@@ -278,8 +279,12 @@ def _draw(chances: Sequence[float], count: int, noise: np.ndarray) -> set[int]:
 def _of_turns(gold: Sample, turns: Sequence[int], weight: float) -> Sample:
     """A sample that imitates some turns of a trajectory."""
     mask = [turn in turns for turn in gold.turns]
+    return replace(gold, mask=mask, advantages=torch.full_like(gold.advantages, weight), is_imitated=True)
+
+
+def _in_fp32(samples: Sequence[Sample]) -> list[Sample]:
+    """The same samples with pixels in fp32; an image that several of them show stays one."""
+    blocks = {image for sample in samples for image in sample.images}
     whole = torch.float32
-    images = [i if i.values.dtype == whole else replace(i, values=i.values.float()) for i in gold.images]
-    return replace(
-        gold, images=images, mask=mask, advantages=torch.full_like(gold.advantages, weight), is_imitated=True
-    )
+    known = {i: i if i.values.dtype == whole else replace(i, values=i.values.float()) for i in blocks}
+    return [replace(sample, images=[known[image] for image in sample.images]) for sample in samples]

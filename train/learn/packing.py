@@ -25,7 +25,7 @@ def plan(lengths: Sequence[int], budget: int, scenes: Sequence[int] = ()) -> lis
         lengths: Tokens of each trajectory.
         budget: Most tokens per pass; a trajectory that is longer gets a pass of its own and is never cut.
         scenes: For each trajectory a number that it shares with those that begin with the same image. These stay
-            together, so that the image is seen once for all of them, unless that takes more passes.
+            together, so that the image is seen once for all of them, if that takes no more passes and fewer images.
 
     Returns:
         Numbers of the trajectories of each pass; each trajectory is in exactly one.
@@ -35,7 +35,11 @@ def plan(lengths: Sequence[int], budget: int, scenes: Sequence[int] = ()) -> lis
         return _first_fit(order, lengths, budget)
     first = {scenes[row]: place for place, row in reversed(list(enumerate(order)))}
     together = sorted(order, key=lambda row: first[scenes[row]])
-    return min((_first_fit(way, lengths, budget) for way in (together, order)), key=len)
+
+    def price(passes: Sequence[Sequence[int]]) -> tuple[int, int]:
+        return len(passes), sum(len({scenes[row] for row in part}) for part in passes)
+
+    return min((_first_fit(way, lengths, budget) for way in (order, together)), key=price)
 
 
 def _first_fit(order: Sequence[int], lengths: Sequence[int], budget: int) -> list[list[int]]:

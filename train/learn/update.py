@@ -40,7 +40,7 @@ class _Outline:
         size: Those of the loss.
         has_gradient: Whether it has a gradient.
         is_counted: Whether it counts in means.
-        scene: A number that it shares with the samples of its process that begin with the same image.
+        scene: A number that it shares with the samples that begin with the same image, all of one process.
     """
 
     length: int
@@ -176,7 +176,8 @@ class Updater:
         shares = [own] if self.accelerator.num_processes == 1 else gather_object([own])
         holders = [range(process, process + 1) for process, share in enumerate(shares) for _ in share]
         mine = [row for row, holder in enumerate(holders) if self.accelerator.process_index in holder]
-        outlines = [outline for share in shares for outline in share]
+        count = len(shares)
+        outlines = [replace(one, scene=one.scene * count + at) for at, share in enumerate(shares) for one in share]
         if self.options.sequence_parallel > 1:
             filler = broadcast_object_list([filler])[0]  # a group runs the same passes
         return _Work(outlines, holders, filler, dict(zip(mine, samples, strict=True)))
