@@ -231,11 +231,14 @@ def test_an_update_learns_from_what_is_kept_and_imitated():
 
 def test_looks_that_self_imitation_scores_take_time_beside_an_update():
     plain = estimate.seconds(SIZE, run(prompts=2, group=4), SLOW)
-    for imitation in (ImitationOptions(answers=3), ImitationOptions(targets=1)):
-        found = estimate.seconds(SIZE, run(prompts=2, group=4, imitation=imitation), SLOW)
-        # Two passes for each of the 4 episodes of a GPU: as in `test_operations_of_an_update`, without the head.
-        assert found.looks == pytest.approx(2 * 4 * (40 * (14_800 + 1280) + 2 * 80 * 1000) / 5e5) and not plain.looks
-        assert found.total == pytest.approx(found.prefill + found.decode + found.update + found.looks)
+    found, unscored = (
+        estimate.seconds(SIZE, run(prompts=2, group=4, imitation=imitation), SLOW)
+        for imitation in (ImitationOptions(answers=3), ImitationOptions(calls=3, targets=1))
+    )
+    # One pass for each of the 4 episodes of a GPU: as in `test_operations_of_an_update`, without the head.
+    assert found.looks == pytest.approx(4 * (40 * (14_800 + 1280) + 2 * 80 * 1000) / 5e5)
+    assert found.total == pytest.approx(found.prefill + found.decode + found.update + found.looks)
+    assert not plain.looks and not unscored.looks
 
 
 def test_guessed_answers_take_time_before_an_update():

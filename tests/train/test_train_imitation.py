@@ -230,6 +230,20 @@ def test_processes_share_the_numbers_and_add_up_what_they_did():
     assert all(row["sums"] == [3.0, 0.75] for row in rows)
 
 
+def test_looks_are_scored_only_where_answers_are_imitated(policy, runner, rollouts, monkeypatch):
+    scored: list[int] = []
+    score = Updater.score
+    monkeypatch.setattr(
+        Updater, "score", lambda self, asked, filler: scored.append(len(asked)) or score(self, asked, filler)
+    )
+    _, stats = imitate(policy, runner, rollouts, calls=4, targets=1)
+    assert (
+        stats["imitation/looks"] == stats["imitation/calls"] == 1 and "imitation/elsewhere" not in stats and not scored
+    )
+    _, stats = imitate(policy, runner, rollouts, answers=4)
+    assert scored == [1] and 0 < stats["imitation/elsewhere"] < 1
+
+
 def test_nothing_is_drawn_without_looks_or_unless_asked_for(policy, runner, rollouts):
     assert imitate(policy, runner, rollouts) == ([], {})
     samples, stats = imitate(policy, runner, rollouts[2:], answers=8, calls=8)

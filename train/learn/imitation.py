@@ -3,19 +3,18 @@ r"""Self-imitation of looks: faithful tool calls, and right answers to what they
 The policy gradient rewards a right answer, wherever it came from. Beside it, an update here imitates, from its own
 rollouts, the turns that a policy needs to answer from what it sees. For a rollout with a faithful tool call:
 
-    p  = probability of the gold answer, given the trajectory up to the answering turn
-    p' = the same, with another place of the image, of the same size, in each image that a tool returned
-    v  = the judge's best score of its faithful calls, 0 to 1;  v̄ = its mean over the judged rollouts of the task
+    p = probability of the gold answer, given the trajectory up to the answering turn, with another place of the image,
+        of the same size, in each image that a tool returned
+    v = the judge's best score of its faithful calls, 0 to 1;  v̄ = its mean over the judged rollouts of the task
 
-Both probabilities are geometric means over the answer's tokens, read off one forward pass: nothing is sampled. From the
+The probability is a geometric mean over the answer's tokens, read off one forward pass: nothing is sampled. From the
 rollouts of this update and of the last `memory` ones are drawn, without replacement,
 
-    answers   with chances ∝ 1 - p' where that exceeds 0.05:       loss  -Σ log π(token of the answering turn, gold)
-    calls     with chances ∝ (1.05 - v̄)(0.1 + max(0, p - p')) v²:  loss  -Σ log π(token of each faithful call)
+    answers   with chances ∝ 1 - p where that exceeds 0.05:  loss  -Σ log π(token of the answering turn, gold)
+    calls     with chances ∝ (1.05 - v̄) v²:                  loss  -Σ log π(token of each faithful call)
 
-so it imitates answers that follow from nothing but the tool output, and looks that the answer depends on, the more so
-if the other rollouts of the task do not look there. p - p' is no reward of the answer: it depends on what was seen, not
-on the answer sampled, and has no expected gradient there.
+so it imitates answers that follow from nothing but the tool output, and looks that show much, the more so if the other
+rollouts of the task do not look there.
 
 A place that the policy never crops leaves nothing to imitate. Of the tasks of this update in which no rollout looked
 faithfully, `targets` are drawn, and in place of their first turn the call that crops the task's first box is imitated,
@@ -115,31 +114,30 @@ class Imitation:
     def _look(
         self, rollouts: Sequence[Rollout], rng: np.random.Generator
     ) -> tuple[list[AnsweredLook], dict[str, float]]:
-        """Find the faithful looks, one for each task and place; add up their p (`seen`) and p' (`elsewhere`)."""
+        """Find the faithful looks, one for each task and place; add up their p (`elsewhere`) if answers are drawn."""
         chosen: dict[object, tuple[Rollout, Sample]] = {}
         for rollout in rollouts:
             boxes = [turn.crop_boxes for turn in rollout.trajectory.turns]
             key = rollout.group, tuple(tuple((image_of(box), box) for box in shown) for shown in boxes)
             if looked(rollout) and key not in chosen and (gold := self._with_gold(rollout)):
                 chosen[key] = rollout, gold
-        asked = [self._question(rollout, rollout.tokens.images) for rollout, _ in chosen.values()]
-        asked += [self._question(rollout, self._elsewhere(rollout, rng)) for rollout, _ in chosen.values()]
-        filler = min(rollouts, key=lambda rollout: len(rollout.tokens))
-        scores = np.exp(self.updater.score(asked, self._question(filler, filler.tokens.images, 0)))
-        seen, blind = scores[: len(chosen)], scores[len(chosen) :]
+        blind = np.ones(len(chosen))
+        if self.options.answers:
+            asked = [self._question(rollout, self._elsewhere(rollout, rng)) for rollout, _ in chosen.values()]
+            filler = min(rollouts, key=lambda rollout: len(rollout.tokens))
+            blind = np.exp(self.updater.score(asked, self._question(filler, filler.tokens.images, 0)))
         groups: dict[int, list[float]] = {}
         for rollout in rollouts:
             if not rollout.judge_failed:
                 groups.setdefault(rollout.group, []).append(_shown(rollout))
         looks = []
-        for (rollout, gold), p, other in zip(chosen.values(), seen, blind, strict=True):
+        for (rollout, gold), p in zip(chosen.values(), blind, strict=True):
             turns = rollout.trajectory.turns
             calls = tuple(number for number, turn in enumerate(turns) if turn.faithful and turn.kind == "code")
             rare = 1.05 - float(np.mean(groups[rollout.group]))
-            answers = 1 - float(other) if other < 1 - _LEAST else 0.0
-            weight = rare * (0.1 + max(0.0, float(p - other))) * _shown(rollout) ** 2
-            looks.append(AnsweredLook(gold, calls, len(turns) - 1, answers, weight))
-        return looks, {"seen": float(seen.sum()), "elsewhere": float(blind.sum())}
+            answers = 1 - float(p) if p < 1 - _LEAST else 0.0
+            looks.append(AnsweredLook(gold, calls, len(turns) - 1, answers, rare * _shown(rollout) ** 2))
+        return looks, {"elsewhere": float(blind.sum())} if self.options.answers else {}
 
     def _shown_targets(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> list[Sample]:
         """Draw tasks in which no rollout looked faithfully; each with the call that crops its target."""

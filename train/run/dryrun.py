@@ -118,7 +118,7 @@ def report(size: ModelSize, options: TrainOptions) -> str:
         f"  assumed: {speed}, of which {assumed.mfu:.0%} are used; {assumed.images:.0%} of the tokens are of images; "
         "environments and judges overlap with decoding; no stragglers"
         + (f"; none of --resample's up to {spare} groups" if (spare := options.resample * options.prompts) else "")
-        + (f"; imitation scores at most {played} looks" if estimate.looks(options) else "")
+        + (f"; imitation scores at most {played} looks" if options.imitation.answers else "")
     )
     measured = _measured(Path(options.out) / options.name / HISTORY)
     return "\n".join([*lines, *([measured] if measured else [])])

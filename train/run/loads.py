@@ -26,7 +26,7 @@ def learned(options: TrainOptions) -> int:
 
 
 def looks(options: TrainOptions) -> int:
-    """Return how many looks of an update self-imitation scores at most: each rollout's, each at a place of its own."""
+    """Return how many looks of an update self-imitation finds at most: each rollout's, each at a place of its own."""
     imitation = options.imitation
     return options.prompts * options.group * bool(imitation.answers or imitation.calls or imitation.targets)
 

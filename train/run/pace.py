@@ -57,12 +57,13 @@ def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
     traffic = wide * ((size.parameters - size.vision) + together * mean / 2 * size.kv_values)
     step = max(traffic / (gpu.bandwidth * estimate.decode), 2 * active * together / speed)
     waves = math.ceil(per_gpu / together) if together else math.inf
+    scores = bool(options.imitation.answers)
     return Seconds(
         prefill=(per_gpu + guessed) * read / speed,
         decode=waves * sampled * step,
         update=learned(options) / max(1, estimate.gpus) * update_flops(size, options) / speed,
         push=push_bytes(size, options) / (estimate.network * 1e9),
-        looks=2 * looks(options) / max(1, estimate.gpus) * look_flops(size, options) / speed,
+        looks=looks(options) / max(1, estimate.gpus) * look_flops(size, options) / speed if scores else 0.0,
     )
 
 
