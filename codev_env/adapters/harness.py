@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 from PIL import Image
 
+from codev_env.adapters.libraries import library_of
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ContextFull, TaskError
 from codev_env.tasks.readers.cells import image_sources
@@ -141,7 +142,8 @@ def lmms_model(agent: Callable[[], Player], **options: Any) -> Any:
         agent: As for `ToolModel`.
         options: As for `ToolModel`.
     """
-    from lmms_eval.api.model import lmms
+    with library_of("harness"):
+        from lmms_eval.api.model import lmms
 
     class CodeVModel(lmms):
         """Plays an episode for each request."""

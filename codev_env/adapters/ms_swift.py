@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.adapters.libraries import library_of
 from codev_env.messages import content_parts, restore_stop
 
 if TYPE_CHECKING:
     Env: Any
     envs: dict[str, Any]
 else:
-    from swift.rollout.gym_env import Env, envs
+    with library_of("ms_swift"):
+        from swift.rollout.gym_env import Env, envs
 
 NAME = "codev"
 """The name in the data set's `env_config` column."""

@@ -16,24 +16,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
-from fastapi import FastAPI, HTTPException, Request
-from nemo_gym.base_resources_server import BaseResourcesServerConfig
-from nemo_gym.openai_utils import NeMoGymEasyInputMessage, NeMoGymResponse
-from nemo_gym.server_utils import SESSION_ID_KEY, get_response_json, raise_for_status
-from resources_servers.gymnasium import (
-    EnvResetRequest,
-    EnvResetResponse,
-    EnvStepRequest,
-    EnvStepResponse,
-    GymnasiumServer,
-    extract_text,
-)
-from responses_api_agents.gymnasium_agent.app import GymnasiumAgent, GymnasiumAgentRunRequest, GymnasiumRunResponse
 
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.adapters.libraries import library_of
 from codev_env.errors import ConfigError, TaskError
 from codev_env.messages import content_parts, restore_stop
 from codev_env.types import Observation
+
+with library_of("nemo_gym"):
+    from fastapi import FastAPI, HTTPException, Request
+    from nemo_gym.base_resources_server import BaseResourcesServerConfig
+    from nemo_gym.openai_utils import NeMoGymEasyInputMessage, NeMoGymResponse
+    from nemo_gym.server_utils import SESSION_ID_KEY, get_response_json, raise_for_status
+    from resources_servers.gymnasium import (
+        EnvResetRequest,
+        EnvResetResponse,
+        EnvStepRequest,
+        EnvStepResponse,
+        GymnasiumServer,
+        extract_text,
+    )
+    from responses_api_agents.gymnasium_agent.app import GymnasiumAgent, GymnasiumAgentRunRequest, GymnasiumRunResponse
 
 AGENT = "codev_agent"
 """The agent's name in the configuration of `examples/nemo_gym`, and in the rows."""

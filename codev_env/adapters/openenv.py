@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from openenv.core import EnvClient
-from openenv.core.client_types import StepResult
-from openenv.core.env_server import Action, Environment, Observation, State, create_app
-from pydantic import Field
-
 from codev_env import types
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.adapters.libraries import library_of
 from codev_env.messages import content_parts, from_data_url, png_data_url
+
+with library_of("openenv"):
+    from openenv.core import EnvClient
+    from openenv.core.client_types import StepResult
+    from openenv.core.env_server import Action, Environment, Observation, State, create_app
+    from pydantic import Field
 
 
 class TurnAction(Action):

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-import skyrl_gym
-from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
-
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.adapters.libraries import library_of
 from codev_env.messages import content_parts, restore_stop
 from codev_env.types import Observation
+
+with library_of("skyrl"):
+    import skyrl_gym
+    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 ENV_CLASS = "codev"
 """The name in the data set's `env_class` column."""

@@ -14,13 +14,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from tensordict import TensorDict
-from torchrl.data import Binary, Composite, NonTensor, Unbounded
-from torchrl.envs.gym_like import BaseInfoDictReader
-from torchrl.envs.libs.gym import register_gym_spec_conversion
 
+from codev_env.adapters.libraries import library_of
 from codev_env.spaces import Images, Unicode
+
+with library_of("torchrl"):
+    import torch
+    from tensordict import TensorDict
+    from torchrl.data import Binary, Composite, NonTensor, Unbounded
+    from torchrl.envs.gym_like import BaseInfoDictReader
+    from torchrl.envs.libs.gym import register_gym_spec_conversion
 
 
 @register_gym_spec_conversion(Images)

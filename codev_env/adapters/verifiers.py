@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-import verifiers.v1 as vf
-from openai import AsyncOpenAI
-from verifiers.v1.dialects.chat import message_to_wire
-
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.adapters.libraries import library_of
 from codev_env.messages import content_parts, restore_stop
+
+with library_of("verifiers"):
+    import verifiers.v1 as vf
+    from openai import AsyncOpenAI
+    from verifiers.v1.dialects.chat import message_to_wire
 
 TASKSET = "codev-verifiers"
 """The id of the task set: `vf-eval codev-verifiers` on the command line of verifiers."""

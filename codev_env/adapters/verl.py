@@ -18,12 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
-from verl.utils.profiler import simple_timer
-
 from codev_env.adapters.episodes import EpisodeRunner
+from codev_env.adapters.libraries import library_of
 from codev_env.messages import image_blocks
 from codev_env.types import Observation
+
+with library_of("verl"):
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+    from verl.utils.profiler import simple_timer
 
 NAME = "codev"
 """The name in the data set's `agent_name` column."""
