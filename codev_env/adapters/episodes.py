@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.error import ClosedEnvironmentError
+from gymnasium.error import ClosedEnvironmentError, UnregisteredEnv
 
 from codev_env.envs.image_tool import unwrap
 from codev_env.locks import ForkLock
+from codev_env.registration import why_not_made
 from codev_env.types import Answer, Code, Observation, StopReason
 
 _Idle = tuple[Any, gym.Env[Any, Any]]
@@ -34,6 +35,7 @@ class EpisodeRunner:
         options: Arguments of the environment, as for `gymnasium.make`.
 
     Raises:
+        gymnasium.error.UnregisteredEnv: No environment has the id.
         gymnasium.error.ClosedEnvironmentError: `reset`, `step`, `conclude` or `cut_off` after `close`.
     """
 
@@ -183,4 +185,7 @@ def _take(key: Hashable) -> gym.Env[Any, Any] | None:
 def _make(env: str | Callable[..., gym.Env[Any, Any]], options: dict[str, Any]) -> gym.Env[Any, Any]:
     if callable(env):
         return env(**options)
-    return gym.make(env if ":" in env else f"codev_env:{env}", **options)
+    try:
+        return gym.make(env if ":" in env else f"codev_env:{env}", **options)
+    except UnregisteredEnv as error:
+        raise type(error)(why_not_made(env, error)) from error

@@ -15,6 +15,7 @@ from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import CodevError, ConfigError, TaskError
 from codev_env.farm.options import FarmOptions, make_options
 from codev_env.judges import for_view, get_judge
+from codev_env.registration import why_not_made
 from codev_env.types import TaskSet
 from codev_train.run.options import EnvOptions, TrainOptions
 
@@ -124,7 +125,7 @@ def make_env(
             **wrapped,
         )
     except (gym.error.Error, ModuleNotFoundError) as error:
-        raise ConfigError(f"env.id {options.id!r} is not a registered environment: {error}") from error
+        raise ConfigError(f"env.id {why_not_made(options.id, error)}") from error
     except TypeError as error:
         if isinstance(error, CodevError):
             raise
