@@ -42,6 +42,25 @@ class TaskError(CodevError, ValueError):
     """A data set, a row or an image that cannot be read or does not make sense."""
 
 
+class BadRows(TaskError):
+    """A data set with rows that cannot be used, where they were not to be left out.
+
+    Attributes:
+        reason: The file, the first such row and the number of the others, without advice.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.advised("on_error='skip'")
+
+    def advised(self, option: str) -> str:
+        """Return the message with the option that leaves such rows out, as its reader has it."""
+        return f"{self.reason} Use {option} to leave them out."
+
+
 class FormatError(TaskError):
     """Data without the files or columns of the format that was asked for."""
 

@@ -7,6 +7,7 @@ import errno
 import importlib
 import io
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from codev_env import __version__
-from codev_env.errors import CodevError, UsageError, nearest_name
+from codev_env.errors import BadRows, CodevError, UsageError, nearest_name
 
 OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 """Exit codes: success, an explained error, a wrong command line, Ctrl-C (128 + SIGINT), and work left unfinished by
@@ -141,7 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"codev {_whole(name, rest)}: {str(error) or 'interrupted.'}", file=sys.stderr)
         return INTERRUPTED
     except CodevError as error:
-        code = _fail(_whole(name, rest), str(error), debug)
+        whole = _whole(name, rest)
+        code = _fail(whole, _without_rows(whole, error) if isinstance(error, BadRows) else str(error), debug)
         return USAGE if isinstance(error, UsageError) else code
     except BrokenPipeError:  # `codev ... | head`
         _discard_output()
@@ -166,6 +168,15 @@ def _whole(name: str, rest: Sequence[str]) -> str:
     paths: Any = load("codev_env.app.completion:OPTIONS")
     below = " ".join([name, *rest[:1]])
     return below if below in paths else name
+
+
+def _without_rows(whole: str, error: BadRows) -> str:
+    """Return the message about bad rows with the option of the command that leaves them out, if it has one."""
+    paths: Any = load("codev_env.app.completion:OPTIONS")
+    options_of = load("codev_env.app.options:options_of")
+    flags = [option.flag for option in options_of(load(paths[whole]))] if whole in paths else []
+    own = next((flag for flag in flags if re.fullmatch(r"--(env\.)?on-error", flag)), None)
+    return error.advised(f"{own} skip") if own else str(error)
 
 
 def _nearest(name: str) -> str:

@@ -11,7 +11,7 @@ import textwrap
 import webbrowser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -58,6 +58,8 @@ class PlayOptions:
     """Own data: more options of its reader, such as `boxes=xywh`."""
     image_folder: Path | None = None
     """Own data: folder of the images, if not the file's."""
+    on_error: Literal["raise", "skip"] = "raise"
+    """Bad rows: stop, or leave them out and count them."""
     index: int | None = None
     """Index of the task; by default one is drawn."""
     seed: Annotated[int, Field(ge=0)] = 0
@@ -157,6 +159,7 @@ def _tasks(given: PlayOptions) -> TaskSet:
         columns=columns_of(given.columns),
         reader=reader_of(given.reader),
         image_folder=given.image_folder,
+        on_error=given.on_error,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.benches import BENCHES, Bench
-from codev_env.errors import CodevError, ConfigError, TaskError, nearest_name, unknown
+from codev_env.errors import BadRows, CodevError, ConfigError, TaskError, nearest_name, unknown
 from codev_env.tasks.check import Checked, check_tasks
 from codev_env.tasks.filtered import FilteredTaskSet
 from codev_env.tasks.generators.charts import ChartOptions
@@ -178,7 +178,7 @@ def narrow(tasks: TaskSet, only: str | Path | None) -> TaskSet:
 
 def _with_variants(error: CodevError, subset: str | None, wrapped: WrapOptions | None) -> CodevError:
     """Add the names of the variants to the error for an unknown subset, which can be a variant as well."""
-    if subset is None or wrapped is None or repr(subset) not in str(error):
+    if subset is None or wrapped is None or isinstance(error, BadRows) or repr(subset) not in str(error):
         return error
     return type(error)(f"{error} Variants of the transforms: {', '.join(wrapped.transforms)}.")
 

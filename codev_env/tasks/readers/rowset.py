@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-from codev_env.errors import TaskError, unknown
+from codev_env.errors import BadRows, TaskError, unknown
 from codev_env.tasks.readers.boxes import BoxForm, Frame, place_on
 from codev_env.tasks.readers.cache import TASKS
 from codev_env.tasks.readers.cells import changed, image_files, image_sources
@@ -165,7 +165,8 @@ class RowTaskSet:
             image_folder: Folder of relative image paths; `None` for the one that the table names.
 
         Raises:
-            TaskError: A bad row, or no rows at all.
+            BadRows: A bad row.
+            TaskError: No rows at all.
             ConfigError: An option that cannot be used.
         """
         check_on_error(on_error)
@@ -182,7 +183,7 @@ class RowTaskSet:
         reasons = [Bad(row, why) for row, why in sorted(problems.items())]
         if on_error == "raise" and reasons:
             more = f" ({len(reasons) - 1} more rows are bad, too.)" if len(reasons) > 1 else ""
-            raise TaskError(f"{reasons[0].reason}{more} Use on_error='skip' (--on-error skip) to leave them out.")
+            raise BadRows(f"{reasons[0].reason}{more}")
         if on_error == "skip":
             known = {bad.row for bad in reasons}
             remembered = self._read_report(self._report())[1]
