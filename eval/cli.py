@@ -43,7 +43,8 @@ def evaluate(argv: Sequence[str]) -> int:
         print(f"  {where}task {failed.failure.index}: {failed.failure.reason}", file=sys.stderr)
     if len(failures) > SHOWN_FAILURES:
         print(f"  and {len(failures) - SHOWN_FAILURES} more, in {options.out / METRICS}", file=sys.stderr)
-    print("The same command tries these again, and only these.", file=sys.stderr)
+    again = "The same command" + (" without --overwrite" if options.overwrite else "")
+    print(f"{again} tries these again, and only these.", file=sys.stderr)
     return 1
 
 

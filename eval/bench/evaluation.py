@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -17,48 +16,26 @@ from codev_agents.engines.folders import CONFIG, model_advice
 from codev_env.dialects import get_dialect
 from codev_env.envs.tool_free import ToolFree
 from codev_env.errors import CodevError, ConfigError
-from codev_env.files import write_json
 from codev_env.registration import env_id_of
 from codev_env.scoring.clusters import source_of
 from codev_env.tasks import wrap_tasks
-from codev_env.trajectory import FILE_NAME as TRAJECTORIES
-from codev_env.trajectory import Trajectory, TrajectoryWriter
+from codev_env.trajectory import Trajectory
 from codev_env.types import TaskSet
 from codev_env.usage import EpisodeUsage
 from codev_eval.bench.checks import check_scorer
 from codev_eval.bench.conditions import Perturbation, Perturbed, all_variants, without_source
-from codev_eval.bench.folder import (
-    METRICS,
-    PERTURBED,
-    PLAIN,
-    REPORT,
-    SCHEMA,
-    STATE,
-    SUITE,
-    WITHOUT_TOOL,
-    check_same,
-    evaluation_files,
-    has_state,
-    is_evaluation,
-    keep_alone,
-    read_episodes,
-    read_failed_usage,
-    remove_evaluation,
-    remove_new,
-)
+from codev_eval.bench.folder import PERTURBED, PLAIN, SUITE, WITHOUT_TOOL
 from codev_eval.bench.measures import bench_of, returned_image, sample_of
-from codev_eval.bench.models import is_folder, parse_model, weights_of
+from codev_eval.bench.models import is_folder, parse_model
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.progress import ProgressBar
 from codev_eval.bench.released import is_saved
+from codev_eval.bench.results_folder import ResultsFolder
 from codev_eval.bench.runner import Failure, Key, keys, play
 from codev_eval.bench.saved import SavedModel
 from codev_eval.bench.servers import check_servers
 from codev_eval.bench.unchanged import digest_of, first_changed, is_at
-from codev_eval.bench.usage import rows_of, usage_of
 
-_OF_TRAINING = ("options.yaml", "history.jsonl", "checkpoints")
-"""Files that mark the folder of a training run."""
 MOST_FAILURES = 20
 """A benchmark is left if this many of its episodes failed since the start and none succeeded."""
 
@@ -153,7 +130,6 @@ class Evaluation:
             )
             self._agents = [self._make_agent()]
         self._earlier: list[Trajectory] = []
-        self._state: dict[str, Any] = {}
         self._are_checked = False
 
     def play(self) -> BenchEpisodes:
@@ -163,10 +139,11 @@ class Evaluation:
             EvaluationError: If not a single plain episode could be evaluated.
         """
         with ExitStack() as held:
-            return self._play_all(self._open_folder(held))
+            self._folder = ResultsFolder(self.options, held)
+            return self._play_all()
 
-    def _play_all(self, before: set[Path]) -> BenchEpisodes:
-        played = BenchEpisodes(self.tasks, failed_usage=usage_of(self._state["failed_usage"]))
+    def _play_all(self) -> BenchEpisodes:
+        played = BenchEpisodes(self.tasks, failed_usage=self._folder.failed_usage)
         try:
             self._play_condition(PLAIN, self._plain(), played)
             plain = played.episodes[PLAIN]
@@ -178,12 +155,14 @@ class Evaluation:
             for condition, works in self._further(plain):
                 self._play_condition(condition, works, played)
         except KeyboardInterrupt as error:
+            out, again = self.options.out, " without --overwrite" if self.options.overwrite else ""
             raise KeyboardInterrupt(
-                f"stopped; the episodes so far are in {self.options.out}. Continue with the same command."
+                f"stopped before an episode was finished; {out} still holds the earlier evaluation."
+                if self._folder.replaces
+                else f"stopped; the episodes so far are in {out}. Continue with the same command{again}."
             ) from error
         finally:
-            if not read_episodes(self.options.out):
-                remove_new(self.options.out, before)
+            self._folder.leave()
         return played
 
     def _count(self, tasks: TaskSet) -> int:
@@ -263,8 +242,7 @@ class Evaluation:
         return play(players, work.indices, seed=self.options.seed, **asked)
 
     def _play_condition(self, condition: str, works: Sequence[_BenchWork], played: BenchEpisodes) -> None:
-        folder = self.options.out / condition
-        found = read_episodes(folder)
+        found = self._folder.episodes(condition)
         if condition == PLAIN:
             self._earlier = found
         todo = []
@@ -276,20 +254,18 @@ class Evaluation:
         before = [sum(1 for _ in keys(work.indices, work.samples, work.skip)) for work in works]
         if any(counts):
             self._check_unchanged()
-            self._check_servers()
+            self._check_ready()
         if condition == PLAIN:  # after the checks: an option that is refused changes no file
-            write_json(self.options.out / STATE, self._state)
+            self._folder.note()
         if any(counts):
             bar = ProgressBar(condition or "episodes", sum(before), sum(before) - sum(counts), self.options)
-            with ExitStack() as stack:
-                writer = stack.enter_context(TrajectoryWriter(folder))
-                stack.callback(bar.close)
+            with closing(bar), self._folder.writing(condition) as write:
                 kept = [used for (failed_in, _), used in played.failed_usage.items() if failed_in == condition]
                 bar.start(found, sum(kept, EpisodeUsage()))
                 for work, count in zip(todo, counts, strict=True):
                     if count:
-                        self._play_work(condition, work, count, writer, bar, played)
-            found = read_episodes(folder)
+                        self._play_work(condition, work, count, write, bar, played)
+            found = self._folder.episodes(condition)
         played.episodes[condition] = {
             work.bench: sorted((t for t in found if bench_of(t) == work.bench), key=lambda t: (t.index, sample_of(t)))
             for work in works
@@ -316,11 +292,13 @@ class Evaluation:
                 task_id = recorded[index].task_id
                 raise self._changed(f"{task_id!r} of {bench} with a question, choices, answer or boxes other than now")
 
-    def _check_servers(self) -> None:
-        """Ask the servers once, before the first episode of this start."""
+    def _check_ready(self) -> None:
+        """Ask the servers and load the model, once, before the first episode of this start."""
         if not self._are_checked:
             agent = self._agents[0] if self._make_agent else None
             check_servers(agent, self.options.judge, self.options.scorer)
+            if agent is None:
+                _ = self._model
             self._are_checked = True
 
     def _changed(self, what: str) -> ConfigError:
@@ -334,7 +312,7 @@ class Evaluation:
         condition: str,
         work: _BenchWork,
         count: int,
-        writer: TrajectoryWriter,
+        write: Callable[[Trajectory], None],
         bar: ProgressBar,
         played: BenchEpisodes,
     ) -> None:
@@ -351,48 +329,11 @@ class Evaluation:
                         break
                     continue
                 succeeded = True
-                writer.append(outcome)
+                write(outcome)
                 bar.add(outcome)
 
     def _note_usage(self, place: tuple[str, str], usage: EpisodeUsage, played: BenchEpisodes) -> None:
         """Keep what a failed episode took, for the cost of later starts, too."""
         if usage:
             played.failed_usage[place] = played.failed_usage.get(place, EpisodeUsage()) + usage
-            self._state["failed_usage"] = rows_of(played.failed_usage)
-            write_json(self.options.out / STATE, self._state)
-
-    def _open_folder(self, held: ExitStack) -> set[Path]:
-        """Make the folder, or reuse that of a stopped evaluation with the same options; returns what was there."""
-        out = self.options.out
-        for place in (out, *out.parents):
-            if place.exists():
-                if not place.is_dir():
-                    raise ConfigError(f"--out {out}: {place} is a file; give a folder.")
-                break
-        if any((out / name).exists() for name in _OF_TRAINING):
-            raise ConfigError(f"--out {out} is the folder of a training run: give another one.")
-        if is_there := out.is_dir():
-            keep_alone(out, held)
-        found = [path for path in evaluation_files(out) if path.exists()]
-        mine = json.loads(json.dumps(self.options.fixed()))
-        weights = weights_of(Path(self.options.model)) if is_folder(self.options.model) else ""
-        if self.options.overwrite:
-            if found and not is_evaluation(out):
-                raise ConfigError(
-                    f"--out {out} holds {found[0].name}, but no evaluation that --overwrite could replace "
-                    f"({TRAJECTORIES} or {STATE}): give another folder."
-                )
-            remove_evaluation(out)
-        elif read_episodes(out) or (out / METRICS).exists() or (out / REPORT).exists():
-            check_same(out, found[0], mine, weights)
-        elif (out / STATE).exists() and not has_state(out):
-            raise ConfigError(f"--out {out} holds {STATE}, which is of no evaluation: give another folder.")
-        before = {path for path in (out, *evaluation_files(out)) if path.exists()}
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--out {out} cannot be made: {error.strerror}. Give another folder.") from error
-        if not is_there:
-            keep_alone(out, held)
-        self._state = {"schema": SCHEMA, "options": mine, "weights": weights, "failed_usage": read_failed_usage(out)}
-        return before
+            self._folder.note_failed(played.failed_usage)

@@ -219,8 +219,8 @@ def test_a_larger_n_plays_only_what_is_new(tmp_path, capsys, monkeypatch):
     assert run_eval(tmp_path, n=2) == 0
     first = [t.task_id for t in read_trajectories(tmp_path)]
     played = []
-    real = evaluation.TrajectoryWriter.append
-    monkeypatch.setattr(evaluation.TrajectoryWriter, "append", lambda self, t: (played.append(t.index), real(self, t)))
+    real = TrajectoryWriter.append
+    monkeypatch.setattr(TrajectoryWriter, "append", lambda self, t: (played.append(t.index), real(self, t)))
     assert run_eval(tmp_path, n=5) == 0
     assert sorted(played) == [2, 3, 4]
     assert [t.task_id for t in read_trajectories(tmp_path)][:2] == first

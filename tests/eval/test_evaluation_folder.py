@@ -80,6 +80,49 @@ def test_overwriting_removes_what_an_evaluation_wrote_and_nothing_else(own, caps
     assert {t.seed for t in read_trajectories(own)} == {1, 2}
 
 
+@pytest.mark.parametrize("options", [(), ("--dual", "--suites", "orientation")])
+def test_what_would_be_overwritten_stays_until_an_episode_is_finished(own, monkeypatch, capsys, options):
+    assert run_eval(own, "--suites", "orientation") == 0
+    before = files(own)
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "parse_model", lambda *_, **__: Failing)
+        assert run_eval(own, "--seed", "1", "--overwrite", *options) == 1
+    assert "none of the 2 episodes could be evaluated" in capsys.readouterr().err
+    assert files(own) == before
+    assert run_eval(own, "--seed", "1", "--overwrite", *options) == 0
+    assert {t.seed for t in read_trajectories(own)} == {1, 2}
+
+
+class Stopped(Oracle):
+    """Is stopped with Ctrl-C before an episode."""
+
+    def __init__(self, at: int):
+        super().__init__()
+        self.left = at
+
+    def reset(self, env):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        super().reset(env)
+
+
+def test_a_stop_says_whether_the_earlier_evaluation_is_still_there(tmp_path, monkeypatch, capsys):
+    assert run_eval(tmp_path) == 0
+    before = files(tmp_path)
+    monkeypatch.setattr(evaluation, "parse_model", lambda *_, **__: lambda: Stopped(0))
+    assert run_eval(tmp_path, "--seed", "1", "--overwrite") == cli.INTERRUPTED
+    assert f"{tmp_path} still holds the earlier evaluation." in capsys.readouterr().err and files(tmp_path) == before
+    monkeypatch.setattr(evaluation, "parse_model", lambda *_, **__: lambda: Stopped(3))
+    assert run_eval(tmp_path, "--seed", "1", "--overwrite", "--n", "9") == cli.INTERRUPTED
+    assert "Continue with the same command without --overwrite." in capsys.readouterr().err
+    kept = read_trajectories(tmp_path)
+    assert kept and not (tmp_path / "metrics.json").exists()
+    monkeypatch.undo()
+    assert run_eval(tmp_path, "--seed", "1", "--n", "9") == 0
+    assert read_trajectories(tmp_path)[: len(kept)] == kept
+
+
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}])
 def test_a_folder_has_one_evaluation_at_a_time(tmp_path, monkeypatch, options):
     """Before the first episode of one, another model's would be mixed in; `--overwrite` would remove what it writes."""

@@ -66,6 +66,15 @@ def test_the_servers_of_judge_and_scorer_are_asked_before_anything_is_played(tmp
     assert "cannot be reached" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("option", ["--model", "--judge", "--scorer"])
+def test_a_server_that_is_not_there_overwrites_nothing(tmp_path, capsys, option):
+    assert run_eval(tmp_path, "scripted:oracle") == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert run_eval(tmp_path, "scripted:oracle", option, "http://localhost:9/v1#m", "--overwrite") == 1
+    assert "http://localhost:9/v1" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_the_judges_requests_are_counted_beside_the_models_and_kept_with_the_episodes(tmp_path, capsys):
     with FakeJudgeServer(says("no verdict"), good) as server:
         judge = {"name": "vlm", "model": "toy", "base_url": server.url, "prompt_price": 1e4, "completion_price": 1e4}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,36 @@ def test_weights_that_were_trained_on_are_another_evaluation(saved, tmp_path, ca
     given = ["--model", str(model), "--data", "synthetic", "--scenes", "toy", "--n", "5", "--max-tokens", "12"]
     assert cli.main(["eval", *given, "--max-turns", "2", "--out", str(tmp_path / "out")]) == 1
     assert "they have changed" in capsys.readouterr().err
+
+
+def without_weights(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+
+
+def with_torn_weights(model: Path) -> None:
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "engine", "says"),
+    [
+        (without_weights, "hf", "cannot load the weights"),
+        (with_torn_weights, "hf", "cannot load the weights"),
+        (lambda model: None, "vllm", "--engine vllm needs vLLM"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_changes_no_result(saved, tmp_path, monkeypatch, capsys, spoil, engine, says):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    model, out = shutil.copytree(saved, tmp_path / "model"), tmp_path / "out"
+    given = ["eval", "--data", "synthetic", "--scenes", "toy", "--out", str(out)]
+    assert cli.main([*given, "--model", "scripted:oracle", "--n", "2"]) == 0
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    spoil(model)
+    assert cli.main([*given, "--model", str(model), "--n", "1", "--engine", engine, "--overwrite"]) == 1
+    said = capsys.readouterr().err
+    assert says in said and "0/1" not in said, "it is found before the first episode"
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.integration
