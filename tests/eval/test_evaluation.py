@@ -12,7 +12,7 @@ import pytest
 from codev_agents import AgentError, Oracle, RandomCrop
 from codev_env.app import cli
 from codev_env.benches import suite_of
-from codev_env.trajectory import Trajectory, read_trajectories
+from codev_env.trajectory import Trajectory, TrajectoryWriter, read_trajectories
 from codev_env.types import Step
 from codev_eval.bench import evaluation
 
