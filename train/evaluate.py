@@ -21,7 +21,7 @@ from codev_agents.rollout.player import Group
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import Selection
 from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
-from codev_env.errors import ConfigError
+from codev_env.errors import ConfigError, TaskError
 from codev_env.files import write_json
 from codev_env.scoring.clusters import summarize_clusters
 from codev_env.scoring.med import tool_effect
@@ -66,6 +66,7 @@ def evaluate(
 
     Raises:
         ConfigError: The first prompts of all tasks are too long.
+        TaskError: A task cannot be read.
     """
     contrasted: list[Trajectory] = []
     without: list[Trajectory] = []
@@ -134,6 +135,8 @@ def _play(
         gathered += found if accelerator.is_main_process else []
         any_played |= bool(found)
     skipped = gather_object(played.skipped)
+    if unread := [task for task in skipped if task.error]:  # what is measured must not change with a disk
+        raise TaskError(f"a task that is evaluated on cannot be read: {unread[0].error}")
     reasons = [task.reason(options.max_tokens, options.max_length) for task in skipped]
     for reason in reasons if accelerator.is_main_process else ():
         print(reason, file=sys.stderr)

@@ -25,6 +25,7 @@ from codev_agents.rollout.groups import TakenGroups
 from codev_agents.rollout.player import STRAGGLER
 from codev_agents.rollout.runner import Rollout, RolloutRunner
 from codev_agents.rollout.selection import PlayedGroup, Selection
+from codev_agents.rollout.unplayable import SkippedTask
 from codev_env.errors import ConfigError
 from codev_env.rewards import Reward
 from codev_env.scoring.metrics import judged_episodes
@@ -271,13 +272,19 @@ class _Learner:
                 tqdm.write(skipped[index].reason(options.max_tokens, options.max_length), file=sys.stderr)
             self.named.add(index)
         if not all(count for count, _, _ in found):
-            raise ConfigError(
-                f"update {step + 1} has no task to play: the first prompts of the tasks that were drawn have "
-                f"{min(task.tokens for task in skipped.values())} tokens or more, which leaves no room for a turn of "
-                f"--max-tokens {options.max_tokens} within --max-length {options.max_length}. Raise --max-length, "
-                "lower --max-tokens, or save the model with a smaller limit on the pixels of an image."
-            )
+            raise ConfigError(f"update {step + 1} has no task to play: {_why_none(list(skipped.values()), options)}")
         return [group for _, played, _ in found for group in played]
+
+
+def _why_none(skipped: Sequence[SkippedTask], options: TrainOptions) -> str:
+    """Say why none of the tasks that were drawn can be played, and what to do."""
+    if not (tokens := [task.tokens for task in skipped if not task.error]):
+        return f"the tasks that were drawn cannot be read, the first of them because: {skipped[0].error}"
+    return (
+        f"the first prompts of the tasks that were drawn have {min(tokens)} tokens or more, which leaves no room for a "
+        f"turn of --max-tokens {options.max_tokens} within --max-length {options.max_length}. Raise --max-length, "
+        "lower --max-tokens, or save the model with a smaller limit on the pixels of an image."
+    )
 
 
 def reward_table(rollouts: Sequence[Rollout]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from codev_agents.rollout.player import Rollout
-from codev_agents.rollout.selection import PlayedGroup, SkippedTask
+from codev_agents.rollout.selection import PlayedGroup
+from codev_agents.rollout.unplayable import SkippedTask
 
 
 @dataclass(frozen=True)

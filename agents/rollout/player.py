@@ -12,15 +12,15 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
-from codev_agents.agent import AgentError
 from codev_agents.episode import EpisodeRecorder, judge_lost, shown_images
 from codev_agents.rollout.engine import Completion, Prompt, Sampling
 from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock, TokenSequence
+from codev_agents.rollout.unplayable import PromptTooLong, UnreadableTask
 from codev_agents.rollout.workers import LateCall, LiveValues, Memo, StepTimeout, Workers
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
-from codev_env.errors import CodevError, JudgeError
+from codev_env.errors import CodevError, JudgeError, TaskError
 from codev_env.judges import AsyncJudge
 from codev_env.rewards import Reward, change
 from codev_env.trajectory import Trajectory
@@ -32,22 +32,6 @@ STRAGGLER: StopReason = "straggler"
 _TURN, _PROBE, _FIRST_PROBE = range(3)  # kinds of completions
 _HARMLESS = (OrderEnforcing, PassiveEnvChecker)
 _STAGES = ("step", "execute", "score", "finish")
-
-
-class PromptTooLong(AgentError):
-    """The first prompt of a task leaves no room for an answer.
-
-    Attributes:
-        task_id: Name of the task.
-        tokens: Length of the prompt.
-    """
-
-    def __init__(self, task_id: str, tokens: int, max_length: int) -> None:
-        super().__init__(
-            f"the first prompt has {tokens} tokens, and the model takes {max_length} with the answer:"
-            " save the model with a smaller limit on the pixels of an image, or evaluate another one."
-        )
-        self.task_id, self.tokens = task_id, tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +227,7 @@ class EpisodePlayer:
 
         Raises:
             PromptTooLong: The first prompt leaves too little room.
+            UnreadableTask: The environment cannot read the task.
             CodevError: The environment or its judge failed, or the engine; its `usage` is that of the episode.
         """
         context = self.context
@@ -277,7 +262,10 @@ class EpisodePlayer:
 
     def _reset(self) -> Prompt:
         context = self.context
-        self._first, info = self.env.reset(options={"index": self.group.index})
+        try:
+            self._first, info = self.env.reset(options={"index": self.group.index})
+        except TaskError as error:
+            raise UnreadableTask(str(error)) from error
         shown = context.memo.get(("shown", self.group.index), lambda: shown_images(self._first))
         self._recorder = EpisodeRecorder(self.env, self._first, info["index"], images=shown)
         ids, images = context.memo.get(("task", self.group.index), self._tokenize_first)

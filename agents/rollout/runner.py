@@ -18,7 +18,6 @@ from codev_agents.rollout.player import (
     EpisodePlayer,
     Group,
     PlayedEpisode,
-    PromptTooLong,
     Rollout,
     RolloutContext,
 )
@@ -26,10 +25,11 @@ from codev_agents.rollout.probe import Probe
 from codev_agents.rollout.requests import IdleClock, open_requests
 from codev_agents.rollout.selection import GroupSource, Selection
 from codev_agents.rollout.tokens import ChatProcessor, TokenSequence
+from codev_agents.rollout.unplayable import UNPLAYABLE
 from codev_agents.rollout.workers import Memo, Workers, all_or_none, run
 from codev_env.dialects import Dialect
 from codev_env.envs.image_tool import ImageToolEnv, unwrap
-from codev_env.errors import CodevError, EpisodeLost
+from codev_env.errors import CodevError, EpisodeLost, TaskError
 from codev_env.rewards import Reward
 from codev_env.trajectory import Trajectory
 from codev_env.usage import EpisodeUsage
@@ -142,9 +142,9 @@ class RolloutRunner:
     ) -> None:
         """Play `group` episodes of each task that a selection draws, until it has enough groups; it has the results.
 
-        A task whose first prompt leaves no room for a turn is skipped. As long as the selection draws, free places are
-        filled with further groups; those that are under way when it has enough are given up. The arguments are those
-        of `play_groups`.
+        A task that cannot be read, or whose first prompt leaves no room for a turn, is skipped. As long as the
+        selection draws, free places are filled with further groups; those that are under way when it has enough are
+        given up. The arguments are those of `play_groups`.
 
         Raises:
             Exception: As `play`.
@@ -174,7 +174,7 @@ class RolloutRunner:
     def guesses(self, engine: Engine, indices: Sequence[int], max_tokens: int) -> list[bool]:
         """Return for each task whether the policy, made to answer before it has looked, begins with the right answer.
 
-        For a task whose first prompt leaves no room for a turn this is true.
+        For a task that cannot be read, or whose first prompt leaves no room for a turn, this is true.
 
         Args:
             engine: Samples the answers, greedily.
@@ -188,7 +188,10 @@ class RolloutRunner:
         tasks, prompts = {}, []
         try:
             for number, index in enumerate(indices):
-                first, _ = env.reset(options={"index": index})
+                try:
+                    first, _ = env.reset(options={"index": index})
+                except TaskError:  # whoever plays it says so
+                    continue
                 images = [self.processor.image(image) for image in first["images"]]
                 tokens = TokenSequence()
                 tokens.add_observation(self.processor.prompt(base.system_prompt, first["text"], images), images)
@@ -250,7 +253,7 @@ class RolloutRunner:
             try:
                 with source.playing(group):
                     group.played[place] = await self._episode(context, group, group.number * size + place)
-            except PromptTooLong as error:
+            except UNPLAYABLE as error:
                 source.skip(group, error)
                 for left in [one for one in waiting if one[0] is group]:
                     waiting.remove(left)

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from codev_agents.rollout.player import Group, PromptTooLong, Rollout
+from codev_agents.rollout.player import Group, Rollout
 from codev_agents.rollout.requests import Requests
+from codev_agents.rollout.unplayable import PromptTooLong, SkippedTask, UnreadableTask
 
 
 @dataclass(frozen=True)
@@ -25,28 +26,6 @@ class PlayedGroup:
     index: int
     right: int
     episodes: int
-
-
-@dataclass(frozen=True)
-class SkippedTask:
-    """A task whose first prompt leaves no room for a turn.
-
-    Attributes:
-        index: Of the task in its set.
-        task_id: Its name.
-        tokens: Length of its first prompt.
-    """
-
-    index: int
-    task_id: str
-    tokens: int
-
-    def reason(self, max_tokens: int, max_length: int) -> str:
-        """Return a sentence about it, for a user."""
-        return (
-            f"task {self.task_id!r} (index {self.index}) is skipped: its first prompt has {self.tokens} tokens, which "
-            f"leaves no room for a turn of --max-tokens {max_tokens} within --max-length {max_length}."
-        )
 
 
 def any_group(rollouts: list[Rollout]) -> bool:
@@ -89,7 +68,7 @@ class GroupSource(Protocol):
         """An episode of the group is under way inside."""
         ...
 
-    def skip(self, group: Group, error: PromptTooLong) -> None:
+    def skip(self, group: Group, error: PromptTooLong | UnreadableTask) -> None:
         """Note that a task cannot be played."""
         ...
 
@@ -148,10 +127,10 @@ class Selection:
         """An episode of the group is under way inside."""
         return nullcontext()
 
-    def skip(self, group: Group, error: PromptTooLong) -> None:
+    def skip(self, group: Group, error: PromptTooLong | UnreadableTask) -> None:
         """Note that a task cannot be played."""
         self._passed += group.number not in self._ended
-        self._ended[group.number] = SkippedTask(group.index, error.task_id, error.tokens)
+        self._ended[group.number] = SkippedTask.of(group.index, error)
         self._decide()
 
     async def save(self, group: Group, rollouts: list[Rollout]) -> None:

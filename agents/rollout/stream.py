@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 
 from codev_agents.rollout.engine import Engine, Sampling
 from codev_agents.rollout.groups import EndedGroup, StreamOptions, TakenGroups
-from codev_agents.rollout.player import Group, PromptTooLong, Rollout
+from codev_agents.rollout.player import Group, Rollout
 from codev_agents.rollout.requests import Requests
 from codev_agents.rollout.runner import RolloutRunner
-from codev_agents.rollout.selection import PlayedGroup, SkippedTask, any_group
+from codev_agents.rollout.selection import PlayedGroup, any_group
+from codev_agents.rollout.unplayable import UNPLAYABLE, PromptTooLong, SkippedTask, UnreadableTask
 from codev_env.threads import until_given_up
 
 SPARE = 32
@@ -322,7 +323,7 @@ class RolloutStream:
             self._state.playing += 1
         try:
             yield
-        except PromptTooLong:
+        except UNPLAYABLE:
             self._stop_playing()
             raise
         # Not after an error: whoever waits for the episodes waits until it is known.
@@ -333,7 +334,7 @@ class RolloutStream:
             self._state.playing -= 1
             self._changed.notify_all()
 
-    def skip(self, group: Group, error: PromptTooLong) -> None:
+    def skip(self, group: Group, error: PromptTooLong | UnreadableTask) -> None:
         """Note that a task cannot be played; another one takes its place unless too many were skipped."""
         state = self._state
         with self._changed:
@@ -341,7 +342,7 @@ class RolloutStream:
                 return  # another of its episodes was first
             state.under_way.discard(group.number)
             state.replaced += len(state.skipped) < self.options.count + SPARE
-            state.skipped.append(SkippedTask(group.index, error.task_id, error.tokens))
+            state.skipped.append(SkippedTask.of(group.index, error))
             state.noted.append((group.number, PlayedGroup(group.index, 0, 0)))
             self._notify()
 

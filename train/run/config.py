@@ -193,12 +193,13 @@ def fingerprint(options: SFTOptions) -> str:
     """Return eight characters that stand for the values of all options that say what a cold start learns."""
     # The result is for any of these.
     same = ("name", "out", "threads", "processes", "sharding", "replicas", "gradient_checkpointing")
-    unasked = ("judge", "view_pixels")  # an expert's episodes are learned whatever a judge says of them
+    unasked = ("judge", "view_pixels", "scorer")  # an expert's episodes are learned whatever is said of them
     usual = dataclasses.asdict(SFTOptions())
     later = ("max_length", "train_vision", "lora", "precision")  # starts made before these options keep their names
     given = dataclasses.asdict(options).items()
     values = {k: v for k, v in given if k not in same and (v != usual[k] or k not in later)}
-    env = {k: v for k, v in values["env"].items() if k not in unasked and (v or k not in ("columns", "reader"))}
+    of_env = ("columns", "reader", "subset", "only", "on_error")  # likewise
+    env = {k: v for k, v in values["env"].items() if k not in unasked and (v != usual["env"][k] or k not in of_env)}
     values["env"] = env | {"farm": ""}  # the place where programs run is not learned
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -12,7 +12,7 @@ import gymnasium as gym
 from codev_env.app.named_values import columns_of, reader_of
 from codev_env.dialects import Dialect, get_dialect
 from codev_env.envs.tool_free import ToolFree
-from codev_env.errors import CodevError, ConfigError, TaskError
+from codev_env.errors import BadRows, CodevError, ConfigError, TaskError
 from codev_env.farm.options import FarmOptions, make_options
 from codev_env.judges import for_view, get_judge
 from codev_env.registration import why_not_made
@@ -33,11 +33,11 @@ def make_eval_env(options: TrainOptions, contrast: bool = False, tool: bool = Tr
     env = options.env
     if options.eval.id:
         env = dataclasses.replace(
-            env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=(), columns=(), reader=()
+            env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=(), columns=(), reader=(), subset=""
         )
     if options.eval.scenes:
         env = dataclasses.replace(env, scenes=options.eval.scenes, scene={})
-    env = dataclasses.replace(env, data=options.eval.data or env.data)
+    env = dataclasses.replace(env, data=options.eval.data or env.data, only=options.eval.only)
     if contrast:
         env = dataclasses.replace(env, scene={**env.scene, **options.eval.contrast})
     dialect = None if tool else ToolFree(get_dialect(env.dialect))
@@ -104,8 +104,8 @@ def make_env(
 
     Raises:
         ConfigError: The id is not registered, its module cannot be imported, or its environment takes other options.
+        TaskError: The data have rows that cannot be used.
     """
-    wrapped: dict[str, Any] = {"wrap": options.wrap} if options.wrap else {}  # some ids wrap of their own accord
     try:
         return gym.make(
             options.id,
@@ -114,7 +114,7 @@ def make_env(
             split=split,
             # A path describes its own tasks; only generated scenes take options.
             scenes=_scenes(options, scene) if options.data in ("synthetic", "auto") else None,
-            **_own_data(options),
+            **_given(options),
             dialect=dialect or options.dialect,
             reward=reward,
             reward_weights=dict(weights or {}),
@@ -122,8 +122,9 @@ def make_env(
             view_pixels=None if options.view_pixels == "auto" else options.view_pixels or None,
             max_turns=options.max_turns,
             farm=farm_of(options),
-            **wrapped,
         )
+    except BadRows as error:
+        raise TaskError(error.advised("--env.on-error skip")) from error
     except (gym.error.Error, ModuleNotFoundError) as error:
         raise ConfigError(f"env.id {why_not_made(options.id, error)}") from error
     except TypeError as error:
@@ -136,10 +137,18 @@ def make_env(
         ) from error
 
 
-def _own_data(options: EnvOptions) -> dict[str, Any]:
-    """Return the arguments that describe a user's own data; other ids may not take them."""
-    given = {"columns": columns_of(options.columns), "reader": reader_of(options.reader)}
-    return {name: values for name, values in given.items() if values}
+def _given(options: EnvOptions) -> dict[str, Any]:
+    """Return the arguments that differ from the usual; other ids may not take them, or have values of their own."""
+    given = {
+        "columns": columns_of(options.columns),
+        "reader": reader_of(options.reader),
+        "subset": options.subset,
+        "only": options.only,
+        "wrap": options.wrap,
+        "on_error": options.on_error if options.on_error != "raise" else "",
+        "scorer": options.scorer if options.scorer != "rules" else "",
+    }
+    return {name: value for name, value in given.items() if value}
 
 
 def farm_of(options: EnvOptions) -> FarmOptions | None:

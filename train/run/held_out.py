@@ -24,6 +24,8 @@ class HeldOutOptions:
     """Environment id, for training data without a held-out part; empty takes `env.id`."""
     data: Data = ""
     """Its data; empty takes `env.data`, or "synthetic" if `eval.id` is given."""
+    only: str = ""
+    """File of the tasks to evaluate on, as `codev data filter` writes it; empty for all. `env.only` is for training."""
     scenes: str = ""
     """Its preset of generated scenes, without `env.scene`; empty takes that of `env`, or the usual of `eval.id`."""
     contrast: dict[str, int | float] = Field(default_factory=dict)

@@ -9,12 +9,12 @@ from pydantic import Field, field_validator, model_validator
 from codev_agents.engines.options import LoraOptions, ToyModelOptions, VllmOptions
 from codev_env.app.options import ValueRefused, ZeroOrAboveOne, option_class
 from codev_train.run.assumptions import EstimateOptions
+from codev_train.run.env_options import EnvOptions
 from codev_train.run.health import HealthOptions
 from codev_train.run.held_out import HeldOutOptions
 from codev_train.run.ranges import (
     Count,
     CountOrNone,
-    Data,
     FolderName,
     NotNegative,
     Positive,
@@ -25,36 +25,6 @@ from codev_train.run.ranges import (
 
 Sharding = Literal["none", "fsdp2", "fsdp2-offload", "hsdp"]
 """Whole copies; weights, gradients and moments by FSDP2; these in CPU memory; or several sharded copies (HSDP)."""
-
-
-@option_class
-class EnvOptions:
-    """Which environment the policy acts in."""
-
-    id: str = "codev_env:CodeV-VStar-v0"
-    """Gymnasium id; its module is in front."""
-    data: Data = "synthetic"
-    """"synthetic", "hub" (downloads the data set of `id`), or the path of a data set."""
-    scenes: str = "vstar"
-    """Preset of the generated scenes; empty takes the usual one of the id."""
-    scene: dict[str, int | float] = Field(default_factory=dict)
-    """Options of the generated scenes that differ from the preset's, for example `cue_p 0.5`."""
-    columns: tuple[str, ...] = ()
-    """Own data: the column of each field, such as `image=photo answer=label` (docs/data.md)."""
-    reader: tuple[str, ...] = ()
-    """Own data: more options of its reader, such as `boxes=xywh`."""
-    wrap: tuple[str, ...] = ()
-    """Transforms of the tasks: a suite, names, or JSON (docs/robustness.md); `crop` says that a crop is needed."""
-    dialect: str = "codev"
-    """How the model family talks."""
-    judge: str = "auto"
-    """Judge of tool calls: a name, or `URL#NAME` of a model; or `MODULE:ATTRIBUTE`, or JSON (docs/judges.md)."""
-    view_pixels: CountOrNone | Literal["auto"] = 0
-    """Pixels at which the policy sees a large image, "auto" asks its processor: larger crops lose detail; 0: off."""
-    max_turns: Count = 6
-    """Turns before an episode is cut off."""
-    farm: str = ""
-    """Machines that run programs and judges: `ray`, `ray://HOST:PORT`, or JSON (docs/cluster.md); empty: this one."""
 
 
 @option_class
