@@ -50,6 +50,13 @@ def test_a_command_names_its_option_which_works(rows, line, capsys):
         assert cli.main([*words, "--on-error", "skip"]) == 0
 
 
+def test_training_names_its_option_before_it_begins(rows, capsys):
+    pytest.importorskip("torch")
+    words = "train --preset tiny --env.id CodeV-Dataset-v0 --env.data rows.jsonl --env.scenes= --eval.contrast"
+    assert cli.main([*words.split(), "--out", "run"]) == 1
+    assert capsys.readouterr().err.endswith(f"{SECOND} Use --env.on-error skip to leave them out.\n")
+
+
 @pytest.mark.parametrize("path", OPTIONS)
 def test_no_command_names_an_option_that_it_lacks(path, monkeypatch, capsys):
     pytest.importorskip("pydantic")
