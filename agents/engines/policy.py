@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from codev_agents.engines import lora
 from codev_agents.engines.folders import CONFIG, model_advice
+from codev_agents.engines.model_files import check_available
 from codev_agents.engines.options import LoraOptions
 from codev_agents.engines.vision import speed_up
 from codev_agents.engines.weights import copied, is_sharded, named_weights
@@ -61,10 +62,9 @@ class Policy:
             if folder.exists():
                 text = " ".join(str(error).split())[:200]
                 raise ConfigError(f"the config.json of the model in {path} cannot be read: {text}") from error
-            raise ConfigError(
-                f"cannot load a model from {path!r}: it is neither a folder with a saved model nor a name that the "
-                f"model hub answers to ({type(error).__name__})."
-            ) from error
+            check_available(path, f"cannot load a model from {path!r}")
+            text = " ".join(str(error).split())[:200]
+            raise ConfigError(f"cannot load the config.json of the model {path!r}: {text}") from error
         try:
             family = family_of(config)
         except ConfigError as error:

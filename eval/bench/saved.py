@@ -33,7 +33,7 @@ class SavedModel:
     """A saved vision-language model that plays episodes.
 
     Args:
-        path: Folder of the model.
+        path: Folder of the model, or its name on the hub.
         engine: `"hf"` or `"vllm"`.
         seed: Seeds sampling.
         temperature: Sampling temperature; 0 is greedy.
@@ -43,7 +43,8 @@ class SavedModel:
         workers: Threads that step environments.
 
     Raises:
-        ConfigError: There is no model that sees images in `path`, or its image processor has no limit on pixels.
+        ConfigError: There is no model that sees images in `path`, it cannot be downloaded, or its image processor has
+            no limit on pixels.
     """
 
     def __init__(
@@ -62,9 +63,11 @@ class SavedModel:
 
         from codev_agents.engines import make_engine
         from codev_agents.engines.lean import import_transformers
+        from codev_agents.engines.model_files import check_available
         from codev_agents.engines.options import VllmOptions
 
         import_transformers()
+        check_available(path, f"--model {path}")  # transformers would try for half a minute
         from codev_agents.engines.policy import Policy
         from codev_agents.rollout.engine import Sampling
         from codev_agents.rollout.families import positions_of

@@ -226,3 +226,32 @@ def test_weights_of_the_hub_are_loaded_by_name(monkeypatch, tmp_path):
     with pytest.raises(IndexError):  # No episode, and no failure either.
         cli.main(["--debug", "eval", *given])
     assert loaded == [("ChenShawn/DeepEyes-7B", 16384 * 28 * 28, 10240)]
+
+
+def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
+
+    def fail(*_, **__):
+        raise ConnectionError("Name or service not known\nmore")
+
+    monkeypatch.setattr(hub.HfApi, "model_info", fail)
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "reason"),
+    [
+        (lambda monkeypatch: None, "HF_HUB_OFFLINE forbids downloading it"),
+        (without_network, "the hub does not offer it: Name or service not known"),
+    ],
+)
+def test_weights_that_cannot_be_downloaded_are_named_before_the_first_episode(
+    monkeypatch, tmp_path, capsys, surroundings, reason
+):
+    pytest.importorskip("transformers")
+    surroundings(monkeypatch)
+    given = ["--as", "deepeyes-7b", "--data", "synthetic", "--scenes", "toy", "--n", "1", "--out", str(tmp_path / "x")]
+    assert cli.main(["eval", *given]) == 1
+    advice = "download it first, or give a folder."
+    said = f"codev eval: --model ChenShawn/DeepEyes-7B: it is not on this machine, and {reason}; {advice}\n"
+    assert capsys.readouterr().err == said and not (tmp_path / "x").exists()
