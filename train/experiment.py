@@ -36,14 +36,14 @@ from codev_train.run.machine import cpu_threads, free_folder, make_folder
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
 from codev_train.run.processes import ProcessLost, is_lost, launcher_advice, visible_gpus
+from codev_train.run.resumed import changed_evaluation, continues, other_start
+from codev_train.run.resumed import keep_evaluation_options as _keep_evaluation_options
 from codev_train.run.trackers import RunTracker
 from codev_train.sft.start import find_start
 from codev_train.tapo import tapo
 
 PATIENCE = datetime.timedelta(hours=6)  # processes wait for the one whose episodes or judge are slowest
 SUMMARY = "summary.json"
-EVALUATION_OPTIONS = "options.json"
-"""Options of the evaluation before, in its folder, once a run was resumed."""
 
 
 def run_experiment(request: Request, options: TrainOptions, started: float) -> Path | None:
@@ -70,6 +70,12 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     run = Path(options.resume) if options.resume else free_folder(Path(options.out) / options.name)
     run = broadcast_object_list([run])[0]
     say = print if accelerator.is_main_process else lambda *_: None
+    if options.resume and accelerator.is_main_process:
+        for line in continues(run, resume, done):
+            say(line)
+    if resume and not _needs_start(options) and (known := other_start(run, options.model)):
+        say(f"--model {options.model} is not read: the weights are those of the checkpoint.")
+        options = dataclasses.replace(options, model=known)
     _announce(request, options, run, say)
 
     seconds = _read_seconds(run)
@@ -178,7 +184,7 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
             "the KL term belong to these."
         )
     if options.resume and _is_evaluated_otherwise(run, options):
-        say(f"{run / 'before'} is kept, though made with other --eval options: before and after do not compare.")
+        say(f"{run / 'before'} is kept, though made with {_another(run, options)}")
     if request.about:
         say(f"{request.about}\n")
     start = f"a cold start by SFT{'' if options.fresh else ', if it is not there yet'}"
@@ -198,34 +204,23 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
         say(f"One process uses one of the {gpus} visible GPUs (--processes).\n")
 
 
-def _is_evaluated_otherwise(run: Path, options: TrainOptions) -> bool:
-    """Whether a run that is resumed has its evaluation before, by other options than those of the one after."""
-    if not (run / "before" / "metrics.json").exists():
-        return False
-    kept = run / "before" / EVALUATION_OPTIONS
-    known = json.loads(kept.read_text("utf-8")) if kept.is_file() else _written_options(run).get("eval", {})
-    now = dataclasses.asdict(options.eval) | {"every": known.get("every")}
-    return any(known.get(name, value) != value for name, value in now.items())
+def _another(run: Path, options: TrainOptions) -> str:
+    return f"another {', '.join(changed_evaluation(run, options))}: before and after do not compare."
 
 
-def _keep_evaluation_options(run: Path) -> None:
-    """Keep the options that the evaluation before was made with, before others are written."""
-    kept = run / "before" / EVALUATION_OPTIONS
-    if (run / "before" / "metrics.json").exists() and not kept.exists():
-        write_json(kept, _written_options(run).get("eval", {}))
+def _needs_start(options: TrainOptions) -> bool:
+    """Whether a run that goes on needs the weights that it began with."""
+    return bool(options.kl or options.lora.rank)
 
 
 def _other_start(run: Path, options: TrainOptions) -> str:
     """The model that a run began with, if another is named now and weights of it are still needed; else empty."""
-    known = str(_written_options(run).get("model", ""))
-    moved = Path(known).resolve() != Path(options.model).resolve()
-    return known if moved and (options.kl or options.lora.rank) else ""
+    return other_start(run, options.model) if _needs_start(options) else ""
 
 
-def _written_options(run: Path) -> dict[str, Any]:
-    """The options that a run was started with; empty if it has none."""
-    path = run / OPTIONS
-    return dict(yaml.safe_load(path.read_text("utf-8"))["train"]) if path.is_file() else {}
+def _is_evaluated_otherwise(run: Path, options: TrainOptions) -> bool:
+    """Whether a run that is resumed has its evaluation before, by other options than those of the one after."""
+    return bool(changed_evaluation(run, options))
 
 
 def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
@@ -271,7 +266,7 @@ def _summarize(
         "options": dataclasses.asdict(options),
     }
     if _is_evaluated_otherwise(run, options):
-        summary["evaluation_before"] = "with other --eval options: before and after do not compare"
+        summary["evaluation_before"] = f"with {_another(run, options)}"
     write_json(run / SUMMARY, summary)
 
 

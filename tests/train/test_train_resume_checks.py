@@ -24,7 +24,9 @@ from codev_train.learn.checkpoint import CheckpointError, replace_folder
 from codev_train.problems import kept_problems
 from codev_train.run import estimate
 from codev_train.run.config import OPTIONS, Request
+from codev_train.run.env_options import EnvOptions
 from codev_train.run.options import ImitationOptions, TrainOptions
+from codev_train.run.resumed import changed_evaluation, continues
 from codev_train.run.sizes import KNOWN_MODELS
 from codev_train.sft import start
 
@@ -122,6 +124,33 @@ def test_a_run_that_is_resumed_twice_still_knows_how_it_was_evaluated_before(run
         _keep_evaluation_options(run)
         (run / OPTIONS).write_text(yaml.safe_dump({"train": asdict(other)}))
     assert _is_evaluated_otherwise(run, other) and not _is_evaluated_otherwise(run, TrainOptions())
+
+
+def test_options_of_the_environment_make_another_evaluation_too(run):
+    made = TrainOptions(env=EnvOptions(view_pixels="auto", scene={"cue_p": 0.5}))
+    (run / OPTIONS).write_text(yaml.safe_dump({"train": asdict(made)}))
+
+    def changed(**changes) -> list[str]:
+        return changed_evaluation(run, replace(made, **changes))
+
+    assert changed() == changed(env=replace(made.env, farm="ray", view_pixels=4900, only="a.jsonl")) == []
+    assert changed(env=replace(made.env, scenes="toy", max_turns=3)) == ["--env.scenes", "--env.max-turns"]
+    assert changed(max_tokens=12, eval=replace(made.eval, only="held.jsonl")) == ["--max-tokens"]
+    own = replace(made.eval, scenes="toy")
+    (run / OPTIONS).write_text(yaml.safe_dump({"train": asdict(replace(made, eval=own))}))
+    other = replace(made.env, scenes="vstar-4k", scene={"cue_p": 0.1})
+    assert changed(eval=own, env=other) == [], "the evaluation has scenes of its own"
+    (run / OPTIONS).write_text(yaml.safe_dump({"train": {"eval": {"episodes": 128}, "later": 3}}))
+    assert changed() == [], "by a version with other options"
+
+
+@pytest.mark.parametrize(("rows", "said"), [(3, 1), (2, 2), (0, 2)])
+def test_a_run_says_where_it_goes_on_and_which_updates_its_history_lacks(run, rows, said):
+    (run / "history.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in range(3 - rows + 1, 6)))
+    first, *more = continues(run, run / "checkpoints" / "step-000003", 3)
+    assert "after update 3" in first and len(more) == said - 1
+    assert not more or f"has {rows} of these 3 updates" in more[0]
+    assert "begins with the first update" in continues(run, None, 0)[0]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -378,3 +378,13 @@ def test_processes_take_the_checkpoint_and_the_start_that_the_main_one_sees(fini
     (folder / "config.json").write_text("{}")
     with pytest.raises(_Seen, match="made"):
         sft_start.find_start(request, print)
+
+
+def test_a_model_that_is_not_read_is_not_noted_as_the_start(finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "run")
+    known = yaml.safe_load((run / "options.yaml").read_text())["train"]["model"]
+    assert main(["train", "--resume", str(run), "--model", str(tmp_path / "elsewhere")]) == 0
+    said = capsys.readouterr().out
+    assert "elsewhere is not read: the weights are those of the checkpoint" in said and "after update 3" in said
+    assert yaml.safe_load((run / "options.yaml").read_text())["train"]["model"] == known
+    assert json.loads((run / "summary.json").read_text())["options"]["model"] == known
