@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from codev_env.scoring.metrics import (
 )
 from codev_env.trajectory import Trajectory
 from codev_eval.bench.clusters import clustered
-from codev_eval.bench.folder import METRICS, PLAIN, TRAJECTORIES, read_played
+from codev_eval.bench.folder import METRICS, PLAIN, TRAJECTORIES, read_metrics, read_played
 from codev_eval.bench.measures import bench_of, sample_of
 from codev_eval.bench.options import CompareOptions
 from codev_eval.bench.paired import difference_interval, share, sign_flip
@@ -193,11 +192,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, list[Trajectory]]]:
     """Return the content of metrics.json, and the plain episodes by benchmark."""
     if not (folder / METRICS).is_file():
         raise ConfigError(f"{folder} holds no {METRICS}; give the folder of a finished `codev eval`.")
-    try:
-        metrics = json.loads((folder / METRICS).read_text("utf-8"))
-        benches = list(metrics["benches"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder / METRICS} is not what `codev eval` writes ({error!r}); evaluate again.") from error
+    metrics = read_metrics(folder)
+    benches = list(metrics["benches"])
     episodes = read_played(folder)[PLAIN]
     if not episodes:
         raise ConfigError(f"{folder} holds {METRICS}, but no episodes: restore {TRAJECTORIES}, or evaluate again.")

@@ -55,6 +55,34 @@ def read_played(out: Path) -> dict[str, list[Trajectory]]:
     return found | {folder.name: read_episodes(folder) for folder in condition_folders(out)}
 
 
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """Return the content of metrics.json.
+
+    Raises:
+        ConfigError: It is not what `codev eval` writes, or of another version of it.
+        OSError: The file is missing or cannot be read.
+    """
+    path = folder / METRICS
+    try:
+        metrics = dict(json.loads(path.read_text("utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{path} is not what `codev eval` writes ({error!r}); evaluate again.") from error
+    check_schema(path, metrics)
+    benches = metrics.get("benches")
+    if not benches or not isinstance(benches, dict) or not all(isinstance(bench, dict) for bench in benches.values()):
+        raise ConfigError(f"{path} is not what `codev eval` writes (it has no results); evaluate again.")
+    return metrics
+
+
+def check_schema(path: Path, record: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a file of another version; an early one names no schema."""
+    if (schema := record.get("schema", SCHEMA)) != SCHEMA:
+        raise ConfigError(
+            f"{path}: schema {schema!r} is unknown; this version reads schema {SCHEMA}. Use the version of codev-env "
+            "that wrote it, or evaluate again into another folder."
+        )
+
+
 def is_condition(folder: str) -> bool:
     """Whether a folder of that name holds the episodes of a condition other than the plain one."""
     return folder == WITHOUT_TOOL or folder.startswith((SUITE, PERTURBED))
@@ -98,7 +126,9 @@ def read_failed_usage(out: Path) -> list[dict[str, Any]]:
     """Return what failed episodes of earlier starts took, as `usage.rows_of` wrote it; none where that is not there."""
     if not has_state(out):
         return []
-    return list(json.loads((out / STATE).read_text("utf-8")).get("failed_usage", ()))
+    state = json.loads((out / STATE).read_text("utf-8"))
+    check_schema(out / STATE, state)
+    return list(state.get("failed_usage", ()))
 
 
 def check_same(out: Path, found: Path, mine: Mapping[str, Any], weights: str) -> None:
@@ -111,7 +141,7 @@ def check_same(out: Path, found: Path, mine: Mapping[str, Any], weights: str) ->
         weights: `weights_of` the model; empty for a model without a folder.
 
     Raises:
-        ConfigError: Something differs, or the file with the options is missing or broken.
+        ConfigError: Something differs, or the file with the options is missing, broken or of another version.
     """
     try:
         state = json.loads((out / STATE).read_text("utf-8"))
@@ -122,6 +152,7 @@ def check_same(out: Path, found: Path, mine: Mapping[str, Any], weights: str) ->
         raise ConfigError(f"--out {out} already holds {found.name}: {advice}.") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{out / STATE} is broken ({error!r}): give another folder, or add --overwrite.") from None
+    check_schema(out / STATE, state)
     if "n" in changed and _is_more(mine["n"], theirs["n"]):
         changed.remove("n")  # The tasks so far are the first of the new ones.
     if changed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 from codev_env.app.arguments import parse
 from codev_env.app.options import POSITIONAL, Field, option_class
 from codev_env.errors import ConfigError
-from codev_eval.bench.folder import METRICS, PLAIN, STATE, TRAJECTORIES, read_played
+from codev_eval.bench.folder import METRICS, PLAIN, STATE, TRAJECTORIES, read_metrics, read_played
 from codev_eval.bench.measures import bench_of, sample_of
 from codev_eval.report.condition_pages import write_condition_pages
 from codev_eval.report.rendering import require
@@ -75,14 +74,11 @@ def title_of(record: dict[str, Any]) -> str:
 
 def report_again(folder: Path) -> Path:
     """Make the report of an evaluation again."""
-    try:
-        record = json.loads((folder / METRICS).read_text("utf-8"))
-        benches = list(record["benches"])
-        record["benches"][benches[0]].get("n")
-        title = title_of(record)
-    except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        raise ReportError(f"{folder / METRICS} is not what `codev eval` writes ({error!r}); evaluate again.") from error
-    order = {bench: number for number, bench in enumerate(benches)}
+    record = read_metrics(folder)
+    if "model" not in record:
+        raise ReportError(f"{folder / METRICS} is not what `codev eval` writes (it names no model); evaluate again.")
+    title = title_of(record)
+    order = {bench: number for number, bench in enumerate(record["benches"])}
     played = {
         condition: sorted(episodes, key=lambda t: (order.get(bench_of(t), 0), t.index, sample_of(t)))
         for condition, episodes in read_played(folder).items()

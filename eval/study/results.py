@@ -15,8 +15,9 @@ from typing import Any
 
 from codev_env.errors import ConfigError
 from codev_env.scoring.metrics import UNVERSIONED
+from codev_eval.bench.folder import read_metrics
 from codev_eval.report.training import read_history
-from codev_eval.study.jobs import EVALUATED, METRICS, NO_CUE, SUMMARY, Run, start_of
+from codev_eval.study.jobs import EVALUATED, NO_CUE, SUMMARY, Run, start_of
 
 LEVEL, WINDOW = 0.9, 5
 """Faithful-tool rate that counts as learned, and the updates it is averaged over."""
@@ -157,10 +158,7 @@ def read_run(out: Path, run: Run) -> Found | None:
     """Return the measurements of a run; `None` if it is not done."""
     folder = run.folder(out)
     try:
-        plain, without = (
-            next(iter(json.loads((folder / name / METRICS).read_text("utf-8"))["benches"].values()))
-            for name in (EVALUATED, NO_CUE)
-        )
+        plain, without = (next(iter(read_metrics(folder / name)["benches"].values())) for name in (EVALUATED, NO_CUE))
     except FileNotFoundError:
         return None
     values = {}

@@ -171,6 +171,19 @@ def test_a_broken_evaluation_can_be_replaced(tmp_path, capsys):
     assert run_eval(tmp_path, "--overwrite") == 0
 
 
+@pytest.mark.parametrize("lost", [(), ("trajectories.jsonl", "metrics.json", "report.html")])
+def test_an_evaluation_of_another_version_is_not_continued(tmp_path, capsys, lost):
+    assert run_eval(tmp_path) == 0
+    state = json.loads((tmp_path / "eval.json").read_text())
+    (tmp_path / "eval.json").write_text(json.dumps(state | {"schema": 99}))
+    for name in lost:
+        (tmp_path / name).unlink()
+    before = files(tmp_path)
+    assert run_eval(tmp_path, "--n", "3") == 1
+    assert f"{tmp_path / 'eval.json'}: schema 99 is unknown; this version reads schema 1." in capsys.readouterr().err
+    assert files(tmp_path) == before
+
+
 def test_all_options_that_differ_are_named_and_more_tasks_are_none_of_them(tmp_path, capsys):
     assert run_eval(tmp_path) == 0
     capsys.readouterr()

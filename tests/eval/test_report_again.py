@@ -87,3 +87,16 @@ def test_a_text_in_the_last_column_has_a_line_of_its_own_on_narrow_screens():
     assert {table.title: table.prose for table in signs} == {"Hacks suspected": True, "pass@k": False}
     page = load("results.html.j2").module.tables(signs)
     assert page.count('<table class="prose">') == 1 and page.count("<table>") == 1
+
+
+def test_metrics_of_another_version_are_refused_by_their_schema(tmp_path, capsys):
+    folder = evaluation(tmp_path / "new")
+    record = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text(json.dumps(record | {"schema": 99}))
+    said = f"{folder / 'metrics.json'}: schema 99 is unknown; this version reads schema 1."
+    for words in (["report", str(folder)], ["eval", "compare", str(evaluation(tmp_path / "old")), str(folder)]):
+        assert cli.main(words) == 1
+        assert said in capsys.readouterr().err
+    assert not (folder / "report.html").exists()
+    (folder / "metrics.json").write_text(json.dumps(record | {"schema": 1}))
+    assert cli.main(["report", str(folder)]) == 0
