@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from codev_env.app.arguments import parse
+from codev_env.app.outputs import make_folder
 from codev_env.errors import ConfigError
 from codev_env.files import write_json
 from codev_env.scoring.clusters import clusters_of
@@ -58,10 +59,11 @@ def main(argv: Sequence[str]) -> int:
         differ.pop("judge", None)
         runs = [{bench: [judged_again(t) for t in episodes] for bench, episodes in run.items()} for run in runs]
     found = compare(*runs, common=options.common, seed=options.seed)
+    if options.out is not None:
+        make_folder(options.out)
     record = {"schema": SCHEMA, "a": str(options.a), "b": str(options.b), "differ": differ, "benches": found}
     print("\n\n".join([*map(text_of, tables(record)), *_notes(differ)]))
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
         write_json(options.out / RESULT, record)
         named = {name: [t for bench in run.values() for t in bench] for name, run in zip("AB", runs, strict=True)}
         differences = [compared(bench, row) for bench, row in found.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,14 @@ def creating(file: Path, option: str = "--out") -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise _refused(file, named, error) from error
+
+
+def check_new(folder: Path, option: str = "--out") -> None:
+    """Make the folder above one that is made later; raises `ConfigError` if nothing can be made there."""
+    if folder.is_symlink() and not folder.exists():
+        raise _refused(folder, f"{option} {folder}", FileNotFoundError())
+    with creating(folder, option):
+        tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent).cleanup()
 
 
 def _refused(path: Path, named: str, error: OSError) -> ConfigError:

@@ -20,6 +20,7 @@ from codev_env.adapters.episodes import EpisodeRunner
 from codev_env.app.arguments import parse
 from codev_env.app.named_values import columns_of, reader_of, scenes_of
 from codev_env.app.options import Field, option_class
+from codev_env.app.outputs import make_folder
 from codev_env.errors import ConfigError, unknown
 from codev_env.messages import to_pil
 from codev_env.registration import env_id_of
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         stack.callback(player.env.close)
         folder = given.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="codev-play-")))
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         play(player, folder, index=given.index, seed=given.seed, show=given.open)
     return 0
 

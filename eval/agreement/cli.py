@@ -13,6 +13,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from codev_env.app.arguments import parse, run_subcommand
+from codev_env.app.outputs import check_new
 from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import Judge, NoJudge, ServedJudge, get_judge
 from codev_env.tasks import load_tasks
@@ -77,6 +78,7 @@ def run_agreement(options: AgreementOptions) -> dict[str, Any]:
         for name in options.scenes
     ]
     _check_folder(options)
+    check_new(options.out)
     # Written beside and copied at the end: a study that fails leaves nothing behind and removes nothing.
     out = options.out.resolve()  # "." has no name
     scratch = out.with_name(f".{out.name}.partial")

@@ -12,6 +12,7 @@ import numpy as np
 
 from codev_agents import Agent, AgentError
 from codev_env.app.arguments import parse, run_subcommand
+from codev_env.app.outputs import creating
 from codev_env.dialects import get_dialect
 from codev_env.errors import CodevError, ConfigError
 from codev_env.farm.farm import get_farm
@@ -166,7 +167,8 @@ def run_filter(command: FilterCommand) -> int:
     count = len(tasks) if command.n is None else min(command.n, len(tasks))
     names = "agent data bench split scorer seed dialect max_turns temperature max_tokens".split()
     settings = {"tasks": tasks.name, **command.described(), **{name: getattr(command, name) for name in names}}
-    journal = RolloutJournal(command.out.with_name(f"{command.out.name}.rollouts"), settings)
+    with creating(command.out):
+        journal = RolloutJournal(command.out.with_name(f"{command.out.name}.rollouts"), settings)
     failures: list[Failure] = []
     played_any = False
     try:

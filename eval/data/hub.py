@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from codev_env.app.outputs import check_new
 from codev_env.errors import CodevError, ConfigError, first_line
 from codev_env.files import write_text
 from codev_env.geometry import numbered
@@ -40,7 +41,9 @@ def run_push(command: PushCommand) -> int:
         raise ConfigError(f"--out {out} exists already; give a new or an empty folder.")
     _check_name(command.repo)
     tasks = command.load()
-    # Writing takes long, so a wrong token or a missing network is found before.
+    # Writing takes long, so a wrong place, a wrong token or a missing network is found before.
+    if out is not None:
+        check_new(out)
     repository, failure = "", None
     try:
         repository = _create(command.repo, command.private)
@@ -62,7 +65,6 @@ def run_push(command: PushCommand) -> int:
         shutil.rmtree(folder)
         return 0
     # In place at once, so that a folder that exists is complete.
-    out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as made:
         write_data_set(Path(made) / "data", tasks, command)
         if out.exists():
@@ -78,6 +80,8 @@ def run_pull(command: PullCommand) -> int:
     """Download a data set, open each of its splits, and return the exit code, 0."""
     if command.out.exists() and not command.out.is_dir():
         raise ConfigError(f"--out {command.out} is a file; give a folder.")
+    if not command.out.exists():
+        check_new(command.out)
     folder = download(command.repo, ["*"], revision=command.revision, local_dir=command.out)
     splits = sorted(path.parent.name for path in folder.glob(f"*/{ROWS}"))
     for split in splits:

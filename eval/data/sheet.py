@@ -11,6 +11,7 @@ from typing import Any
 
 from PIL import ExifTags, Image, ImageDraw, ImageFont
 
+from codev_env.app.outputs import creating
 from codev_env.errors import ConfigError
 from codev_env.files import write_bytes
 from codev_env.geometry import area, boxes_on, image_of
@@ -226,7 +227,8 @@ def save(page: Image.Image, path: Path) -> None:
     """Save a contact sheet, marked as one; an earlier one is replaced whole, or stays as it was.
 
     Raises:
-        ConfigError: The name ends in no known image format, or the sheet is too large for it.
+        ConfigError: The name ends in no known image format, the sheet is too large for it, or its folder cannot be
+            made.
         OSError: The disk is full, or the folder cannot be written.
     """
     mark = Image.Exif()
@@ -237,5 +239,5 @@ def save(page: Image.Image, path: Path) -> None:
         page.save(content, exif=mark)
     except (OSError, ValueError) as error:
         raise ConfigError(f"--out {path}: cannot be written ({error}). Give a file name such as sheet.png.") from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content.getvalue())
+    with creating(path):
+        write_bytes(path, content.getvalue())

@@ -17,6 +17,7 @@ from PIL import Image
 from codev_agents import run_episode
 from codev_agents.cheats import CHEATS, FAMILIES, BlindCrop, Cheat, CheatingAgent, WrongCrop
 from codev_env.app.arguments import parse
+from codev_env.app.outputs import make_folder
 from codev_env.envs.image_tool import ImageToolEnv
 from codev_env.errors import ConfigError, TaskError, unknown
 from codev_env.judges.ground_truth import GroundTruthJudge
@@ -246,6 +247,8 @@ def main(argv: Sequence[str]) -> int:
             f"--reward {', '.join(left)}: cannot be played against, for it names no terms that pay for tools "
             "(Reward.tool_terms), or it needs probing. A function names none: make it a Reward (docs/howto.md)."
         )
+    if options.out is not None:
+        make_folder(options.out)
     tasks = RedTeamTasks(options.tasks, options.seed)
     bounds, cheats = Bounds(tasks, options.seed), choose(options.cheats)
     verdicts = [_wrong_crop(reward, bounds) for reward in (*tested, None)]

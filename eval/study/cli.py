@@ -12,6 +12,7 @@ from typing import IO, Any, TypeVar
 
 from codev_env.app.arguments import parse
 from codev_env.app.completion import option_values
+from codev_env.app.outputs import make_folder
 from codev_env.errors import CodevError, ConfigError, UsageError, unknown
 from codev_env.files import lock_file, write_json
 from codev_eval.study import page
@@ -64,7 +65,7 @@ def run_study(options: StudyOptions) -> Path:
         check_run(options.out, run)
     failed = []
     if not options.report:
-        options.out.mkdir(parents=True, exist_ok=True)
+        make_folder(options.out)
         with _alone(options.out) as lock, _ended_by_a_signal():
             scale = _size(options)
             write_json(options.out / SCALE, dataclasses.asdict(scale))
@@ -85,7 +86,7 @@ def run_study(options: StudyOptions) -> Path:
     settings = _with_known([one.run.setting for one in found], settings)
     methods = _with_known([one.run.method for one in found if one.run.method], methods)
     facts["seeds"] = " ".join(sorted({str(one.run.seed) for one in found}, key=int))
-    options.out.mkdir(parents=True, exist_ok=True)  # where only studies made elsewhere are shown
+    make_folder(options.out)  # where only studies made elsewhere are shown
     written = page.write(options.out, Results(found), settings, methods, facts)
     print(f"\nPage:    {written}\nIn the browser: {written.with_name(page.HTML)}")
     if failed:

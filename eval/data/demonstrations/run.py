@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from codev_env.app.outputs import make_folder
 from codev_env.errors import ConfigError, TaskError
 from codev_env.farm.farm import Farm
 from codev_env.files import append_line, lock_file, write_json
@@ -54,7 +55,7 @@ class ReplayRun:
         self.demos, self.out, self.options = demos, Path(out), options
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"--out {self.out} is a file; give a folder.")
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder(self.out)
         self._lock = threading.Lock()
         self._unlock = _only_writer(self.out)
         try:
