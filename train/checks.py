@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import socket
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +21,7 @@ from codev_env.app.options import OptionError, Problem
 from codev_env.envs.image_tool import unwrap
 from codev_env.errors import CodevError, ConfigError
 from codev_env.judges import ServedJudge, get_judge
-from codev_env.types import Answer, Code, TaskSet
+from codev_env.types import Answer, Code
 from codev_train.learn import checkpoint
 from codev_train.learn.sharding import Layout
 from codev_train.problems import (
@@ -37,7 +35,7 @@ from codev_train.problems import (
 from codev_train.publish import hub_checks
 from codev_train.run import estimate
 from codev_train.run.config import Request
-from codev_train.run.environments import make_env, make_eval_env, make_train_env, shares_tasks
+from codev_train.run.environments import make_env
 from codev_train.run.machine import existing, gpu_check, held_bytes, room_check
 from codev_train.run.model_files import cache_folder, hub_problem, is_here, missing_file
 from codev_train.run.model_size import family_problem, find_size, measure
@@ -49,6 +47,7 @@ from codev_train.run.sizes import ModelSize
 from codev_train.run.trackers import tracker_checks
 from codev_train.sft.cold_start import check_stages, toy_policy
 from codev_train.sft.start import kept_start
+from codev_train.task_checks import task_checks
 
 _AGAIN = "fails like "
 
@@ -169,28 +168,6 @@ def _package(option: str, name: str, package: str, extra: str) -> Check:
         detail = f"{option} needs {package}, which is not installed"
         return Check("options", name, "fail", detail, f'pip install "codev-env[{extra}]"')
     return Check("options", name, "ok", f"{package} is installed")
-
-
-def _tasks(plan: PlannedRun) -> Iterator[Check]:
-    options = plan.options
-    made = [("train", make_train_env), (options.eval.split, make_eval_env)]
-    if options.eval.contrast:
-        made.append((f"{options.eval.split} contrast", functools.partial(make_eval_env, contrast=True)))
-    if options.eval.dual:
-        made.append((f"{options.eval.split} without the tool", functools.partial(make_eval_env, tool=False)))
-    found: list[TaskSet] = []
-    for name, make in made:
-        env = make(options)
-        tasks = unwrap(env).tasks
-        env.close()
-        found.append(tasks)
-        yield Check("environment", f"{name} tasks", "ok", f"{len(tasks)} of {tasks.name}, reward {options.reward}")
-    if shares_tasks(found[0], found[1]):
-        detail = f"tasks of the evaluation ({options.eval.split}) are trained on: what is measured is not held out"
-        advice = "give --eval.data, or a file for each split (docs/data.md)"
-        if not plan.dry:
-            warnings.warn(f"{detail}; {advice}.", UserWarning, stacklevel=2)
-        yield Check("environment", "held out", "warn", detail, advice)
 
 
 def _episode(plan: PlannedRun) -> Iterator[Check]:
@@ -353,7 +330,7 @@ _MACHINE: _Looks = (
     ("options", "resume", _resumed),
     ("options", "packages", _packages),
     ("options", "trackers", lambda plan: tracker_checks(plan.options.trackers)),
-    ("environment", "tasks", _tasks),
+    ("environment", "tasks", lambda plan: task_checks(plan.options, plan.dry)),
     ("environment", "episode", _episode),
     ("sandbox", "sandbox", _sandbox),
     ("engine", "engine", _engine),

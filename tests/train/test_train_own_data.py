@@ -132,7 +132,8 @@ def test_bad_rows_stop_a_run_before_it_begins_or_are_left_out(rows, arguments, c
     write(rows / "bad.jsonl", found)
     assert main(["train", *arguments("bad", *own(rows, "bad"), "--dry-run")]) == 1
     assert "line 4: the answer is empty" in capsys.readouterr().out
-    assert main(["train", *arguments("bad", *own(rows, "bad"), "--env.on-error", "skip", "--dry-run")]) == 0
+    room = ["--max-length", "2048", "--dry-run"]
+    assert main(["train", *arguments("bad", *own(rows, "bad"), "--env.on-error", "skip", *room)]) == 0
     assert f"{COUNT - 1} of" in capsys.readouterr().out
 
 
@@ -169,3 +170,29 @@ def test_a_start_is_another_one_only_where_it_learns_other_tasks():
 
     assert name() == name(scorer="answer") == name(judge="none")
     assert len({name(), name(only="a.jsonl"), name(subset="odd"), name(on_error="skip")}) == 4
+
+
+def doubts(capsys, *words: str) -> str:
+    main(["train", "--preset", "smoke", "--steps", "1", *words, "--dry-run"])
+    return "".join(line for line in capsys.readouterr().out.splitlines(True) if "rewards tool calls" in line)
+
+
+def test_a_reward_that_no_task_can_earn_is_noticed_before_a_run(rows, capsys):
+    for split in ("train", "test"):
+        found = read(rows / f"{split}.jsonl")
+        write(rows / f"plain-{split}.jsonl", [{k: v for k, v in row.items() if k != "targets"} for row in found])
+    data = ["--env.id", ID, "--env.scenes=", "--env.data", str(rows / "plain-train.jsonl")]
+    data += ["--eval.data", str(rows / "plain-test.jsonl")]
+    assert "none of 8 tasks that were looked at has target boxes, so --env.judge auto" in doubts(capsys, *data)
+    assert doubts(capsys, *data, "--reward", "outcome") == ""
+    assert "--env.judge is none" in doubts(capsys, "--env.judge", "none")
+    assert "says which operation it needs" in doubts(capsys, "--reward", "codevision")
+    assert doubts(capsys, "--reward", "codevision", "--env.wrap", "crop") == doubts(capsys) == ""
+
+
+def test_a_run_says_so_at_once(rows, arguments, recwarn):
+    found = [{k: v for k, v in row.items() if k != "targets"} for row in read(rows / "train.jsonl")]
+    write(rows / "unboxed.jsonl", found)
+    reward = ["--reward", "tapo", "--steps", "1"]
+    assert main(["train", *arguments("unboxed", *own(rows, "unboxed"), *reward)]) == 0
+    assert [str(one.message) for one in recwarn if "scores no tool call" in str(one.message)]

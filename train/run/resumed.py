@@ -1,4 +1,4 @@
-"""What a run that is resumed was begun with, and what is other now."""
+"""Differences between a run that is resumed and how it began."""
 
 from __future__ import annotations
 
