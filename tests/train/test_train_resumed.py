@@ -388,3 +388,13 @@ def test_a_model_that_is_not_read_is_not_noted_as_the_start(finished, tmp_path, 
     assert "elsewhere is not read: the weights are those of the checkpoint" in said and "after update 3" in said
     assert yaml.safe_load((run / "options.yaml").read_text())["train"]["model"] == known
     assert json.loads((run / "summary.json").read_text())["options"]["model"] == known
+
+
+def test_a_policy_in_a_checkpoint_that_is_cut_short_names_the_way_back(finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "run")
+    last = checkpoints(run)[-1]
+    weights = last / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    assert main(["train", "--resume", str(run), "--steps", "4"]) == 1
+    said = capsys.readouterr().err
+    assert f"{last} cannot be resumed from" in said and "Remove the folder to go back to the checkpoint before" in said

@@ -263,7 +263,7 @@ def load_optimizer(checkpoint: Path, model: torch.nn.Module, optimizer: Any) -> 
             f"{checkpoint} cannot be resumed from: {error}. Leave train_vision and lora.rank as they were."
         ) from error
     except _UNREADABLE as error:
-        raise _broken(checkpoint, OPTIMIZER, error) from error
+        raise broken(checkpoint, OPTIMIZER, error) from error
     return int(state["step"])
 
 
@@ -288,13 +288,14 @@ def _read_state(checkpoint: Path) -> dict[str, Any]:
         state = json.loads((checkpoint / STATE).read_text())
         return {"step": int(state["step"]), "optimizer": list(state["optimizer"])}
     except _UNREADABLE as error:
-        raise _broken(checkpoint, STATE, error) from error
+        raise broken(checkpoint, STATE, error) from error
 
 
 _UNREADABLE = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, pickle.UnpicklingError)
 
 
-def _broken(checkpoint: Path, name: str, error: Exception) -> CheckpointError:
+def broken(checkpoint: Path, name: str, error: Exception) -> CheckpointError:
+    """Return the error for a file or folder of a checkpoint that cannot be read."""
     return CheckpointError(
         f"{checkpoint} cannot be resumed from: {name} is broken or of another model ({type(error).__name__}: "
         f"{str(error)[:120]}). Remove the folder to go back to the checkpoint before."

@@ -10,6 +10,8 @@ import torch
 from accelerate import Accelerator
 
 from codev_agents.engines.policy import Policy
+from codev_env.errors import ConfigError
+from codev_train.learn.checkpoint import broken
 from codev_train.learn.optimizer import make_optimizer
 from codev_train.learn.scorer import TokenScorer, compile_layers
 from codev_train.learn.sequence import make_sequence_group
@@ -43,11 +45,17 @@ def load_trained(options: TrainOptions, start: str, resume: Path | None, acceler
 
     Raises:
         ConfigError: There is no such policy, or a package that the options need is missing.
+        CheckpointError: The policy in the checkpoint is broken.
     """
     # A saved model has its adapters merged: they are trained on beside the weights that they were started with.
     source = str(resume / "model") if resume and not options.lora.rank else start
     dtype = torch.bfloat16 if options.has_bf16_base else torch.float32
-    policy = Policy.load(source, dtype, reads_weights(accelerator))
+    try:
+        policy = Policy.load(source, dtype, reads_weights(accelerator))
+    except ConfigError as error:
+        if source == start:
+            raise
+        raise broken(resume or Path(source), "model", error) from error
     policy.restrict(options.train_vision, options.lora, resume / "model" if resume else None, options.seed)
     if options.gradient_checkpointing:
         policy.checkpoint_gradients(options.kept_layers)
