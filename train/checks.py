@@ -170,6 +170,10 @@ def _package(option: str, name: str, package: str, extra: str) -> Check:
     return Check("options", name, "ok", f"{package} is installed")
 
 
+def _tasks(plan: PlannedRun) -> Iterator[Check]:
+    yield from task_checks(plan.options, plan.dry)
+
+
 def _episode(plan: PlannedRun) -> Iterator[Check]:
     """Run an episode of a crop and an answer. Its reward needs no judge: the judge has a check of its own."""
     env: Any = make_env(replace(plan.options.env, judge="none"), "train", "outcome")
@@ -330,7 +334,7 @@ _MACHINE: _Looks = (
     ("options", "resume", _resumed),
     ("options", "packages", _packages),
     ("options", "trackers", lambda plan: tracker_checks(plan.options.trackers)),
-    ("environment", "tasks", lambda plan: task_checks(plan.options, plan.dry)),
+    ("environment", "tasks", _tasks),
     ("environment", "episode", _episode),
     ("sandbox", "sandbox", _sandbox),
     ("engine", "engine", _engine),

@@ -18,7 +18,6 @@ from codev_env.judges import for_view, get_judge
 from codev_env.registration import why_not_made
 from codev_env.types import TaskSet
 from codev_train.run.env_options import EnvOptions
-from codev_train.run.held_out import HeldOutOptions
 from codev_train.run.options import TrainOptions
 
 
@@ -32,22 +31,23 @@ def make_eval_env(options: TrainOptions, contrast: bool = False, tool: bool = Tr
 
     Raises as `make_env`.
     """
-    env = held_out_env(options.env, options.eval)
+    env = held_out_env(options)
     if contrast:
         env = dataclasses.replace(env, scene={**env.scene, **options.eval.contrast})
     dialect = None if tool else ToolFree(get_dialect(env.dialect))
     return make_env(env, options.eval.split, options.reward, options.weights, dialect=dialect)
 
 
-def held_out_env(env: EnvOptions, held_out: HeldOutOptions) -> EnvOptions:
+def held_out_env(options: TrainOptions) -> EnvOptions:
     """Return the options of the environment that a run is evaluated in."""
-    if held_out.id:
+    env = options.env
+    if options.eval.id:
         env = dataclasses.replace(
-            env, id=held_out.id, data="synthetic", scenes="", scene={}, wrap=(), columns=(), reader=(), subset=""
+            env, id=options.eval.id, data="synthetic", scenes="", scene={}, wrap=(), columns=(), reader=(), subset=""
         )
-    if held_out.scenes:
-        env = dataclasses.replace(env, scenes=held_out.scenes, scene={})
-    return dataclasses.replace(env, data=held_out.data or env.data, only=held_out.only)
+    if options.eval.scenes:
+        env = dataclasses.replace(env, scenes=options.eval.scenes, scene={})
+    return dataclasses.replace(env, data=options.eval.data or env.data, only=options.eval.only)
 
 
 def shares_tasks(train: TaskSet, held_out: TaskSet) -> bool:

@@ -72,8 +72,8 @@ def _of_evaluation(train: Mapping[str, Any]) -> dict[str, Any]:
     held_out = train.get("eval", {})
     found = {**held_out, **{name: train[name] for name in _OF_EPISODES if name in train}}
     if "env" in train:
-        env = held_out_env(_known(EnvOptions, train["env"]), _known(HeldOutOptions, held_out))
-        found |= {f"env.{name}": value for name, value in dataclasses.asdict(env).items()}
+        options = TrainOptions(env=_known(EnvOptions, train["env"]), eval=_known(HeldOutOptions, held_out))
+        found |= {f"env.{name}": value for name, value in dataclasses.asdict(held_out_env(options)).items()}
     plain: dict[str, Any] = json.loads(json.dumps(found))  # tuples are lists
     # Where "auto" is asked for, the policy says how many pixels these are.
     return {k: v for k, v in plain.items() if k.rpartition(".")[2] not in _UNMEASURED and v != "auto"}
