@@ -23,10 +23,7 @@ def test_importing_it_loads_no_torch(module):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_transformers_comes_without_packages_that_take_long_and_do_nothing_here():
-    if not all(importlib.util.find_spec(name) for name in ("transformers", "sklearn", "scipy")):
-        pytest.skip("transformers, scikit-learn or SciPy is not installed")
-    code = """
+LEAN = """
 import sys
 from codev_agents.engines.lean import import_transformers
 import_transformers()
@@ -36,6 +33,18 @@ import scipy.optimize, sklearn.metrics  # others find them
 import_transformers()
 assert "scipy" in sys.modules
 """
+LATE = """
+from transformers import AutoConfig  # as a notebook may have done
+from codev_agents.engines.lean import import_transformers
+import_transformers()
+from codev_agents.engines.policy import Policy
+"""
+
+
+@pytest.mark.parametrize("code", [LEAN, LATE], ids=["first", "after others"])
+def test_transformers_comes_without_packages_that_take_long_and_do_nothing_here(code):
+    if not all(importlib.util.find_spec(name) for name in ("transformers", "sklearn", "scipy")):
+        pytest.skip("transformers, scikit-learn or SciPy is not installed")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
