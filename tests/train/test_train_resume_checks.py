@@ -135,7 +135,8 @@ def test_options_of_the_environment_make_another_evaluation_too(run):
 
     assert changed() == changed(env=replace(made.env, farm="ray", view_pixels=4900, only="a.jsonl")) == []
     assert changed(env=replace(made.env, scenes="toy", max_turns=3)) == ["--env.scenes", "--env.max-turns"]
-    assert changed(max_tokens=12, eval=replace(made.eval, only="held.jsonl")) == ["--max-tokens"]
+    assert changed(max_tokens=12, eval=replace(made.eval, only="held.jsonl")) == ["--eval.only", "--max-tokens"]
+    assert changed(eval=replace(made.eval, data="held.jsonl", every=9)) == ["--eval.data"]
     own = replace(made.eval, scenes="toy")
     (run / OPTIONS).write_text(yaml.safe_dump({"train": asdict(replace(made, eval=own))}))
     other = replace(made.env, scenes="vstar-4k", scene={"cue_p": 0.1})

@@ -21,7 +21,7 @@ from codev_train.run.options import TrainOptions
 T = TypeVar("T")
 EVALUATION_OPTIONS = "options.json"
 """Options of the evaluation before, in its folder, once a run was resumed."""
-_UNMEASURED = ("every", "only", "farm")  # of training, or of the machine
+_UNMEASURED = ("every", "env.only", "env.farm")  # of training, or of the machine
 _OF_EPISODES = ("max_tokens", "max_length", "max_pixels")
 
 
@@ -39,6 +39,7 @@ def changed_evaluation(run: Path, options: TrainOptions) -> list[str]:
     known = json.loads(kept.read_text("utf-8")) if kept.is_file() else _of_evaluation(written_options(run))
     now = _of_evaluation(dataclasses.asdict(options))
     names = [name for name, value in now.items() if known.get(name, value) != value]
+    names = [name for name in names if name.removeprefix("env.") == name or name.removeprefix("env.") not in names]
     dotted = [name if "." in name or name in _OF_EPISODES else f"eval.{name}" for name in names]
     return [f"--{name.replace('_', '-')}" for name in dotted]
 
@@ -76,7 +77,7 @@ def _of_evaluation(train: Mapping[str, Any]) -> dict[str, Any]:
         found |= {f"env.{name}": value for name, value in dataclasses.asdict(held_out_env(options)).items()}
     plain: dict[str, Any] = json.loads(json.dumps(found))  # tuples are lists
     # Where "auto" is asked for, the policy says how many pixels these are.
-    return {k: v for k, v in plain.items() if k.rpartition(".")[2] not in _UNMEASURED and v != "auto"}
+    return {name: value for name, value in plain.items() if name not in _UNMEASURED and value != "auto"}
 
 
 def _known(kind: type[T], given: Mapping[str, Any]) -> T:
