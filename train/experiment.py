@@ -36,8 +36,7 @@ from codev_train.run.machine import cpu_threads, free_folder, make_folder
 from codev_train.run.monitor import Monitor
 from codev_train.run.options import TrainOptions
 from codev_train.run.processes import ProcessLost, is_lost, launcher_advice, visible_gpus
-from codev_train.run.resumed import changed_evaluation, continues, other_start
-from codev_train.run.resumed import keep_evaluation_options as _keep_evaluation_options
+from codev_train.run.resumed import changed_evaluation, continues, keep_evaluation_options, other_start
 from codev_train.run.trackers import RunTracker
 from codev_train.sft.start import find_start
 from codev_train.tapo import tapo
@@ -108,7 +107,7 @@ def run_experiment(request: Request, options: TrainOptions, started: float) -> P
     if accelerator.is_main_process:
         own, announced = dataclasses.replace(options, model=start, resume=""), run
         if options.resume:
-            _keep_evaluation_options(run)
+            keep_evaluation_options(run)
             _write_options(run, request, own)
         else:
             run = _begin(request, own)
@@ -183,8 +182,8 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
             f"--model is {options.model} and was {known}: right only if it holds the same weights, since adapters and "
             "the KL term belong to these."
         )
-    if options.resume and _is_evaluated_otherwise(run, options):
-        say(f"{run / 'before'} is kept, though made with {_another(run, options)}")
+    if options.resume and (changed := changed_evaluation(run, options)):
+        say(f"{run / 'before'} is kept, though made with {_another(changed)}")
     if request.about:
         say(f"{request.about}\n")
     start = f"a cold start by SFT{'' if options.fresh else ', if it is not there yet'}"
@@ -204,8 +203,8 @@ def _announce(request: Request, options: TrainOptions, run: Path, say: Callable[
         say(f"One process uses one of the {gpus} visible GPUs (--processes).\n")
 
 
-def _another(run: Path, options: TrainOptions) -> str:
-    return f"another {', '.join(changed_evaluation(run, options))}: before and after do not compare."
+def _another(changed: Sequence[str]) -> str:
+    return f"another {', '.join(changed)}: before and after do not compare."
 
 
 def _needs_start(options: TrainOptions) -> bool:
@@ -216,11 +215,6 @@ def _needs_start(options: TrainOptions) -> bool:
 def _other_start(run: Path, options: TrainOptions) -> str:
     """The model that a run began with, if another is named now and weights of it are still needed; else empty."""
     return other_start(run, options.model) if _needs_start(options) else ""
-
-
-def _is_evaluated_otherwise(run: Path, options: TrainOptions) -> bool:
-    """Whether a run that is resumed has its evaluation before, by other options than those of the one after."""
-    return bool(changed_evaluation(run, options))
 
 
 def _write_options(run: Path, request: Request, options: TrainOptions) -> None:
@@ -265,8 +259,8 @@ def _summarize(
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "options": dataclasses.asdict(options),
     }
-    if _is_evaluated_otherwise(run, options):
-        summary["evaluation_before"] = f"with {_another(run, options)}"
+    if changed := changed_evaluation(run, options):
+        summary["evaluation_before"] = f"with {_another(changed)}"
     write_json(run / SUMMARY, summary)
 
 

@@ -19,14 +19,14 @@ import yaml
 from codev_agents.engines.lora import ADAPTERS, save_adapters
 from codev_agents.engines.options import LoraOptions
 from codev_train import checks, experiment
-from codev_train.experiment import _is_evaluated_otherwise, _keep_evaluation_options, _other_start
+from codev_train.experiment import _other_start
 from codev_train.learn.checkpoint import CheckpointError, replace_folder
 from codev_train.problems import kept_problems
 from codev_train.run import estimate
 from codev_train.run.config import OPTIONS, Request
 from codev_train.run.env_options import EnvOptions
 from codev_train.run.options import ImitationOptions, TrainOptions
-from codev_train.run.resumed import changed_evaluation, continues
+from codev_train.run.resumed import changed_evaluation, continues, keep_evaluation_options
 from codev_train.run.sizes import KNOWN_MODELS
 from codev_train.sft import start
 
@@ -110,20 +110,20 @@ def test_adapters_of_another_rank_or_alpha_are_noticed_before_a_policy_is_loaded
 
 def test_a_run_whose_evaluation_before_was_another_one_says_so(run):
     options = TrainOptions()
-    assert not _is_evaluated_otherwise(run, options)
-    assert not _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, every=5)))
-    assert _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, episodes=16)))
-    assert _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, contrast={"cue_p": 0})))
+    assert not changed_evaluation(run, options)
+    assert not changed_evaluation(run, replace(options, eval=replace(options.eval, every=5)))
+    assert changed_evaluation(run, replace(options, eval=replace(options.eval, episodes=16)))
+    assert changed_evaluation(run, replace(options, eval=replace(options.eval, contrast={"cue_p": 0})))
     (run / "before" / "metrics.json").unlink()
-    assert not _is_evaluated_otherwise(run, replace(options, eval=replace(options.eval, episodes=16)))
+    assert not changed_evaluation(run, replace(options, eval=replace(options.eval, episodes=16)))
 
 
 def test_a_run_that_is_resumed_twice_still_knows_how_it_was_evaluated_before(run):
     other = TrainOptions(eval=replace(TrainOptions().eval, temperature=1.0))
     for _ in range(2):
-        _keep_evaluation_options(run)
+        keep_evaluation_options(run)
         (run / OPTIONS).write_text(yaml.safe_dump({"train": asdict(other)}))
-    assert _is_evaluated_otherwise(run, other) and not _is_evaluated_otherwise(run, TrainOptions())
+    assert changed_evaluation(run, other) and not changed_evaluation(run, TrainOptions())
 
 
 def test_options_of_the_environment_make_another_evaluation_too(run):
