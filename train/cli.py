@@ -60,11 +60,13 @@ def sft(argv: Sequence[str]) -> int:
     say = print if is_first() else lambda *_: None
     import_transformers()
     from codev_train.checks import check_sft
-    from codev_train.sft.start import is_start, make_start, start_folder
+    from codev_train.learn.sharding import make_accelerator
+    from codev_train.sft.start import are_starts, make_start, start_folder
 
     check_sft(options)
     folder = start_folder(options)
-    if is_start(folder):
+    make_accelerator()  # A `PartialState` that is made first is blind to ACCELERATE_USE_CPU.
+    if are_starts(folder)[0]:
         say(f"This start exists already: {folder}. Remove the folder to make it again.")
         return 0
     if request.about:

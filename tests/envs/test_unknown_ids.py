@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import gymnasium as gym
 import pytest
@@ -67,3 +68,15 @@ def test_an_unknown_id_inside_of_an_environment_is_not_put_on_its_own(monkeypatc
 
 def test_a_module_that_is_missing_is_named(message_for):
     assert "No module named 'no_such_module'" in message_for("no_such_module:CodeV-VStar-v0")
+
+
+@pytest.mark.parametrize("part", ["env", "eval"])
+def test_the_option_that_gives_the_id_is_named(part):
+    pytest.importorskip("pydantic")
+    from codev_train.run.environments import make_eval_env
+    from codev_train.run.options import TrainOptions
+
+    options = TrainOptions()
+    options = replace(options, **{part: replace(getattr(options, part), id="vstar")})
+    with pytest.raises(ConfigError, match=f"^{part}.id 'vstar' is not a registered"):
+        make_eval_env(options)

@@ -86,6 +86,18 @@ def test_a_start_of_ones_own_goes_before_the_one_of_the_repository(made, tmp_pat
     assert place == own and not made and contents(own) == {"config.json": b"{}"}
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_whether_there_is_one_is_for_the_main_process_to_say(there, made, tmp_path, monkeypatch, capsys) -> None:
+    own = sft_start.start_folder(asked("--preset", "tiny", "--out", str(tmp_path)).start_options())
+    if not there:  # another run has just finished it
+        own.mkdir()
+        (own / "config.json").write_text("{}")
+    monkeypatch.setattr(sft_start, "broadcast_object_list", lambda found: [there for _ in found])
+    assert main(["sft", "--preset", "tiny", "--out", str(tmp_path)]) == 0
+    assert ("exists already" in capsys.readouterr().out) is there
+    assert made == ([] if there else [own])
+
+
 def test_fresh_is_refused_where_no_start_is_made(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"fresh is True.*False with a model"):
         asked("--preset", "tiny", "--model", str(tmp_path), "--fresh").parse("train", TrainOptions, "codev train")

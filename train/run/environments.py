@@ -35,7 +35,8 @@ def make_eval_env(options: TrainOptions, contrast: bool = False, tool: bool = Tr
     if contrast:
         env = dataclasses.replace(env, scene={**env.scene, **options.eval.contrast})
     dialect = None if tool else ToolFree(get_dialect(env.dialect))
-    return make_env(env, options.eval.split, options.reward, options.weights, dialect=dialect)
+    named = "eval.id" if options.eval.id else "env.id"
+    return make_env(env, options.eval.split, options.reward, options.weights, dialect=dialect, named=named)
 
 
 def held_out_env(options: TrainOptions) -> EnvOptions:
@@ -97,6 +98,7 @@ def make_env(
     weights: Mapping[str, float] | None = None,
     scene: Mapping[str, Any] | None = None,
     dialect: Dialect | None = None,
+    named: str = "env.id",
 ) -> gym.Env[Any, Any]:
     """Make one environment.
 
@@ -107,6 +109,7 @@ def make_env(
         weights: Weights of terms that differ from the table's.
         scene: Options of the generated scenes, instead of those of `options`.
         dialect: Instead of that of `options`.
+        named: The option that gives the id.
 
     Raises:
         ConfigError: The id is not registered, its module cannot be imported, or its environment takes other options.
@@ -132,13 +135,13 @@ def make_env(
     except BadRows as error:
         raise TaskError(error.advised("--env.on-error skip")) from error
     except (gym.error.Error, ModuleNotFoundError) as error:
-        raise ConfigError(f"env.id {why_not_made(options.id, error)}") from error
+        raise ConfigError(f"{named} {why_not_made(options.id, error)}") from error
     except TypeError as error:
         if isinstance(error, CodevError):
             raise
         what = str(error).partition(" was raised from the environment creator")[0]
         raise ConfigError(
-            f"env.id {options.id!r} does not take the options of this package's environments ({what}): give the id of "
+            f"{named} {options.id!r} does not take the options of this package's environments ({what}): give the id of "
             "one, or let its entry point pass them on."
         ) from error
 

@@ -48,6 +48,11 @@ def is_start(folder: Path) -> bool:
     return (folder / "config.json").exists()
 
 
+def are_starts(*folders: Path) -> list[bool]:
+    """Whether each folder holds a cold start, by what the main process sees: another run may just be finishing one."""
+    return broadcast_object_list([is_start(folder) for folder in folders])
+
+
 def kept_start(options: SFTOptions) -> Path | None:
     """Return the folder of a cold start that was made before or comes with this checkout, if there is one."""
     return next((place for place in _places(options) if is_start(place)), None)
@@ -63,11 +68,10 @@ def find_start(request: Request, say: Callable[[str], Any], fresh: bool = False)
     """
     options = request.start_options()
     folder, shipped = places = _places(options)
-    # Another run may finish it between the looks of two processes.
-    is_made, is_shipped = broadcast_object_list([not fresh and is_start(place) for place in places])
-    if is_made:
+    is_made, is_shipped = are_starts(*places)
+    if is_made and not fresh:
         say(f"Cold start: taking {folder}, made before.")
-    elif is_shipped:
+    elif is_shipped and not fresh:
         say(f"Cold start: copying the one that comes with codev-env to {folder} (--fresh makes it instead).")
         _copy_start(shipped, folder)
     else:
