@@ -130,7 +130,7 @@ def _imitation(results: Results, setting: str, name: str) -> Iterator[Claim]:
     yield Claim(
         f"It trains in at most {LONGER} times the time.",
         _verdict(times, lambda e: e.high <= LONGER, lambda e: e.low > LONGER),
-        f"seconds of training, {name} over tapo: {times.mean:.2f} on average, {times.n} seeds" if times else "–",
+        f"seconds of training, {name} over tapo: {_times(times)}",
     )
     lost = results.difference(setting, f"{name}-noise10", name, "no_cue")
     yield Claim(
@@ -221,6 +221,14 @@ def points(estimate: Estimate | None) -> str:
     if estimate.n == 1:
         return f"{100 * estimate.mean:+.1f} points (one seed)"
     return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}] points"
+
+
+def _times(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    if estimate.n == 1:
+        return f"{estimate.mean:.2f} (one seed)"
+    return f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}], {estimate.n} seeds"
 
 
 def _percent(estimate: Estimate | None) -> str:

@@ -157,6 +157,20 @@ def test_self_imitation_is_held_to_what_it_is_to_reach(seen, worst, decided):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "measured"),
+    [((110, 120, 130), "1.20 [0.95, 1.45], 3 seeds"), ((120,), "1.20 (one seed)")],
+)
+def test_the_time_of_self_imitation_is_told_with_its_interval(seconds, measured):
+    runs = []
+    for seed, taken in enumerate(seconds):
+        runs += [dataclasses.replace(found("tapo", seed), seconds=100.0)]
+        runs += [dataclasses.replace(found("imitation", seed), seconds=taken)]
+    (claim,) = (claim for claim in claims(Results(runs), "base") if "times the time" in claim.text)
+    assert claim.measured == f"seconds of training, imitation over tapo: {measured}"
+    assert claim.verdict == "undecided"
+
+
+@pytest.mark.parametrize(
     ("tool", "harm", "decided"),
     [
         (0.4, 0.005, ["holds", "holds"]),
