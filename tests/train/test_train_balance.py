@@ -16,7 +16,7 @@ from torch.multiprocessing import start_processes
 
 from codev_agents.rollout.tokens import PixelBlock
 from codev_train.learn import balance
-from codev_train.learn.balance import cost, idle, level, schedule, share_out
+from codev_train.learn.balance import cost, idle, level, schedule, share_out, together
 
 COSTS = st.lists(st.tuples(st.integers(1, 300), st.integers(0, 3)), min_size=1, max_size=40)
 
@@ -101,6 +101,59 @@ def test_balance_removes_the_empty_passes_of_skewed_lengths():
     after = idle(lengths, schedule(range(16), lengths, homes, 2, 8000, 1))
     assert before[1] > 0.4
     assert after == (0.0, pytest.approx(0.0, abs=0.01))
+
+
+@given(pairs=COSTS, budget=st.integers(1, 2000), count=st.integers(1, 12))
+def test_passes_of_neighbours_hold_every_trajectory_within_the_budget(pairs, budget, count):
+    lengths, scenes = zip(*pairs, strict=True)
+    passes = together(lengths, scenes, budget, count)
+    if passes is None:
+        return
+    assert sorted(row for part in passes for row in part) == list(range(len(lengths))) and len(passes) == count
+    costs = [sum(cost(lengths[row]) for row in part) for part in passes]
+    for part, own in zip(passes, costs, strict=True):
+        assert len(part) < 2 or sum(lengths[row] for row in part) <= budget
+        assert own <= sum(costs) / count + cost(max(lengths)) + 1e-9
+    seen = sum(len({scenes[row] for row in part}) for part in passes)
+    assert seen <= len(set(scenes)) + count - 1
+
+
+def views_of(table, scenes) -> int:
+    return sum(len({scenes[row] for row in part}) for made in table for part in made)
+
+
+def test_several_processes_keep_the_trajectories_of_a_scene_together():
+    """Eight processes with two groups of eight each, a pass holds five: each image is seen in as few passes as fit."""
+    generator = random.Random(0)
+    scenes = [row // 8 for row in range(128)]
+    lengths = [2000 + generator.randint(500, 1500) for _ in scenes]
+    homes = [row // 16 for row in range(128)]
+    given = (range(128), lengths, homes, 8, 16384, 1)
+    apart, near = schedule(*given), schedule(*given, scenes, [2000] * 128)
+    assert len({len(made) for made in (*apart, *near)}) == 1
+    assert sorted(row for made in near for part in made for row in part) == list(range(128))
+    assert views_of(near, scenes) <= 0.65 * views_of(apart, scenes)
+    assert idle(lengths, near)[1] < 0.1
+
+
+def test_passes_stay_even_where_that_saves_more_than_images_cost():
+    lengths, scenes = [9000, 1000, 1000, 9000, 1000, 1000], [0, 0, 0, 1, 1, 1]
+    given = (range(6), lengths, [0, 0, 0, 1, 1, 1], 2, 11000, 1)
+    assert schedule(*given, scenes, [10] * 6) == schedule(*given)
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(1, 300), st.integers(0, 2), st.integers(0, 3)), max_size=30),
+    budget=st.sampled_from([0, 1, 400]),
+)
+def test_every_process_makes_as_many_passes_with_scenes_too(pairs, budget):
+    lengths, homes, scenes = ([pair[i] for pair in pairs] for i in range(3))
+    scenes = [3 * scene + home for scene, home in zip(scenes, homes, strict=True)]
+    table = schedule(range(len(pairs)), lengths, homes, 3, budget, 2, scenes, [50] * len(pairs))
+    assert len({len(made) for made in table}) == 1
+    for process, made in enumerate(table):
+        assert sorted(row for part in made for row in part) == [r for r, home in enumerate(homes) if home == process]
+        assert all(len(part) < 2 or sum(lengths[row] for row in part) <= budget for part in made if budget)
 
 
 def _exchange(rank: int, file: str, count: int) -> None:

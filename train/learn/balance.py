@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,8 +16,12 @@ from accelerate import Accelerator
 from codev_train.learn.packing import plan
 
 T = TypeVar("T")
+Passes = list[list[int]]
+"""The trajectories of each pass, by number."""
 CROSSOVER = 65536
 """Tokens of a trajectory whose attention costs as much as all else: weights of the decoder / (layers * width), 7B."""
+VIEW = 0.4
+"""Cost of seeing a token of an image beside that of a token: a tenth of the decoder's weights, four patches, 7B."""
 PIECE = 2**28  # bytes that a process sends at once: as much again arrives
 
 
@@ -65,11 +69,13 @@ def schedule(
     budget: int,
     micro_batch: int,
     scenes: Sequence[int] = (),
-) -> list[list[list[int]]]:
+    views: Sequence[int] = (),
+) -> list[Passes]:
     """Distribute trajectories over forward passes, as many in each process.
 
     With several processes the passes of each are even and run in the order of their costs, so that those that run at
-    the same time are alike; the last ones of a process without enough trajectories are empty.
+    the same time are alike; the last ones of a process without enough trajectories are empty. Packed passes are made as
+    even as possible, or with the trajectories of a scene together, whichever takes less time.
 
     Args:
         rows: Numbers of the trajectories.
@@ -78,34 +84,78 @@ def schedule(
         processes: How many there are.
         budget: Most tokens of a packed pass; 0 for padded passes.
         micro_batch: Most trajectories of a padded pass.
-        scenes: See `plan`; of all trajectories, by number. Used where one process makes packed passes.
+        scenes: See `plan`; of all trajectories, by number. Used for packed passes.
+        views: Tokens of the image that each trajectory begins with, by number; for `scenes` of several processes.
 
     Returns:
         For each process the trajectories of each of its passes.
     """
     rows = sorted(rows, key=lambda row: lengths[row])
     shares = [[row for row in rows if homes[row] == process] for process in range(processes)]
-    scenes = scenes if processes == 1 else ()
-    table = []
-    for share in shares:
-        if budget:
-            passes = plan([lengths[row] for row in share], budget, [scenes[row] for row in share] if scenes else ())
-            table.append([[share[i] for i in part] for part in passes])
-        else:
-            table.append([share[start : start + micro_batch] for start in range(0, len(share), micro_batch)])
+    sizes = [[lengths[row] for row in share] for share in shares]
+    groups = [[scenes[row] for row in share] if scenes else [] for share in shares]
+    if budget:
+        least = [plan(own, budget, group if processes == 1 else ()) for own, group in zip(sizes, groups, strict=True)]
+    else:
+        least = [_cut(len(own), range(0, len(own) + micro_batch, micro_batch)) for own in sizes]
     if processes == 1:
-        return table
-    count = max(map(len, table))
-    for process, share in enumerate(shares):
-        if budget:
-            even = level([lengths[row] for row in share], budget, count)
-            made = [[share[i] for i in part] for part in even] if even else table[process]
-        else:
-            ends = [len(share) * i // max(count, 1) for i in range(count + 1)]
-            made = [share[a:b] for a, b in itertools.pairwise(ends)]
-        made += [[] for _ in range(count - len(made))]
-        table[process] = sorted(made, key=lambda part: -sum(cost(lengths[row]) for row in part))
-    return table
+        return [[[shares[0][i] for i in part] for part in least[0]]]
+    count = max(map(len, least))
+
+    def table(way: Iterable[Passes | None]) -> list[Passes]:
+        found = []
+        for share, parts, instead in zip(shares, way, least, strict=True):
+            made = [[share[i] for i in part] for part in parts or instead]
+            made += [[] for _ in range(count - len(made))]
+            found.append(sorted(made, key=lambda part: -sum(cost(lengths[row]) for row in part)))
+        return found
+
+    if not budget:
+        return table(_cut(len(own), [len(own) * i // max(count, 1) for i in range(count + 1)]) for own in sizes)
+    even = table(level(own, budget, count) for own in sizes)
+    if not (scenes and views):
+        return even
+    near = table(together(own, group, budget, count) for own, group in zip(sizes, groups, strict=True))
+    return min(even, near, key=lambda made: _duration(made, lengths, scenes, views))
+
+
+def _cut(count: int, ends: Sequence[int]) -> Passes:
+    return [list(range(start, min(end, count))) for start, end in itertools.pairwise(ends)]
+
+
+def together(lengths: Sequence[int], scenes: Sequence[int], budget: int, count: int) -> list[list[int]] | None:
+    """Distribute over `count` passes of similar cost, those of a scene one after the other.
+
+    No cost exceeds the mean by more than that of the most expensive trajectory.
+
+    Args:
+        lengths: Tokens of each trajectory.
+        scenes: See `plan`.
+        budget: Most tokens per pass; a longer trajectory gets a pass of its own.
+        count: Number of passes.
+
+    Returns:
+        Numbers of the trajectories of each pass, or None if they do not fit.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: (scenes[row], -lengths[row]))
+    costs = [cost(lengths[row]) for row in order]
+    passes: list[list[int]] = [[] for _ in range(count)]
+    for row, own, end in zip(order, costs, itertools.accumulate(costs), strict=True):
+        passes[int((end - own / 2) / sum(costs) * count)].append(row)
+    fits = all(len(part) < 2 or sum(lengths[row] for row in part) <= budget for part in passes)
+    return passes if fits else None
+
+
+def _duration(
+    table: Sequence[Sequence[Sequence[int]]], lengths: Sequence[int], scenes: Sequence[int], views: Sequence[int]
+) -> float:
+    """Cost of a schedule: of passes that run at the same time the greatest counts, with the images that each sees."""
+
+    def whole(part: Sequence[int]) -> float:
+        seen = {scenes[row]: views[row] for row in part}
+        return sum(cost(lengths[row]) for row in part) + VIEW * sum(seen.values())
+
+    return sum(max(map(whole, at_once)) for at_once in zip(*table, strict=True))
 
 
 def idle(lengths: Sequence[int], table: Sequence[Sequence[Sequence[int]]]) -> tuple[float, float]:

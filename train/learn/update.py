@@ -41,6 +41,7 @@ class _Outline:
         has_gradient: Whether it has a gradient.
         is_counted: Whether it counts in means.
         scene: A number that it shares with the samples that begin with the same image, all of one process.
+        view: Tokens of that image.
     """
 
     length: int
@@ -48,6 +49,7 @@ class _Outline:
     has_gradient: bool
     is_counted: bool
     scene: int
+    view: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +172,7 @@ class Updater:
                 has_gradient=bool(s.size) and (self._always or bool(s.advantages.any())),
                 is_counted=not s.is_imitated,
                 scene=scenes.setdefault(id(s.images[0]) if s.images else 0, len(scenes)),
+                view=s.images[0].tokens if s.images else 0,
             )
             for s in samples
         ]
@@ -363,8 +366,8 @@ class Updater:
         options = self.options
         size, count = options.sequence_parallel, self.accelerator.num_processes // options.sequence_parallel
         homes = [holder.start // size for holder in work.holders]
-        scenes = [outline.scene for outline in work.outlines]
-        return schedule(rows, work.lengths, homes, count, options.token_budget, options.micro_batch, scenes)
+        scenes, views = [outline.scene for outline in work.outlines], [outline.view for outline in work.outlines]
+        return schedule(rows, work.lengths, homes, count, options.token_budget, options.micro_batch, scenes, views)
 
     def _batch(self, work: _Work, rows: list[int]) -> Batch:
         """Collate samples. Without rows it is a filler: the shortest sample with all its sampled tokens."""
