@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from codev_eval.study.methods import ABLATIONS, REMEMBERS
+from codev_eval.study.methods import ABLATIONS, VERSIONS
 from codev_eval.study.results import Estimate, Results
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
@@ -91,8 +91,7 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         _verdict(closed, lambda e: e.low >= USED, lambda e: e.high < USED),
         f"cue-free accuracy of evidence: {_percent(closed)}" + _beside_tapo(results, setting, "evidence"),
     )
-    names = ("imitation", REMEMBERS.name)
-    for name in [name for name in names if results.runs(setting, name)] or names[:1]:
+    for name in [name for name in VERSIONS if results.runs(setting, name)] or VERSIONS[:1]:
         yield from _imitation(results, setting, name)
         yield from _mastery(results, setting, name)
     yield from _ablations(results, setting)

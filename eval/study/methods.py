@@ -121,7 +121,10 @@ METHODS = (
 REMEMBERS = Method(
     "imitation-remembers", "imitates looks of the last 60 updates, too", {**IMITATION, "imitation.memory": 60}
 )
-"""The method `imitation` with a memory of earlier looks, which were not shown to help; most measurements are of it."""
+"""The method `imitation` with a memory of earlier looks, which were not shown to help."""
+
+VERSIONS = ("imitation", REMEMBERS.name, "imitation-gain", "imitation-gain-memory")
+"""Names of versions of self-imitation: today's, the same with a memory, and earlier ones, of which only runs are left."""
 
 ABLATIONS = (
     REMEMBERS,

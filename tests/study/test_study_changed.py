@@ -103,3 +103,5 @@ def test_the_claims_of_self_imitation_are_made_of_each_version_that_was_run():
     alone = texts(REMEMBERS)
     assert told(alone, "imitation-remembers") and not any("accuracy of imitation:" in text for text in alone)
     assert REMEMBERS in ABLATIONS
+    gone = Method("imitation-gain-memory", "a version of which only runs are left", IMITATION.options)
+    assert told(texts(IMITATION, gone), gone.name) and told(texts(gone), gone.name)
