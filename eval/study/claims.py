@@ -129,7 +129,8 @@ def _imitation(results: Results, setting: str, name: str) -> Iterator[Claim]:
     yield Claim(
         f"It trains in at most {LONGER} times the time.",
         _verdict(times, lambda e: e.high <= LONGER, lambda e: e.low > LONGER),
-        f"seconds of training, {name} over tapo: {_times(times)}",
+        f"seconds of training, {name} over tapo: "
+        + _written(times, lambda value: f"{value:.2f}", f", {times.n} seeds" if times and times.n > 1 else ""),
     )
     lost = results.difference(setting, f"{name}-noise10", name, "no_cue")
     yield Claim(
@@ -215,19 +216,15 @@ def _verdict(
 
 def points(estimate: Estimate | None) -> str:
     """Write a difference of two shares, with its interval, in points."""
+    return _written(estimate, lambda value: f"{100 * value:+.1f}", " points")
+
+
+def _written(estimate: Estimate | None, number: Callable[[float], str], unit: str) -> str:
     if estimate is None:
         return "–"
     if estimate.n == 1:
-        return f"{100 * estimate.mean:+.1f} points (one seed)"
-    return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}] points"
-
-
-def _times(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "–"
-    if estimate.n == 1:
-        return f"{estimate.mean:.2f} (one seed)"
-    return f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}], {estimate.n} seeds"
+        return f"{number(estimate.mean)}{unit} (one seed)"
+    return f"{number(estimate.mean)} [{number(estimate.low)}, {number(estimate.high)}]{unit}"
 
 
 def _percent(estimate: Estimate | None) -> str:

@@ -124,7 +124,7 @@ REMEMBERS = Method(
 """The method `imitation` with a memory of earlier looks, which were not shown to help."""
 
 VERSIONS = ("imitation", REMEMBERS.name, "imitation-gain", "imitation-gain-memory")
-"""Names of versions of self-imitation: today's, the same with a memory, and earlier ones, of which only runs are left."""
+"""Versions of self-imitation: today's, the same with a memory, and earlier ones, of which only runs are left."""
 
 ABLATIONS = (
     REMEMBERS,
