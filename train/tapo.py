@@ -150,6 +150,7 @@ class _Learner:
     imitation: Imitation
     accelerator: Accelerator
     named: set[int] = field(default_factory=set)  # skipped tasks, by index
+    guessed: list[bool] = field(default_factory=list)  # whether each guess since the last update was right
 
     def update(self, step: int, ahead: Ahead | None = None) -> tuple[list[Rollout], dict[str, float]]:
         """Make an update: rollouts, credit, gradient steps; returns the rollouts and the row of the history.
@@ -211,6 +212,10 @@ class _Learner:
         row["tasks_skipped"] = len(outcomes) - played_groups
         if options.resample:
             row["groups_played"] = played_groups
+        if options.candidates > 1:
+            guessed = [self.guessed.pop() for _ in range(len(self.guessed))]
+            right, count = summed([sum(guessed), len(guessed)], self.accelerator)
+            row["share/guessed"] = right / count if count else math.nan
         times = {"rollouts": played - started, "waiting": gathered - played, "update": updated - gathered}
         times["push"] = updated - learned  # part of the update
         row |= spread(times, self.accelerator) | peak_memory(self.accelerator)
@@ -258,7 +263,12 @@ class _Learner:
         choose = functools.partial(self.chooser.choose, rng)
         if options.candidates == 1:
             return choose
-        guesses = functools.partial(self.runner.guesses, self.engine, max_tokens=options.max_tokens)
+
+        def guesses(tasks: Sequence[int]) -> list[bool]:
+            right = self.runner.guesses(self.engine, tasks, options.max_tokens)
+            self.guessed.extend(right)
+            return right
+
         wanted = part_of(round(options.candidates_share * options.prompts), self.accelerator)
         share = wanted * self.accelerator.num_processes / options.prompts
         return functools.partial(least_guessable, choose, guesses, options.candidates, share)

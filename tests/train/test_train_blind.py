@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from micro_run import history
 from test_train_rollout import ProbedEngine
 
 from codev_agents.rollout.runner import RolloutRunner
+from codev_env.app.cli import main
 from codev_train.learn.blind import least_guessable
 from codev_train.run.environments import make_env
 
@@ -49,3 +52,22 @@ def test_the_guess_is_asked_for_before_anything_is_looked_at(policy, env_options
     opening = policy.processor.encode("<answer>")
     assert all(prompt.ids[-len(opening) :] == opening for prompt in prompts)
     assert sampling.max_tokens == max(len(policy.processor.encode(tasks[index].answer)) for index in (3, 4, 5))
+
+
+@pytest.mark.parametrize("staleness", ["0", "1"])
+def test_the_history_has_the_share_of_guesses_that_were_right(staleness, arguments, runs, monkeypatch):
+    made: list[list[bool]] = []
+    guesses = RolloutRunner.guesses
+
+    def noted(self, *args, **options) -> list[bool]:
+        made.append(guesses(self, *args, **options))
+        made[-1][0] = True  # this policy knows nothing
+        return made[-1]
+
+    monkeypatch.setattr(RolloutRunner, "guesses", noted)
+    name = f"guessed{staleness}"
+    assert main(["train", *arguments(name, "--candidates", "2", "--steps", "2", "--staleness", staleness)]) == 0
+    shares = [row["share/guessed"] for row in history(runs / name)]
+    assert all(share is None or 0 < share <= 1 for share in shares)
+    if staleness == "0":
+        assert shares == [pytest.approx(sum(right) / len(right)) for right in made]
