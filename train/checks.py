@@ -283,8 +283,7 @@ def _folder(plan: PlannedRun) -> Iterator[Check]:
         return
     wanted, what = 0.0, f"{options.keep + 1} checkpoints and the model"
     if plan.size:
-        looks = estimate.looks_bytes(plan.size, options)
-        wanted, what = estimate.checkpoint_bytes(plan.size, options) + looks, what + (" and looks" if looks else "")
+        wanted = estimate.checkpoint_bytes(plan.size, options)
     there = held_bytes(place) if options.resume else 0.0
     what += ", beside what is there" if there else ""
     advice = "free some disk space" if options.resume else "give --out a folder on another disk"

@@ -37,7 +37,6 @@ from codev_train.learn.blind import least_guessable
 from codev_train.learn.credit import channel_factors, combine, differ, get_credit
 from codev_train.learn.curriculum import TaskChooser
 from codev_train.learn.imitation import Imitation
-from codev_train.learn.looks import PastLooks
 from codev_train.learn.optimizer import learning_rate, set_learning_rate
 from codev_train.learn.progress import drop_saved
 from codev_train.learn.reference import make_reference
@@ -85,8 +84,7 @@ def tapo(
         mask_stragglers=options.mask_stragglers,
     )
     chooser = TaskChooser(options.curriculum, runner.size(), run, done, accelerator.is_main_process)
-    past = PastLooks(run, options.imitation.memory, done, accelerator.process_index, accelerator.num_processes)
-    imitation = Imitation(options.imitation, updater, policy.processor, runner.dialect(), past)
+    imitation = Imitation(options.imitation, updater, policy.processor, runner.dialect())
     learner = _Learner(options, policy, engine, runner, chooser, updater, imitation, accelerator)
     if accelerator.is_main_process and not options.staleness:
         drop_saved(run)
@@ -195,7 +193,7 @@ class _Learner:
         rate = learning_rate(options.optimizer, step, options.steps)
         set_learning_rate(self.updater.optimizer, rate)
         samples = make_samples(rollouts, advantages, step, options.mask_overlong, options.mask_overturn)
-        imitated, seen = self.imitation.samples(rollouts, step + 1, rng.spawn(1)[0])
+        imitated, seen = self.imitation.samples(rollouts, rng.spawn(1)[0])
         chosen = [*itertools.compress(samples, told), *imitated]
         stats = self.updater.update(chosen, rng, filler=min(chosen or samples, key=len))
         learned = time.perf_counter()

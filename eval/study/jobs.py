@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import yaml
 
-from codev_eval.study.methods import Method, Setting, Start, check_options
+from codev_eval.study.methods import REMOVED, Method, Setting, Start, check_options
 
 STARTS, BEFORE, EVALUATED, NO_CUE = "starts", "before", "evaluated", "no-cue"
 """Folders: of a study, its cold starts; of a seed, the evaluation of its start; of a run, its evaluations, with and
@@ -91,7 +91,7 @@ def check_run(out: Path, run: Run) -> None:
     # Lists and tables are left out: an option may write them otherwise.
     plain = {name: value for name, value in run.method.options.items() if isinstance(value, str | int | float)}
     found = {}
-    for name in plain:
+    for name in {**REMOVED, **plain}:
         with contextlib.suppress(KeyError, TypeError):  # an option that this version does not have
             found[name] = functools.reduce(operator.getitem, name.split("."), there)
     check_options(replace(run.method, options=plain), found, str(folder))

@@ -72,7 +72,6 @@ IMITATION = {
     "imitation.answers": 12,
     "imitation.calls": 20,
     "imitation.weight": 4,
-    "imitation.memory": 0,
     "imitation.targets": 0,
     "imitation.snap": 56,
 }
@@ -118,31 +117,26 @@ METHODS = (
     ),
 )
 
-REMEMBERS = Method(
-    "imitation-remembers", "imitates looks of the last 60 updates, too", {**IMITATION, "imitation.memory": 60}
-)
-"""The method `imitation` with a memory of earlier looks, which were not shown to help."""
+VERSIONS = ("imitation", "imitation-gain", "imitation-gain-memory")
+"""Versions of self-imitation: today's, and earlier ones, of which only runs are left."""
 
-VERSIONS = ("imitation", REMEMBERS.name, "imitation-gain", "imitation-gain-memory")
-"""Versions of self-imitation: today's, the same with a memory, and earlier ones, of which only runs are left."""
+REMOVED = {"imitation.memory": 0}
+"""Options that runs had and training no longer has, with the value at which they were as those of today."""
 
-ABLATIONS = (
-    REMEMBERS,
-    *(
-        Method(f"imitation-{name}", about, {**IMITATION, **changes}, curve=False)
-        for name, about, changes in (
-            ("none", "without self-imitation", {"imitation.answers": 0, "imitation.calls": 0}),
-            ("calls", "imitates calls alone", {"imitation.answers": 0}),
-            ("answers", "imitates answers alone", {"imitation.calls": 0}),
-            ("shown", "imitates a crop of the target where no rollout of a task looked", {"imitation.targets": 8}),
-            ("light", "imitated tokens weigh as much as an advantage of 1", {"imitation.weight": 1}),
-            ("drawn", "no task is chosen by a guess", {"candidates": 1, "candidates_share": 1.0}),
-            ("all", "learns from all rollouts of a task", {"down_sample": 0}),
-            ("pixels", "detail in pixels of the crop, not as the policy sees them", {"env.judge": "ground_truth"}),
-            ("cold", "rollouts at temperature 1", {"temperature": 1.0}),
-            ("hot", "rollouts at temperature 1.5", {"temperature": 1.5}),
-        )
-    ),
+ABLATIONS = tuple(
+    Method(f"imitation-{name}", about, {**IMITATION, **changes}, curve=False)
+    for name, about, changes in (
+        ("none", "without self-imitation", {"imitation.answers": 0, "imitation.calls": 0}),
+        ("calls", "imitates calls alone", {"imitation.answers": 0}),
+        ("answers", "imitates answers alone", {"imitation.calls": 0}),
+        ("shown", "imitates a crop of the target where no rollout of a task looked", {"imitation.targets": 8}),
+        ("light", "imitated tokens weigh as much as an advantage of 1", {"imitation.weight": 1}),
+        ("drawn", "no task is chosen by a guess", {"candidates": 1, "candidates_share": 1.0}),
+        ("all", "learns from all rollouts of a task", {"down_sample": 0}),
+        ("pixels", "detail in pixels of the crop, not as the policy sees them", {"env.judge": "ground_truth"}),
+        ("cold", "rollouts at temperature 1", {"temperature": 1.0}),
+        ("hot", "rollouts at temperature 1.5", {"temperature": 1.5}),
+    )
 )
 """The method `imitation` with one of its parts left out or changed each; compared only if named."""
 
@@ -219,7 +213,7 @@ def check_options(method: Method, there: Mapping[str, Any], where: str) -> None:
     """
     changed = [
         f"{name} {there[name]}, not {value}"
-        for name, value in method.options.items()
+        for name, value in {**REMOVED, **method.options}.items()
         if there.get(name, value) != value
     ]
     if changed:

@@ -13,7 +13,7 @@ from codev_env.errors import ConfigError
 from codev_eval.study import page
 from codev_eval.study.claims import claims
 from codev_eval.study.jobs import Run, Runner
-from codev_eval.study.methods import ABLATIONS, METHODS, REMEMBERS, SETTINGS, Method
+from codev_eval.study.methods import METHODS, SETTINGS, Method
 from codev_eval.study.numbers import NUMBERS, joined, read_numbers
 from codev_eval.study.results import Found, Results
 
@@ -35,7 +35,7 @@ def numbers(folder, *methods: Method):
 
 
 def test_a_study_json_with_other_options_under_the_name_is_refused(tmp_path):
-    older = dataclasses.replace(IMITATION, options=REMEMBERS.options)
+    older = dataclasses.replace(IMITATION, options={**IMITATION.options, "imitation.memory": 60})
     with pytest.raises(ConfigError, match=r"imitation.*imitation\.memory 60, not 0.*another name"):
         read_numbers(numbers(tmp_path, older), SETTINGS, METHODS, {})
 
@@ -98,10 +98,8 @@ def test_the_claims_of_self_imitation_are_made_of_each_version_that_was_run():
     def told(texts: list[str], name: str) -> bool:
         return any(f"cue-free accuracy of {name}: 97.0 %" in text for text in texts)
 
-    both = texts(IMITATION, REMEMBERS)
-    assert told(both, "imitation") and told(both, "imitation-remembers")
-    alone = texts(REMEMBERS)
-    assert told(alone, "imitation-remembers") and not any("accuracy of imitation:" in text for text in alone)
-    assert REMEMBERS in ABLATIONS
-    gone = Method("imitation-gain-memory", "a version of which only runs are left", IMITATION.options)
-    assert told(texts(IMITATION, gone), gone.name) and told(texts(gone), gone.name)
+    for name in ("imitation-gain", "imitation-gain-memory"):
+        gone = Method(name, "a version of which only runs are left", IMITATION.options)
+        both, alone = texts(IMITATION, gone), texts(gone)
+        assert told(both, "imitation") and told(both, name)
+        assert told(alone, name) and not any("accuracy of imitation:" in text for text in alone)

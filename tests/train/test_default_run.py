@@ -64,7 +64,7 @@ def assert_taught(run: Path) -> None:
 def test_looks_are_imitated_in_every_way_in_which_a_run_is_made(way, default_run, tmp_path, request) -> None:
     model, python = default_run[0] / "model", sys.executable
     words = ["train", "--preset", "tiny", "--model", str(model), "--steps", "3", "--prompts", "4"]
-    words += ["--eval.episodes", "8", "--threads", "1", "--max-length", "2048", "--imitation.memory", "60"]
+    words += ["--eval.episodes", "8", "--threads", "1", "--max-length", "2048"]
     match way:
         case "packed":
             words += ["--token-budget", "2048"]
@@ -75,5 +75,5 @@ def test_looks_are_imitated_in_every_way_in_which_a_run_is_made(way, default_run
             words += ["--engine", "vllm"]
     train(python, tmp_path, "-m", "codev_env.app.cli", *words)
     rows = [json.loads(line) for line in (tmp_path / "runs" / "tiny" / "history.jsonl").read_text().splitlines()]
-    assert [row["imitation/past"] > 0 for row in rows] == [False, True, True]
+    assert len(rows) == 3
     assert all(row["imitated"] > 0 and row["imitation/looks"] > 0 and math.isfinite(row["update/loss"]) for row in rows)

@@ -268,14 +268,6 @@ def test_disk_room_counts_one_checkpoint_more_than_are_kept():
     assert estimate.checkpoint_bytes(SIZE, run(keep=2)) == 3 * 120_000 + 40_000
 
 
-def test_looks_take_disk_room_as_long_as_a_checkpoint_may_need_them():
-    imitation = ImitationOptions(calls=1, memory=3)
-    remembers = run(imitation=imitation, keep=2, save_every=5)
-    kept = 2 * (estimate.pixel_bytes(SIZE, run(imitation=imitation)) - estimate.pixel_bytes(SIZE, RUN))  # of both GPUs
-    assert estimate.looks_bytes(SIZE, remembers) == kept * (3 + 2 * 5) / 3
-    assert estimate.looks_bytes(SIZE, RUN) == 0
-
-
 def test_moments_of_8_bits_take_the_disk_room_of_fp32_in_which_they_are_stored():
     eight = run(optimizer=OptimizerOptions(name="adamw8bit"))
     assert estimate.checkpoint_bytes(SIZE, eight) == estimate.checkpoint_bytes(SIZE, RUN)
@@ -418,9 +410,6 @@ def test_pixels_of_all_episodes_of_an_update_are_in_cpu_memory():
     assert estimate.pixel_bytes(SIZE, run(gpus=0)) == 2 * estimate.pixel_bytes(SIZE, RUN)
     # Those of two more updates are played ahead.
     assert estimate.pixel_bytes(SIZE, run(staleness=2)) == 3 * estimate.pixel_bytes(SIZE, RUN)
-    # Looks of three earlier updates are kept in half precision.
-    imitation = ImitationOptions(answers=1, memory=3)
-    assert estimate.pixel_bytes(SIZE, run(imitation=imitation)) == 2.5 * estimate.pixel_bytes(SIZE, RUN)
 
 
 def test_pixels_of_a_token_are_those_of_the_image_processor(policy, picture):

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,15 +19,12 @@ from test_train_update import movement
 from codev_agents.engines.batch import collate
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.runner import Rollout, RolloutRunner
-from codev_agents.rollout.tokens import PixelBlock
 from codev_agents.scripted import Oracle
 from codev_env.dialects import get_dialect
 from codev_env.geometry import ImageBox, union_area
 from codev_env.provenance.coordinates import box_polygon
 from codev_env.types import Answer
-from codev_train.learn.checkpoint import CheckpointError
 from codev_train.learn.imitation import Imitation, _draw, elsewhere, looked
-from codev_train.learn.looks import AnsweredLook, PastLooks
 from codev_train.learn.loss import Clip, LossTokens
 from codev_train.learn.sample import Sample, make_samples
 from codev_train.learn.scorer import TokenScorer
@@ -68,13 +64,12 @@ def make_updater(policy: Policy, **changes) -> Updater:
     return Updater(scorer, torch.optim.SGD(scorer.parameters(), lr=1.0), policy.processor, options, Accelerator())
 
 
-def make_imitation(policy, runner, past: PastLooks | None = None, **options) -> Imitation:
-    past = past or PastLooks(Path("unused"), 0)
-    return Imitation(ImitationOptions(**options), make_updater(policy), policy.processor, runner.dialect(), past)
+def make_imitation(policy, runner, **options) -> Imitation:
+    return Imitation(ImitationOptions(**options), make_updater(policy), policy.processor, runner.dialect())
 
 
 def imitate(policy, runner, rollouts, **options) -> tuple[list[Sample], dict[str, float]]:
-    return make_imitation(policy, runner, **options).samples(rollouts, 1, np.random.default_rng(1))
+    return make_imitation(policy, runner, **options).samples(rollouts, np.random.default_rng(1))
 
 
 def plain(sample: Sample) -> tuple[list[int], list[bool], list[int], list[list[float]]]:
@@ -198,7 +193,7 @@ def test_a_target_that_the_dialect_cannot_crop_is_not_shown(policy, runner, roll
     moved = dataclasses.replace(trajectory, images=two, targets=(ImageBox(trajectory.targets[0], 1),))
     imitation = dataclasses.replace(make_imitation(policy, runner, targets=4), dialect=get_dialect("deepeyes"))
     played = [dataclasses.replace(rollouts[2], trajectory=moved), dataclasses.replace(rollouts[3], group=9)]
-    (sample,), stats = imitation.samples(played, 1, np.random.default_rng(0))
+    (sample,), stats = imitation.samples(played, np.random.default_rng(0))
     assert stats["imitation/targets"] == 1 and "image_zoom_in_tool" in covered(policy, sample)
 
 
@@ -254,7 +249,7 @@ def test_draws_depend_on_the_rollouts_and_the_seed_alone(policy, runner, rollout
     imitation = make_imitation(policy, runner, answers=4, calls=4)
     drawn = []
     for shown in (rollouts, rollouts[2:], rollouts):
-        samples, stats = imitation.samples(shown, 1, np.random.default_rng(1))
+        samples, stats = imitation.samples(shown, np.random.default_rng(1))
         drawn.append((list(map(plain, samples)), stats))
     assert drawn[0] == drawn[2] != drawn[1]
 
@@ -268,78 +263,6 @@ def test_one_draw_has_the_chances_of_a_draw_without_replacement_and_shares_them_
         counts[list(first)] += 1
         assert _draw([10 * chance for chance in chances], 2, noise) == two, "chances are relative"
     np.testing.assert_allclose(counts / 4000, chances, atol=0.03)
-
-
-def test_looks_of_earlier_updates_are_imitated_until_they_are_forgotten(policy, runner, rollouts, tmp_path):
-    past = PastLooks(tmp_path, memory=2)
-    imitation = make_imitation(policy, runner, past, answers=8, calls=8)
-    ((first,), _), *later = (
-        imitation.samples(rollouts if step == 1 else rollouts[2:], step, np.random.default_rng(step))
-        for step in (1, 2, 3, 4)
-    )
-    assert [len(samples) for samples, _ in later] == [1, 1, 0]
-    assert [stats["imitation/past"] for _, stats in later] == [1, 1, 0]
-    ids, mask, turns, pixels = plain(later[1][0][0])
-    assert (ids, mask, turns) == plain(first)[:3]
-    for kept, own in zip(pixels, plain(first)[3], strict=True):
-        np.testing.assert_allclose(kept, own, atol=1 / 512)
-    assert later[0][0][0].images[0].values.dtype == torch.float32
-
-
-def test_looks_are_read_again_when_a_run_resumes(policy, runner, rollouts, tmp_path):
-    past = PastLooks(tmp_path, memory=3)
-    imitation = make_imitation(policy, runner, past, answers=8, calls=8)
-    imitation.samples(rollouts, 1, np.random.default_rng(1))
-    imitation.samples(rollouts[1:], 2, np.random.default_rng(2))
-    resumed = PastLooks(tmp_path, memory=3, done=2)
-    (a, b), (c, d) = list(past), list(resumed)
-    assert (a.answers, a.looks, b.answers, b.looks) == (c.answers, c.looks, d.answers, d.looks)
-    assert [plain(look.gold) for look in (a, b)] == [plain(look.gold) for look in (c, d)]
-    assert [(look.calls, look.answer) for look in (a, b)] == [(look.calls, look.answer) for look in (c, d)]
-    assert len(list(PastLooks(tmp_path, memory=1, done=2))) == 1
-    assert [len(list(PastLooks(tmp_path, 3, 2, rank, 2))) for rank in (0, 1)] == [2, 0], "one process wrote them"
-    # A run that was killed after update 2 goes on from a checkpoint after update 1.
-    assert len(list(PastLooks(tmp_path, memory=3, done=1))) == 1
-    assert [folder.name for folder in (tmp_path / "looks").iterdir()] == ["step-000001-0"]
-
-
-def test_an_image_that_several_looks_show_is_kept_and_written_once(tmp_path):
-    scene, *crops = (PixelBlock(torch.randn(400, 96), (1, 20, 20), 100) for _ in range(4))
-    golds = [Sample.unlearned([1, 2], [scene, crop], [-1, 0]) for crop in crops]
-    past = PastLooks(tmp_path, memory=1)
-    past.add(1, [AnsweredLook(gold, (0,), 0, 1.0, 1.0) for gold in golds])
-    for looks in (past, PastLooks(tmp_path, memory=1, done=1)):
-        images = [image.values for look in looks for image in look.gold.images]
-        assert len(images) == 6 and len({values.data_ptr() for values in images}) == 4
-    (file,) = tmp_path.rglob("looks.pt")
-    assert file.stat().st_size < 5 * 400 * 96 * 2
-
-
-def test_looks_stay_as_long_as_a_checkpoint_may_need_them(policy, runner, rollouts, tmp_path):
-    past = PastLooks(tmp_path, memory=2)
-    for step in range(1, 7):
-        past.add(step, [])
-        if step in (3, 5):
-            (tmp_path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
-    # The oldest checkpoint has 3 updates done: a run that resumes there has those of updates 2 and 3.
-    assert sorted(int(folder.name.split("-")[1]) for folder in (tmp_path / "looks").iterdir()) == [2, 3, 4, 5, 6]
-
-
-def test_looks_of_processes_that_are_no_longer_there_are_removed_too(tmp_path):
-    for rank in (0, 1):
-        PastLooks(tmp_path, 1, 0, rank, 2).add(1, [])
-    (tmp_path / "checkpoints" / "step-000002").mkdir(parents=True)
-    PastLooks(tmp_path, memory=1, done=1).add(2, [])
-    assert [folder.name for folder in (tmp_path / "looks").iterdir()] == ["step-000002-0"]
-
-
-def test_broken_looks_are_named(policy, runner, rollouts, tmp_path):
-    make_imitation(policy, runner, PastLooks(tmp_path, 2), answers=8).samples(rollouts, 1, np.random.default_rng(1))
-    file = tmp_path / "looks" / "step-000001-0" / "looks.pt"
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(CheckpointError, match=r"looks\.pt is broken.*Remove .*step-000001-0 to continue"):
-        PastLooks(tmp_path, memory=2, done=1)
-    assert not list(PastLooks(tmp_path, memory=0, done=1)), "nothing is read without memory"
 
 
 def test_without_other_samples_imitated_ones_are_averaged_over_their_own_tokens(policy, runner, rollouts):

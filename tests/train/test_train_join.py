@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from test_train_imitation import imitate, make_imitation, make_updater
+from test_train_imitation import imitate, make_updater
 from test_train_imitation import rollouts as rollouts  # a fixture
 from test_train_imitation import runner as runner  # a fixture
 from test_train_update import movement
@@ -19,9 +19,7 @@ from codev_agents.engines.batch import collate
 from codev_agents.engines.policy import Policy
 from codev_agents.rollout.runner import Rollout
 from codev_train.learn import update
-from codev_train.learn.inputs import make_batch
 from codev_train.learn.join import joined, trimmed
-from codev_train.learn.looks import PastLooks
 from codev_train.learn.sample import Sample, make_samples
 from codev_train.learn.scorer import TokenScorer
 
@@ -179,18 +177,6 @@ def test_an_image_that_several_rows_show_is_seen_once(family, packed):
     every = sum(len(image.values) for row in shown for image in row)
     assert seen == [every, sum(patches.values())] or (processor.family.tile_tokens and seen == [every, every])
     assert not hasattr(towers[0], "image_places") or towers[0].image_places is None
-
-
-def test_an_image_of_an_earlier_update_is_seen_once(policy, runner, rollouts, tmp_path):
-    past = PastLooks(tmp_path, memory=2)
-    imitation = make_imitation(policy, runner, past, answers=4, calls=4)
-    imitation.samples(rollouts, 1, np.random.default_rng(0))
-    (look,) = past
-    past.add(1, [look, look])
-    samples, _ = imitation.samples(rollouts[2:], 2, np.random.default_rng(0))
-    assert len(samples) == 2 and all(image.values.dtype == torch.float32 for s in samples for image in s.images)
-    batch = make_batch(samples, policy.processor, torch.device("cpu"))
-    assert len(batch.inputs["pixel_values"]) == sum(len(image.values) for image in look.gold.images)
 
 
 def test_images_of_two_processes_are_told_apart(policy, rollouts, monkeypatch):

@@ -25,7 +25,7 @@ from codev_train.problems import kept_problems
 from codev_train.run import estimate
 from codev_train.run.config import OPTIONS, Request
 from codev_train.run.env_options import EnvOptions
-from codev_train.run.options import ImitationOptions, TrainOptions
+from codev_train.run.options import TrainOptions
 from codev_train.run.resumed import changed_evaluation, continues, keep_evaluation_options
 from codev_train.run.sizes import KNOWN_MODELS
 from codev_train.sft import start
@@ -59,20 +59,6 @@ def test_room_that_a_resumed_run_has_taken_already_is_not_asked_for_again(run, m
     assert status == "ok" or found.advice == "lower --keep, or free some disk space", "--out cannot be changed"
     (new,) = checks._folder(replace(plan, options=TrainOptions(out=str(run.parent))))
     assert new.status == "fail" and "another disk" in new.advice
-
-
-def test_remembered_looks_take_disk_room_too(run, monkeypatch):
-    options = TrainOptions(resume=str(run), imitation=ImitationOptions(calls=8, memory=60))
-    wanted, looks = estimate.checkpoint_bytes(SIZE, options), estimate.looks_bytes(SIZE, options)
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: namedtuple("usage", "total used free")(10, 10, wanted))
-    plan = checks.PlannedRun(Request((), ()), options, size=SIZE)
-    (found,) = checks._folder(plan)
-    assert found.status == "fail" and "and looks" in found.detail
-    (run / "looks" / "step-000001-0").mkdir(parents=True)
-    with (run / "looks" / "step-000001-0" / "looks.pt").open("wb") as file:
-        file.truncate(int(looks) + 1)
-    (found,) = checks._folder(plan)
-    assert found.status == "ok" and "beside what is there" in found.detail
 
 
 def test_a_vision_tower_that_was_frozen_stays_so(run):

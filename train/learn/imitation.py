@@ -8,7 +8,7 @@ rollouts, the turns that a policy needs to answer from what it sees. For a rollo
     v = the judge's best score of its faithful calls, 0 to 1;  v̄ = its mean over the judged rollouts of the task
 
 The probability is a geometric mean over the answer's tokens, read off one forward pass: nothing is sampled. From the
-rollouts of this update and of the last `memory` ones are drawn, without replacement,
+rollouts of the update are drawn, without replacement,
 
     answers   with chances ∝ 1 - p where that exceeds 0.05:  loss  -Σ log π(token of the answering turn, gold)
     calls     with chances ∝ (1.05 - v̄) v²:                  loss  -Σ log π(token of each faithful call)
@@ -42,7 +42,6 @@ from codev_env.dialects import Dialect
 from codev_env.errors import ConfigError
 from codev_env.geometry import grow_box, image_of
 from codev_env.types import Answer, Box
-from codev_train.learn.looks import AnsweredLook, PastLooks
 from codev_train.learn.sample import Sample
 from codev_train.learn.update import Updater
 from codev_train.run.options import ImitationOptions
@@ -55,6 +54,25 @@ _MARGIN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
+class _Look:
+    """A rollout that looked faithfully before it answered.
+
+    Attributes:
+        gold: The trajectory with the gold answer in its answering turn; the loss covers nothing of it yet.
+        calls: Numbers of its faithful tool calls.
+        answer: Number of the answering turn.
+        answers: Chance, not normalised, that its answer is imitated.
+        looks: The same for its calls.
+    """
+
+    gold: Sample
+    calls: tuple[int, ...]
+    answer: int
+    answers: float
+    looks: float
+
+
+@dataclass(frozen=True, eq=False)
 class Imitation:
     """Chooses the turns of rollouts that are imitated.
 
@@ -63,25 +81,20 @@ class Imitation:
         updater: Scores answers.
         processor: The tokenizer side of the policy.
         dialect: How the policy talks.
-        past: The looks of earlier updates.
     """
 
     options: ImitationOptions
     updater: Updater
     processor: ChatProcessor
     dialect: Dialect
-    past: PastLooks
 
-    def samples(
-        self, rollouts: Sequence[Rollout], step: int, rng: np.random.Generator
-    ) -> tuple[list[Sample], dict[str, float]]:
-        """Draw the samples to imitate, and remember the looks of these rollouts.
+    def samples(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> tuple[list[Sample], dict[str, float]]:
+        """Draw the samples to imitate.
 
         All processes call this together; each draws from its own rollouts.
 
         Args:
             rollouts: The rollouts of this update.
-            step: Number of the update, from 1.
             rng: Draws other places, and the samples.
 
         Returns:
@@ -89,9 +102,7 @@ class Imitation:
         """
         if not (self.options.answers or self.options.calls or self.options.targets):
             return [], {}
-        found, sums = self._look(rollouts, rng)
-        looks = [*self.past, *found]
-        self.past.add(step, found)
+        looks, sums = self._look(rollouts, rng)
         accelerator = self.updater.accelerator
         noise = rng.gumbel(size=len(looks))
         read = _draw([look.answers for look in looks], part_of(self.options.answers, accelerator), noise)
@@ -101,19 +112,15 @@ class Imitation:
             look = looks[number]
             turns = (*look.calls * (number in called), *(look.answer,) * (number in read))
             samples.append(_of_turns(look.gold, turns, self.options.weight))
-        samples = _in_fp32(samples)
         shown = self._shown_targets(rollouts, rng)
         samples += shown
-        counts = {"looks": len(found), "answers": len(read), "calls": len(called), "past": len(looks) - len(found)}
-        counts["targets"] = len(shown)
+        counts = {"looks": len(looks), "answers": len(read), "calls": len(called), "targets": len(shown)}
         own = {**counts, "imitated": float(len(samples)), **sums}
         total = dict(zip(own, summed(list(own.values()), accelerator), strict=True))
         stats = {f"imitation/{name}": total[name] for name in counts} | {"imitated": total["imitated"]}
         return samples, stats | {f"imitation/{name}": total[name] / total["looks"] for name in sums if total["looks"]}
 
-    def _look(
-        self, rollouts: Sequence[Rollout], rng: np.random.Generator
-    ) -> tuple[list[AnsweredLook], dict[str, float]]:
+    def _look(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> tuple[list[_Look], dict[str, float]]:
         """Find the faithful looks, one for each task and place; add up their p (`elsewhere`) if answers are drawn."""
         chosen: dict[object, tuple[Rollout, Sample]] = {}
         for rollout in rollouts:
@@ -136,7 +143,7 @@ class Imitation:
             calls = tuple(number for number, turn in enumerate(turns) if turn.faithful and turn.kind == "code")
             rare = 1.05 - float(np.mean(groups[rollout.group]))
             answers = 1 - float(p) if p < 1 - _LEAST else 0.0
-            looks.append(AnsweredLook(gold, calls, len(turns) - 1, answers, rare * _shown(rollout) ** 2))
+            looks.append(_Look(gold, calls, len(turns) - 1, answers, rare * _shown(rollout) ** 2))
         return looks, {"elsewhere": float(blind.sum())} if self.options.answers else {}
 
     def _shown_targets(self, rollouts: Sequence[Rollout], rng: np.random.Generator) -> list[Sample]:
@@ -278,11 +285,3 @@ def _of_turns(gold: Sample, turns: Sequence[int], weight: float) -> Sample:
     """A sample that imitates some turns of a trajectory."""
     mask = [turn in turns for turn in gold.turns]
     return replace(gold, mask=mask, advantages=torch.full_like(gold.advantages, weight), is_imitated=True)
-
-
-def _in_fp32(samples: Sequence[Sample]) -> list[Sample]:
-    """The same samples with pixels in fp32; an image that several of them show stays one."""
-    blocks = {image for sample in samples for image in sample.images}
-    whole = torch.float32
-    known = {i: i if i.values.dtype == whole else replace(i, values=i.values.float()) for i in blocks}
-    return [replace(sample, images=[known[image] for image in sample.images]) for sample in samples]

@@ -8,7 +8,6 @@ from codev_train.run.loads import (
     PATCHES,
     decoding_gpus,
     longest_trajectory,
-    looks,
     mean_trajectory,
     sampled_tokens,
     tokens_per_pass,
@@ -89,11 +88,10 @@ def host_bytes(size: ModelSize, options: TrainOptions) -> float:
 def pixel_bytes(size: ModelSize, options: TrainOptions) -> float:
     """Return the most bytes of pixels that a process keeps in CPU memory: an upper bound.
 
-    All episodes of an update are kept until it is made, with `staleness` those of the updates ahead as well, and of
-    `imitation.memory` earlier updates the looks, in half precision. Pixels are in fp32; each trajectory is counted with
-    all of its images, though rollouts of a task share those that are equal.
+    All episodes of an update are kept until it is made, with `staleness` those of the updates ahead as well. Pixels are
+    in fp32; each trajectory is counted with all of its images, though rollouts of a task share those that are equal.
     """
-    episodes = options.prompts * options.group * (1 + options.staleness) + looks(options) * options.imitation.memory / 2
+    episodes = options.prompts * options.group * (1 + options.staleness)
     return 4.0 * _pixels(size, options) * episodes / max(1, options.estimate.gpus)
 
 
@@ -288,13 +286,6 @@ def checkpoint_bytes(size: ModelSize, options: TrainOptions) -> float:
     policy = 4.0 * (size.parameters + (trained if options.lora.rank else 0))
     moments = 8 * trained if options.optimizer.name == "adamw8bit" else optimizer_bytes(size, options)
     return (options.keep + 1) * (policy + moments) + policy
-
-
-def looks_bytes(size: ModelSize, options: TrainOptions) -> float:
-    """Return the most disk space of remembered looks, those of all updates that the oldest checkpoint may need."""
-    memory = options.imitation.memory
-    updates = memory + options.keep * options.save_every if memory else 0
-    return 2.0 * _pixels(size, options) * looks(options) * updates
 
 
 def sampling_width(options: TrainOptions) -> int:

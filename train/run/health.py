@@ -117,7 +117,7 @@ class Health:
                 f"({options.judge_failed:.0%}): check its server",
             ),
             "imitation": (
-                _number(row, "imitation/looks") + _number(row, "imitation/past") == 0,
+                _number(row, "imitation/looks") == 0,
                 "no look was faithful, so nothing is imitated of the policy's own: it looks nowhere near the "
                 "evidence, or the judge asks for more detail than its crops show (view_pixels, detail_power, "
                 "detail_margin)",

@@ -62,8 +62,8 @@ def room_check(folder: Path, wanted: float, what: str, lacking: Status, advice: 
 
 
 def held_bytes(run: Path) -> float:
-    """Return the bytes that checkpoints, policy and remembered looks of a run take; they are replaced as it goes on."""
-    files = (path for part in ("checkpoints", "model", "looks") for path in (run / part).rglob("*"))
+    """Return the bytes that checkpoints and policy of a run take; they are replaced as it goes on."""
+    files = (path for part in ("checkpoints", "model") for path in (run / part).rglob("*"))
     return float(sum(path.stat().st_size for path in files if path.is_file()))
 
 

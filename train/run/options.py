@@ -181,8 +181,6 @@ class ImitationOptions:
     """Align those crops outward to multiples of this many pixels; 0 adds a quarter of the target's sides."""
     weight: Positive = 1.0
     """Weight of an imitated token relative to an advantage of 1."""
-    memory: CountOrNone = 0
-    """Earlier updates whose looks may be imitated again; they are kept in memory and in the run folder."""
 
 
 @option_class

@@ -42,7 +42,7 @@ def seconds(size: ModelSize, options: TrainOptions, gpu: Gpu) -> Seconds:
     `estimate.network`. A decoding step reads the engine's weights and the cache of all its trajectories, half
     grown. All trajectories are of mean length: stragglers come on top. A guess is taken to read as much as an episode,
     which is more than its prompt; the few tokens that it samples are not counted. A look that is scored
-    takes two passes: with what it showed, and with another place.
+    takes one pass, with another place in what it showed.
     """
     estimate, episodes = options.estimate, options.prompts * options.group
     speed = gpu.flops * estimate.mfu
