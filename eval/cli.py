@@ -119,6 +119,8 @@ def _of_bench(bench: str, options: EvalOptions, played: BenchEpisodes, boxless: 
     found["usage"] = _usage(options, taken(plain) + played.failed_usage.get((PLAIN, bench), EpisodeUsage()))
     found["n_failed"] = sum(f.bench == bench and not f.condition for f in played.failed)
     found["n_not_tried"] = played.not_tried.get((PLAIN, bench), 0)
+    if bench in played.at_once:
+        found["at_once"] = played.at_once[bench]
     for condition, benches in played.episodes.items():
         episodes = benches[bench]
         if condition == WITHOUT_TOOL:

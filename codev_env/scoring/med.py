@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from codev_env.trajectory import Trajectory
 
+
+class Scored(Protocol):
+    """An answer to a task, such as an episode."""
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task."""
+
+    @property
+    def is_correct(self) -> bool:
+        """Whether the answer is right."""
+
+
+S = TypeVar("S", bound=Scored)
 TERMS = ("call_gain", "schema_gain", "call_harm", "schema_harm")
 
 
-def by_task(episodes: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
+def by_task(episodes: Sequence[S]) -> dict[str, list[S]]:
     """Group episodes by the id of their task, in the order in which they occur."""
-    groups: dict[str, list[Trajectory]] = {}
+    groups: dict[str, list[S]] = {}
     for episode in episodes:
         groups.setdefault(episode.task_id, []).append(episode)
     return groups
 
 
-def tool_effect(with_tool: Sequence[Trajectory], without: Sequence[Trajectory]) -> dict[str, float]:
+def tool_effect(with_tool: Sequence[Trajectory], without: Sequence[Scored]) -> dict[str, float]:
     """Return accuracy without the tool, what the tool gains, and the four terms of that; empty without common tasks.
 
     With p the share of right answers to a task without the tool, an episode with the tool that is right gains 1 - p,
@@ -27,7 +42,7 @@ def tool_effect(with_tool: Sequence[Trajectory], without: Sequence[Trajectory]) 
 
     Args:
         with_tool: Episodes in which code may run.
-        without: Episodes of the same tasks without; other tasks count in neither.
+        without: Episodes or answers of the same tasks without; other tasks count in neither.
     """
     free, tooled = by_task(without), by_task(with_tool)
     names = [name for name in tooled if name in free]

@@ -24,8 +24,8 @@ from codev_env.types import TaskSet
 from codev_env.usage import EpisodeUsage
 from codev_eval.bench.checks import check_scorer
 from codev_eval.bench.conditions import Perturbation, Perturbed, all_variants, without_source
-from codev_eval.bench.folder import PERTURBED, PLAIN, SUITE, WITHOUT_TOOL
-from codev_eval.bench.measures import bench_of, returned_image, sample_of
+from codev_eval.bench.folder import PERTURBED, PLAIN, SUITE, WITHOUT_TOOL, read_metrics
+from codev_eval.bench.measures import Guess, bench_of, dual, returned_image, sample_of
 from codev_eval.bench.models import is_folder, parse_model
 from codev_eval.bench.options import EvalOptions
 from codev_eval.bench.progress import ProgressBar
@@ -74,6 +74,8 @@ class BenchEpisodes:
         failed: Episodes that could not be evaluated.
         not_tried: By condition and benchmark: how many were not tried, because the first ones all failed.
         failed_usage: By condition and benchmark: what failed episodes took, those of earlier starts included.
+        at_once: By benchmark, of a saved model under `dual`: `measures.dual` with answers that it is made to give at
+            once, in place of episodes without the tool.
     """
 
     tasks: dict[str, TaskSet]
@@ -81,6 +83,7 @@ class BenchEpisodes:
     failed: list[FailedEpisode] = field(default_factory=list)
     not_tried: dict[tuple[str, str], int] = field(default_factory=dict)
     failed_usage: dict[tuple[str, str], EpisodeUsage] = field(default_factory=dict)
+    at_once: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ class Evaluation:
             self._agents = [self._make_agent()]
         self._earlier: list[Trajectory] = []
         self._are_checked = False
+        self._has_played = False
 
     def play(self) -> BenchEpisodes:
         """Run every episode that the folder does not hold yet.
@@ -154,6 +158,10 @@ class Evaluation:
                 )
             for condition, works in self._further(plain):
                 self._play_condition(condition, works, played)
+            if self.options.dual and self._make_agent is None:
+                played.at_once = self._kept_at_once() or {
+                    work.bench: self._at_once(work, plain[work.bench]) for work in self._plain()
+                }
         except KeyboardInterrupt as error:
             out, again = self.options.out, " without --overwrite" if self.options.overwrite else ""
             raise KeyboardInterrupt(
@@ -228,6 +236,20 @@ class Evaluation:
             workers=o.workers,
         )
 
+    def _kept_at_once(self) -> dict[str, dict[str, Any]]:
+        """Return what the results have, if this start had nothing to play: it need not load the model then."""
+        try:
+            found = {} if self._has_played else read_metrics(self.options.out)["benches"]
+        except (OSError, ConfigError):
+            return {}
+        kept = {bench: one["at_once"] for bench, one in found.items() if "at_once" in one}
+        return kept if kept.keys() == self.tasks.keys() else {}
+
+    def _at_once(self, work: _BenchWork, plain: Sequence[Trajectory]) -> dict[str, Any]:
+        names = {t.index: t.task_id for t in plain}
+        right = self._model.guesses(partial(self._env, work), names)
+        return dual(plain, list(map(Guess, names.values(), right)), self.options.seed)
+
     def _outcomes(self, condition: str, work: _BenchWork) -> Generator[Trajectory | Failure]:
         def meta(key: Key) -> dict[str, Any]:
             return {"eval": {"bench": work.bench, "sample": key[1], **({"condition": condition} if condition else {})}}
@@ -253,6 +275,7 @@ class Evaluation:
         counts = [sum(1 for _ in keys(work.indices, work.samples, work.skip)) for work in todo]
         before = [sum(1 for _ in keys(work.indices, work.samples, work.skip)) for work in works]
         if any(counts):
+            self._has_played = True
             self._check_unchanged()
             self._check_ready()
         if condition == PLAIN:  # after the checks: an option that is refused changes no file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from codev_env.geometry import area, image_of, iou, overlap
 from codev_env.judges.ground_truth import DEFINITION
 from codev_env.scoring.clusters import by_cluster, cluster_counts, cluster_interval, clusters_of, summarize_clusters
 from codev_env.scoring.intervals import SAME, Counts, bootstrap
-from codev_env.scoring.med import TERMS, by_task, tool_effect
+from codev_env.scoring.med import TERMS, Scored, by_task, tool_effect
 from codev_env.scoring.metrics import (
     GIVEN,
     is_lazy_crop,
@@ -210,18 +211,27 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def dual(with_tool: Sequence[Trajectory], without: Sequence[Trajectory], seed: int = 0) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Guess:
+    """Whether the answer to a task is right that a model gives if it is made to answer at once."""
+
+    task_id: str
+    is_correct: bool
+
+
+def dual(with_tool: Sequence[Trajectory], without: Sequence[Scored], seed: int = 0) -> dict[str, Any]:
     """Return the effect of having the tool: the terms of `codev_env.scoring.med`, and the interval of the gain.
 
     Args:
         with_tool: Episodes in which code may run.
-        without: Episodes of the same tasks without.
+        without: Episodes of the same tasks without, or answers at once.
         seed: Seeds the resampling of tasks.
     """
     free, tooled = by_task(without), by_task(with_tool)
     names = [name for name in tooled if name in free]
     found = tool_effect(with_tool, without)
-    a, b = ([(_mean_correct(episodes[name]), 1.0) for name in names] for episodes in (free, tooled))
+    a = [(_mean_correct(free[name]), 1.0) for name in names]
+    b = [(_mean_correct(tooled[name]), 1.0) for name in names]
     clusters = clusters_of([tooled[name][0] for name in names])
     return {
         "n": sum(len(tooled[name]) for name in names),
@@ -331,7 +341,7 @@ def key_of(t: Trajectory) -> tuple[str, int]:
     return t.task_id, sample_of(t)
 
 
-def _mean_correct(episodes: Sequence[Trajectory]) -> float:
+def _mean_correct(episodes: Sequence[Scored]) -> float:
     return sum(t.is_correct for t in episodes) / len(episodes)
 
 

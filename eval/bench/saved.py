@@ -111,3 +111,13 @@ class SavedModel:
                 outcomes = runner.attempt(self._engine, tasks, self._sampling, metas)
                 for key, outcome in zip(wave, outcomes, strict=True):
                     yield outcome if isinstance(outcome, Trajectory) else Failure.of(key, outcome)
+
+    def guesses(self, make_env: Callable[[], gym.Env[Any, Any]], indices: Iterable[int]) -> list[bool]:
+        """Return for each task whether the model, made to answer at once, begins with the right answer."""
+        from codev_agents.rollout.runner import RolloutRunner
+
+        left, right = iter(indices), list[bool]()
+        with RolloutRunner(make_env, self._processor, self.workers, self.batch, self._longest) as runner:
+            while wave := list(islice(left, self.batch)):
+                right += runner.guesses(self._engine, wave, self._sampling.max_tokens)
+        return right

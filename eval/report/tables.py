@@ -82,7 +82,8 @@ def _all(metrics: Mapping[str, Any]) -> Iterator[Table]:
         tuple((k, with_interval(row["value"], row["ci95"])) for k, row in _of(metrics, "pass_at")),
     )
     yield _confusion(metrics)
-    yield _dual(metrics.get("dual") or {})
+    yield _dual(metrics.get("dual") or {}, "Does the tool help?", "without the tool")
+    yield _dual(metrics.get("at_once") or {}, "Does it help over an answer at once?", "before a look")
     yield _perturbed(metrics)
     for name, suite in _of(metrics, "suites"):
         yield from _suite(name, suite)
@@ -198,9 +199,9 @@ def _confusion(metrics: Mapping[str, Any]) -> Table:
     return Table("Faithful and correct", "episodes whose tool calls were judged", ("", "correct", "wrong"), tuple(rows))
 
 
-def _dual(found: Mapping[str, Any]) -> Table:
+def _dual(found: Mapping[str, Any], title: str, without: str) -> Table:
     labels = {
-        "accuracy_without": "accuracy without the tool",
+        "accuracy_without": f"accuracy {without}",
         "accuracy_with": "accuracy with the tool",
         "gain": "gain",
         "call_gain": "+ wrong without, right with a call",
@@ -213,7 +214,7 @@ def _dual(found: Mapping[str, Any]) -> Table:
         for key, text in labels.items()
         if found
     )
-    return Table("Does the tool help?", "MED: the gain is the sum of its four terms", ("", "share"), rows)
+    return Table(title, "MED: the gain is the sum of its four terms", ("", "share"), rows)
 
 
 def _gain(value: Any, interval: Sequence[float] | None) -> str:

@@ -92,6 +92,7 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
         f"cue-free accuracy of evidence: {_percent(closed)}" + _beside_tapo(results, setting, "evidence"),
     )
     for name in [name for name in VERSIONS if results.runs(setting, name)] or VERSIONS[:1]:
+        yield _share(results, setting, name, "look_gain", "that of looking over an answer at once", "looking")
         yield from _imitation(results, setting, name)
         yield from _mastery(results, setting, name)
     yield from _ablations(results, setting)
@@ -140,24 +141,28 @@ def _imitation(results: Results, setting: str, name: str) -> Iterator[Claim]:
     )
 
 
-def _mastery(results: Results, setting: str, name: str) -> Iterator[Claim]:
-    """Yield the claims about what the tool gives the policy of self-imitation, after MED (arXiv 2602.01334)."""
-    gained, by_tool = (
+def _share(results: Results, setting: str, name: str, key: str, text: str, by: str) -> Claim:
+    """Return a claim that at least half of the accuracy gained is that of a measure, such as the gain by the tool."""
+    gained, of_key = (
         {seed: found - before[seed] for seed, found in after.items() if seed in before}
         for after, before in (
-            (results.values(setting, name, key), results.values(setting, None, key))
-            for key in ("accuracy", "tool_gain")
+            (results.values(setting, name, one), results.values(setting, None, one)) for one in ("accuracy", key)
         )
     )
     # A difference: a share of a small gain has no interval to speak of.
-    pairs = [(gained[seed], by_tool[seed]) for seed in gained if seed in by_tool]
-    most, gain = Estimate.of([tool - TOOLS * gain for gain, tool in pairs]), sum(gain for gain, _ in pairs)
-    yield Claim(
-        f"At least {100 * TOOLS:.0f} % of the accuracy that {_title(name)} gains is the tool's.",
+    pairs = [(gained[seed], of_key[seed]) for seed in gained if seed in of_key]
+    most, gain = Estimate.of([own - TOOLS * gain for gain, own in pairs]), sum(gain for gain, _ in pairs)
+    return Claim(
+        f"At least {100 * TOOLS:.0f} % of the accuracy that {_title(name)} gains is {text}.",
         _verdict(most, lambda e: e.low >= 0, lambda e: e.high < 0),
-        f"gain by the tool less {100 * TOOLS:.0f} % of the gain of accuracy, after minus before: {points(most)}"
-        + (f", {100 * sum(tool for _, tool in pairs) / gain:.0f} % of it in all" if gain > 0 else ""),
+        f"gain by {by} less {100 * TOOLS:.0f} % of the gain of accuracy, after minus before: {points(most)}"
+        + (f", {100 * sum(own for _, own in pairs) / gain:.0f} % of it in all" if gain > 0 else ""),
     )
+
+
+def _mastery(results: Results, setting: str, name: str) -> Iterator[Claim]:
+    """Yield the claims about what the tool gives the policy of self-imitation, after MED (arXiv 2602.01334)."""
+    yield _share(results, setting, name, "tool_gain", "the tool's", "the tool")
     calls, offers = (results.values(setting, name, key) for key in ("call_harm", "schema_harm"))
     harm = Estimate.of([calls[seed] + offers[seed] for seed in calls if seed in offers])
     yield Claim(

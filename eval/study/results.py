@@ -88,6 +88,10 @@ MEASURES = (
     Measure("call_harm", "call harm", "lost where the call was made", lambda m, _: m["dual"]["call_harm"]),
     Measure("schema_harm", "schema harm", "lost without a call", lambda m, _: m["dual"]["schema_harm"]),
     Measure(
+        "at_once", "accuracy at once", "made to answer before it looks", lambda m, _: m["at_once"]["accuracy_without"]
+    ),
+    Measure("look_gain", "gain by looking", "accuracy minus that", lambda m, _: m["at_once"]["gain"], signed=True),
+    Measure(
         "turned",
         "turned: accuracy",
         "mean over source, three rotations and two flips",

@@ -16,6 +16,7 @@ from codev_env.geometry import ImageBox, iou
 from codev_env.trajectory import Trajectory
 from codev_env.types import Region
 from codev_eval.bench.measures import (
+    Guess,
     best_overlaps,
     confusion,
     distribution,
@@ -173,6 +174,13 @@ def test_the_terms_add_up_to_the_gain(rows):
         terms = found["call_gain"] + found["schema_gain"] - found["call_harm"] - found["schema_harm"]
         assert terms == pytest.approx(found["gain"])
         assert found["gain"] == pytest.approx(found["accuracy_with"] - found["accuracy_without"])
+
+
+def test_an_answer_at_once_stands_for_an_episode_without_the_tool():
+    episodes = [light(index, right, True) for index, right in enumerate((True, True, False, True))]
+    found = dual(episodes, [Guess("0", True), Guess("1", False), Guess("2", True)])
+    assert found["tasks"] == 3 and found["accuracy_without"] == pytest.approx(2 / 3)
+    assert (found["call_gain"], found["call_harm"], found["gain"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3), 0.0)
 
 
 def light(index: int, right: bool, tool: bool) -> Trajectory:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 pytest.importorskip("torch")
@@ -17,6 +18,7 @@ from codev_env.app import cli  # noqa: E402
 from codev_env.rewards import REWARDS  # noqa: E402
 from codev_env.trajectory import read_trajectories  # noqa: E402
 from codev_eval.bench import saved as saved_model  # noqa: E402
+from codev_eval.bench.folder import read_metrics  # noqa: E402
 from codev_eval.bench.replay import episode_of, matches, turn_rewards  # noqa: E402
 from codev_train.run.options import EnvOptions, SFTOptions  # noqa: E402
 from codev_train.sft import cold_start as sft  # noqa: E402
@@ -124,3 +126,44 @@ def test_an_episode_that_outgrows_the_model_ends_and_a_prompt_that_does_is_not_e
     monkeypatch.setattr(saved_model, "MAX_LENGTH", 40)
     assert cli.main([*given, "--out", str(tmp_path / "none")]) == 1
     assert f"the first prompt has {prompts[0]} tokens, and the model takes 40" in capsys.readouterr().err
+
+
+def test_with_dual_a_model_also_answers_at_once(saved, tmp_path, monkeypatch):
+    asked: list[list[int]] = []
+    right = [True, False, True, True, False]
+
+    def guesses(self, make_env, indices) -> list[bool]:
+        asked.append(list(indices))
+        return right
+
+    monkeypatch.setattr(saved_model.SavedModel, "guesses", guesses)
+    evaluated(saved, tmp_path, "--dual")
+    found = read_metrics(tmp_path)["benches"]["vstar"]
+    assert asked == [[0, 1, 2, 3, 4]]
+    assert found["at_once"]["accuracy_without"] == 0.6 and found["at_once"]["n"] == 5
+    assert found["at_once"]["accuracy_with"] == found["accuracy"] == found["dual"]["accuracy_with"]
+    monkeypatch.setattr(saved_model.SavedModel, "__init__", None)  # nothing is left that needs the model
+    evaluated(saved, tmp_path, "--dual")
+    assert read_metrics(tmp_path)["benches"]["vstar"]["at_once"] == found["at_once"] and len(asked) == 1
+
+
+def test_its_answers_at_once_are_those_of_the_runner(saved, tmp_path):
+    from codev_agents.engines.hf import HFEngine
+    from codev_agents.engines.policy import Policy
+    from codev_agents.rollout.runner import RolloutRunner
+
+    def make_env():
+        return gym.make("codev_env:CodeV-VStar-v0", data="synthetic", scenes="toy", split="test")
+
+    policy = Policy.load(str(saved))
+    model = saved_model.SavedModel(str(saved), max_tokens=12, batch=2)
+    with RolloutRunner(make_env, policy.processor) as runner:
+        wanted = runner.guesses(HFEngine(policy.model, policy.processor), range(5), 12)
+    assert model.guesses(make_env, range(5)) == wanted
+
+
+def test_a_scripted_agent_cannot_be_made_to_answer_at_once(tmp_path):
+    words = ["--data", "synthetic", "--scenes", "toy", "--n", "2", "--dual", "--out", str(tmp_path)]
+    assert cli.main(["eval", "--model", "scripted:oracle", *words]) == 0
+    found = read_metrics(tmp_path)["benches"]["vstar"]
+    assert "dual" in found and "at_once" not in found

@@ -198,6 +198,15 @@ def test_mastery_compares_what_one_seed_gained():
     assert "+20.0" in half.measured and "100 % of it in all" in half.measured
 
 
+def test_what_looking_gives_is_what_an_answer_at_once_lacks():
+    runs = []
+    for seed in range(3):
+        runs.append(found(None, seed, accuracy=0.8, look_gain=0.1))
+        runs.append(found("imitation", seed, accuracy=0.9 + 0.01 * seed, look_gain=0.2))
+    (claim,) = (claim for claim in claims(Results(runs), "base") if "looking over an answer at once" in claim.text)
+    assert claim.verdict == "holds" and "+4.5 [" in claim.measured and "91 % of it in all" in claim.measured
+
+
 def test_the_bars_of_mastery_add_up_on_both_sides_of_zero():
     parts = {"alone": 0.5, "gain": 0.3, "harm": -0.1}
     drawn = ET.fromstring(figures.stacks("a title", {"one": parts, "two": {**parts, "gain": 0.0}}))
