@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -159,9 +160,7 @@ class Evaluation:
             for condition, works in self._further(plain):
                 self._play_condition(condition, works, played)
             if self.options.dual and self._make_agent is None:
-                played.at_once = self._kept_at_once() or {
-                    work.bench: self._at_once(work, plain[work.bench]) for work in self._plain()
-                }
+                played.at_once = self._kept_at_once() or self._at_once(plain)
         except KeyboardInterrupt as error:
             out, again = self.options.out, " without --overwrite" if self.options.overwrite else ""
             raise KeyboardInterrupt(
@@ -245,10 +244,17 @@ class Evaluation:
         kept = {bench: one["at_once"] for bench, one in found.items() if "at_once" in one}
         return kept if kept.keys() == self.tasks.keys() else {}
 
-    def _at_once(self, work: _BenchWork, plain: Sequence[Trajectory]) -> dict[str, Any]:
-        names = {t.index: t.task_id for t in plain}
-        right = self._model.guesses(partial(self._env, work), names)
-        return dual(plain, list(map(Guess, names.values(), right)), self.options.seed)
+    def _at_once(self, plain: dict[str, list[Trajectory]]) -> dict[str, dict[str, Any]]:
+        found = {}
+        try:
+            for work in self._plain():
+                names = {t.index: t.task_id for t in plain[work.bench]}
+                right = self._model.guesses(partial(self._env, work), names)
+                found[work.bench] = dual(plain[work.bench], list(map(Guess, names.values(), right)), self.options.seed)
+        except CodevError as error:  # such as a scorer's server that is gone; the episodes are worth their results
+            print(f"Answers at once are left out: {error}", file=sys.stderr)
+            return {}
+        return found
 
     def _outcomes(self, condition: str, work: _BenchWork) -> Generator[Trajectory | Failure]:
         def meta(key: Key) -> dict[str, Any]:

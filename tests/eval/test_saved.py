@@ -15,6 +15,7 @@ pytest.importorskip("transformers")
 
 from codev_agents.engines.options import ToyModelOptions  # noqa: E402
 from codev_env.app import cli  # noqa: E402
+from codev_env.errors import CodevError  # noqa: E402
 from codev_env.rewards import REWARDS  # noqa: E402
 from codev_env.trajectory import read_trajectories  # noqa: E402
 from codev_eval.bench import saved as saved_model  # noqa: E402
@@ -145,6 +146,17 @@ def test_with_dual_a_model_also_answers_at_once(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(saved_model.SavedModel, "__init__", None)  # nothing is left that needs the model
     evaluated(saved, tmp_path, "--dual")
     assert read_metrics(tmp_path)["benches"]["vstar"]["at_once"] == found["at_once"] and len(asked) == 1
+
+
+def test_an_error_of_the_answers_at_once_costs_no_results(saved, tmp_path, monkeypatch, capsys):
+    def guesses(self, make_env, indices) -> list[bool]:
+        raise CodevError("the scorer's server is gone")
+
+    monkeypatch.setattr(saved_model.SavedModel, "guesses", guesses)
+    evaluated(saved, tmp_path, "--dual")
+    assert "Answers at once are left out: the scorer's server is gone" in capsys.readouterr().err
+    found = read_metrics(tmp_path)["benches"]["vstar"]
+    assert "dual" in found and "at_once" not in found
 
 
 def test_its_answers_at_once_are_those_of_the_runner(saved, tmp_path):
