@@ -126,7 +126,7 @@ def _imitation(results: Results, setting: str, name: str) -> Iterator[Claim]:
         f"accuracy, {name} minus tapo: {points(accuracy)}",
     )
     alone = {f.run.seed: f.seconds for f in results.runs(setting, "tapo")}
-    times = Estimate.of([f.seconds / alone[f.run.seed] for f in runs if alone.get(f.run.seed)])
+    times = Estimate.of([f.seconds / alone[f.run.seed] for f in runs if f.seconds and alone.get(f.run.seed)])
     yield Claim(
         f"It trains in at most {LONGER} times the time.",
         _verdict(times, lambda e: e.high <= LONGER, lambda e: e.low > LONGER),

@@ -158,7 +158,11 @@ def test_self_imitation_is_held_to_what_it_is_to_reach(seen, worst, decided):
 
 @pytest.mark.parametrize(
     ("seconds", "measured"),
-    [((110, 120, 130), "1.20 [0.95, 1.45], 3 seeds"), ((120,), "1.20 (one seed)")],
+    [
+        ((110, 120, 130), "1.20 [0.95, 1.45], 3 seeds"),
+        ((110, 0, 120, 130), "1.20 [0.95, 1.45], 3 seeds"),  # one was not measured
+        ((120,), "1.20 (one seed)"),
+    ],
 )
 def test_the_time_of_self_imitation_is_told_with_its_interval(seconds, measured):
     runs = []
