@@ -73,7 +73,7 @@ class EvalOptions(TaskOptions):
     perturb: tuple[Perturbation, ...] = ()
     """Evaluate again with other tool outputs; `other` is another part of the image."""
     dual: bool = False
-    """Evaluate again without the tool, a saved model also by answers at once; gains and harms are separate."""
+    """Evaluate again without the tool; a saved model also answers at once. Gains and harms are told apart."""
     suites: tuple[str, ...] = ()
     """Evaluate again under transforms: `orientation`, `corruption`, names, or JSON, as for `--wrap`."""
     severities: tuple[int, ...] = SEVERITIES
