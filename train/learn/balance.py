@@ -123,7 +123,7 @@ def _cut(count: int, ends: Sequence[int]) -> Passes:
     return [list(range(start, min(end, count))) for start, end in itertools.pairwise(ends)]
 
 
-def together(lengths: Sequence[int], scenes: Sequence[int], budget: int, count: int) -> list[list[int]] | None:
+def together(lengths: Sequence[int], scenes: Sequence[int], budget: int, count: int) -> Passes | None:
     """Distribute over `count` passes of similar cost, those of a scene one after the other.
 
     No cost exceeds the mean by more than that of the most expensive trajectory.
@@ -139,16 +139,14 @@ def together(lengths: Sequence[int], scenes: Sequence[int], budget: int, count: 
     """
     order = sorted(range(len(lengths)), key=lambda row: (scenes[row], -lengths[row]))
     costs = [cost(lengths[row]) for row in order]
-    passes: list[list[int]] = [[] for _ in range(count)]
+    total, passes = sum(costs), [list[int]() for _ in range(count)]
     for row, own, end in zip(order, costs, itertools.accumulate(costs), strict=True):
-        passes[int((end - own / 2) / sum(costs) * count)].append(row)
+        passes[int((end - own / 2) / total * count)].append(row)
     fits = all(len(part) < 2 or sum(lengths[row] for row in part) <= budget for part in passes)
     return passes if fits else None
 
 
-def _duration(
-    table: Sequence[Sequence[Sequence[int]]], lengths: Sequence[int], scenes: Sequence[int], views: Sequence[int]
-) -> float:
+def _duration(table: Sequence[Passes], lengths: Sequence[int], scenes: Sequence[int], views: Sequence[int]) -> float:
     """Cost of a schedule: of passes that run at the same time the greatest counts, with the images that each sees."""
 
     def whole(part: Sequence[int]) -> float:
@@ -171,7 +169,7 @@ def idle(lengths: Sequence[int], table: Sequence[Sequence[Sequence[int]]]) -> tu
     return float((costs == 0).mean()), 1 - float(costs.mean(0).sum() / costs.max(0).sum())
 
 
-def level(lengths: Sequence[int], budget: int, count: int) -> list[list[int]] | None:
+def level(lengths: Sequence[int], budget: int, count: int) -> Passes | None:
     """Distribute trajectories over `count` passes of similar cost: the most expensive first, into the cheapest pass.
 
     Args:
