@@ -1,6 +1,9 @@
-"""Images as observations: fresh arrays, large enough for a vision model."""
+"""Images as observations, fresh arrays large enough for a vision model, and as the bytes of files."""
 
 from __future__ import annotations
+
+import io
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,3 +27,13 @@ def to_shown_array(image: Image.Image) -> NDArray[np.uint8]:
         width, height = (min(MAX_SIDE, round(side * MIN_SIDE / shorter)) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return to_array(image)
+
+
+def encode_image(image: Image.Image, kind: str, **options: Any) -> bytes:
+    """Return an image as the bytes of a file, e.g. "PNG", with options of Pillow's `save`.
+
+    One image may be encoded in several threads at once; Pillow's `save` keeps its options in the image meanwhile.
+    """
+    file = io.BytesIO()
+    image.copy().save(file, kind, **options)
+    return file.getvalue()

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from codev_env.errors import ConfigError
+from codev_env.images import encode_image
 from codev_env.types import IMAGE_PLACEHOLDER
 
 
@@ -48,9 +49,8 @@ def to_pil(image: Any) -> Image.Image:
 
 def png_data_url(image: Any) -> str:
     """Encode an image as a `data:image/png;base64,...` URL, without loss."""
-    buffer = io.BytesIO()
-    to_pil(image).save(buffer, format="PNG", compress_level=1)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    data = encode_image(to_pil(image), "PNG", compress_level=1)
+    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")
 
 
 def from_data_url(url: str) -> Image.Image:

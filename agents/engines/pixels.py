@@ -7,8 +7,6 @@ rounded within the processor's limits: a strip of 30 x 1 tokens, where 16 to 25 
 
 from __future__ import annotations
 
-import base64
-import io
 from typing import Any
 
 import numpy as np
@@ -45,10 +43,3 @@ def to_image(block: PixelBlock, image_processor: Any) -> Image.Image:
         pixels * np.array(image_processor.image_std) + np.array(image_processor.image_mean)
     ) / image_processor.rescale_factor
     return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
-
-
-def to_data_url(image: Image.Image) -> str:
-    """Encode an image without loss, to be sent in a request."""
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", compress_level=1)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

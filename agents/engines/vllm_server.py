@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 
 from codev_agents.engines.http import Client, LostAgain, LostWeights, OpenRequest, ServerLost
 from codev_agents.engines.options import VllmOptions
-from codev_agents.engines.pixels import to_data_url, to_image
+from codev_agents.engines.pixels import to_image
 from codev_agents.engines.servers import GIVEN_UP, GIVEN_UP_S, LOAD_S, Servers
 from codev_agents.engines.vllm_request import Seeds, one_per_image, sampling_params
 from codev_agents.engines.weights import named_weights, weight_dtype
@@ -35,6 +35,7 @@ from codev_agents.engines.weights_folder import WeightsFolder, locked_if_possibl
 from codev_agents.rollout.engine import Completion, EngineError, Prompt, Sampling
 from codev_agents.rollout.tokens import ChatProcessor, PixelBlock
 from codev_env.errors import ConfigError
+from codev_env.messages import png_data_url
 from codev_env.threads import in_own_thread, is_given_up
 
 GENERATE = "/inference/v1/generate"
@@ -212,7 +213,7 @@ class VllmServerEngine:
     def _url(self, block: PixelBlock) -> str:
         url = self._urls.get(block)
         if url is None:
-            url = self._urls[block] = to_data_url(to_image(block, self.processor.image_processor))
+            url = self._urls[block] = png_data_url(to_image(block, self.processor.image_processor))
         return url
 
     def _request(self, prompt: Prompt, sampling: Sampling, seed: int) -> dict[str, Any]:

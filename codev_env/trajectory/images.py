@@ -12,6 +12,7 @@ from typing import IO, overload
 from PIL import Image
 
 from codev_env.errors import TrajectoryError
+from codev_env.images import encode_image
 
 IMAGE_DIR = "images"
 _MODES = ("RGB", "L", "RGBA")
@@ -84,7 +85,7 @@ def image_name(image: Image.Image) -> str:
 
 def write_png(image: Image.Image, file: IO[bytes]) -> None:
     """Write an image as the files of trajectories are written."""
-    image.save(file, format="PNG", compress_level=1)
+    file.write(encode_image(image, "PNG", compress_level=1))
 
 
 class ImageSaver:

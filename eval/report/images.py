@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from codev_env.images import encode_image
 from codev_env.trajectory import ImageFiles
 from codev_env.types import Box, Point
 
@@ -187,12 +187,11 @@ def data_uri(image: Image.Image, quality: int) -> str:
     kinds: list[tuple[str, dict[str, int]]] = [("jpeg", {"quality": quality})]
     if image.getcolors(FLAT) is not None:  # with more colours a PNG is hardly ever smaller, and slow to make
         kinds.append(("png", {"compress_level": 6}))
-    encoded = []
+    found = []
     for kind, options in kinds:
-        buffer = io.BytesIO()
-        image.save(buffer, kind, **options)
-        encoded.append((len(buffer.getvalue()), kind, buffer.getvalue()))
-    _, kind, data = min(encoded)
+        data = encode_image(image, kind, **options)
+        found.append((len(data), kind, data))
+    _, kind, data = min(found)
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 

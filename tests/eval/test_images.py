@@ -12,6 +12,7 @@ from eval_samples import markup
 from PIL import Image
 
 from codev_env.errors import TrajectoryError
+from codev_env.messages import png_data_url
 from codev_env.trajectory import Trajectory, read_trajectories, write_trajectories
 from codev_eval.report.images import ImageStore, Mark, draw, scaled
 
@@ -33,6 +34,18 @@ def test_equal_images_are_stored_once_and_others_apart():
     handles = [store.add([noise(60, 40, seed)]) for seed in (0, 0, 1)]
     assert len(stored(store)) == 2
     assert all(markup("images", "store", store.elements()).count(f'id="{handle.key}"') == 1 for handle in handles)
+
+
+@pytest.mark.parametrize("pixels", [noise(50, 40), Image.new("RGB", (50, 40), "navy")], ids=["noise", "flat"])
+def test_an_image_is_encoded_in_several_threads_at_once(pixels, tmp_path):
+    """Pillow's `save` keeps its options in the image: another thread's would be used, or fail."""
+    before = dict(vars(pixels))
+    store = ImageStore()
+    store.add([pixels])
+    store.elements()
+    png_data_url(pixels)
+    write_trajectories(tmp_path, [Trajectory("t", images=(pixels,))])
+    assert vars(pixels) == before
 
 
 def test_files_are_stored_once_too_in_whatever_folder_they_lie(tmp_path):

@@ -2,7 +2,8 @@
 
 train FOLDER KILL_AT DELAY ARGUMENTS...   `codev train ARGUMENTS`: kills itself DELAY seconds after change number
                                           KILL_AT of a file in FOLDER; 0 for never. `ended.txt` there gets the number
-                                          of each group when it is saved, `begun.txt` when it is drawn.
+                                          of each group when it is saved, or when the next process finds it saved,
+                                          `begun.txt` when it is drawn.
 serve POLICY PORT KILL_AT DELAY           A server on this port that kills itself DELAY seconds after request number
                                           KILL_AT for a completion has come.
 """
@@ -33,10 +34,17 @@ def train(folder: Path, kill_at: int, delay: float, arguments: list[str]) -> int
     from codev_train.learn.saved import SavedGroups
     from codev_train.sft import cold_start as sft
 
-    save, draw = SavedGroups.save, RolloutStream.draw
+    open_, save, draw = SavedGroups.open, SavedGroups.save, RolloutStream.draw
     logs = {
         name: os.open(folder / f"{name}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("ended", "begun")
     }
+
+    def opening(self, plan, is_free):
+        logged = {int(line) for line in (folder / "ended.txt").read_text().splitlines()}
+        for path in sorted(self._folder.glob("*.zip")):  # the process before may have been killed between the two
+            if int(path.stem) not in logged:
+                os.write(logs["ended"], f"{int(path.stem)}\n".encode())
+        return open_(self, plan, is_free)
 
     def saving(self, group) -> None:
         save(self, group)
@@ -48,7 +56,7 @@ def train(folder: Path, kill_at: int, delay: float, arguments: list[str]) -> int
             os.write(logs["begun"], f"{group.number}\n".encode())
         return group
 
-    SavedGroups.save, RolloutStream.draw = saving, drawing  # type: ignore[method-assign]
+    SavedGroups.open, SavedGroups.save, RolloutStream.draw = opening, saving, drawing  # type: ignore[method-assign]
     sft.CORPUS_SCENES = 40
     torch.set_num_threads(1)
     if kill_at:
