@@ -93,6 +93,8 @@ def claims(results: Results, setting: str) -> Iterator[Claim]:
     )
     for name in [name for name in VERSIONS if results.runs(setting, name)] or VERSIONS[:1]:
         yield _share(results, setting, name, "look_gain", "that of looking over an answer at once", "looking")
+        looks = "that of looking, where only the target shows the answer"
+        yield _share(results, setting, name, "no_cue_look_gain", looks, "looking", "no_cue")
         yield from _imitation(results, setting, name)
         yield from _mastery(results, setting, name)
     yield from _ablations(results, setting)
@@ -141,12 +143,12 @@ def _imitation(results: Results, setting: str, name: str) -> Iterator[Claim]:
     )
 
 
-def _share(results: Results, setting: str, name: str, key: str, text: str, by: str) -> Claim:
+def _share(results: Results, setting: str, name: str, key: str, text: str, by: str, whole: str = "accuracy") -> Claim:
     """Return a claim that at least half of the accuracy gained is that of a measure, such as the gain by the tool."""
     gained, of_key = (
         {seed: found - before[seed] for seed, found in after.items() if seed in before}
         for after, before in (
-            (results.values(setting, name, one), results.values(setting, None, one)) for one in ("accuracy", key)
+            (results.values(setting, name, one), results.values(setting, None, one)) for one in (whole, key)
         )
     )
     # A difference: a share of a small gain has no interval to speak of.

@@ -173,7 +173,7 @@ def _eval_words(out: Path, run: Run, size: StudySize, name: str, scenes: Mapping
     words = ["eval", "--model", str(model), "--out", str(folder / name), "--data", "synthetic", "--workers", "1"]
     words += ["--scenes", json.dumps(dict(scenes)), "--n", str(size.episodes), "--batch", "128"]
     words += ["--max-turns", str(size.max_turns), "--max-tokens", str(size.max_tokens), "--perturb", "other"]
-    return [*words, *(["--dual", "--suites", "orientation"] if name == EVALUATED else [])]
+    return [*words, "--dual", *(["--suites", "orientation"] if name == EVALUATED else [])]
 
 
 def _say(text: str) -> None:

@@ -92,6 +92,19 @@ MEASURES = (
     ),
     Measure("look_gain", "gain by looking", "accuracy minus that", lambda m, _: m["at_once"]["gain"], signed=True),
     Measure(
+        "no_cue_at_once",
+        "cue-free accuracy at once",
+        "made to answer before it looks, where only the target shows the answer",
+        lambda _, n: n["at_once"]["accuracy_without"],
+    ),
+    Measure(
+        "no_cue_look_gain",
+        "cue-free gain by looking",
+        "cue-free accuracy minus that",
+        lambda _, n: n["at_once"]["gain"],
+        signed=True,
+    ),
+    Measure(
         "turned",
         "turned: accuracy",
         "mean over source, three rotations and two flips",

@@ -211,6 +211,15 @@ def test_what_looking_gives_is_what_an_answer_at_once_lacks():
     assert claim.verdict == "holds" and "+4.5 [" in claim.measured and "91 % of it in all" in claim.measured
 
 
+def test_where_only_the_target_shows_the_answer_the_gain_is_of_right_answers_there():
+    runs = []
+    for seed in range(3):
+        runs.append(found(None, seed, no_cue=0.2, no_cue_look_gain=0.0))
+        runs.append(found("imitation", seed, accuracy=0.5, no_cue=0.9, no_cue_look_gain=0.6))
+    (claim,) = (claim for claim in claims(Results(runs), "base") if "where only the target shows" in claim.text)
+    assert claim.verdict == "holds" and "+25.0 [" in claim.measured and "86 % of it in all" in claim.measured
+
+
 def test_the_bars_of_mastery_add_up_on_both_sides_of_zero():
     parts = {"alone": 0.5, "gain": 0.3, "harm": -0.1}
     drawn = ET.fromstring(figures.stacks("a title", {"one": parts, "two": {**parts, "gain": 0.0}}))
