@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from codev_train.learn import checkpoint
 from codev_train.run.environments import make_eval_env
 from codev_train.run.options import TrainOptions
 
-CONTRAST = "contrast_accuracy"
+AT_ONCE, CONTRAST = "right_at_once", "contrast_accuracy"
 TABLE = (
     ("accuracy", "accuracy"),
     (CONTRAST, "accuracy, contrast"),
@@ -48,7 +48,7 @@ def evaluate(
     """Evaluate on the first held-out tasks; the main process writes trajectories and `metrics.json` to `folder`.
 
     With `eval.contrast`, as many episodes on those scenes follow; their trajectories are in `contrast` below. With
-    `eval.dual`, the same tasks follow without the tool, in `without-tool`.
+    `eval.dual`, the same tasks follow without the tool, in `without-tool`, and the policy is made to answer at once.
     All processes take part: process p of P plays the tasks p, p + P, …, and the main process gets them in order.
 
     Args:
@@ -61,8 +61,9 @@ def evaluate(
 
     Returns:
         The metrics of `codev_env.scoring.clusters.summarize_clusters`, `contrast_accuracy` on the scenes of
-        `eval.contrast`, and with `eval.dual` those of `codev_env.scoring.med.tool_effect`; empty in all but the main
-        process. Tasks whose first prompt is too long are named and left out.
+        `eval.contrast`, and with `eval.dual` those of `codev_env.scoring.med.tool_effect`, `accuracy_at_once` and
+        `look_gain`, the accuracy minus that; empty in all but the main process. Tasks whose first prompt is too long
+        are named and left out.
 
     Raises:
         ConfigError: The first prompts of all tasks are too long.
@@ -70,7 +71,7 @@ def evaluate(
     """
     contrasted: list[Trajectory] = []
     without: list[Trajectory] = []
-    trajectories = _play(engine, processor, options, what, accelerator)
+    trajectories = _play(engine, processor, options, what, accelerator, at_once=options.eval.dual)
     if options.eval.contrast:
         contrasted = _play(engine, processor, options, f"{what}, contrast", accelerator, contrast=True)
     if options.eval.dual:
@@ -80,14 +81,21 @@ def evaluate(
     with checkpoint.replace_folder(folder) as partial:
         trajectories = _written(partial, trajectories)
         metrics = summarize_clusters(trajectories, options.seed) | tool_effect(trajectories, without)
+        if answers := [replace(t, is_correct=t.meta[AT_ONCE]) for t in trajectories if AT_ONCE in t.meta]:
+            _add_accuracy(metrics, "accuracy_at_once", answers, options.seed)
+            metrics["look_gain"] = metrics["accuracy"] - metrics["accuracy_at_once"]
         if without:
             found = summarize_clusters(_written(partial / "without-tool", without), options.seed)
             metrics["ci95"]["accuracy_without"] = found["ci95"]["accuracy"]
         if contrasted:
-            found = summarize_clusters(_written(partial / "contrast", contrasted), options.seed)
-            metrics[CONTRAST], metrics["ci95"][CONTRAST] = found["accuracy"], found["ci95"]["accuracy"]
+            _add_accuracy(metrics, CONTRAST, _written(partial / "contrast", contrasted), options.seed)
         write_json(partial / "metrics.json", metrics)
     return metrics
+
+
+def _add_accuracy(metrics: dict[str, Any], name: str, episodes: Sequence[Trajectory], seed: int) -> None:
+    found = summarize_clusters(episodes, seed)
+    metrics[name], metrics["ci95"][name] = found["accuracy"], found["ci95"]["accuracy"]
 
 
 def _written(folder: Path, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
@@ -101,13 +109,23 @@ class _Records(Selection):
 
     def end(self, group: Group, rollouts: list[Rollout]) -> None:
         group.played.clear()
-        super().end(group, [dataclasses.replace(rollout, tokens=TokenSequence()) for rollout in rollouts])
+        super().end(group, [replace(rollout, tokens=TokenSequence()) for rollout in rollouts])
 
 
 def _play(
-    engine: Engine, processor: ChatProcessor, options: TrainOptions, what: str, accelerator: Accelerator, **kind: bool
+    engine: Engine,
+    processor: ChatProcessor,
+    options: TrainOptions,
+    what: str,
+    accelerator: Accelerator,
+    *,
+    at_once: bool = False,
+    **kind: bool,
 ) -> list[Trajectory]:
-    """Play the held-out episodes of a kind; returns them in the order of tasks, in all but the main process none."""
+    """Play the held-out episodes of a kind; returns them in the order of tasks, in all but the main process none.
+
+    With `at_once`, the metadata of each say whether the policy, made to answer before it looks, is right.
+    """
     rank, processes = accelerator.process_index, accelerator.num_processes
     sampling = Sampling(options.eval.temperature, options.max_tokens)
     make_env = functools.partial(make_eval_env, options, **kind)
@@ -126,8 +144,16 @@ def _play(
         played = _Records(own, len(own), len(own))
         with tqdm(total=len(own), desc=what, disable=not accelerator.is_main_process) as bar:
             runner.select(engine, played, 1, sampling, lambda ended: bar.update(len(ended)), options.engine_batch)
-    indices = [group.index for group in played.played if group.episodes]
-    episodes = [(index, rollout.trajectory) for index, rollout in zip(indices, played.rollouts, strict=True)]
+        indices = [group.index for group in played.played if group.episodes]
+        trajectories = [rollout.trajectory for rollout in played.rollouts]
+        if at_once:
+            right: list[bool] = []
+            for start in range(0, len(indices), options.engine_batch):
+                wave = indices[start : start + options.engine_batch]
+                right += runner.guesses(engine, wave, options.max_tokens)
+            marked = zip(trajectories, right, strict=True)
+            trajectories = [replace(t, meta={**t.meta, AT_ONCE: one}) for t, one in marked]
+    episodes = list(zip(indices, trajectories, strict=True))
     gathered: list[tuple[int, Trajectory]] = []
     any_played = False
     for turn in range(-(-count // processes)):  # One episode of each process at a time: images of all may not fit.
@@ -181,16 +207,25 @@ def comparison(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 def mastery(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """Say how much of the accuracy gained is the tool's, and what the tool harms; nothing without `eval.dual`."""
-    if "tool_gain" not in before or "tool_gain" not in after:
-        return []
-    gained, tools = (100 * (after[name] - before[name]) for name in ("accuracy", "tool_gain"))
-    first, last = (100 * metrics["accuracy_without"] for metrics in (before, after))
-    harm = 100 * (after["call_harm"] + after["schema_harm"])
-    share = f" ({100 * tools / gained:.0f} %)" if gained > 0 else ""
-    return [
-        f"Without the tool: {first:.1f} % right before, {last:.1f} % after. Of {gained:+.1f} points of accuracy, "
-        f"{tools:+.1f} are the tool's{share}; it harms {harm:.1f} % of the episodes."
-    ]
+
+    def line(title: str, base: str, gain: str, whose: str) -> str:
+        gained, share = (100 * (after[name] - before[name]) for name in ("accuracy", gain))
+        first, last = (100 * metrics[base] for metrics in (before, after))
+        percent = f" ({100 * share / gained:.0f} %)" if gained > 0 else ""
+        return (
+            f"{title}: {first:.1f} % right before, {last:.1f} % after. Of {gained:+.1f} points of accuracy, "
+            f"{share:+.1f} are {whose}{percent}"
+        )
+
+    lines = []
+    if "tool_gain" in before and "tool_gain" in after:
+        harm = 100 * (after["call_harm"] + after["schema_harm"])
+        told = line("Without the tool", "accuracy_without", "tool_gain", "the tool's")
+        lines.append(f"{told}; it harms {harm:.1f} % of the episodes.")
+    if "look_gain" in before and "look_gain" in after:
+        told = line("Made to answer before it looks", "accuracy_at_once", "look_gain", "gained by looking")
+        lines.append(f"{told}.")
+    return lines
 
 
 def _cell(metrics: dict[str, Any], name: str) -> str:

@@ -45,6 +45,8 @@ METRICS = {
     ),
     "accuracy_without": Metric("Accuracy without the tool", "the same tasks, no tool is offered", share=True),
     "tool_gain": Metric("Gain by the tool", "accuracy with it minus accuracy without", share=True),
+    "accuracy_at_once": Metric("Accuracy at once", "the same tasks, made to answer before it looks", share=True),
+    "look_gain": Metric("Gain by looking", "accuracy minus that of answers at once", share=True),
     "call_gain": Metric("Gain by calls", "wrong without the tool, right with a call", share=True),
     "call_harm": Metric("Harm by calls", "right without the tool, wrong with a call", share=True),
     "schema_gain": Metric("Gain by the offer", "wrong without the tool, right with no call", share=True),
@@ -65,6 +67,7 @@ MAIN = (
     "any_crop_given_correct",
     "accuracy_without",
     "tool_gain",
+    "look_gain",
     "tool_calls",
 )
 """Rows that are always open; the rest is behind a disclosure."""

@@ -20,6 +20,7 @@ MAIN = {
     "eval/faithful": ("Held-out faithful-tool rate", True),
     "eval/accuracy_without": ("Held-out accuracy without the tool", True),
     "eval/tool_gain": ("Held-out gain by the tool", True),
+    "eval/look_gain": ("Held-out gain by looking", True),
 }
 """Curves that are always open: key in `history.jsonl` -> (title, whether it is a share)."""
 

@@ -275,9 +275,13 @@ def test_what_the_tool_gives_is_measured_without_it(runs, arguments, finished, c
         effect = tool_effect(read_trajectories(folder), without)
         assert effect == {name: found[name] for name in ("accuracy_without", "tool_gain", *TERMS)}
         assert found["accuracy"] - found["accuracy_without"] == pytest.approx(found["tool_gain"])
+        at_once = [trajectory.meta["right_at_once"] for trajectory in read_trajectories(folder)]
+        assert found["accuracy_at_once"] == sum(at_once) / 4 and {type(right) for right in at_once} == {bool}
+        assert found["accuracy"] - found["accuracy_at_once"] == pytest.approx(found["look_gain"])
     assert all(row["eval/tool_gain"] == pytest.approx(row["eval/accuracy"] - row["eval/accuracy_without"])
                for row in rows[:2])  # fmt: skip
     assert "Without the tool: " in said and "Gain by the tool" in (run / "report.html").read_text()
+    assert "before it looks: " in said and "Gain by looking" in (run / "report.html").read_text()
     assert same_weights(run / "model", finished / "model")
 
 
@@ -288,6 +292,10 @@ def test_the_share_of_the_gain_that_is_the_tools():
     assert "50.0 % right before, 60.0 % after" in line
     assert "+40.0 points of accuracy, +30.0 are the tool's (75 %)" in line
     assert "harms 1.5 % of the episodes" in line
+    looked = [
+        metrics | {"accuracy_at_once": 0.5, "look_gain": metrics["accuracy"] - 0.5} for metrics in (before, after)
+    ]
+    assert mastery(*looked)[1].endswith("Of +40.0 points of accuracy, +40.0 are gained by looking (100 %).")
     assert mastery({"accuracy": 0.5}, {"accuracy": 0.9}) == [] and "(" not in mastery(after, before)[0]
 
 
