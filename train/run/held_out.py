@@ -31,6 +31,6 @@ class HeldOutOptions:
     contrast: dict[str, int | float] = Field(default_factory=dict)
     """Options of generated scenes that a second accuracy is measured on, for example `cue_p 0`; empty measures none."""
     dual: bool = False
-    """Play the same tasks without the tool too, and say what it gives (MED, docs/evaluation.md)."""
+    """Play the same tasks without the tool too, ask for answers at once, and say what a look gives (MED)."""
     temperature: NotNegative = 0.0
     """Sampling temperature; 0 is greedy."""
