@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import statistics
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -81,6 +82,13 @@ def test_the_interval_is_students():
     assert Estimate.of([]) is None
     alone = Estimate.of([0.5])
     assert (alone.mean, alone.low, alone.high) == (0.5, -math.inf, math.inf)
+
+
+@pytest.mark.parametrize(("seeds", "t"), [(31, 2.042), (32, 2.040), (41, 2.021), (61, 2.000), (121, 1.980)])
+def test_the_interval_of_many_seeds_is_students_too(seeds, t):
+    values = [float(i % 2) for i in range(seeds)]
+    estimate = Estimate.of(values)
+    assert estimate.high - estimate.mean == pytest.approx(t * statistics.stdev(values) / math.sqrt(seeds), rel=5e-4)
 
 
 def test_differences_are_of_pairs():
