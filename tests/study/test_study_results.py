@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import statistics
 import re
+import statistics
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
