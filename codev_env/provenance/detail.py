@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.agreement import box_sum
+from codev_env.provenance.legibility import FEWEST, PLAIN, legible, normalized, slopes, steepness
 from codev_env.provenance.regions import Around, Bools, Bounds, Originals, scales, to_size
 
 Array = NDArray[np.floating]
@@ -18,16 +19,13 @@ _CELLS = (32, 16, 8)
 """Sides of cells in pixels, of which the largest that fits is taken: it has an octave of detail for each halving."""
 _LEAST_ENERGY = 1.0
 _OVERVIEW = 96
-_LIKE, _PLAIN = 0.7, 3.0
+_LIKE = 0.7
 _SMALL = 8
 _VISIBLE, _FADED = 4.0, 8.0
 _AROUND, _CONTRAST, _ANY = 4, 0.25, 1.0
 """Pixels of an overview on each side of a place over which it varies; the least share of what varies that is left, and
 levels by which it varies then."""
 _LEVELS = 16
-_LEGIBLE, _CHANCE, _FEWEST = 0.18, 1.5, 16
-"""Correlation with the image's edges above which an output can be read; what chance alone makes of it is that over the
-root of the number of pixels; pixels that it takes."""
 _SPARE = 4
 """Pixels around what a patch shows, by which a map may be shifted without another look at the image."""
 
@@ -116,9 +114,9 @@ def overview(output: Image.Image, bounds: Bounds, originals: Originals) -> Patch
 def likeness(expected: Array, patch: Patch) -> float | None:
     """Correlation of a patch with what it is expected to show, -1 to 1; `None` if that is too plain to compare."""
     weight = patch.weights()
-    if expected[weight > 0].size < 16 or expected[weight > 0].std() < _PLAIN:
+    if expected[weight > 0].size < 16 or expected[weight > 0].std() < PLAIN:
         return None
-    a, b = _normal(expected, weight), _normal(patch.pixels, weight)
+    a, b = normalized(expected, weight), normalized(patch.pixels, weight)
     return float((weight * a * b).sum() / weight.sum())
 
 
@@ -136,8 +134,8 @@ def kinship(expected: Array, patch: Patch) -> float:
     explained = (count * (means - returned.mean()) ** 2).sum() / (len(returned) * returned.var())
     chance = (np.count_nonzero(count) - 1) / max(len(returned) - 1, 1)
     ratio = float(np.sqrt(max(explained - chance, 0.0)))
-    gradient = _normal(_steepness(expected), weight)
-    return max(ratio, float((weight * gradient * _normal(patch.pixels, weight)).sum() / weight.sum()))
+    gradient = normalized(steepness(expected), weight)
+    return max(ratio, float((weight * gradient * normalized(patch.pixels, weight)).sum() / weight.sum()))
 
 
 def _tones(values: Array, returned: Array) -> tuple[Array, NDArray[np.integer], Array]:
@@ -152,53 +150,6 @@ def _tones(values: Array, returned: Array) -> tuple[Array, NDArray[np.integer], 
     return bounds, count, np.bincount(level, returned, _LEVELS) / np.maximum(count, 1)
 
 
-def legible(expected: Array, returned: Array, weight: Array | None = None) -> bool:
-    """Whether a reader could find in an image what it is said to show, however its colours were changed.
-
-    An image has edges where what it shows has edges, or is light or dark there, as an image of edges is, of all or of
-    those along one axis; that is looked at in its resolution and in half of it. A table that scatters near colours
-    covers an image with edges of its own, and so does strong noise, although a program that knows the table could take
-    them back.
-
-    Args:
-        expected: What is said to be shown, in grey, shape (height, width).
-        returned: The image, in grey, the same shape.
-        weight: 1 for the pixels that count, 0 for others; all count by default.
-    """
-    weight = np.ones_like(expected) if weight is None else weight
-    if expected[weight > 0].size < _FEWEST or expected[weight > 0].std() < _PLAIN:
-        return True
-    for _ in range(2):
-        count, drawn = weight.sum(), (_normal(_steepness(returned), weight), _normal(returned, weight))
-        for edges in (_steepness(expected), *map(np.abs, _slopes(expected))):
-            alike = [(weight * _normal(edges, weight) * part).sum() for part in drawn]
-            if max(alike[0], abs(alike[1])) >= _LEGIBLE * count + _CHANCE * np.sqrt(count):
-                return True
-        expected, returned, weight = _halved(expected), _halved(returned), _halved(weight) // 1
-        if weight.sum() < _FEWEST:
-            break
-    return False
-
-
-def _halved(pixels: Array) -> Array:
-    """The means of squares of 2 x 2 pixels."""
-    height, width = pixels.shape[0] // 2, pixels.shape[1] // 2
-    return np.asarray(pixels[: 2 * height, : 2 * width].reshape(height, 2, width, 2).mean((1, 3)))
-
-
-def _steepness(pixels: Array) -> Array:
-    """The length of an image's gradient."""
-    return np.asarray(np.hypot(*_slopes(pixels)))
-
-
-def _slopes(pixels: Array) -> tuple[Array, Array]:
-    """An image's gradient, down and across; along an axis of a single pixel, as of a strip, nothing changes."""
-    down, across = (
-        np.gradient(pixels, axis=axis) if pixels.shape[axis] > 1 else np.zeros_like(pixels) for axis in (0, 1)
-    )
-    return down, across
-
-
 def visible(expected: Array, patch: Patch) -> bool:
     """Whether a patch shows anything where there is something to show: legible, and not faded to a rest of contrast.
 
@@ -206,7 +157,7 @@ def visible(expected: Array, patch: Patch) -> bool:
     with a quarter of the expected variance, at least, vary by an eighth of that in proportion to the whole.
     """
     weight = patch.weights() > 0
-    if weight.sum() < _FEWEST or expected[weight].std() < _PLAIN:
+    if weight.sum() < FEWEST or expected[weight].std() < PLAIN:
         return True
     faded = patch.pixels[weight].std() / expected[weight].std()
     if patch.pixels[weight].std() < _VISIBLE or faded < 1 / _FADED:
@@ -251,7 +202,7 @@ def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) ->
         normal, target = np.zeros((2, 2)), np.zeros(2)
         for one, weight in zip(patch, weights, strict=True):
             expected, returned = (
-                _normal(part[1:-1, 1:-1], weight) for part in (one.expected(shifted, image), one.pixels)
+                normalized(part[1:-1, 1:-1], weight) for part in (one.expected(shifted, image), one.pixels)
             )
             alike = float((weight * expected * returned).sum() / max(weight.sum(), 1))
             if abs(alike) < _LIKE:
@@ -269,13 +220,6 @@ def align(affine: Array, image: Image.Image, patch: list[Patch], most: float) ->
         if np.abs(step).max() < max(0.05, 0.02 * float(pixel.max())):
             break
     return shifted if np.abs(shifted[:, 2] - affine[:, 2]).max() <= most else None
-
-
-def _normal(pixels: Array, weight: Array) -> Array:
-    """An image with mean 0 and variance 1 under weights of 0 and 1."""
-    total = max(float(weight.sum()), 1.0)
-    centred = pixels - (pixels * weight).sum() / total
-    return np.asarray(centred / max(float(np.sqrt((centred**2 * weight).sum() / total)), 1.0))
 
 
 def kept(affine: Array, image: Image.Image, found: list[Patch]) -> float | None:
@@ -312,8 +256,8 @@ def edges_kept(affine: Array, image: Image.Image, found: list[Patch]) -> float |
     """
     expected = [patch.expected(affine, image) for patch in found]
     kinds = [
-        list(map(_steepness, expected)),
-        *(list(map(np.abs, some)) for some in zip(*map(_slopes, expected), strict=True)),
+        list(map(steepness, expected)),
+        *(list(map(np.abs, some)) for some in zip(*map(slopes, expected), strict=True)),
     ]
     shares = [_kept(sums, np.arange(len(sums))) for sums in (_octaves(edges, found) for edges in kinds)]
     return max((share for share in shares if share is not None), default=None)

@@ -12,7 +12,7 @@ from PIL import Image, ImageChops
 
 from codev_env.provenance import codes, detail
 from codev_env.provenance import coordinates as geometry
-from codev_env.provenance.agreement import agrees
+from codev_env.provenance.agreement import agrees, box_sum
 from codev_env.provenance.mixed import mixed_region
 from codev_env.provenance.regions import Bools, Grid, Indices, Originals, dice, make_region, scales, shown_part
 from codev_env.provenance.seen import without_unlike
@@ -26,6 +26,8 @@ _COPIED = 16
 """Colour levels by which a copied pixel may differ."""
 _LIKE = 0.8
 """Correlation with what it shows of an output in unchanged colours."""
+_EXPLAINED = 0.9
+"""Share of the samples from which on a region accounts for an output."""
 _LINES = 16
 """Rows and columns in which the pixels that are repeated are counted."""
 _ORDERS = (slice(None), slice(None, None, -1))
@@ -42,7 +44,7 @@ _TURNS = {
 
 
 class Reading(NamedTuple):
-    """A region read off the pixel code; not `sure` where most of the output is something else."""
+    """A region read off the pixel code; not `sure` where some of the output is something else, or in other colours."""
 
     region: Region
     sure: bool
@@ -155,8 +157,7 @@ class _Coded:
         if self.code.block == 1:
             scale = _scale_of_codes(self.probe[..., order], affine, self.code, self.rng)
             region = replace(region, scale=min(scale, region.scale or scale))
-        sure = float((right | self.same | (copied & (index >= 0))).mean()) >= 0.9
-        return Reading(region, sure)
+        return Reading(region, self._is_explained(right | (copied & (index >= 0))))
 
     def _smooth(self, order: slice) -> Reading | None:
         """Pixels mixed with their neighbours, as by a resize, in colours that the program did not change."""
@@ -178,7 +179,12 @@ class _Coded:
         else:
             return None
         region = mixed_region(output, affine, image, fit.image_index, originals, self.rng, most, _LIKE, "kept")
-        return None if region is None else Reading(region, True)
+        return None if region is None else Reading(region, self._is_explained(right))
+
+    def _is_explained(self, right: Bools) -> bool:
+        """Whether nearly all samples are right or drawn, and no place of 3 x 3 is neither, as in colours of its own."""
+        explained = (right | self.same).reshape(self.grid.u.shape)
+        return explained.mean() >= _EXPLAINED and not (box_sum((~explained).astype(np.float32), 1) >= 9).any()
 
     def _maps(self, fit: _Fit, output: Image.Image, originals: Originals) -> Iterator[Array]:
         """The map of a fit to mixed pixels, and others: values truncated on the way are up to half a level too low."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ Bounds = tuple[int, int, int, int]
 
 GRID = 64
 """Points per side at which an output is read."""
+_NEAR = 2.0
+"""Pixels of the image within which two regions have the same corners."""
 _BLACK = 8
 """Levels up to which a pixel counts as black."""
 
@@ -122,6 +125,24 @@ def make_region(
         how="match" if how == "match" else "probe",
         seen=seen,
     )
+
+
+def united(region: Region, other: Region | None) -> Region:
+    """A region with the places of another that are seen, where both show one place of an image alike.
+
+    The pixel code does not show what is in other colours, the weave not all that lines were drawn on.
+    """
+    if other is None or other.polygon is None or region.polygon is None or region.seen is None:
+        return region
+    near = np.abs(np.subtract(region.polygon, other.polygon)).max() <= _NEAR
+    if region.image_index != other.image_index or not near:
+        return region
+    seen = np.ones_like(region.seen) if other.seen is None else other.seen
+    if seen.shape != region.seen.shape:
+        return region
+    both = region.seen | seen
+    share = min(1.0, region.original_share * float(both.sum() / max(region.seen.sum(), 1)))
+    return replace(region, seen=None if both.all() else both, original_share=share)
 
 
 def affine_over(region: Region, bounds: Bounds) -> Array:

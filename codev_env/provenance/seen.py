@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.agreement import box_sum
+from codev_env.provenance.legibility import illegible
 from codev_env.provenance.regions import GRID, Bools, Bounds, OutputPart, resample, scales
 
 Array = NDArray[np.floating]
@@ -32,6 +33,8 @@ _KEPT = 4.0
 """Levels by which most alike pixels differ at most where the colours were kept."""
 _COARSER = 1.5
 """Power of the resolution: what is left of blurred images still differs where detail ends."""
+_READ = 256
+"""Most pixels per side at which it is looked for what cannot be read."""
 _WINDOW, _SHAPE, _ALIKE = 3, 6.0, 0.8
 """Of shapes: pixels on each side of a place that are compared, levels by which they vary, and their correlation."""
 _ROUNDS, _FITTED, _SETTLED = 8, 1500, 0.5
@@ -91,10 +94,35 @@ def same_shapes(bounds: Bounds, output: Image.Image, affine: Array, image: Image
     Returns:
         Over the grid of `Region.seen`; `False` where there are no shapes.
     """
-    same = _same_shapes(*_both(bounds, output, affine, image, resolution))
+    return _on_grid(_same_shapes(*_both(bounds, output, affine, image, resolution)), bounds)
+
+
+def unreadable(bounds: Bounds, output: Image.Image, affine: Array, image: Image.Image) -> Bools:
+    """Where a part of an output clearly shows something else than the map says, in whatever colours.
+
+    Both are compared in the lower of their resolutions, or a whole part of it: noise makes detail look lost, and fine
+    lines are lost where pixels are mixed otherwise.
+
+    Args:
+        bounds: The part.
+        output: The image that the program returned.
+        affine: The map from its pixels to the image's, good to a pixel.
+        image: The input image.
+
+    Returns:
+        Over the grid of `Region.seen`.
+    """
+    left, top, right, bottom = bounds
+    sides = np.array([right - left, bottom - top]) * np.minimum(1.0, scales(affine))
+    part = max(1, int(np.ceil(sides.max() / _READ)))
+    return _on_grid(illegible(*_sized(bounds, output, affine, image, sides / part)), bounds)
+
+
+def _on_grid(places: Bools, bounds: Bounds) -> Bools:
+    """Places of a part, over the grid of `Region.seen`."""
     left, top, right, bottom = bounds
     rows, columns = min(bottom - top, GRID), min(right - left, GRID)
-    return np.asarray(same[_spread(rows, len(same))[:, None], _spread(columns, same.shape[1])])
+    return np.asarray(places[_spread(rows, len(places))[:, None], _spread(columns, places.shape[1])])
 
 
 def _both(
@@ -102,10 +130,16 @@ def _both(
 ) -> tuple[Array, Array]:
     """Show what a map expects of a part of an output, and that part, in the resolution in which it holds detail."""
     left, top, right, bottom = bounds
-    shown = np.array([right - left, bottom - top], float)
-    sides = shown * np.minimum(1.0, scales(affine)) * resolution**_COARSER
-    width, height = np.maximum(1, np.round(sides * min(1.0, _SIDE / sides.max()))).astype(int).tolist()
-    fine = 2 if (shown * scales(affine) > 1.2 * np.array([width, height])).any() else 1  # Else nothing is averaged.
+    sides = np.array([right - left, bottom - top], float) * np.minimum(1.0, scales(affine)) * resolution**_COARSER
+    return _sized(bounds, output, affine, image, sides * min(1.0, _SIDE / sides.max()))
+
+
+def _sized(bounds: Bounds, output: Image.Image, affine: Array, image: Image.Image, sides: Array) -> tuple[Array, Array]:
+    """The same in (width, height) pixels, to be rounded."""
+    left, top, right, bottom = bounds
+    width, height = np.maximum(1, np.round(sides)).astype(int).tolist()
+    shown = np.array([right - left, bottom - top]) * scales(affine)
+    fine = 2 if (shown > 1.2 * np.array([width, height])).any() else 1  # Else nothing is averaged.
     made = resample(image, affine, bounds, (fine * width, fine * height))
     expected = np.asarray(made.reduce(fine), np.float32)
     returned = np.asarray(output.resize((width, height), Image.Resampling.BOX, bounds, 2.0), np.float32)

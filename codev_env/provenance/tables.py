@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.agreement import box_sum
-from codev_env.provenance.detail import legible
+from codev_env.provenance.legibility import legible
 
 Values = NDArray[np.uint8]
 Pixels = NDArray[np.uint8]

@@ -41,7 +41,7 @@ from codev_env.provenance.cuts import Cuts
 from codev_env.provenance.outputs import Outputs, few, is_grey, part_of
 from codev_env.provenance.panels import MOST, WHOLE, panels, parts_of
 from codev_env.provenance.reading import Reading, read_code, read_crop
-from codev_env.provenance.regions import Bounds
+from codev_env.provenance.regions import Bounds, united
 from codev_env.provenance.repeats import with_repeats
 from codev_env.provenance.reruns import KILLED, ProbeSession, Reruns
 from codev_env.provenance.search import find_copy
@@ -142,6 +142,7 @@ class Tracker:
         if not changed:
             found = self._by_weave(outputs, found)
         guesses = [reading and reading.region for reading in readings]
+        found = [region and united(region, guess) for region, guess in zip(found, guesses, strict=True)]
         collages = [self._by_seams(outputs, at, *known) for at, known in enumerate(zip(found, guesses, strict=True))]
         found = [collage or region for collage, region in zip(collages, found, strict=True)]
         found = self._by_phase(outputs, found)

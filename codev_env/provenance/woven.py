@@ -25,7 +25,7 @@ from codev_env.provenance.regions import (
     scales,
     shown_part,
 )
-from codev_env.provenance.seen import same_shapes, without_unlike
+from codev_env.provenance.seen import same_shapes, unreadable, without_unlike
 from codev_env.provenance.weave import WovenPart
 from codev_env.types import Region
 
@@ -197,7 +197,8 @@ def prove(
         # Places with the shapes of the region show it, though other pixels change with those that were disturbed.
         kept = max(claimed.kept, claimed.sharp)
         readings.append(ProofReading(same_shapes(claimed.part.bounds, output, claimed.affine, image, kept), 0.0))
-    return proved(claimed, readings, image, index)
+    hidden = unreadable(claimed.part.bounds, output, claimed.affine, image) if is_exact else None
+    return proved(claimed, readings, hidden, image, index)
 
 
 def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secret: int, rearranged: bool) -> Proof:
@@ -215,8 +216,13 @@ def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secre
     )
 
 
-def proved(claimed: WovenClaim, readings: list[ProofReading], image: Image.Image, index: int) -> Region | None:
-    """The region of a claim, where one of the readings of `Proof.read` bears it out; `None` if there are none."""
+def proved(
+    claimed: WovenClaim, readings: list[ProofReading], hidden: Bools | None, image: Image.Image, index: int
+) -> Region | None:
+    """The region of a claim, where one of the readings of `Proof.read` bears it out; `None` if there are none.
+
+    A place that is scattered or covered with noise depends on the region, too, but is among those `hidden`.
+    """
     if not readings:
         return None
     seen, sharp = np.logical_or.reduce([one.seen for one in readings]), max(one.sharp for one in readings)
@@ -230,6 +236,8 @@ def proved(claimed: WovenClaim, readings: list[ProofReading], image: Image.Image
         seen = seen & ~_connected(claimed.unlike, ~seen)
     if part.seen is not None:
         seen = seen & part.seen
+    if hidden is not None:
+        seen = seen & ~hidden
     if seen.mean() < _LITTLE:
         return None  # Another place, or the same mirrored, may be as near.
     share = part.share * float(seen.mean()) / (1.0 if part.seen is None else max(float(part.seen.mean()), 1e-9))
