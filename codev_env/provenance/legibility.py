@@ -131,16 +131,9 @@ def _mean_around(pixels: Array, window: int) -> Array:
     """The mean of the square around each place, as far as it lies in the image."""
     for axis in (0, 1):
         length = pixels.shape[axis]
-        sums = np.concatenate(
-            [
-                np.zeros_like(pixels[:1] if axis == 0 else pixels[:, :1], np.float64),
-                np.cumsum(pixels, axis, np.float64),
-            ],
-            axis,
-        )
+        sums = np.cumsum(np.pad(pixels, [(1, 0), (0, 0)][:: 1 - 2 * axis]), axis, np.float64)
         low, high = np.maximum(np.arange(length) - window, 0), np.minimum(np.arange(length) + window + 1, length)
-        counts = (high - low).reshape((-1, 1) if axis == 0 else (1, -1))
-        pixels = (sums.take(high, axis) - sums.take(low, axis)) / counts
+        pixels = (sums.take(high, axis) - sums.take(low, axis)) / np.expand_dims(high - low, 1 - axis)
     return pixels
 
 
