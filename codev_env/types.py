@@ -205,10 +205,10 @@ class Region:
         original_share: Share of the output's pixels that stem from the original, 0 to 1.
         how: `"probe"`, `"match"` or `"unknown"`; `"late"` where the machine did not let the program run again, twice.
         seen: Which points of the part that `polygon` outlines stem from the original: a grid of bool, shape
-            (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared.
+            (rows, columns), evenly spread over it. `None` where all do, or where unknown. Not compared, nor is `blank`.
         others: What other parts of the same output show, as of a collage; they have none themselves.
-        repeated: Share of the output's pixels that show the same place once more, as a copy of a crop in other colours
-            beside it; not among `original_share`.
+        repeated: Share of the output's pixels that show the place once more, and are not in `original_share`.
+        blank: At which of the points of `seen` nothing is left of what varies in the original; `None` where at none.
     """
 
     polygon: tuple[Point, Point, Point, Point] | None = None
@@ -221,6 +221,7 @@ class Region:
     seen: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
     others: tuple[Region, ...] = ()
     repeated: float = 0.0
+    blank: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
 
     @property
     def parts(self) -> tuple[Region, ...]:
@@ -241,8 +242,7 @@ class StepScore:
         value: -1 to 1, or `None` if there was nothing to judge.
         why: One line for people.
         faithful: The tool call clearly showed a target as its main content.
-        failed: The judge failed, and its options say to continue: `value` is `None`, and the episode must not be
-            trained on.
+        failed: The judge failed and its options say to continue: no `value`, and the episode must not be trained on.
         any_crop: Some image, judged alone, clearly showed a target: the papers' criterion, which forgives any number
             of other crops. `None`: the same as `faithful`.
         spread: With this call the episode has shown so much of the image that chance explains what it found: it is

@@ -4,7 +4,8 @@ With A the area of the original, T a target box, t = |T| / A, R the region shown
 the share of the original that the image counts as showing (|R| / A for a crop; see `shown_share`) and W the share that
 the episode has shown in all to find it (`account`):
 
-    coverage  = |T ∩ R| / |T|, of which only what `Region.seen` does not mark as painted over counts
+    coverage  = |T ∩ R| / |T|, of which only what `Region.seen` does not mark as painted over counts, and less of it,
+                down to nothing, where more than three quarters of T are blank (`Region.blank`): print under a threshold
     limit     = 2 t^(2/3)
     compact   = 1 up to V = limit / 2, 1/2 at V = limit, 0 from V = 2 limit on, between them linear in log V
     search    = 1 up to W = 1.3 limit, 1/2 at W = 1.5 limit, 0 from W = 1.73 limit or nine tenths of the image on
@@ -26,6 +27,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.geometry import union_area
@@ -41,6 +43,8 @@ _PROMINENT = 0.1
 _SLACK = 1.01  # Half a pixel more on each side must not decide: boxes are whole pixels, fits are not.
 WHOLE = 0.9 * _SLACK
 """Share of the image from which an image, or all of them together, shows everything."""
+_BLANK = 0.75
+"""Share of a target that is blank from which on it is less covered: a threshold may leave the print of a sign alone."""
 _SAMPLES = 16
 _THUMBNAIL = 64
 
@@ -129,7 +133,9 @@ def showing(
     target_area = area(box_polygon(target))
     coverage = min(1.0, area(clip(part, target)) / target_area) if target_area else 0.0
     if coverage and region.seen is not None:
-        coverage *= _seen_share(region, target)
+        coverage *= _share_of(region.seen, region, target)
+    if coverage and region.blank is not None:
+        coverage *= min(1.0, (1 - _share_of(region.blank, region, target)) / (1 - _BLANK))
     shown = area_share(region, size) if shown is None else shown
     limit = limit_of(target_share_of(target, size))
     return Showing(
@@ -225,9 +231,9 @@ def _plain_share(image: Image.Image, box: Box) -> float:
     return float(np.unique(pixels, return_counts=True)[1].max() / pixels.size)
 
 
-def _seen_share(region: Region, target: Box) -> float:
-    """Share of the part of a target that a region shows which stems from the original."""
-    assert region.polygon is not None and region.seen is not None
+def _share_of(places: NDArray[np.bool_], region: Region, target: Box) -> float:
+    """Share of the part of a target that a region shows which is among places of it, a grid such as `Region.seen`."""
+    assert region.polygon is not None
     xs, ys = (
         low + (np.arange(_SAMPLES) + 0.5) * (high - low) / _SAMPLES
         for low, high in ((target[0], target[2]), (target[1], target[3]))
@@ -241,5 +247,5 @@ def _seen_share(region: Region, target: Box) -> float:
     uv = uv[((uv >= 0) & (uv < 1)).all(1)]
     if not len(uv):
         return 1.0  # smaller than the samples' distance
-    rows, columns = region.seen.shape
-    return float(region.seen[(uv[:, 1] * rows).astype(int), (uv[:, 0] * columns).astype(int)].mean())
+    rows, columns = places.shape
+    return float(places[(uv[:, 1] * rows).astype(int), (uv[:, 0] * columns).astype(int)].mean())

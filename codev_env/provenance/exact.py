@@ -18,6 +18,7 @@ from PIL import Image, ImageChops
 from codev_env.provenance.cuts import Piece, Size
 from codev_env.provenance.outputs import MOST, is_grey
 from codev_env.provenance.regions import make_region
+from codev_env.provenance.seen import with_blanks
 from codev_env.provenance.tables import Recoloured, may_show
 from codev_env.transforms import IDENTITY, inverse, transform_box, transform_image
 from codev_env.types import Box, Region
@@ -90,7 +91,7 @@ def find(output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Pi
         if first is not None:
             rest = [piece for piece in tried[tried.index(first) + 1 :] if piece.turn == first.turn]
             twice = any(_is_recoloured(output, images, piece, known) for piece in rest)
-            return None if twice else _region(first, output, images)
+            return None if twice else _with_blanks(first, output, images)
     others = (piece for piece in pieces if piece.size != output.size and _may_become(piece.size, output.size))
     tests = _Resized(output, secret)
     for piece in islice(others, _RESIZED):
@@ -132,6 +133,12 @@ def _corners(size: Size) -> tuple[tuple[int, int], tuple[int, int], tuple[int, i
 def _region(piece: Piece, output: Image.Image, images: Sequence[Image.Image]) -> Region:
     affine = affine_of(piece, output.size)
     return make_region(affine, (0, 0, *output.size), images[piece.image_index].size, piece.image_index, 1.0)
+
+
+def _with_blanks(piece: Piece, output: Image.Image, images: Sequence[Image.Image]) -> Region:
+    """The region of a piece in other colours, which a change may have made one colour in places."""
+    region, image = _region(piece, output, images), images[piece.image_index]
+    return with_blanks(region, (0, 0, *output.size), output, affine_of(piece, output.size), image)
 
 
 def _with_same_points(output: Image.Image, images: Sequence[Image.Image], pieces: Iterable[Piece]) -> Iterator[Piece]:

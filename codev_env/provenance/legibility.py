@@ -20,6 +20,8 @@ _LEGIBLE, _CHANCE = 0.18, 1.5
 root of the number of pixels."""
 _WINDOW, _SHOWS, _ROUGH = 8, 4.0, 8.0
 """Of single places: pixels on each side over which they are read; levels by which image and output vary there."""
+_NEAR, _VANISHED = 4, 1.0
+"""Pixels around a place at which nothing is left, and levels by which the output varies there at most."""
 _FINE = 2
 """Pixels around a place against which its fine detail is lighter or darker."""
 _AROUND, _MOSTLY = 2, 0.9
@@ -77,6 +79,26 @@ def illegible(expected: Array, returned: Array) -> Bools:
         if not crowded.any():  # As a rule after one or two looks.
             return crowded
     return _mean_around(crowded.astype(np.float32), _WINDOW) > 0
+
+
+def blank(expected: Array, returned: Array) -> Bools:
+    """The places at which nothing is left of what an image is said to show: it varies in no channel, the image did.
+
+    Places that are plain in both images belong to these where they lie beside them.
+
+    Args:
+        expected: What is said to be shown, shape (height, width, 3).
+        returned: The image, of the same shape.
+
+    Returns:
+        Shape (height, width).
+    """
+    before, after = (
+        np.maximum.reduce([_deviation(channel, _NEAR) for channel in np.moveaxis(pixels, 2, 0)])
+        for pixels in (expected, returned)
+    )
+    lost = (before > _SHOWS) & (after < _VANISHED)
+    return np.asarray((_mean_around(lost.astype(np.float32), _WINDOW) > 0) & (after < _VANISHED))
 
 
 def _alike(kinds: list[Array], channels: list[Array], plain: list[Bools]) -> Iterator[Bools]:

@@ -11,7 +11,7 @@ from PIL import Image
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance import detail
 from codev_env.provenance.regions import Originals, make_region, shown_part
-from codev_env.provenance.seen import Colours, without_unlike
+from codev_env.provenance.seen import Colours, with_blanks, without_unlike
 from codev_env.types import Region
 
 Array = NDArray[np.floating]
@@ -72,4 +72,5 @@ def mixed_region(
     part = without or part
     region = make_region(affine, part.bounds, image.size, image_index, part.share, seen=part.seen)
     assert region.scale is not None
-    return replace(region, scale=detail.scale_of(region.scale, left))
+    region = replace(region, scale=detail.scale_of(region.scale, left))
+    return with_blanks(region, part.bounds, output, affine, image)

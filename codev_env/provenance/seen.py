@@ -6,6 +6,7 @@ when it is not probed, or replaces it by its mean colour, which codes the middle
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.provenance.agreement import box_sum
-from codev_env.provenance.legibility import illegible
+from codev_env.provenance.legibility import blank, illegible
 from codev_env.provenance.regions import GRID, Bools, Bounds, OutputPart, resample, scales
+from codev_env.types import Region
 
 Array = NDArray[np.floating]
 
@@ -112,10 +114,20 @@ def unreadable(bounds: Bounds, output: Image.Image, affine: Array, image: Image.
     Returns:
         Over the grid of `Region.seen`.
     """
+    return _on_grid(illegible(*_whole_parts(bounds, output, affine, image)), bounds)
+
+
+def with_blanks(region: Region, bounds: Bounds, output: Image.Image, affine: Array, image: Image.Image) -> Region:
+    """Note at which places of a part of an output nothing is left of its region, though the image varies there."""
+    blanks = _on_grid(blank(*_whole_parts(bounds, output, affine, image)), bounds)
+    return replace(region, blank=blanks) if blanks.any() else region
+
+
+def _whole_parts(bounds: Bounds, output: Image.Image, affine: Array, image: Image.Image) -> tuple[Array, Array]:
+    """The same as `_both` in the lower of their resolutions, or a whole part of that."""
     left, top, right, bottom = bounds
     sides = np.array([right - left, bottom - top]) * np.minimum(1.0, scales(affine))
-    part = max(1, int(np.ceil(sides.max() / _READ)))
-    return _on_grid(illegible(*_sized(bounds, output, affine, image, sides / part)), bounds)
+    return _sized(bounds, output, affine, image, sides / max(1, int(np.ceil(sides.max() / _READ))))
 
 
 def _on_grid(places: Bools, bounds: Bounds) -> Bools:

@@ -25,7 +25,7 @@ from codev_env.provenance.regions import (
     scales,
     shown_part,
 )
-from codev_env.provenance.seen import same_shapes, unreadable, without_unlike
+from codev_env.provenance.seen import same_shapes, unreadable, with_blanks, without_unlike
 from codev_env.provenance.weave import WovenPart
 from codev_env.types import Region
 
@@ -118,7 +118,7 @@ def claim(
         # Little detail of the image may be there to be kept; what the program keeps, the pattern says as well.
         without = without_unlike(part, output, affine, image, max(left, panel.sharp), "changed")
         if without is not None and abs(alike) > _ALIKE and (without.seen is None or without.seen.mean() > 0.995):
-            region = _describe(affine, without, image, index, detail.scale_of(scale, left))
+            region = _describe(affine, without, output, image, index, detail.scale_of(scale, left))
     wide = _wide(part.bounds, affine, output, image)
     return WovenClaim(affine, part, scale, left, panel.sharp, region, *_unlike(without), wide)
 
@@ -198,7 +198,7 @@ def prove(
         kept = max(claimed.kept, claimed.sharp)
         readings.append(ProofReading(same_shapes(claimed.part.bounds, output, claimed.affine, image, kept), 0.0))
     hidden = unreadable(claimed.part.bounds, output, claimed.affine, image) if is_exact else None
-    return proved(claimed, readings, hidden, image, index)
+    return proved(claimed, readings, hidden, output, image, index)
 
 
 def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secret: int, rearranged: bool) -> Proof:
@@ -217,7 +217,12 @@ def proof_of(claimed: WovenClaim, image: Image.Image, output: Image.Image, secre
 
 
 def proved(
-    claimed: WovenClaim, readings: list[ProofReading], hidden: Bools | None, image: Image.Image, index: int
+    claimed: WovenClaim,
+    readings: list[ProofReading],
+    hidden: Bools | None,
+    output: Image.Image,
+    image: Image.Image,
+    index: int,
 ) -> Region | None:
     """The region of a claim, where one of the readings of `Proof.read` bears it out; `None` if there are none.
 
@@ -241,7 +246,8 @@ def proved(
     if seen.mean() < _LITTLE:
         return None  # Another place, or the same mirrored, may be as near.
     share = part.share * float(seen.mean()) / (1.0 if part.seen is None else max(float(part.seen.mean()), 1e-9))
-    return _describe(claimed.affine, OutputPart(part.bounds, share, None if seen.all() else seen), image, index, scale)
+    part = OutputPart(part.bounds, share, None if seen.all() else seen)
+    return _describe(claimed.affine, part, output, image, index, scale)
 
 
 def _connected(places: Bools, seeds: Bools) -> Bools:
@@ -256,8 +262,11 @@ def _widened(places: Bools, by: int) -> Bools:
     return np.asarray(Image.fromarray(places).convert("L").filter(ImageFilter.MaxFilter(by))) > 0
 
 
-def _describe(affine: Array, part: OutputPart, image: Image.Image, index: int, scale: float) -> Region:
-    return replace(make_region(affine, part.bounds, image.size, index, part.share, seen=part.seen), scale=scale)
+def _describe(
+    affine: Array, part: OutputPart, output: Image.Image, image: Image.Image, index: int, scale: float
+) -> Region:
+    region = make_region(affine, part.bounds, image.size, index, part.share, seen=part.seen)
+    return with_blanks(replace(region, scale=scale), part.bounds, output, affine, image)
 
 
 def _pixels(panel: WovenPart) -> int:

@@ -40,8 +40,8 @@ class TurnReward:
 def episode_of(trajectory: Trajectory) -> Episode:
     """Make the episode that a trajectory records.
 
-    Everything that rewards read is there, but not which part of a view was painted over (`Region.seen`), nor frames of
-    a video that the first observation did not show. The images of the task are decoded.
+    Everything that rewards read is there, but not which part of a view was painted over or is blank (`Region.seen`,
+    `Region.blank`), nor frames of a video that the first observation did not show. The images of the task are decoded.
     """
     task = Task(
         task_id=trajectory.task_id,

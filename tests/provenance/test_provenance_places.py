@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import skimage.data
 from fake_session import FakeSession
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from codev_env.judges.evidence import showing
 from codev_env.provenance import Tracker
-from codev_env.provenance.legibility import illegible
+from codev_env.provenance.legibility import blank, illegible
 from codev_env.provenance.regions import make_region, united
 
 PHOTOS = {
@@ -53,6 +55,10 @@ def coverage(photo: str, margin: int, change: str, after: str) -> float:
     place = left - crop[0], top - crop[1], right - crop[0], bottom - crop[1]
     start = START.format(crop=crop, place=place)
     program = "\n".join([start, change, "c = Image.fromarray(a)", after, "show(c)"])
+    return traced_coverage(image, target, program)
+
+
+def traced_coverage(image: Image.Image, target: tuple[int, int, int, int], program: str) -> float:
     session = FakeSession({"input.png": image})
     execution = session.run(program)
     assert execution.error is None, execution.error
@@ -72,6 +78,52 @@ def test_a_target_that_is_highlighted_is_seen(photo, margin, change, after):
 @pytest.mark.parametrize(("photo", "margin"), [("badge", 18), ("spoon", 20), ("headlight", 90)])
 def test_a_target_that_is_scattered_is_not_seen(photo, margin, change, after):
     assert coverage(photo, margin, SCATTERS[change], AFTER[after]) < 0.5
+
+
+PRINTED = (300, 100, 360, 124)
+WIPES = {
+    "threshold": (60, "c = c.convert('L').point(lambda v: 255 * (v > 128))"),
+    "Otsu": (15, "c = Image.fromarray(cv2.threshold(np.array(c.convert('L')), 0, 255, cv2.THRESH_OTSU)[1])"),
+    "brighter": (15, "c = ImageEnhance.Brightness(c).enhance(1.6)"),
+    "brighter, light print": (-15, "c = ImageEnhance.Brightness(c).enhance(1.3)"),
+    "Canny": (15, "c = Image.fromarray(cv2.Canny(np.array(c.convert('L')), 100, 200))"),
+    "few colours": (-15, "c = ImageOps.posterize(c, 2)"),
+}
+SHOWN = {
+    "as it is": (15, ""),
+    "threshold": (60, "c = c.convert('L').point(lambda v: 255 * (v > 170))"),
+    "contrast": (15, "c = ImageEnhance.Contrast(c).enhance(2)"),
+    "equalized": (-15, "c = ImageOps.equalize(c)"),
+    "darker": (-15, "c = ImageEnhance.Brightness(c).enhance(0.5)"),
+    "Canny": (60, "c = Image.fromarray(cv2.Canny(np.array(c.convert('L')), 100, 200))"),
+    "adaptive": (15, "c = Image.fromarray(cv2.adaptiveThreshold(np.array(c.convert('L')), 255, 1, 0, 11, 2))"),
+}
+
+
+def coverage_of_print(faint: int, change: str, after: str) -> float:
+    """Of light or dark print beside a bar that every change leaves."""
+    noise = np.random.default_rng(1).normal(200, 2, (400, 600, 3))
+    image = Image.fromarray(noise.clip(0, 255).astype(np.uint8))
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((60, 60, 250, 250), fill=(120, 80, 60))
+    draw.ellipse((400, 200, 560, 380), fill=(60, 120, 90))
+    draw.rectangle((288, 92, 372, 132), fill=(200, 200, 200))
+    draw.text(PRINTED[:2], "R4K7", fill=(200 - faint,) * 3, font=ImageFont.load_default(24))
+    draw.rectangle((364, 80, 374, 144), fill=(20, 20, 20))
+    program = f'c = Image.open("input.png").crop((270, 70, 390, 154))\nw, h = c.size\n{change}\n{after}\nshow(c)'
+    return traced_coverage(image, PRINTED, program)
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("change", WIPES)
+def test_print_that_a_change_wipes_is_not_seen_for_what_stands_beside_it(change, after):
+    assert coverage_of_print(*WIPES[change], AFTER[after]) < 0.4
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("change", SHOWN)
+def test_print_that_a_change_keeps_is_seen(change, after):
+    assert coverage_of_print(*SHOWN[change], AFTER[after]) >= 0.75
 
 
 PLAIN = np.asarray(PHOTOS["badge"][0].crop((260, 320, 348, 396)), np.float32)
@@ -101,3 +153,21 @@ def test_places_of_two_regions_are_united_where_they_show_one_place():
     moved = make_region(np.array([[1.0, 0, 5], [0, 1, 0]]), bounds, (90, 90), 0, 1.0)
     for unlike in (None, moved, make_region(affine, bounds, (90, 90), 1, 1.0)):
         assert united(one, unlike) is one
+
+
+def test_a_place_is_blank_where_an_image_varies_and_the_output_does_not():
+    image, plain = np.full((2, 40, 60, 3), 90.0, np.float32)
+    image[10:30:3, 10:25], image[10:30:3, 40:50] = 120, 250
+    shown = image.copy()
+    shown[:, :30] = 0
+    found = blank(image, shown)
+    assert found[12:28, 12:23].all() and not found[:, 36:].any()
+    assert not blank(image, image).any() and not blank(plain, image).any() and blank(image, plain)[12:28, 12:23].all()
+
+
+@pytest.mark.parametrize(("share", "coverage"), [(0.0, 1.0), (0.5, 1.0), (0.75, 1.0), (0.875, 0.5), (1.0, 0.0)])
+def test_a_target_that_is_blank_but_for_a_rest_is_covered_less(share, coverage):
+    target = (20, 20, 36, 36)
+    places = np.broadcast_to(np.arange(16) < 16 * share, (16, 16))
+    region = replace(make_region(np.array([[1.0, 0, 20], [0, 1, 20]]), (0, 0, 16, 16), (90, 90), 0, 1.0), blank=places)
+    assert showing(region, target, (90, 90)).coverage == pytest.approx(coverage)
