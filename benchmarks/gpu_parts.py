@@ -96,10 +96,12 @@ def savings(toy: bool) -> Iterator[Cell]:
     size, length = (SIZES["tiny"], 128) if toy else (SIZES["3b"], PASS)
     trainers: list[Any] = []
     for cell, ways in SAVINGS.items():
-        yield cell, lambda ways=ways: saving(size, length, trainers, *ways)
+        yield cell, lambda ways=ways: saving(size, length, trainers, *ways, "eager" if toy else "inductor")
 
 
-def saving(size: Any, length: int, trainers: list[Any], logits: int, product: bool, gate: bool, compiled: bool) -> Row:
+def saving(
+    size: Any, length: int, trainers: list[Any], logits: int, product: bool, gate: bool, compiled: bool, backend: str
+) -> Row:
     from codev_agents.engines import lora, vision
     from codev_train.learn import logprobs
     from codev_train.learn.scorer import compile_layers
@@ -118,7 +120,7 @@ def saving(size: Any, length: int, trainers: list[Any], logits: int, product: bo
                 if wanted:
                     module.forward = types.MethodType(forward, module)
     if compiled:
-        compile_layers(model)
+        compile_layers(model, backend)
     return step(size, "lora", length, trainers)
 
 

@@ -14,10 +14,15 @@ from codev_train.learn.packing import pack
 from codev_train.learn.sequence import SequenceGroup
 
 
-def compile_layers(model: Any) -> None:
-    """Compile each decoder layer in place, for rows of any length; attention itself runs as it is."""
+def compile_layers(model: Any, backend: str = "inductor") -> None:
+    """Compile each decoder layer in place, for rows of any length; attention itself runs as it is.
+
+    Args:
+        model: The model.
+        backend: Of `torch.compile`; `"eager"` only traces the layers, as a trial.
+    """
     for layer in model.model.language_model.layers:
-        layer.compile(dynamic=True)
+        layer.compile(dynamic=True, backend=backend)
 
 
 class TokenScorer(torch.nn.Module):
