@@ -4,8 +4,9 @@ With A the area of the original, T a target box, t = |T| / A, R the region shown
 the share of the original that the image counts as showing (|R| / A for a crop; see `shown_share`) and W the share that
 the episode has shown in all to find it (`account`):
 
-    coverage  = |T ∩ R| / |T|, of which only what `Region.seen` does not mark as painted over counts, and less of it,
-                down to nothing, where more than three quarters of T are blank (`Region.blank`): print under a threshold
+    coverage  = |T ∩ R| / |T|, of which only what `Region.seen` does not mark as painted over counts, and thin lines
+                over it, such as a frame; and less of that, down to nothing, where more than three quarters of T are
+                blank (`Region.blank`): print under a threshold
     limit     = 2 t^(2/3)
     compact   = 1 up to V = limit / 2, 1/2 at V = limit, 0 from V = 2 limit on, between them linear in log V
     search    = 1 up to W = 1.3 limit, 1/2 at W = 1.5 limit, 0 from W = 1.73 limit or nine tenths of the image on
@@ -31,8 +32,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codev_env.geometry import union_area
+from codev_env.provenance.agreement import box_sum
 from codev_env.provenance.coordinates import area, box_polygon, clip
 from codev_env.types import Box, Region
+
+Bools = NDArray[np.bool_]
 
 LIMIT = 2.0
 CLEAR_COVERAGE, CLEAR_VALUE = 0.75, 0.5
@@ -46,6 +50,8 @@ WHOLE = 0.9 * _SLACK
 _BLANK = 0.75
 """Share of a target that is blank from which on it is less covered: a threshold may leave the print of a sign alone."""
 _SAMPLES = 16
+_AROUND, _CROWDED = 4, 0.4
+"""Of these points on each side, and the share of them that is hidden where more than lines hides a target."""
 _THUMBNAIL = 64
 
 
@@ -133,9 +139,10 @@ def showing(
     target_area = area(box_polygon(target))
     coverage = min(1.0, area(clip(part, target)) / target_area) if target_area else 0.0
     if coverage and region.seen is not None:
-        coverage *= _share_of(region.seen, region, target)
+        coverage *= _seen_share(region.seen, region, target)
     if coverage and region.blank is not None:
-        coverage *= min(1.0, (1 - _share_of(region.blank, region, target)) / (1 - _BLANK))
+        blank, points = _points_among(region.blank, region, target)
+        coverage *= min(1.0, (1 - float(blank.sum() / max(points.sum(), 1))) / (1 - _BLANK))
     shown = area_share(region, size) if shown is None else shown
     limit = limit_of(target_share_of(target, size))
     return Showing(
@@ -231,21 +238,33 @@ def _plain_share(image: Image.Image, box: Box) -> float:
     return float(np.unique(pixels, return_counts=True)[1].max() / pixels.size)
 
 
-def _share_of(places: NDArray[np.bool_], region: Region, target: Box) -> float:
-    """Share of the part of a target that a region shows which is among places of it, a grid such as `Region.seen`."""
+def _seen_share(seen: Bools, region: Region, target: Box) -> float:
+    """Share of the part of a target that a region shows which can be seen; lines drawn over it hide nothing."""
+    hidden, shown = _points_among(~seen, region, target, _AROUND)
+    around, of = (box_sum(one.astype(np.float32), _AROUND) for one in (hidden, shown))
+    inner = np.s_[_AROUND:-_AROUND, _AROUND:-_AROUND]
+    covered, crowded, count = (int(one[inner].sum()) for one in (hidden, shown & (around > _CROWDED * of), shown))
+    return 1 - (covered if 2 * covered > count else min(covered, crowded)) / max(count, 1)
+
+
+def _points_among(places: Bools, region: Region, target: Box, around: int = 0) -> tuple[Bools, Bools]:
+    """Which points of a target are among places of a region, a grid such as `Region.seen`, and which it shows at all.
+
+    Returns:
+        Both of shape (16, 16), with so many more points around the target on each side.
+    """
     assert region.polygon is not None
     xs, ys = (
-        low + (np.arange(_SAMPLES) + 0.5) * (high - low) / _SAMPLES
+        low + (np.arange(-around, _SAMPLES + around) + 0.5) * (high - low) / _SAMPLES
         for low, high in ((target[0], target[2]), (target[1], target[3]))
     )
-    points = np.stack(np.meshgrid(xs, ys), -1).reshape(-1, 2)
+    points = np.stack(np.meshgrid(xs, ys), -1)
     origin, right, _, down = (np.array(corner, float) for corner in region.polygon)
     try:  # From the original to (0, 0) .. (1, 1) over the part shown.
-        uv = np.linalg.solve(np.column_stack([right - origin, down - origin]), (points - origin).T).T
+        u, v = np.moveaxis((points - origin) @ np.linalg.inv(np.column_stack([right - origin, down - origin])).T, 2, 0)
     except np.linalg.LinAlgError:
-        return 0.0
-    uv = uv[((uv >= 0) & (uv < 1)).all(1)]
-    if not len(uv):
-        return 1.0  # smaller than the samples' distance
+        return np.ones(points.shape[:2], bool), np.ones(points.shape[:2], bool)
+    shown = (u >= 0) & (u < 1) & (v >= 0) & (v < 1)
     rows, columns = places.shape
-    return float(places[(uv[:, 1] * rows).astype(int), (uv[:, 0] * columns).astype(int)].mean())
+    at = (np.clip(v, 0, 1 - 1e-9) * rows).astype(int), (np.clip(u, 0, 1 - 1e-9) * columns).astype(int)
+    return shown & places[at], shown

@@ -80,6 +80,43 @@ def test_a_target_that_is_scattered_is_not_seen(photo, margin, change, after):
     assert coverage(photo, margin, SCATTERS[change], AFTER[after]) < 0.5
 
 
+FRAMES = {
+    "frame": "ImageDraw.Draw(c).rectangle((x1, y1, x2, y2), outline='red', width=3)",
+    "OpenCV": "cv2.rectangle(a, (x1, y1), (x2, y2), (255, 0, 0), 2)\nc = Image.fromarray(a)",
+    "ellipse": "ImageDraw.Draw(c).ellipse((x1, y1, x2, y2), outline='red', width=3)",
+    "arrow": "cv2.arrowedLine(a, (x1 - 12, y1 - 12), (x1 + 6, y1 + 6), (255, 0, 0), 2)\nc = Image.fromarray(a)",
+}
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("change", FRAMES)
+@pytest.mark.parametrize(("photo", "margin"), [("badge", 18), ("spoon", 30), ("headlight", 20)])
+def test_a_target_in_a_frame_is_seen_as_it_would_be_without(photo, margin, change, after):
+    image, target = PHOTOS[photo]
+    crop = target[0] - margin, target[1] - margin, min(image.width, target[2] + margin), target[3] + margin
+    place = margin, margin, margin + target[2] - target[0], margin + target[3] - target[1]
+    start = START.format(crop=crop, place=place)
+    assert traced_coverage(image, target, "\n".join([start, FRAMES[change], AFTER[after], "show(c)"])) >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("hidden", "coverage"),
+    [
+        (np.s_[:0], 1.0),
+        (np.s_[3:5], 1.0),
+        (np.s_[:8], 0.5),
+        (np.s_[:, 4:], 0.25),
+        (np.s_[3:13, 3:13], 1 - 100 / 256),
+        (np.s_[:], 0.0),
+    ],
+)
+def test_lines_over_a_target_hide_nothing_and_patches_what_they_cover(hidden, coverage):
+    seen = np.ones((32, 32), bool)
+    seen[8:24, 8:24][hidden] = False
+    region = make_region(np.array([[1.0, 0, 12], [0, 1, 12]]), (0, 0, 32, 32), (90, 90), 0, 1.0, seen=seen)
+    assert showing(region, (20, 20, 36, 36), (90, 90)).coverage == pytest.approx(coverage, abs=0.02)
+
+
 PRINTED = (300, 100, 360, 124)
 WIPES = {
     "threshold": (60, "c = c.convert('L').point(lambda v: 255 * (v > 128))"),
