@@ -11,6 +11,7 @@ from PIL import Image
 
 from codev_env.provenance import coordinates as geometry
 from codev_env.provenance.regions import Bools, Indices, dice, make_region, shown_part
+from codev_env.provenance.seen import with_blanks
 from codev_env.types import Region
 
 Array = NDArray[np.floating]
@@ -84,7 +85,7 @@ class Tilt:
 
         part = shown_part(output, whole[:2], image.size, originals, dice(output, secret))
         found = make_region(whole[:2], part.bounds, image.size, upright.image_index, part.share, seen=part.seen)
-        return replace(found, scale=upright.scale)
+        return with_blanks(replace(found, scale=upright.scale), part.bounds, output, whole[:2], image)
 
 
 def find_tilt(probe: Image.Image, thorough: bool = False) -> Tilt | None:
